@@ -1,0 +1,125 @@
+//! The border: what a block device promises.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use extant_units::DevOff;
+
+/// A device of fixed length that is read and written at byte offsets. See the crate's header for
+/// durability and concurrency.
+///
+/// # Errors
+/// A range past [`BlockDevice::len`] fails with [`io::ErrorKind::InvalidInput`] and touches nothing;
+/// a write to a read-only device fails with [`io::ErrorKind::ReadOnlyFilesystem`]; whatever else the
+/// environment reports comes through as it is.
+pub trait BlockDevice: Send + Sync {
+    /// The device's length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the device has no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether writes are refused.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Fills `buf` from `offset`.
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Fills `bufs`, one after the other, from one contiguous range that begins at `offset`.
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.read_at(at, buf)?;
+            at = advance(at, buf.len())?;
+        }
+        Ok(())
+    }
+
+    /// Writes `buf` at `offset`.
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()>;
+
+    /// Writes `bufs`, one after the other, to one contiguous range that begins at `offset`.
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at = advance(at, buf.len())?;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that returned before this call durable.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Writes `buf` at `offset` and makes it, and every write before it, durable: a write with
+    /// preflush and forced unit access. The bytes never reach the medium before earlier writes do.
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.flush()?;
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    /// Says that `len` bytes at `offset` hold nothing of value. Their content is undefined
+    /// afterwards. Devices that cannot use the hint ignore it.
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, buf)
+    }
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        (**self).read_vectored_at(offset, bufs)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        (**self).write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        (**self).write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        (**self).flush()
+    }
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        (**self).write_durable(offset, buf)
+    }
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        (**self).discard(offset, len)
+    }
+}
+
+/// `offset + len`, or the error for a range that leaves the device.
+pub(crate) fn advance(offset: DevOff, len: usize) -> io::Result<DevOff> {
+    u64::try_from(len)
+        .ok()
+        .and_then(|len| offset.checked_add(len))
+        .ok_or_else(out_of_range)
+}
+
+/// Checks that `[offset, offset + len)` lies within a device of `device_len` bytes.
+pub(crate) fn check_range(offset: DevOff, len: usize, device_len: u64) -> io::Result<()> {
+    if advance(offset, len)?.get() > device_len {
+        return Err(out_of_range());
+    }
+    Ok(())
+}
+
+fn out_of_range() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the range lies past the end of the device",
+    )
+}

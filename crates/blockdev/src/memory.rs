@@ -1,0 +1,133 @@
+//! A device in memory.
+
+use std::io;
+
+use extant_units::DevOff;
+use parking_lot::RwLock;
+
+use crate::device::{BlockDevice, check_range};
+
+/// log2 of the bytes that share one lock.
+const STRIPE_SHIFT: u32 = 20;
+const STRIPE: usize = 1 << STRIPE_SHIFT;
+
+/// A device whose bytes live in memory, for tests and for measuring without a disk.
+///
+/// The memory is cut into stripes of 1 MiB, each under its own lock, so that readers and writers of
+/// different places do not meet. A flush has nothing to do.
+pub struct MemoryDevice {
+    len: u64,
+    stripes: Box<[RwLock<Box<[u8]>>]>,
+}
+
+impl MemoryDevice {
+    /// A device of `len` zero bytes.
+    ///
+    /// # Panics
+    /// If the host cannot address `len` bytes.
+    pub fn new(len: u64) -> Self {
+        let total = usize::try_from(len).expect("a memory device fits the address space");
+        let stripes = (0..total.div_ceil(STRIPE))
+            .map(|i| RwLock::new(vec![0; STRIPE.min(total - i * STRIPE)].into_boxed_slice()))
+            .collect();
+        Self { len, stripes }
+    }
+
+    /// A device that holds a copy of `bytes`.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let stripes = bytes
+            .chunks(STRIPE)
+            .map(|chunk| RwLock::new(chunk.into()))
+            .collect();
+        Self {
+            len: bytes.len() as u64,
+            stripes,
+        }
+    }
+
+    /// A copy of everything on the device.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.stripes.len() * STRIPE);
+        for stripe in &self.stripes {
+            all.extend_from_slice(&stripe.read());
+        }
+        all
+    }
+
+    /// Calls `visit(stripe index, offset in stripe, range in buffer)` for each stripe that the range touches.
+    fn for_each_piece(
+        &self,
+        offset: DevOff,
+        len: usize,
+        mut visit: impl FnMut(&RwLock<Box<[u8]>>, usize, std::ops::Range<usize>),
+    ) -> io::Result<()> {
+        check_range(offset, len, self.len)?;
+        let start = usize::try_from(offset.get()).map_err(io::Error::other)?;
+        let mut done = 0;
+        while done < len {
+            let at = start + done;
+            let inside = at & (STRIPE - 1);
+            let piece = (STRIPE - inside).min(len - done);
+            visit(
+                &self.stripes[at >> STRIPE_SHIFT],
+                inside,
+                done..done + piece,
+            );
+            done += piece;
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.for_each_piece(offset, buf.len(), |stripe, inside, range| {
+            let from = inside..inside + range.len();
+            buf[range].copy_from_slice(&stripe.read()[from]);
+        })
+    }
+
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.for_each_piece(offset, buf.len(), |stripe, inside, range| {
+            let to = inside..inside + range.len();
+            stripe.write()[to].copy_from_slice(&buf[range]);
+        })
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_cross_stripes() {
+        let dev = MemoryDevice::new(3 * STRIPE as u64 - 5);
+        let data: Vec<u8> = (0..=255).cycle().take(STRIPE + 100).collect();
+        let at = DevOff::new(STRIPE as u64 - 50);
+        dev.write_at(at, &data).unwrap();
+        let mut back = vec![0; data.len()];
+        dev.read_at(at, &mut back).unwrap();
+        assert!(back == data);
+        assert_eq!(
+            MemoryDevice::from_bytes(&dev.to_bytes()).to_bytes(),
+            dev.to_bytes()
+        );
+    }
+
+    #[test]
+    fn the_end_is_the_end() {
+        let dev = MemoryDevice::new(4096);
+        let err = dev.write_at(DevOff::new(4095), &[1, 2]).unwrap_err();
+        assert_eq!(err.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(dev.to_bytes(), vec![0; 4096]);
+        assert!(dev.read_at(DevOff::MAX, &mut [0]).is_err());
+    }
+}

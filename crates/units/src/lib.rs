@@ -1,0 +1,25 @@
+//! Units as types.
+//!
+//! Every quantity that could be mistaken for another has a type of its own. The types are
+//! `repr(transparent)`, have no `Deref` and no `From<u64>`: a number becomes a unit by
+//! `new` and a unit becomes a number by `get`, in plain sight. Crossing between bytes and
+//! blocks goes through [`BlockSize`], which checks for overflow.
+//!
+//! This crate depends on nothing and allocates nothing.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod block_size;
+mod counts;
+mod position;
+mod tid;
+
+pub use block_size::BlockSize;
+pub use counts::{Blocks, Group, Ino};
+pub use position::{DevOff, Lblk, PageIdx, Pblk, Pos};
+pub use tid::Tid;
+
+/// Bytes in a page of the page cache: the smallest folio. 4096 on every host.
+pub const PAGE_SIZE: usize = 4096;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
