@@ -1,0 +1,295 @@
+//! The plain data that crosses the public border: attributes and the changes to them, directory entries,
+//! statistics, flags.
+//!
+//! Nothing here holds a reference into the file system; every value is a copy taken at one moment.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bitflags::bitflags;
+use extant_units::Ino;
+
+/// What an inode is. Fixed when the inode is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A block device node.
+    BlockDevice,
+    /// A character device node.
+    CharDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The bits of `i_mode` that hold the kind (`S_IFMT`).
+    pub const MASK: u16 = 0o170_000;
+
+    /// The kind that the upper four bits of a mode (`S_IFMT`) stand for; `None` if they stand for none.
+    #[must_use]
+    pub const fn from_mode(mode: u16) -> Option<FileKind> {
+        Some(match mode & Self::MASK {
+            0o100_000 => FileKind::Regular,
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink,
+            0o060_000 => FileKind::BlockDevice,
+            0o020_000 => FileKind::CharDevice,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The `S_IFMT` bits of this kind.
+    #[must_use]
+    pub const fn mode_bits(self) -> u16 {
+        match self {
+            FileKind::Regular => 0o100_000,
+            FileKind::Directory => 0o040_000,
+            FileKind::Symlink => 0o120_000,
+            FileKind::BlockDevice => 0o060_000,
+            FileKind::CharDevice => 0o020_000,
+            FileKind::Fifo => 0o010_000,
+            FileKind::Socket => 0o140_000,
+        }
+    }
+}
+
+/// A point in time as ext4 stores it: seconds since 1970 (negative before) and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub secs: i64,
+    /// Nanoseconds past `secs`, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// The host's clock, now.
+    #[must_use]
+    pub fn now() -> Timestamp {
+        SystemTime::now().into()
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(t: SystemTime) -> Timestamp {
+        match t.duration_since(UNIX_EPOCH) {
+            Ok(after) => Timestamp {
+                secs: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+                nanos: after.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let secs = i64::try_from(before.as_secs()).map_or(i64::MIN, |s| -s);
+                match before.subsec_nanos() {
+                    0 => Timestamp { secs, nanos: 0 },
+                    n => Timestamp {
+                        secs: secs.saturating_sub(1),
+                        nanos: 1_000_000_000 - n,
+                    },
+                }
+            }
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(t: Timestamp) -> SystemTime {
+        let whole = Duration::from_secs(t.secs.unsigned_abs());
+        let base = if t.secs < 0 {
+            UNIX_EPOCH.checked_sub(whole)
+        } else {
+            UNIX_EPOCH.checked_add(whole)
+        };
+        base.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(u64::from(t.nanos))
+    }
+}
+
+/// The attributes of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Changes each time the inode number is used again.
+    pub generation: u32,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits with set-user-ID, set-group-ID and sticky: the low 12 bits of `i_mode`.
+    pub perm: u16,
+    /// Hard links. For a directory with 65000 subdirectories or more: 1, as on disk.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node in Linux's `stat` encoding (major in bits 8-19, minor in 0-7 and 20-31), else 0.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used, in units of 512 bytes, space reserved for delayed allocation included.
+    pub blocks: u64,
+    /// The file system's block size in bytes.
+    pub blksize: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation, if the inode has room for it (inodes of 128 bytes do not).
+    pub crtime: Option<Timestamp>,
+}
+
+impl Attr {
+    /// Kind and permissions together, as `st_mode`.
+    #[must_use]
+    pub const fn mode(&self) -> u16 {
+        self.kind.mode_bits() | self.perm
+    }
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The engine's clock when the change is made. Allowed to whoever may write the file.
+    Now,
+    /// This time. Allowed to the owner only.
+    At(Timestamp),
+}
+
+/// Changes to an inode's attributes; `None` leaves one alone. All of them happen together or not at all, except
+/// that a change of size may be done when a later error shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// New permission bits (low 12 bits).
+    pub perm: Option<u16>,
+    /// New owner.
+    pub uid: Option<u32>,
+    /// New group.
+    pub gid: Option<u32>,
+    /// New size in bytes.
+    pub size: Option<u64>,
+    /// New access time.
+    pub atime: Option<SetTime>,
+    /// New modification time.
+    pub mtime: Option<SetTime>,
+    /// New change time: only a front end with a write-back cache of its own sets it; else it is the time of the change.
+    pub ctime: Option<Timestamp>,
+    /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's `KILL_SUIDGID`).
+    pub kill_priv: bool,
+}
+
+/// One entry of a directory, as `Volume::readdir` hands it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Inode number.
+    pub ino: Ino,
+    /// Kind as the directory stores it; `None` on images without the `filetype` feature.
+    pub kind: Option<FileKind>,
+    /// Name, 1 to 255 bytes; never holds `/` or NUL.
+    pub name: &'a [u8],
+    /// Where to go on after this entry. Stays valid while others create and unlink.
+    pub next_pos: u64,
+}
+
+bitflags! {
+    /// How a rename behaves, in Linux's numbers (`renameat2`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct RenameFlags: u32 {
+        /// Fail with EEXIST if the new name exists.
+        const NOREPLACE = 1;
+        /// Swap the two names.
+        const EXCHANGE = 2;
+        /// Leave a whiteout (character device 0:0) under the old name.
+        const WHITEOUT = 4;
+    }
+}
+
+/// How setting an extended attribute treats one that exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    #[default]
+    Either,
+    /// Fail with EEXIST if it exists (`XATTR_CREATE`).
+    Create,
+    /// Fail with ENODATA if it does not (`XATTR_REPLACE`).
+    Replace,
+}
+
+/// What a sparse seek looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeekTarget {
+    /// The first byte of data at or after a position (`SEEK_DATA`).
+    Data(u64),
+    /// The first byte of a hole at or after a position (`SEEK_HOLE`); the end of the file counts as one.
+    Hole(u64),
+}
+
+/// Totals of the file system, as `statfs` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsStat {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Blocks, less what the format itself uses (`bsddf`).
+    pub blocks: u64,
+    /// Free blocks, space promised to delayed allocation taken off.
+    pub blocks_free: u64,
+    /// Free blocks less the reserve for root.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub inodes_free: u64,
+    /// Longest name in bytes.
+    pub name_max: u32,
+    /// Volume UUID.
+    pub uuid: [u8; 16],
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_and_modes_are_inverse() {
+        for kind in [
+            FileKind::Regular,
+            FileKind::Directory,
+            FileKind::Symlink,
+            FileKind::BlockDevice,
+            FileKind::CharDevice,
+            FileKind::Fifo,
+            FileKind::Socket,
+        ] {
+            assert_eq!(FileKind::from_mode(kind.mode_bits() | 0o7777), Some(kind));
+        }
+        assert_eq!(FileKind::from_mode(0), None);
+        assert_eq!(FileKind::from_mode(0o170_000), None);
+    }
+
+    #[test]
+    fn times_before_the_epoch_survive() {
+        for t in [
+            Timestamp { secs: -2, nanos: 1 },
+            Timestamp { secs: -1, nanos: 0 },
+            Timestamp {
+                secs: 0,
+                nanos: 999_999_999,
+            },
+            Timestamp {
+                secs: 15_032_385_535,
+                nanos: 7,
+            },
+        ] {
+            assert_eq!(Timestamp::from(SystemTime::from(t)), t);
+        }
+    }
+}
