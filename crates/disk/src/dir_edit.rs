@@ -1,0 +1,334 @@
+//! Changes to directory blocks: insert, remove, retarget, compact, split; new directories.
+//!
+//! Pure functions over the bytes of one block (two for a split). Each checks what it walks over before the
+//! first byte changes, so that an error leaves the block as it was, and leaves a changed block sealed.
+//!
+//! In a linear directory of more than one block a reader's position is a byte offset, so entries there must
+//! never move: use [`DirFormat::insert`] and [`DirFormat::remove`] only. [`DirFormat::compact`] and
+//! [`DirFormat::split`] are for blocks that are read in hash order.
+
+use extant_units::Ino;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::dirent::{
+    DOT_LEN, DirEntryHeader, DirFormat, DirentError, FileType, MAX_NAME_LEN, rec_len_for,
+};
+
+/// An entry to be written: a name of 1 to 255 bytes and where it leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode.
+    pub ino: Ino,
+    /// The kind of file; written only with the `filetype` feature.
+    pub file_type: FileType,
+}
+
+/// The outcome of [`DirFormat::split`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeafSplit {
+    /// The block for the lower hashes: replaces the one that was full.
+    pub low: Vec<u8>,
+    /// The block for the higher ones: new.
+    pub high: Vec<u8>,
+    /// The key of `high` in the index; its lowest bit says that `low` ends with the same hash.
+    pub key: u32,
+}
+
+impl DirFormat {
+    /// Puts `entry` into the first free space that holds it. Returns where, or `None` if there is none.
+    ///
+    /// # Errors
+    /// A broken record, or a name that is empty or too long.
+    pub fn insert(
+        &self,
+        block: &mut [u8],
+        entry: &NewEntry<'_>,
+    ) -> Result<Option<usize>, DirentError> {
+        self.check_size(block)?;
+        let need = needed(entry)?;
+        let mut place = None;
+        for record in self.records(block) {
+            let record = record?;
+            if record.rec_len - record.used() >= need {
+                place = Some((record.offset, record.used(), record.rec_len));
+                break;
+            }
+        }
+        let Some((offset, used, rec_len)) = place else {
+            return Ok(None);
+        };
+        if used > 0 {
+            self.set_rec_len(block, offset, used);
+        }
+        self.put(block, offset + used, rec_len - used, entry);
+        self.seal_leaf(block);
+        Ok(Some(offset + used))
+    }
+
+    /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free record if it
+    /// is the block's first.
+    ///
+    /// # Errors
+    /// A broken record before it; [`DirentError::NoEntry`] if no entry starts there.
+    pub fn remove(&self, block: &mut [u8], offset: usize) -> Result<(), DirentError> {
+        self.check_size(block)?;
+        let mut before: Option<(usize, usize)> = None;
+        for record in self.records(block) {
+            let record = record?;
+            if record.offset < offset {
+                before = Some((record.offset, record.rec_len));
+                continue;
+            }
+            if record.offset > offset || record.ino.is_none() {
+                break;
+            }
+            let rec_len = record.rec_len;
+            if let Some(bytes) = block.get_mut(offset..offset + rec_len) {
+                bytes.fill(0); // a removed name does not linger on the disk
+            }
+            match before {
+                Some((start, len)) => self.set_rec_len(block, start, len + rec_len),
+                None => self.put_free(block, offset, rec_len),
+            }
+            self.seal_leaf(block);
+            return Ok(());
+        }
+        Err(DirentError::NoEntry { offset })
+    }
+
+    /// Lets the entry at `offset` lead to another inode.
+    ///
+    /// # Errors
+    /// A broken record before it; [`DirentError::NoEntry`] if no entry starts there.
+    pub fn retarget(
+        &self,
+        block: &mut [u8],
+        offset: usize,
+        ino: Ino,
+        file_type: FileType,
+    ) -> Result<(), DirentError> {
+        self.check_size(block)?;
+        let found = self
+            .records(block)
+            .take_while(|r| r.as_ref().is_ok_and(|r| r.offset <= offset))
+            .any(|r| r.is_ok_and(|r| r.offset == offset && r.ino.is_some()));
+        if !found {
+            return Err(DirentError::NoEntry { offset });
+        }
+        self.set_target(block, offset, ino, file_type);
+        self.seal_leaf(block);
+        Ok(())
+    }
+
+    /// Bytes that would be free in one piece after [`DirFormat::compact`].
+    ///
+    /// # Errors
+    /// A broken record.
+    pub fn free_bytes(&self, block: &[u8]) -> Result<usize, DirentError> {
+        self.records(block)
+            .try_fold(0, |sum, r| r.map(|r| sum + (r.rec_len - r.used())))
+    }
+
+    /// Moves all entries to the block's front, so that its free space is one piece.
+    ///
+    /// # Errors
+    /// A broken record.
+    pub fn compact(&self, block: &mut [u8]) -> Result<(), DirentError> {
+        self.check_size(block)?;
+        let source = block.to_vec();
+        let entries: Vec<_> = self.entries(&source)?;
+        self.pack(block, entries.into_iter());
+        Ok(())
+    }
+
+    /// Whether `entry` fits into the block after [`DirFormat::compact`].
+    ///
+    /// # Errors
+    /// A broken record, or a name that is empty or too long.
+    pub fn fits_compacted(&self, block: &[u8], entry: &NewEntry<'_>) -> Result<bool, DirentError> {
+        Ok(self.free_bytes(block)? >= needed(entry)?)
+    }
+
+    /// Divides the entries of `source`, and `incoming`, by hash over two blocks.
+    ///
+    /// The halves are as equal as the names allow; a division between two names of the same hash costs
+    /// readers an extra block, so that one elsewhere is preferred if it is not much worse.
+    ///
+    /// # Errors
+    /// A broken record; a bad name. [`DirentError::NoEntry`] if there is nothing to divide: an entry that does
+    /// not fit into a compacted block of 1 KiB or more leaves at least two to divide.
+    pub fn split(
+        &self,
+        source: &[u8],
+        incoming: &NewEntry<'_>,
+        hash: impl Fn(&[u8]) -> u32,
+    ) -> Result<LeafSplit, DirentError> {
+        self.check_size(source)?;
+        needed(incoming)?;
+        let mut entries: Vec<_> = self
+            .entries(source)?
+            .into_iter()
+            .chain([*incoming])
+            .map(|entry| (hash(entry.name), entry))
+            .collect();
+        entries.sort_by_key(|(hash, _)| *hash);
+        let room = self.entries_end();
+        let total: usize = entries.iter().map(|(_, e)| rec_len_for(e.name.len())).sum();
+        let mut low_bytes = 0;
+        let mut best: Option<(usize, usize)> = None;
+        for (at, pair) in entries.windows(2).enumerate() {
+            let [(before, entry), (after, _)] = pair else {
+                continue;
+            };
+            low_bytes += rec_len_for(entry.name.len());
+            let larger = low_bytes.max(total - low_bytes);
+            let cost = larger + if before == after { room / 4 } else { 0 };
+            if larger <= room && best.is_none_or(|(least, _)| cost < least) {
+                best = Some((cost, at + 1));
+            }
+        }
+        let (_, at) = best.ok_or(DirentError::NoEntry { offset: 0 })?;
+        let (lower, higher) = entries.split_at(at);
+        let (Some((last, _)), Some((first, _))) = (lower.last(), higher.first()) else {
+            return Err(DirentError::NoEntry { offset: 0 });
+        };
+        let key = first | u32::from(last == first);
+        let mut low = vec![0; self.block_size.bytes()];
+        let mut high = vec![0; self.block_size.bytes()];
+        self.pack(&mut low, lower.iter().map(|(_, e)| *e));
+        self.pack(&mut high, higher.iter().map(|(_, e)| *e));
+        Ok(LeafSplit { low, high, key })
+    }
+
+    /// A block of nothing but free space.
+    pub fn init_leaf(&self, block: &mut [u8]) {
+        self.pack(block, core::iter::empty());
+    }
+
+    /// The first block of a new directory: "." and "..".
+    pub fn init_first(&self, block: &mut [u8], own: Ino, parent: Ino) {
+        let dot = |name, ino| NewEntry {
+            name,
+            ino,
+            file_type: FileType::Directory,
+        };
+        self.pack(block, [dot(b".", own), dot(b"..", parent)].into_iter());
+    }
+
+    /// Writes "." and ".." at the block's start, ".." with a record of `dotdot_len` bytes. No seal.
+    pub(crate) fn put_dots(&self, block: &mut [u8], own: Ino, parent: Ino, dotdot_len: usize) {
+        let dot = |name, ino| NewEntry {
+            name,
+            ino,
+            file_type: FileType::Directory,
+        };
+        self.put(block, 0, DOT_LEN, &dot(b".", own));
+        self.put(block, DOT_LEN, dotdot_len, &dot(b"..", parent));
+    }
+
+    /// The entries of a block.
+    pub(crate) fn entries<'a>(&self, block: &'a [u8]) -> Result<Vec<NewEntry<'a>>, DirentError> {
+        let mut entries = Vec::new();
+        for record in self.records(block) {
+            let record = record?;
+            if let Some(ino) = record.ino {
+                entries.push(NewEntry {
+                    name: record.name,
+                    ino,
+                    file_type: record.file_type,
+                });
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Fills `block` with `entries`, which must fit; the last one owns the free space.
+    pub(crate) fn pack<'a>(&self, block: &mut [u8], entries: impl Iterator<Item = NewEntry<'a>>) {
+        block.fill(0);
+        let end = self.entries_end();
+        let (mut offset, mut last) = (0, None);
+        for entry in entries {
+            let len = rec_len_for(entry.name.len());
+            self.put(block, offset, len, &entry);
+            last = Some(offset);
+            offset += len;
+        }
+        debug_assert!(offset <= end, "the caller checked that the entries fit");
+        match last {
+            Some(start) => self.set_rec_len(block, start, end.saturating_sub(start)),
+            None => self.put_free(block, 0, end),
+        }
+        self.seal_leaf(block);
+    }
+
+    fn put(&self, block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
+        let Some(space) = block.get_mut(offset..offset + rec_len) else {
+            debug_assert!(false, "within the block");
+            return;
+        };
+        let Ok((header, rest)) = DirEntryHeader::mut_from_prefix(space) else {
+            return;
+        };
+        *header = DirEntryHeader {
+            inode: U32::new(entry.ino.get()),
+            rec_len: U16::new(self.encode_rec_len(rec_len)),
+            name_len: u8::try_from(entry.name.len()).unwrap_or(u8::MAX),
+            file_type: self.stored_type(entry.file_type),
+        };
+        if let Some(name) = rest.get_mut(..entry.name.len()) {
+            name.copy_from_slice(entry.name);
+        }
+        // Padding after the name keeps no bytes of an entry that was here before.
+        if let Some(padding) = rest.get_mut(entry.name.len()..rec_len_for(entry.name.len()) - 8) {
+            padding.fill(0);
+        }
+    }
+
+    fn put_free(&self, block: &mut [u8], offset: usize, rec_len: usize) {
+        let header = DirEntryHeader {
+            inode: U32::ZERO,
+            rec_len: U16::new(self.encode_rec_len(rec_len)),
+            name_len: 0,
+            file_type: 0,
+        };
+        if let Some(space) = block.get_mut(offset..) {
+            let _ = header.write_to_prefix(space);
+        }
+    }
+
+    fn set_rec_len(&self, block: &mut [u8], offset: usize, rec_len: usize) {
+        let raw = self.encode_rec_len(rec_len);
+        if let Some(header) = header_mut(block, offset) {
+            header.rec_len = U16::new(raw);
+        }
+    }
+
+    /// Lets the record at `offset` lead elsewhere, without a seal.
+    pub(crate) fn set_target(&self, block: &mut [u8], offset: usize, ino: Ino, kind: FileType) {
+        let raw = self.stored_type(kind);
+        if let Some(header) = header_mut(block, offset) {
+            header.inode = U32::new(ino.get());
+            header.file_type = raw;
+        }
+    }
+
+    const fn stored_type(&self, file_type: FileType) -> u8 {
+        if self.file_type { file_type as u8 } else { 0 }
+    }
+}
+
+fn header_mut(block: &mut [u8], offset: usize) -> Option<&mut DirEntryHeader> {
+    let (header, _) = DirEntryHeader::mut_from_prefix(block.get_mut(offset..)?).ok()?;
+    Some(header)
+}
+
+/// The record length that `entry` needs.
+fn needed(entry: &NewEntry<'_>) -> Result<usize, DirentError> {
+    if entry.name.is_empty() || entry.name.len() > MAX_NAME_LEN {
+        return Err(DirentError::Name { offset: 0 });
+    }
+    Ok(rec_len_for(entry.name.len()))
+}

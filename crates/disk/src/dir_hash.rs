@@ -1,0 +1,214 @@
+//! The hash functions of indexed directories.
+//!
+//! An htree orders names by a 32-bit major hash whose lowest bit is kept free (the index uses it as the
+//! collision bit) and a 32-bit minor hash. Three algorithms exist, each in two variants that differ in
+//! whether a name's bytes are sign-extended: what C's `char` was on the machine that made the directory,
+//! recorded since in the superblock's `s_flags`. `s_hash_seed` replaces the usual start value unless it is
+//! all zeros. SipHash (version 6) belongs to case-folded encrypted directories and is refused by name.
+//!
+//! Pure arithmetic: no state, no locks, linear in the length of the name.
+
+/// The algorithm of an index, without the signedness of its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum HashAlgorithm {
+    /// The first one: multiply and add. Has no minor hash.
+    Legacy,
+    /// Three rounds of eight steps of MD4. The default of `mke2fs`.
+    HalfMd4,
+    /// Sixteen rounds of the Tiny Encryption Algorithm per 16 bytes.
+    Tea,
+}
+
+/// Why a hash version cannot be used.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HashError {
+    /// SipHash: needs case folding and encryption.
+    #[error("directory hash version 6 (siphash) is not supported")]
+    SipHash,
+    /// No such version.
+    #[error("unknown directory hash version {0}")]
+    Unknown(u8),
+}
+
+/// A name's place in an index. Ordered by `major`, then `minor`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct DirHash {
+    /// The index's key: even, and never above [`DirHash::MAX_MAJOR`].
+    pub major: u32,
+    /// Orders names of equal major hash for readers; not stored in the index.
+    pub minor: u32,
+}
+
+impl DirHash {
+    /// The largest major hash. The even number above is kept as the end mark of readers' positions.
+    pub const MAX_MAJOR: u32 = 0xffff_fffc;
+}
+
+/// Hashes the names of one directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirHasher {
+    algorithm: HashAlgorithm,
+    unsigned: bool,
+    seed: Option<[u32; 4]>,
+}
+
+impl DirHasher {
+    /// The hasher for an on-disk version: `s_def_hash_version` or a root's `hash_version`, 0 to 5.
+    ///
+    /// Versions 3 to 5 are unsigned by themselves; 0 to 2 follow `unsigned`, the superblock's "unsigned
+    /// directory hash" flag (bit 1 of `s_flags`). A `seed` of zeros means no seed.
+    ///
+    /// # Errors
+    /// Versions above 5.
+    pub fn new(version: u8, unsigned: bool, seed: [u32; 4]) -> Result<Self, HashError> {
+        let algorithm = match version {
+            0 | 3 => HashAlgorithm::Legacy,
+            1 | 4 => HashAlgorithm::HalfMd4,
+            2 | 5 => HashAlgorithm::Tea,
+            6 => return Err(HashError::SipHash),
+            other => return Err(HashError::Unknown(other)),
+        };
+        Ok(Self {
+            algorithm,
+            unsigned: unsigned || version > 2,
+            seed: (seed != [0; 4]).then_some(seed),
+        })
+    }
+
+    /// The algorithm in use.
+    pub const fn algorithm(&self) -> HashAlgorithm {
+        self.algorithm
+    }
+
+    /// The hash of `name`.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> DirHash {
+        let (major, minor) = match self.algorithm {
+            HashAlgorithm::Legacy => (self.legacy(name), 0),
+            HashAlgorithm::HalfMd4 => {
+                let state = self.chain::<8>(name, half_md4);
+                (state[1], state[2])
+            }
+            HashAlgorithm::Tea => {
+                let state = self.chain::<4>(name, tea);
+                (state[0], state[1])
+            }
+        };
+        DirHash {
+            major: (major & !1).min(DirHash::MAX_MAJOR),
+            minor,
+        }
+    }
+
+    /// A byte as the arithmetic of this directory sees it.
+    #[inline]
+    fn widen(&self, byte: u8) -> u32 {
+        if self.unsigned {
+            u32::from(byte)
+        } else {
+            i32::from(byte.cast_signed()).cast_unsigned()
+        }
+    }
+
+    fn legacy(&self, name: &[u8]) -> u32 {
+        const FACTOR: u32 = 7_152_373;
+        let (mut newer, mut older) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
+        for &byte in name {
+            let mut mixed = older.wrapping_add(newer ^ self.widen(byte).wrapping_mul(FACTOR));
+            if mixed >> 31 != 0 {
+                mixed = mixed.wrapping_sub(0x7fff_ffff);
+            }
+            (newer, older) = (mixed, newer);
+        }
+        newer << 1
+    }
+
+    /// Runs `step` over `name` in pieces of `N` words.
+    fn chain<const N: usize>(&self, name: &[u8], step: fn(&mut [u32; 4], &[u32; N])) -> [u32; 4] {
+        let mut state = self
+            .seed
+            .unwrap_or([0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476]);
+        let mut rest = name;
+        while !rest.is_empty() {
+            step(&mut state, &self.words(rest));
+            rest = rest.get(N * 4..).unwrap_or_default();
+        }
+        state
+    }
+
+    /// The first `4 * N` bytes of `rest` as words, the first byte highest. What is missing is filled with the
+    /// length of `rest` repeated in every byte; a last, partial word is shifted into that filler.
+    fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "names have at most 255 bytes"
+        )]
+        let filler = u32::from(rest.len() as u8).wrapping_mul(0x0101_0101);
+        let mut words = [filler; N];
+        for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+            // Added, not or-ed: a sign-extended byte borrows from those before it.
+            *word = bytes.iter().fold(filler, |sum, &byte| {
+                (sum << 8).wrapping_add(self.widen(byte))
+            });
+        }
+        words
+    }
+}
+
+/// One compression step of the halved MD4: 24 of its 48 operations, on eight words.
+fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
+    type Mix = fn(u32, u32, u32) -> u32;
+    const CHOOSE: Mix = |x, y, z| (x & y) | (!x & z);
+    const MAJORITY: Mix = |x, y, z| (x & y) | (x & z) | (y & z);
+    const PARITY: Mix = |x, y, z| x ^ y ^ z;
+    // Function, constant, order of the words, rotations.
+    const ROUNDS: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
+        (CHOOSE, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
+        (
+            MAJORITY,
+            0x5a82_7999,
+            [1, 3, 5, 7, 0, 2, 4, 6],
+            [3, 5, 9, 13],
+        ),
+        (
+            PARITY,
+            0x6ed9_eba1,
+            [3, 7, 2, 6, 1, 5, 0, 4],
+            [3, 9, 11, 15],
+        ),
+    ];
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (mix, constant, order, rotations) in ROUNDS {
+        for (word, rotation) in order.into_iter().zip(rotations.into_iter().cycle()) {
+            let turned = a
+                .wrapping_add(mix(b, c, d))
+                .wrapping_add(input[word])
+                .wrapping_add(constant)
+                .rotate_left(rotation);
+            (a, b, c, d) = (d, turned, b, c);
+        }
+    }
+    for (sum, value) in state.iter_mut().zip([a, b, c, d]) {
+        *sum = sum.wrapping_add(value);
+    }
+}
+
+/// Sixteen rounds of TEA with `key`, added to the first two words of the state.
+fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
+    const DELTA: u32 = 0x9e37_79b9;
+    let [mut left, mut right, ..] = *state;
+    let mut sum = 0_u32;
+    let half = |other: u32, sum: u32, k0: u32, k1: u32| {
+        (other << 4).wrapping_add(k0) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(k1)
+    };
+    for _ in 0..16 {
+        sum = sum.wrapping_add(DELTA);
+        left = left.wrapping_add(half(right, sum, key[0], key[1]));
+        right = right.wrapping_add(half(left, sum, key[2], key[3]));
+    }
+    state[0] = state[0].wrapping_add(left);
+    state[1] = state[1].wrapping_add(right);
+}
+
+#[cfg(test)]
+mod tests;
