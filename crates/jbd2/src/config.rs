@@ -1,0 +1,25 @@
+//! What a journal's owner chooses.
+
+use std::time::Duration;
+
+/// What a journal's owner chooses.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The age at which a running transaction is committed (`commit=`).
+    pub commit_interval: Duration,
+    /// Whether commits and checkpoints flush the device (`barrier`). Without it a crash may lose or mix anything.
+    pub barrier: bool,
+    /// Whether the log is written with checksums v3 (file systems with metadata_csum). A log that has v2 or
+    /// v3 already keeps its checksums whatever is said here.
+    pub checksums: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            commit_interval: Duration::from_secs(5),
+            barrier: true,
+            checksums: true,
+        }
+    }
+}
