@@ -7,7 +7,3 @@
 #![forbid(unsafe_code)]
 
 pub mod csum;
-pub mod dir_edit;
-pub mod dir_hash;
-pub mod dirent;
-pub mod htree;

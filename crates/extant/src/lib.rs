@@ -1,6 +1,21 @@
-//! ext4 as a library.
+//! Extant: ext4 outside of the kernel.
+//!
+//! This crate mounts ext4 images and block devices inside of the calling process: it replays and writes
+//! the journal, allocates, caches, and serves any number of threads without a global lock. The public
+//! face is `api`; the way of a write can be followed through the modules in this order:
+//!
+//! `api` → `file` (limits, data path, writeback) → `map` (extent status, extent tree) → `alloc` (blocks) →
+//! the journal (`extant-jbd2`) → the device (`extant-blockdev`).
+//!
+//! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`.
 #![forbid(unsafe_code)]
 
 mod api;
+mod cred;
+mod error;
+mod tuning;
 
 pub use api::*;
+pub use cred::Cred;
+pub use error::{Error, Place, Result};
+pub use tuning::{BufferedPath, Tuning};

@@ -1,0 +1,255 @@
+//! The error type of the file system.
+//!
+//! Every error is plain and specific: it says what is wrong and, for damage, where. [`Error::errno`] gives
+//! the number that Linux would return, so that front ends translate in one place.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use extant_units::{Group, Ino, Lblk, Pblk};
+
+/// The result of a file system operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Where damage was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Place {
+    /// The superblock.
+    Superblock,
+    /// The descriptor of a block group.
+    GroupDesc(Group),
+    /// The block bitmap of a group.
+    BlockBitmap(Group),
+    /// The inode bitmap of a group.
+    InodeBitmap(Group),
+    /// An inode itself.
+    Inode(Ino),
+    /// A node of an inode's extent tree.
+    ExtentNode(Ino, Pblk),
+    /// A block of a directory.
+    DirBlock(Ino, Lblk),
+    /// An extended attribute block of an inode.
+    XattrBlock(Ino, Pblk),
+    /// The orphan file or the list of orphans.
+    Orphans,
+    /// The journal.
+    Journal,
+    /// Any other block.
+    Block(Pblk),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Superblock => write!(f, "superblock"),
+            Self::GroupDesc(group) => write!(f, "descriptor of group {group}"),
+            Self::BlockBitmap(group) => write!(f, "block bitmap of group {group}"),
+            Self::InodeBitmap(group) => write!(f, "inode bitmap of group {group}"),
+            Self::Inode(ino) => write!(f, "inode {ino}"),
+            Self::ExtentNode(ino, pblk) => write!(f, "extent node of inode {ino} at block {pblk}"),
+            Self::DirBlock(ino, lblk) => write!(f, "block {lblk} of directory {ino}"),
+            Self::XattrBlock(ino, pblk) => {
+                write!(f, "attribute block {pblk} of inode {ino}")
+            }
+            Self::Orphans => write!(f, "orphan list"),
+            Self::Journal => write!(f, "journal"),
+            Self::Block(pblk) => write!(f, "block {pblk}"),
+        }
+    }
+}
+
+/// What went wrong. Cheap to clone: errors are latched and handed to many callers.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device does not hold an ext2/3/4 file system.
+    #[error("not an ext4 file system: {0}")]
+    NotExt4(String),
+    /// The image is shorter than its superblock says.
+    #[error("truncated image: the file system has {expected} bytes, the device {actual}")]
+    Truncated {
+        /// Bytes that the superblock claims.
+        expected: u64,
+        /// Bytes that the device has.
+        actual: u64,
+    },
+    /// The file system uses features that this build does not know how to handle.
+    #[error("unsupported feature: {0}")]
+    UnsupportedFeature(String),
+    /// The image is open elsewhere.
+    #[error("in use by another process")]
+    InUse,
+    /// The journal holds transactions, and the device cannot be written to replay them.
+    #[error(
+        "the journal needs to be replayed, but the device is read-only (mount with noload to look \
+         at the file system as it stands)"
+    )]
+    NeedsReplay,
+    /// A mount option is unknown or has a bad value.
+    #[error("mount option {0}")]
+    BadOption(String),
+    /// A structure on disk is damaged. The file system's `errors=` policy has been applied.
+    #[error("corrupt {place}: {what}")]
+    Corrupt {
+        /// Where.
+        place: Place,
+        /// What is wrong there.
+        what: Arc<str>,
+    },
+    /// The device failed.
+    #[error("I/O error: {0}")]
+    Io(Arc<str>),
+    /// The file system was shut down after an earlier failure, or by request.
+    #[error("the file system is shut down: {0}")]
+    Shutdown(Arc<str>),
+    /// Not available in this build or on this kind of file.
+    #[error("not supported: {0}")]
+    NotSupported(&'static str),
+
+    /// No such file or directory.
+    #[error("No such file or directory")]
+    NotFound,
+    /// The name exists already.
+    #[error("File exists")]
+    Exists,
+    /// A directory was needed.
+    #[error("Not a directory")]
+    NotDir,
+    /// Anything but a directory was needed.
+    #[error("Is a directory")]
+    IsDir,
+    /// The directory still has entries.
+    #[error("Directory not empty")]
+    NotEmpty,
+    /// A name is longer than 255 bytes, or a path or target too long.
+    #[error("File name too long")]
+    NameTooLong,
+    /// No space, or no inode, is left.
+    #[error("No space left on device")]
+    NoSpace,
+    /// A write to a read-only file system.
+    #[error("Read-only file system")]
+    ReadOnly,
+    /// The operation is not permitted on this inode (immutable, append-only, not the owner).
+    #[error("Operation not permitted")]
+    NotPermitted,
+    /// The caller lacks the permission.
+    #[error("Permission denied")]
+    AccessDenied,
+    /// The link count cannot grow.
+    #[error("Too many links")]
+    TooManyLinks,
+    /// The file would exceed the largest size.
+    #[error("File too large")]
+    FileTooBig,
+    /// Too many symbolic links on the way.
+    #[error("Too many levels of symbolic links")]
+    TooManySymlinks,
+    /// An argument makes no sense.
+    #[error("Invalid argument")]
+    Invalid,
+    /// No such extended attribute.
+    #[error("No data available")]
+    NoAttribute,
+    /// The buffer or value does not fit.
+    #[error("Numerical result out of range")]
+    OutOfRange,
+    /// The value is too big for the file system.
+    #[error("Argument list too long")]
+    TooBig,
+    /// A rename or link across file systems.
+    #[error("Invalid cross-device link")]
+    CrossDevice,
+    /// Something still uses it.
+    #[error("Device or resource busy")]
+    Busy,
+    /// The file descriptor or position is not one that the operation accepts.
+    #[error("Bad file descriptor")]
+    BadHandle,
+    /// A seek found neither data nor hole.
+    #[error("No such device or address")]
+    NoSuchAddress,
+    /// The inode is gone.
+    #[error("Stale file handle")]
+    Stale,
+}
+
+impl Error {
+    /// Damage found at `place`.
+    pub fn corrupt(place: Place, what: impl fmt::Display) -> Self {
+        Self::Corrupt {
+            place,
+            what: what.to_string().into(),
+        }
+    }
+
+    /// The errno that Linux's ext4 would return.
+    pub fn errno(&self) -> i32 {
+        use rustix::io::Errno;
+        let errno = match self {
+            Self::NotExt4(_) | Self::Truncated { .. } | Self::BadOption(_) | Self::Invalid => {
+                Errno::INVAL
+            }
+            Self::UnsupportedFeature(_) | Self::NotSupported(_) => Errno::OPNOTSUPP,
+            Self::InUse | Self::Busy => Errno::BUSY,
+            Self::NeedsReplay | Self::ReadOnly => Errno::ROFS,
+            // EFSCORRUPTED is EUCLEAN on Linux.
+            Self::Corrupt { .. } => Errno::UCLEAN,
+            Self::Io(_) | Self::Shutdown(_) => Errno::IO,
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotDir => Errno::NOTDIR,
+            Self::IsDir => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::NoSpace => Errno::NOSPC,
+            Self::NotPermitted => Errno::PERM,
+            Self::AccessDenied => Errno::ACCESS,
+            Self::TooManyLinks => Errno::MLINK,
+            Self::FileTooBig => Errno::FBIG,
+            Self::TooManySymlinks => Errno::LOOP,
+            Self::NoAttribute => Errno::NODATA,
+            Self::OutOfRange => Errno::RANGE,
+            Self::TooBig => Errno::TOOBIG,
+            Self::CrossDevice => Errno::XDEV,
+            Self::BadHandle => Errno::BADF,
+            Self::NoSuchAddress => Errno::NXIO,
+            Self::Stale => Errno::STALE,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error.to_string().into())
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Io(_) | Error::Corrupt { .. } | Error::Shutdown(_) | Error::NotExt4(_) => {
+                io::Error::other(error)
+            }
+            plain => io::Error::from_raw_os_error(plain.errno()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_names_its_place() {
+        let error = Error::corrupt(Place::GroupDesc(Group::new(7)), "bad checksum");
+        assert_eq!(
+            error.to_string(),
+            "corrupt descriptor of group 7: bad checksum"
+        );
+        assert_eq!(error.errno(), 117);
+    }
+}

@@ -1,0 +1,36 @@
+//! The switches: every optimisation that can be measured against its absence.
+
+/// Which code moves a regular file's buffered data. See `file/data_path.rs`, the only place that chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum BufferedPath {
+    /// Range mappings and large folios (`buffered_iomap`).
+    #[default]
+    Iomap,
+    /// A record per block (`nobuffered_iomap`).
+    BufferHead,
+}
+
+/// Every switch, with its fast value as the default. Fixed for the life of a mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Tuning {
+    /// The path of buffered reads and writes.
+    pub buffered_path: BufferedPath,
+    /// The largest folio is `4096 << max_folio_order` bytes: 0..=9.
+    pub max_folio_order: u8,
+    /// The page cache's budget in bytes; `None` takes a share of the host's memory.
+    pub page_cache_bytes: Option<u64>,
+    /// The metadata cache's budget in bytes.
+    pub block_cache_bytes: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            buffered_path: BufferedPath::default(),
+            max_folio_order: 9,
+            page_cache_bytes: None,
+            block_cache_bytes: 64 << 20,
+        }
+    }
+}
