@@ -332,3 +332,6 @@ fn needed(entry: &NewEntry<'_>) -> Result<usize, DirentError> {
     }
     Ok(rec_len_for(entry.name.len()))
 }
+
+#[cfg(test)]
+mod tests;

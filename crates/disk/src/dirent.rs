@@ -429,3 +429,6 @@ impl<'a> Iterator for Records<'a> {
         Some(record)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -511,3 +511,6 @@ impl DirFormat {
 }
 
 const _: () = assert!(INFO == rec_len_for(1) + rec_len_for(2));
+
+#[cfg(test)]
+mod tests;
