@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use extant_jbd2::{BlockError, JournalError};
 use extant_units::{Group, Ino, Lblk, Pblk};
 
 /// The result of a file system operation.
@@ -225,6 +226,31 @@ impl Error {
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         Self::Io(error.to_string().into())
+    }
+}
+
+impl From<BlockError> for Error {
+    fn from(error: BlockError) -> Self {
+        match &error {
+            BlockError::Io { .. } => Self::Io(error.to_string().into()),
+            BlockError::OutOfRange { block, .. } => Self::corrupt(Place::Block(*block), &error),
+        }
+    }
+}
+
+impl From<JournalError> for Error {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Block(block) => block.into(),
+            JournalError::Aborted(why) => Self::Shutdown(why),
+            JournalError::ReadOnly => Self::ReadOnly,
+            JournalError::NeedsRecovery => Self::NeedsReplay,
+            JournalError::Unsupported(what) => Self::UnsupportedFeature(what.to_string()),
+            JournalError::Corrupt(what) => Self::corrupt(Place::Journal, what),
+            JournalError::Io { .. } | JournalError::TooManyCredits { .. } => {
+                Self::Io(error.to_string().into())
+            }
+        }
     }
 }
 

@@ -1,0 +1,83 @@
+//! The shared state of a mounted file system.
+//!
+//! [`Fs`] is what every operation takes first. It has no lock of its own: each part brings its own, and
+//! the order between them stands in `docs/LOCKING.md`:
+//!
+//! `Fs::rename_lock` → inode.lock (parents first, then by number) → inode.invalidate → folio → **handle** →
+//! xattr_lock → map_lock → extent status → group → core → block content.
+//!
+//! A handle may be started with anything left of it held, and with nothing right of it.
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_jbd2::{BlockCache, Handle, Journal};
+use parking_lot::Mutex;
+
+use crate::alloc::Allocator;
+use crate::error::Result;
+use crate::fault::Fault;
+use crate::group::GroupTable;
+use crate::inode::InodeCache;
+use crate::layout::Layout;
+use crate::options::MountOptions;
+use crate::orphan::Orphans;
+use crate::stats::Stats;
+use crate::super_block::SuperBlock;
+use crate::tuning::Tuning;
+use crate::zones::SystemZones;
+
+/// A mounted file system.
+pub(crate) struct Fs {
+    /// Where the bytes are.
+    pub(crate) dev: Arc<dyn BlockDevice>,
+    /// Geometry and features: fixed at mount.
+    pub(crate) layout: Layout,
+    /// Metadata blocks.
+    pub(crate) cache: Arc<BlockCache>,
+    /// Transactions over them, with or without a log.
+    pub(crate) journal: Arc<Journal>,
+    /// The superblock's changing fields.
+    pub(crate) super_block: SuperBlock,
+    /// Group descriptors and bitmaps.
+    pub(crate) groups: GroupTable,
+    /// Free space and reservations.
+    pub(crate) alloc: Allocator,
+    /// Blocks that no file may claim.
+    pub(crate) zones: SystemZones,
+    /// Inodes in memory.
+    pub(crate) inodes: InodeCache,
+    /// Unlinked and half-truncated inodes.
+    pub(crate) orphans: Orphans,
+    /// How it was mounted.
+    pub(crate) options: MountOptions,
+    /// The switches.
+    pub(crate) tuning: Tuning,
+    /// Counters.
+    pub(crate) stats: Stats,
+    /// The latched failure, if any.
+    pub(crate) fault: Fault,
+    /// Held for renames of a directory into another parent, so that no two of them make a loop.
+    pub(crate) rename_lock: Mutex<()>,
+}
+
+impl Fs {
+    /// Starts a handle with room for `credits` metadata blocks, if the file system may be modified.
+    ///
+    /// # Errors
+    /// [`crate::Error::ReadOnly`] on a read-only mount, [`crate::Error::Shutdown`] after a fault, and whatever the journal
+    /// reports. May wait for log space: see the lock order above.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
+        self.check_writable()?;
+        Ok(self.journal.start(credits)?)
+    }
+
+    /// Fails if the file system may not be modified.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.fault.check()?;
+        if self.options.read_only() {
+            return Err(crate::Error::ReadOnly);
+        }
+        Ok(())
+    }
+}

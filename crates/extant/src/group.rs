@@ -1,0 +1,5 @@
+//! Block groups.
+
+/// Block groups.
+#[derive(Default)]
+pub(crate) struct GroupTable {}

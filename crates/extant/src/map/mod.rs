@@ -1,0 +1,5 @@
+//! From file blocks to disk blocks.
+
+/// From file blocks to disk blocks.
+#[derive(Default)]
+pub(crate) struct ExtentStatusTree {}

@@ -1,0 +1,5 @@
+//! Counters.
+
+/// Counters.
+#[derive(Default)]
+pub(crate) struct Stats {}
