@@ -10,4 +10,5 @@ pub mod csum;
 pub mod dir_edit;
 pub mod dir_hash;
 pub mod dirent;
+pub mod extent;
 pub mod htree;
