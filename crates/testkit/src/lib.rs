@@ -1,1 +1,33 @@
-//! Placeholder.
+//! What the behaviour suites and the benchmarks share. Development only: nothing here ships.
+//!
+//! The kit knows file systems from the outside only: images made by `mke2fs`, mounts by Linux, by
+//! `extant mount` and by its peers, trees compared entry by entry, storms of operations that
+//! remember what was promised to them. It does not depend on the crate `extant`, so that it
+//! cannot share a misunderstanding with it.
+//!
+//! Every guard (temporary directory, mount, process) cleans up when dropped, also while a test
+//! panics. What a machine lacks is skipped with a reason and counted ([`need`]).
+#![forbid(unsafe_code)]
+
+pub mod cmd;
+pub mod content;
+pub mod error;
+pub mod image;
+pub mod mount;
+pub mod need;
+pub mod odd;
+pub mod promise;
+pub mod rng;
+pub mod storm;
+pub mod tmp;
+pub mod tools;
+pub mod tree;
+
+pub use cmd::Cmd;
+pub use error::{Context, Error, Result};
+pub use image::Image;
+pub use mount::{Mount, Subject};
+pub use need::{Need, need, report};
+pub use rng::Rng;
+pub use tmp::TempDir;
+pub use tree::Tree;

@@ -1,0 +1,98 @@
+//! File contents that prove themselves: any byte can be recomputed from a seed and its position.
+//!
+//! No byte is ever zero or [`JUNK`], so that a hole, a file's own bytes and what lay on the disk
+//! before (see [`crate::image::Maker::junk`]) can be told apart.
+
+use crate::rng::Rng;
+
+/// What images are filled with before mke2fs, where a test looks for stale bytes.
+pub const JUNK: u8 = 0xee;
+
+/// The 8 bytes at positions `8 * word ..` of the content of `seed`.
+fn word(seed: u64, word: u64) -> [u8; 8] {
+    let z = Rng::new(seed ^ word.wrapping_mul(0xd6e8_feb8_6659_fd93)).next_u64();
+    z.to_le_bytes()
+        .map(|b| if b == 0 || b == JUNK { 0x55 } else { b })
+}
+
+/// The content of `seed` in `pos .. pos + len`.
+pub fn fill(seed: u64, pos: u64, len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 16);
+    let lead = usize::try_from(pos % 8).unwrap_or(0);
+    let mut w = pos / 8;
+    while out.len() < len + lead {
+        out.extend_from_slice(&word(seed, w));
+        w += 1;
+    }
+    out.drain(..lead);
+    out.truncate(len);
+    out
+}
+
+/// Compares `bytes`, found at `pos`, with the content of `seed`; the first wrong position.
+pub fn first_wrong(seed: u64, pos: u64, bytes: &[u8]) -> Option<u64> {
+    first_where(seed, pos, bytes, |want, got| want != got)
+}
+
+/// The first position whose byte is neither the content's nor zero: a stale or foreign byte.
+pub fn first_foreign(seed: u64, pos: u64, bytes: &[u8]) -> Option<u64> {
+    first_where(seed, pos, bytes, |want, got| got != 0 && want != got)
+}
+
+fn first_where(seed: u64, pos: u64, bytes: &[u8], bad: impl Fn(u8, u8) -> bool) -> Option<u64> {
+    let want = fill(seed, pos, bytes.len());
+    let at = want.iter().zip(bytes).position(|(w, g)| bad(*w, *g))?;
+    Some(pos + at as u64)
+}
+
+/// A 64-bit hash of bytes, for comparing trees (not against an adversary).
+#[derive(Clone, Debug)]
+pub struct Hasher(std::hash::DefaultHasher);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Hasher(std::hash::DefaultHasher::new())
+    }
+}
+
+impl Hasher {
+    /// Adds bytes.
+    pub fn add(&mut self, bytes: &[u8]) {
+        std::hash::Hasher::write(&mut self.0, bytes);
+    }
+
+    /// The hash of all bytes added.
+    pub fn end(&self) -> u64 {
+        std::hash::Hasher::finish(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{JUNK, fill, first_foreign, first_wrong};
+
+    #[test]
+    fn any_window_agrees_with_the_whole() {
+        let all = fill(9, 0, 1000);
+        for (pos, len) in [(0, 1), (1, 7), (7, 9), (8, 8), (501, 499)] {
+            assert_eq!(
+                fill(9, pos, len),
+                all[usize::try_from(pos).unwrap()..][..len]
+            );
+        }
+        assert!(!all.contains(&0) && !all.contains(&JUNK));
+    }
+
+    #[test]
+    fn a_wrong_byte_is_found_and_a_hole_is_told_from_it() {
+        let mut b = fill(4, 100, 50);
+        assert_eq!(first_wrong(4, 100, &b), None);
+        b[3] = 0;
+        assert_eq!(
+            (first_wrong(4, 100, &b), first_foreign(4, 100, &b)),
+            (Some(103), None)
+        );
+        b[7] = JUNK;
+        assert_eq!(first_foreign(4, 100, &b), Some(107));
+    }
+}

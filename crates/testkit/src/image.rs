@@ -1,0 +1,212 @@
+//! Images: made by `mke2fs`, judged by `e2fsck`, looked into with `debugfs`.
+
+use crate::{Cmd, Context, Result, TempDir, bail, cmd::Output, content, ensure};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// An image file in a directory of its own.
+#[derive(Debug)]
+pub struct Image {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+/// How an image is to be made.
+#[derive(Clone, Debug)]
+pub struct Maker {
+    size: u64,
+    args: Vec<String>,
+    junk: bool,
+}
+
+impl Maker {
+    /// Adds arguments to mke2fs's command line, split at spaces.
+    #[must_use]
+    pub fn args(mut self, args: &str) -> Maker {
+        self.args.extend(args.split_whitespace().map(str::to_owned));
+        self
+    }
+
+    /// Fills the device with [`content::JUNK`] first, so that a stale byte shows.
+    #[must_use]
+    pub fn junk(mut self) -> Maker {
+        self.junk = true;
+        self
+    }
+
+    /// Makes it.
+    pub fn make(self) -> Result<Image> {
+        let dir = TempDir::new("image")?;
+        let path = dir.join("disk.img");
+        let mut f = File::create(&path).context(|| path.display())?;
+        f.set_len(self.size)?;
+        if self.junk {
+            let chunk = vec![content::JUNK; 1 << 20];
+            for _ in 0..self.size.div_ceil(1 << 20) {
+                f.write_all(&chunk)?;
+            }
+            f.set_len(self.size)?;
+        }
+        let mut mke2fs = Cmd::new("mke2fs").args(["-q", "-F", "-t", "ext4"]);
+        if self.junk {
+            mke2fs = mke2fs.args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
+        }
+        mke2fs.args(&self.args).arg(&path).ok()?;
+        Ok(Image { _dir: dir, path })
+    }
+}
+
+impl Image {
+    /// A sparse image of `mib` MiB, as `mke2fs -t ext4` makes it unless told otherwise.
+    pub fn of_mib(mib: u64) -> Maker {
+        Maker {
+            size: mib << 20,
+            args: Vec::new(),
+            junk: false,
+        }
+    }
+
+    /// An image whose bytes the caller provides (bad ones, mostly).
+    pub fn of_bytes(bytes: &[u8]) -> Result<Image> {
+        let dir = TempDir::new("image")?;
+        let path = dir.join("disk.img");
+        std::fs::write(&path, bytes)?;
+        Ok(Image { _dir: dir, path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A copy as of now, holes kept.
+    pub fn copy(&self) -> Result<Image> {
+        let dir = TempDir::new("image")?;
+        let path = dir.join("disk.img");
+        Cmd::new("cp")
+            .arg("--sparse=always")
+            .arg(&self.path)
+            .arg(&path)
+            .ok()?;
+        Ok(Image { _dir: dir, path })
+    }
+
+    /// A hash of all its bytes: "nothing was written" is provable.
+    pub fn fingerprint(&self) -> Result<u64> {
+        crate::tree::hash_file(&self.path)
+    }
+
+    /// Changes bytes at `at` through `change`.
+    pub fn patch(&self, at: u64, len: usize, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        use std::os::unix::fs::FileExt;
+        let f = File::options().read(true).write(true).open(&self.path)?;
+        let mut bytes = vec![0; len];
+        f.read_exact_at(&mut bytes, at)
+            .context(|| format!("image at {at}"))?;
+        change(&mut bytes);
+        f.write_all_at(&bytes, at)?;
+        Ok(())
+    }
+
+    /// `len` bytes at `at`.
+    pub fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.patch(at, len, |b| out.extend_from_slice(b))?;
+        Ok(out)
+    }
+
+    /// `e2fsck -fn` finds nothing: exit 0.
+    pub fn fsck_clean(&self) -> Result<()> {
+        let o = Cmd::new("e2fsck").arg("-fn").arg(&self.path).run()?;
+        ensure!(o.code == Some(0), "not clean: {}", o.describe());
+        // With -n a journal that needs recovery is passed over with a warning only.
+        ensure!(
+            !o.err.contains("skipping journal recovery"),
+            "journal is dirty: {}",
+            o.describe()
+        );
+        Ok(())
+    }
+
+    /// Lets e2fsck replay the journal and finish orphans, and accepts no other repair.
+    pub fn fsck_replay(&self) -> Result<()> {
+        let o = Cmd::new("e2fsck").arg("-fp").arg(&self.path).run()?;
+        ensure!(
+            matches!(o.code, Some(0 | 1)),
+            "e2fsck could not replay: {}",
+            o.describe()
+        );
+        let repairs: Vec<&str> = o.out.lines().filter(|l| !is_ordinary(l)).collect();
+        ensure!(
+            repairs.is_empty(),
+            "e2fsck had to repair: {}\n{}",
+            repairs.join("\n"),
+            o.describe()
+        );
+        Ok(())
+    }
+
+    /// Lets e2fsck repair whatever it finds; what it said.
+    pub fn fsck_repair(&self) -> Result<Output> {
+        Cmd::new("e2fsck").arg("-fy").arg(&self.path).run()
+    }
+
+    /// One debugfs request, read-only; its answer.
+    pub fn debugfs(&self, request: &str) -> Result<String> {
+        Ok(Cmd::new("debugfs")
+            .args(["-R", request])
+            .arg(&self.path)
+            .ok()?
+            .out)
+    }
+
+    /// One debugfs request with write access; its answer.
+    pub fn debugfs_write(&self, request: &str) -> Result<String> {
+        Ok(Cmd::new("debugfs")
+            .args(["-w", "-R", request])
+            .arg(&self.path)
+            .ok()?
+            .out)
+    }
+
+    /// A field of `dumpe2fs -h`, by its label.
+    pub fn header(&self, label: &str) -> Result<String> {
+        let text = Cmd::new("dumpe2fs").arg("-h").arg(&self.path).ok()?.out;
+        let found = text
+            .lines()
+            .find_map(|l| l.strip_prefix(label)?.trim_start().strip_prefix(':'));
+        match found {
+            Some(v) => Ok(v.trim().to_owned()),
+            None => bail!("dumpe2fs -h knows no {label:?}"),
+        }
+    }
+
+    /// The block size in bytes.
+    pub fn block_size(&self) -> Result<u64> {
+        Ok(self.header("Block size")?.parse()?)
+    }
+
+    /// Whether the journal waits for a replay.
+    pub fn needs_recovery(&self) -> Result<bool> {
+        Ok(self
+            .header("Filesystem features")?
+            .contains("needs_recovery"))
+    }
+}
+
+/// A line of `e2fsck -p` that belongs to an ordinary recovery.
+fn is_ordinary(line: &str) -> bool {
+    let ordinary = [
+        "recovering journal",
+        "Clearing orphaned inode",
+        "Truncating orphaned inode",
+        "Clearing orphan file",
+        " files (",
+        ": clean,",
+    ];
+    line.trim().is_empty() || ordinary.iter().any(|o| line.contains(o))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+use super::Image;
+use crate::content::JUNK;
+use crate::need::{Need, need};
+
+const TOOLS: &[Need] = &[
+    Need::Tool("mke2fs"),
+    Need::Tool("e2fsck"),
+    Need::Tool("debugfs"),
+];
+
+#[test]
+fn a_fresh_image_is_clean_and_says_what_it_is() {
+    if !need(TOOLS) {
+        return;
+    }
+    let i = Image::of_mib(16).args("-b 1024").make().unwrap();
+    i.fsck_clean().unwrap();
+    assert_eq!(i.block_size().unwrap(), 1024);
+    assert!(!i.needs_recovery().unwrap());
+    assert!(i.debugfs("stat <2>").unwrap().contains("directory"));
+}
+
+#[test]
+fn damage_is_noticed_and_a_repair_is_not_taken_for_a_replay() {
+    if !need(TOOLS) {
+        return;
+    }
+    let i = Image::of_mib(16).make().unwrap();
+    let before = i.fingerprint().unwrap();
+    i.debugfs_write("set_inode_field <2> links_count 7")
+        .unwrap();
+    assert_ne!(i.fingerprint().unwrap(), before);
+    assert!(i.fsck_clean().is_err());
+    assert!(i.copy().unwrap().fsck_replay().is_err());
+    assert_eq!(i.fsck_repair().unwrap().code, Some(1));
+    i.fsck_clean().unwrap();
+}
+
+#[test]
+fn junk_fills_what_mke2fs_leaves_alone() {
+    if !need(TOOLS) {
+        return;
+    }
+    let i = Image::of_mib(8).args("-b 4096").junk().make().unwrap();
+    i.fsck_clean().unwrap();
+    assert!(
+        i.bytes((8 << 20) - 4096, 4096)
+            .unwrap()
+            .iter()
+            .all(|b| *b == JUNK)
+    );
+}

@@ -1,0 +1,297 @@
+//! Mounts of an image by Extant, by Linux, by fuse2fs, and of a directory by libfuse's
+//! pass-through example.
+//!
+//! A [`Mount`] is a guard: dropped, it unmounts, and where that fails it kills the daemon and
+//! detaches. A FUSE daemon that stops answering would hang its callers for ever, so each has a
+//! watchdog that kills it after a time no test needs ([`WATCHDOG`]); the callers then see an error.
+
+mod daemon;
+mod table;
+
+use crate::{Cmd, Context, Result, TempDir, bail, ensure, tools};
+use daemon::Daemon;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A daemon older than this is taken for hung. `EXTANT_WATCHDOG` (seconds) overrides it.
+pub const WATCHDOG: Duration = Duration::from_secs(400);
+
+/// Who mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The `extant` command of this checkout.
+    Extant,
+    /// Linux's ext4 through a loop device.
+    Ext4,
+    /// e2fsprogs' FUSE driver.
+    Fuse2fs,
+}
+
+impl Subject {
+    /// The file system under test: Extant, unless `EXTANT_SUBJECT` names another (`ext4`,
+    /// `fuse2fs`). That is how a suite is tried against a known good, and a known bad, one.
+    pub fn under_test() -> Subject {
+        match std::env::var("EXTANT_SUBJECT").as_deref() {
+            Ok("ext4") => Subject::Ext4,
+            Ok("fuse2fs") => Subject::Fuse2fs,
+            _ => Subject::Extant,
+        }
+    }
+
+    /// Its name in messages and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Extant => "extant",
+            Subject::Ext4 => "ext4",
+            Subject::Fuse2fs => "fuse2fs",
+        }
+    }
+
+    /// Whether it runs as a process that can be killed.
+    pub fn has_daemon(self) -> bool {
+        self != Subject::Ext4
+    }
+
+    /// Mounts `image` with comma-separated `options` (may be empty).
+    pub fn mount(self, image: &Path, options: &str) -> Result<Mount> {
+        Mount::new(self, image, options)
+    }
+}
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Mount {
+    how: &'static str,
+    dir: PathBuf,
+    daemon: Option<Daemon>,
+    umount: Vec<PathBuf>,
+    live: bool,
+    _parent: TempDir,
+}
+
+impl Mount {
+    fn new(subject: Subject, image: &Path, options: &str) -> Result<Mount> {
+        match subject {
+            Subject::Ext4 => {
+                let options = if options.is_empty() {
+                    "loop".into()
+                } else {
+                    format!("loop,{options}")
+                };
+                let cmd = |dir: &Path| {
+                    Cmd::new("mount")
+                        .args(["-t", "ext4", "-o", &options])
+                        .arg(image)
+                        .arg(dir)
+                };
+                Self::by_command("ext4", cmd, vec!["umount".into()])
+            }
+            Subject::Fuse2fs => {
+                let options = if options.is_empty() {
+                    "rw".into()
+                } else {
+                    options.to_owned()
+                };
+                let cmd = |dir: &Path| {
+                    Cmd::new("fuse2fs")
+                        .arg("-f")
+                        .arg(image)
+                        .arg(dir)
+                        .args(["-o", &options])
+                };
+                Self::by_daemon("fuse2fs", cmd, vec!["umount".into()])
+            }
+            Subject::Extant => {
+                let bin = tools::extant()?;
+                let cmd = |dir: &Path| {
+                    let mut c = Cmd::new(&bin).args(["mount", "-f"]);
+                    if !options.is_empty() {
+                        c = c.args(["-o", options]);
+                    }
+                    c.arg(image).arg(dir)
+                };
+                Self::by_daemon("extant", cmd, vec![bin.clone(), "umount".into()])
+            }
+        }
+    }
+
+    /// Mounts with `extant mount` as a person does: the command returns once the mount answers, the
+    /// daemon goes to the background.
+    pub fn extant_background(image: &Path, options: &str) -> Result<Mount> {
+        let bin = tools::extant()?;
+        let cmd = |dir: &Path| {
+            let mut c = Cmd::new(&bin).arg("mount");
+            if !options.is_empty() {
+                c = c.args(["-o", options]);
+            }
+            c.arg(image).arg(dir)
+        };
+        Self::by_command("extant", cmd, vec![bin.clone(), "umount".into()])
+    }
+
+    /// Mounts `source` again through libfuse's `passthrough_ll` with extra `options`.
+    pub fn passthrough(source: &Path, options: &str) -> Result<Mount> {
+        let bin = tools::passthrough_ll()?;
+        let mut all = format!("source={}", source.display());
+        if !options.is_empty() {
+            all = format!("{all},{options}");
+        }
+        let cmd = |dir: &Path| Cmd::new(&bin).args(["-f", "-o", &all]).arg(dir);
+        Self::by_daemon("passthrough", cmd, vec!["umount".into()])
+    }
+
+    fn by_command(
+        how: &'static str,
+        cmd: impl FnOnce(&Path) -> Cmd,
+        umount: Vec<PathBuf>,
+    ) -> Result<Mount> {
+        let (parent, dir) = mount_point()?;
+        cmd(&dir).ok()?;
+        ensure!(
+            table::is_mounted(&dir)?,
+            "{how} said it mounted {}, but did not",
+            dir.display()
+        );
+        Ok(Mount {
+            how,
+            dir,
+            daemon: None,
+            umount,
+            live: true,
+            _parent: parent,
+        })
+    }
+
+    fn by_daemon(
+        how: &'static str,
+        cmd: impl FnOnce(&Path) -> Cmd,
+        umount: Vec<PathBuf>,
+    ) -> Result<Mount> {
+        let (parent, dir) = mount_point()?;
+        let daemon = Daemon::start(cmd(&dir))?;
+        let mut m = Mount {
+            how,
+            dir,
+            daemon: Some(daemon),
+            umount,
+            live: true,
+            _parent: parent,
+        };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !table::is_mounted(&m.dir)? {
+            let daemon = m
+                .daemon
+                .as_mut()
+                .ok_or_else(|| crate::Error::new("no daemon"))?;
+            if let Some(o) = daemon.running().poll()? {
+                m.live = false;
+                bail!("{how} did not mount: {}", o.describe());
+            }
+            ensure!(Instant::now() < end, "{how} did not mount within a minute");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // The table knows the mount before the daemon has answered its first request.
+        std::fs::metadata(&m.dir).context(|| format!("{how}: first look at its root"))?;
+        Ok(m)
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A path inside.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The daemon's process id, if it runs in our foreground.
+    pub fn pid(&self) -> Option<u32> {
+        self.daemon.as_ref().map(Daemon::pid)
+    }
+
+    /// Unmounts as a person would, and waits until the image is closed. The daemon's own exit status
+    /// must be 0. What it said is returned.
+    pub fn unmount(mut self) -> Result<String> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let o = self.umount_command().run()?;
+            if o.code == Some(0) {
+                break;
+            }
+            // Linux may still hold the last file of a finished process for a moment.
+            let busy = o.err.contains("busy") && Instant::now() < end;
+            ensure!(busy, "{}: {}", self.how, o.describe());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.live = false;
+        let Some(mut daemon) = self.daemon.take() else {
+            return Ok(String::new());
+        };
+        let o = daemon.running().wait(Duration::from_secs(120))?;
+        ensure!(
+            o.code == Some(0),
+            "{} ended badly: {}",
+            self.how,
+            o.describe()
+        );
+        Ok(o.err)
+    }
+
+    /// Kills the daemon with SIGKILL, then detaches the dead mount.
+    pub fn crash(mut self) -> Result<()> {
+        let Some(mut daemon) = self.daemon.take() else {
+            bail!("{} has no daemon of ours to kill", self.how)
+        };
+        daemon.running().kill()?;
+        self.live = false;
+        detach(&self.dir)
+    }
+
+    fn umount_command(&self) -> Cmd {
+        let mut words = self.umount.iter();
+        let program = words
+            .next()
+            .map_or_else(|| PathBuf::from("umount"), Clone::clone);
+        Cmd::new(program).args(words).arg(&self.dir)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !self.live {
+            return;
+        }
+        let asked = self.umount_command().limit(Duration::from_secs(30)).run();
+        let gone = asked.is_ok_and(|o| o.code == Some(0));
+        if let Some(mut d) = self.daemon.take() {
+            if gone && d.running().wait(Duration::from_secs(30)).is_ok() {
+                return;
+            }
+            let _ = d.running().kill();
+        }
+        if !gone {
+            let _ = detach(&self.dir);
+        }
+    }
+}
+
+fn mount_point() -> Result<(TempDir, PathBuf)> {
+    // Beside the images would hide them from a lazy unmount's cleanup: use the system's place.
+    let parent = TempDir::new_in(&std::env::temp_dir(), "mnt")?;
+    let dir = parent.join("mnt");
+    std::fs::create_dir(&dir)?;
+    Ok((parent, dir))
+}
+
+fn detach(dir: &Path) -> Result<()> {
+    if !table::is_mounted(dir)? {
+        return Ok(());
+    }
+    if crate::need::is_root() {
+        Cmd::new("umount").arg("-l").arg(dir).ok()?;
+    } else {
+        Cmd::new("fusermount3").args(["-u", "-z"]).arg(dir).ok()?;
+    }
+    Ok(())
+}

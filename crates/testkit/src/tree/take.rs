@@ -1,0 +1,142 @@
+//! Taking a tree down. A stack instead of recursion, so that depth is no limit.
+
+use super::Tree;
+use super::entry::{Entry, Kind, Nanos};
+use crate::content::Hasher;
+use crate::{Context, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+impl Tree {
+    /// Takes down everything below `root`, which must be a directory.
+    pub fn take(root: &Path) -> Result<Tree> {
+        let mut entries = BTreeMap::new();
+        let mut todo = vec![PathBuf::new()];
+        while let Some(rel) = todo.pop() {
+            let full = at(root, &rel);
+            let meta = std::fs::symlink_metadata(&full).context(|| full.display())?;
+            if meta.is_dir() {
+                for e in std::fs::read_dir(&full).context(|| full.display())? {
+                    let e = e.context(|| format!("readdir {}", full.display()))?;
+                    todo.push(rel.join(e.file_name()));
+                }
+            }
+            let entry = describe(&full, &meta)?;
+            entries.insert(rel, entry);
+        }
+        let mut tree = Tree { entries };
+        tree.group_links();
+        tree.hash_contents(root)?;
+        Ok(tree)
+    }
+
+    fn group_links(&mut self) {
+        let mut first: HashMap<u64, PathBuf> = HashMap::new();
+        for (path, e) in &mut self.entries {
+            let shared = e.nlink > 1 && e.kind != Kind::Dir;
+            e.first_link = match shared {
+                true => first.entry(e.ino).or_insert_with(|| path.clone()).clone(),
+                false => path.clone(),
+            };
+        }
+    }
+
+    fn hash_contents(&mut self, root: &Path) -> Result<()> {
+        for (path, e) in &mut self.entries {
+            if let Kind::File { hash, .. } = &mut e.kind {
+                *hash = hash_file(&at(root, path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at(root: &Path, rel: &Path) -> PathBuf {
+    // `join("")` would add a slash, which follows a symlink.
+    if rel.as_os_str().is_empty() {
+        root.to_path_buf()
+    } else {
+        root.join(rel)
+    }
+}
+
+fn describe(path: &Path, m: &Metadata) -> Result<Entry> {
+    let t = m.file_type();
+    let kind = if t.is_file() {
+        Kind::File {
+            size: m.len(),
+            hash: 0,
+        }
+    } else if t.is_dir() {
+        Kind::Dir
+    } else if t.is_symlink() {
+        Kind::Symlink(std::fs::read_link(path).context(|| path.display())?)
+    } else if t.is_fifo() {
+        Kind::Fifo
+    } else if t.is_socket() {
+        Kind::Socket
+    } else if t.is_char_device() {
+        Kind::Char(m.rdev())
+    } else {
+        Kind::Block(m.rdev())
+    };
+    Ok(Entry {
+        kind,
+        mode: m.mode() & 0o7777,
+        uid: m.uid(),
+        gid: m.gid(),
+        nlink: m.nlink(),
+        mtime: nanos(m.mtime(), m.mtime_nsec()),
+        atime: nanos(m.atime(), m.atime_nsec()),
+        ctime: nanos(m.ctime(), m.ctime_nsec()),
+        ino: m.ino(),
+        blocks: m.blocks(),
+        xattrs: xattrs(path).context(|| format!("xattrs of {}", path.display()))?,
+        first_link: PathBuf::new(),
+    })
+}
+
+fn nanos(seconds: i64, nanoseconds: i64) -> Nanos {
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
+}
+
+fn xattrs(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>> {
+    let mut names = vec![0u8; 65536];
+    let n = match rustix::fs::llistxattr(path, &mut names) {
+        Ok(n) => n,
+        Err(rustix::io::Errno::OPNOTSUPP) => 0,
+        Err(e) => return Err(e.into()),
+    };
+    names.truncate(n);
+    let mut all = BTreeMap::new();
+    for name in names.split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        let name = OsString::from_vec(name.to_vec());
+        let mut value = vec![0u8; 65536];
+        let n = rustix::fs::lgetxattr(path, &name, &mut value)
+            .context(|| name.to_string_lossy().into_owned())?;
+        value.truncate(n);
+        all.insert(name, value);
+    }
+    Ok(all)
+}
+
+/// The hash of a file's bytes.
+pub fn hash_file(path: &Path) -> Result<u64> {
+    let mut f = File::open(path).context(|| path.display())?;
+    let mut h = Hasher::default();
+    let mut buf = vec![0u8; 1 << 17];
+    loop {
+        let n = f
+            .read(&mut buf)
+            .context(|| format!("reading {}", path.display()))?;
+        if n == 0 {
+            return Ok(h.end());
+        }
+        h.add(buf.get(..n).unwrap_or(&[]));
+    }
+}
