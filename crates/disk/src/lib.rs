@@ -2,13 +2,17 @@
 //!
 //! Untrusted bytes in, checked types out. Nothing here reads a device, takes a lock or allocates more than
 //! its result; every parser is bounded by the slice it is given and returns an error that names the damage instead of
-//! panicking. Structures are `zerocopy` types over little-endian (ext4) or big-endian (jbd2) fields; their
+//! //! panicking. Structures are `zerocopy` types over little-endian (ext4) or big-endian (jbd2) fields; their
 //! sizes and field offsets are asserted at compile time.
 #![forbid(unsafe_code)]
 
+pub mod bitmap;
 pub mod csum;
 pub mod dir_edit;
 pub mod dir_hash;
 pub mod dirent;
 pub mod extent;
+pub mod features;
+pub mod group_desc;
 pub mod htree;
+pub mod superblock;

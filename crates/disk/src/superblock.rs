@@ -1,0 +1,314 @@
+//! The superblock: what the file system is made of.
+//!
+//! [`RawSuperblock`] is the on-disk structure; [`Superblock`] is one whose checksum and geometry were
+//! checked, so that arithmetic over its fields cannot divide by zero, overflow or describe more metadata
+//! than the volume has room for. What the device really holds is checked by
+//! [`Superblock::check_device_len`]; whether the features are supported is the mount's question.
+
+mod check;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
+
+pub use self::check::SuperblockError;
+pub use self::raw::{
+    DefaultMountOpts, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags,
+};
+use self::raw::{join, time};
+use crate::csum::Crc32c;
+use crate::features::{Compat, FeatureSets, Incompat, RoCompat};
+
+/// `s_magic`.
+pub const MAGIC: u16 = 0xEF53;
+
+/// A checked superblock.
+///
+/// Invariants, beside those of the format: at least one group and at most 2^32 - 1; every group has at least
+/// one block and at most `8 * block size`; `groups * inodes_per_group == inodes_count` fits 32 bits; the
+/// group descriptors fit in front of the last block; an inode is no larger than a block.
+#[derive(Clone)]
+pub struct Superblock {
+    raw: Box<RawSuperblock>,
+    block_size: BlockSize,
+    group_count: u32,
+}
+
+impl Superblock {
+    /// Parses and checks the 1024 bytes of a superblock.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`]. A superblock of an external journal parses, its feature
+    /// [`Incompat::JOURNAL_DEV`] tells.
+    pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
+        let raw = RawSuperblock::copy_from(bytes)
+            .ok_or(SuperblockError::WrongLength { found: bytes.len() })?;
+        check::check(raw)
+    }
+
+    /// The fields as stored.
+    pub fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+
+    /// The features; none with revision 0.
+    pub fn features(&self) -> FeatureSets {
+        self.raw.features()
+    }
+
+    /// Whether this is the original format without dynamic fields.
+    pub fn is_revision_0(&self) -> bool {
+        self.raw.rev_level.get() == 0
+    }
+
+    /// The block size.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Blocks of the whole file system, first data block included; larger than `first_data_block`.
+    pub fn blocks_count(&self) -> Blocks {
+        Blocks::new(join(
+            self.raw.blocks_count_lo,
+            self.high(self.raw.blocks_count_hi),
+        ))
+    }
+
+    /// Blocks that only root (or `def_resuid`, `def_resgid`) may take; at most `blocks_count`.
+    pub fn reserved_blocks(&self) -> Blocks {
+        let count = join(
+            self.raw.r_blocks_count_lo,
+            self.high(self.raw.r_blocks_count_hi),
+        );
+        Blocks::new(count.min(self.blocks_count().get()))
+    }
+
+    fn high(&self, field: zerocopy::little_endian::U32) -> zerocopy::little_endian::U32 {
+        if self.features().has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            field
+        } else {
+            0.into()
+        }
+    }
+
+    /// The first block of group 0: 1 with 1 KiB blocks (without bigalloc), else 0.
+    pub fn first_data_block(&self) -> Pblk {
+        Pblk::new(u64::from(self.raw.first_data_block.get()))
+    }
+
+    /// Blocks of every group but the last.
+    pub fn blocks_per_group(&self) -> u32 {
+        self.raw.blocks_per_group.get()
+    }
+
+    /// log2 of the blocks per cluster: 0 without bigalloc.
+    pub fn cluster_bits(&self) -> u32 {
+        if self.features().has_ro_compat(RoCompat::BIGALLOC) {
+            self.raw
+                .log_cluster_size
+                .get()
+                .saturating_sub(self.raw.log_block_size.get())
+        } else {
+            0
+        }
+    }
+
+    /// The number of groups, at least one.
+    pub fn group_count(&self) -> u32 {
+        self.group_count
+    }
+
+    /// Inodes of each group, at least one, at most `8 * block size`.
+    pub fn inodes_per_group(&self) -> u32 {
+        self.raw.inodes_per_group.get()
+    }
+
+    /// Inodes of the whole file system.
+    pub fn inodes_count(&self) -> u32 {
+        self.raw.inodes_count.get()
+    }
+
+    /// Bytes of an inode in the table: a power of two from 128 to the block size.
+    pub fn inode_size(&self) -> usize {
+        if self.is_revision_0() {
+            return 128;
+        }
+        usize::from(self.raw.inode_size.get())
+    }
+
+    /// The first inode that is not reserved, at least 11.
+    pub fn first_inode(&self) -> u32 {
+        if self.is_revision_0() {
+            return 11;
+        }
+        self.raw.first_ino.get()
+    }
+
+    /// Bytes that new inodes reserve for fields past 128; fits the inode.
+    pub fn want_extra_isize(&self) -> u16 {
+        /// Bytes of the extra fields that this format defines.
+        const DEFINED: u16 = 32;
+        let Some(room) = self.raw.inode_size.get().checked_sub(128) else {
+            return 0;
+        };
+        let mut want = DEFINED;
+        if self.features().has_ro_compat(RoCompat::EXTRA_ISIZE) {
+            want = want
+                .max(self.raw.want_extra_isize.get())
+                .max(self.raw.min_extra_isize.get());
+        }
+        if self.is_revision_0() {
+            0
+        } else if want > room {
+            DEFINED.min(room)
+        } else {
+            want & !3
+        }
+    }
+
+    /// Bytes of a group descriptor: 32, or with `64bit` a power of two from 64 to 1024.
+    pub fn desc_size(&self) -> usize {
+        if self.features().has_incompat(Incompat::SIXTY_FOUR_BIT) {
+            usize::from(self.raw.desc_size.get())
+        } else {
+            32
+        }
+    }
+
+    /// Blocks of the group descriptor table.
+    pub fn desc_blocks(&self) -> u32 {
+        let per_block = self.block_size.bytes() / self.desc_size();
+        self.group_count
+            .div_ceil(u32::try_from(per_block).unwrap_or(u32::MAX).max(1))
+    }
+
+    /// Blocks kept behind the descriptor table for its growth.
+    pub fn reserved_gdt_blocks(&self) -> u32 {
+        u32::from(self.raw.reserved_gdt_blocks.get())
+    }
+
+    /// log2 of the groups per flex group: 0 without `flex_bg`.
+    pub fn log_groups_per_flex(&self) -> u32 {
+        match self.raw.log_groups_per_flex {
+            log @ 1..=31 if self.features().has_incompat(Incompat::FLEX_BG) => u32::from(log),
+            _ => 0,
+        }
+    }
+
+    /// Whether `group` begins with a copy of the superblock and of the descriptor table.
+    pub fn has_backup(&self, group: Group) -> bool {
+        let raw = group.get();
+        if raw == 0 {
+            return true;
+        }
+        if self.features().has_compat(Compat::SPARSE_SUPER2) {
+            return self.raw.backup_bgs.iter().any(|bg| bg.get() == raw);
+        }
+        if raw == 1 || !self.features().has_ro_compat(RoCompat::SPARSE_SUPER) {
+            return true;
+        }
+        raw & 1 == 1 && [3, 5, 7].iter().any(|&base| is_power_of(raw, base))
+    }
+
+    /// The start of every checksum chain but the superblock's own and jbd2's.
+    pub fn checksum_seed(&self) -> Crc32c {
+        if self.features().has_incompat(Incompat::CSUM_SEED) {
+            Crc32c::from_raw(self.raw.checksum_seed.get())
+        } else {
+            Crc32c::START.feed(&self.raw.uuid)
+        }
+    }
+
+    /// The journal's inode, if there is an internal journal.
+    pub fn journal_inode(&self) -> Option<Ino> {
+        if !self.features().has_compat(Compat::HAS_JOURNAL) {
+            return None;
+        }
+        Ino::new(self.raw.journal_inum.get())
+    }
+
+    /// The orphan file's inode, if there is one.
+    pub fn orphan_file_inode(&self) -> Option<Ino> {
+        if !self.features().has_compat(Compat::ORPHAN_FILE) {
+            return None;
+        }
+        Ino::new(self.raw.orphan_file_inum.get())
+    }
+
+    /// The head of the orphan list.
+    pub fn last_orphan(&self) -> Option<Ino> {
+        Ino::new(self.raw.last_orphan.get())
+    }
+
+    /// `s_default_mount_opts`.
+    pub fn default_mount_opts(&self) -> DefaultMountOpts {
+        DefaultMountOpts::from_bits_retain(self.raw.default_mount_opts.get())
+    }
+
+    /// `s_flags`.
+    pub fn flags(&self) -> SuperFlags {
+        SuperFlags::from_bits_retain(self.raw.flags.get())
+    }
+
+    /// The seed of directory hashes.
+    pub fn hash_seed(&self) -> [u32; 4] {
+        self.raw.hash_seed.map(zerocopy::little_endian::U32::get)
+    }
+
+    /// The label: bytes up to the first NUL.
+    pub fn label(&self) -> &[u8] {
+        until_nul(&self.raw.volume_name)
+    }
+
+    /// Where the file system was last mounted: bytes up to the first NUL.
+    pub fn last_mounted(&self) -> &[u8] {
+        until_nul(&self.raw.last_mounted)
+    }
+
+    /// When the file system was made, seconds since the epoch.
+    pub fn made_at(&self) -> u64 {
+        time(self.raw.mkfs_time, self.raw.mkfs_time_hi)
+    }
+
+    /// Checks that a device of `device_len` bytes holds every block.
+    ///
+    /// # Errors
+    /// [`SuperblockError::Truncated`], which names both sizes.
+    pub fn check_device_len(&self, device_len: u64) -> Result<(), SuperblockError> {
+        let wanted = self.block_size.bytes_of(self.blocks_count());
+        match wanted {
+            Some(bytes) if bytes <= device_len => Ok(()),
+            _ => Err(SuperblockError::Truncated {
+                wanted: wanted.unwrap_or(u64::MAX),
+                device: device_len,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Superblock")
+            .field("block_size", &self.block_size.bytes())
+            .field("blocks", &self.blocks_count())
+            .field("groups", &self.group_count)
+            .field("inodes", &self.inodes_count())
+            .field("features", &self.features())
+            .finish_non_exhaustive()
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn is_power_of(value: u32, base: u32) -> bool {
+    let mut power = u64::from(base);
+    while power < u64::from(value) {
+        power *= u64::from(base);
+    }
+    power == u64::from(value)
+}
