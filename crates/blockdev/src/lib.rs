@@ -15,9 +15,15 @@
 #![forbid(unsafe_code)]
 
 mod device;
+mod faults;
 mod file;
 mod memory;
+mod null;
+mod recorder;
 
 pub use device::BlockDevice;
+pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use file::{FileDevice, OpenError, OpenMode};
 pub use memory::MemoryDevice;
+pub use null::NullDevice;
+pub use recorder::{Event, Recorder};

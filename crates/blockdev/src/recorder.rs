@@ -1,0 +1,151 @@
+//! A wrapper that logs every write with its flush borders, so that power cuts can be replayed.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use extant_units::DevOff;
+use parking_lot::Mutex;
+
+use crate::device::BlockDevice;
+
+/// One logged event. Events stand in the order in which they completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Bytes written; durable once a later flush covers them.
+    Write {
+        /// Where.
+        offset: DevOff,
+        /// What.
+        data: Arc<[u8]>,
+    },
+    /// A flush that completed. It covers the events before index `covers`: those that had completed when it
+    /// began. Writes that were in flight meanwhile are not promised.
+    Flush {
+        /// Number of leading events that are durable now.
+        covers: usize,
+    },
+    /// A mark set by the test, such as "this fsync returned".
+    Mark(u64),
+}
+
+/// A device that logs what passes through it.
+///
+/// A durable write is logged as flush, write, flush: nothing that came before it can be lost once it is
+/// there. Writes that fail are logged as well, since part of them may have reached the medium.
+///
+/// One mutex guards the log and is never held over I/O; the order of overlapping concurrent writes in the log
+/// may differ from the order on the medium, which callers serialise anyway.
+pub struct Recorder<D> {
+    inner: D,
+    log: Mutex<Vec<Event>>,
+}
+
+impl<D: BlockDevice> Recorder<D> {
+    /// Wraps `inner` with an empty log.
+    pub fn new(inner: D) -> Self {
+        Self {
+            inner,
+            log: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The wrapped device.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// Number of events so far.
+    pub fn position(&self) -> usize {
+        self.log.lock().len()
+    }
+
+    /// Adds a mark.
+    pub fn mark(&self, value: u64) {
+        self.log.lock().push(Event::Mark(value));
+    }
+
+    /// A copy of the log so far (bytes are shared, not copied).
+    pub fn events(&self) -> Vec<Event> {
+        self.log.lock().clone()
+    }
+
+    fn log_write<'a>(&self, offset: DevOff, pieces: impl Iterator<Item = &'a [u8]>) {
+        let mut data = Vec::new();
+        pieces.for_each(|piece| data.extend_from_slice(piece));
+        self.log.lock().push(Event::Write {
+            offset,
+            data: data.into(),
+        });
+    }
+
+    fn logged_flush(&self) -> io::Result<()> {
+        let covers = self.position();
+        self.inner.flush()?;
+        self.log.lock().push(Event::Flush { covers });
+        Ok(())
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for Recorder<D> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.inner.read_vectored_at(offset, bufs)
+    }
+
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        let result = self.inner.write_at(offset, buf);
+        self.log_write(offset, std::iter::once(buf));
+        result
+    }
+
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let result = self.inner.write_vectored_at(offset, bufs);
+        self.log_write(offset, bufs.iter().map(|buf| &**buf));
+        result
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.logged_flush()
+    }
+
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.logged_flush()?;
+        self.write_at(offset, buf)?;
+        self.logged_flush()
+    }
+
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryDevice;
+
+    #[test]
+    fn a_durable_write_has_a_flush_on_both_sides() {
+        let dev = Recorder::new(MemoryDevice::new(8192));
+        dev.write_at(DevOff::ZERO, &[1; 512]).unwrap();
+        dev.write_durable(DevOff::new(512), &[2; 512]).unwrap();
+        dev.mark(7);
+        let events = dev.events();
+        assert!(matches!(&events[0], Event::Write { data, .. } if data[0] == 1));
+        assert_eq!(events[1], Event::Flush { covers: 1 });
+        assert!(matches!(&events[2], Event::Write { data, .. } if data[0] == 2));
+        assert_eq!(events[3], Event::Flush { covers: 3 });
+        assert_eq!(events[4], Event::Mark(7));
+    }
+}
