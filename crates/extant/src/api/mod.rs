@@ -1,15 +1,18 @@
 //! The public face of the library.
 //!
-//! Two levels, one engine. `Volume` speaks of inodes and names in directories: what a front end (FUSE, a
-//! C ABI, a VMM) needs. `Filesystem` stands on it and speaks of paths, with the habits of `std::fs`.
+//! Two levels, one engine. [`Volume`] speaks of inodes and names in directories: what a front end (FUSE, a
+//! C ABI, a VMM) needs. [`Filesystem`] stands on it and speaks of paths, with the habits of `std::fs`.
 //! Nothing in here knows the disk format; every call ends in one function of the engine.
 //!
 //! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
 //! parallel.
 
+mod options;
 mod types;
+mod volume;
 
+pub use options::Options;
 pub use types::{
-    Attr, DirEntry, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp,
-    XattrMode,
+    Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
 };
+pub use volume::{Node, Volume};

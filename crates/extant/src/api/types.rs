@@ -188,7 +188,7 @@ pub struct SetAttr {
 
 /// One entry of a directory, as `Volume::readdir` hands it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirEntry<'a> {
+pub struct Dirent<'a> {
     /// Inode number.
     pub ino: Ino,
     /// Kind as the directory stores it; `None` on images without the `filetype` feature.

@@ -1,0 +1,70 @@
+//! How a file system is opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+
+use super::Volume;
+use crate::{Result, Tuning};
+
+/// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
+///
+/// Opens for reading only unless [`Options::write`] says otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(super) write: bool,
+    pub(super) mount: String,
+    pub(super) tuning: Tuning,
+}
+
+impl Options {
+    /// Read-only, with the defaults of the image.
+    #[must_use]
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Whether the file system may be changed.
+    pub fn write(&mut self, yes: bool) -> &mut Options {
+        self.write = yes;
+        self
+    }
+
+    /// Adds mount options, separated by commas, by the names that Linux's ext4 gives them (`noload`,
+    /// `errors=continue`, `commit=1`). They are checked when the file system is opened.
+    pub fn mount_options(&mut self, options: &str) -> &mut Options {
+        if !self.mount.is_empty() && !options.is_empty() {
+            self.mount.push(',');
+        }
+        self.mount.push_str(options);
+        self
+    }
+
+    /// Sets the switches of the engine.
+    pub fn tuning(&mut self, tuning: Tuning) -> &mut Options {
+        self.tuning = tuning;
+        self
+    }
+
+    /// Opens the image file or block device at `path` at the level of inodes. It stays locked against other
+    /// openers until it is unmounted.
+    ///
+    /// # Errors
+    /// [`crate::Error::InUse`] if another process has it open, [`crate::Error::NotExt4`] and its neighbours for what is wrong with
+    /// the image, [`crate::Error::BadOption`] for a mount option, [`crate::Error::NeedsReplay`] for a dirty journal on a device that
+    /// cannot be written.
+    pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let _ = path.as_ref();
+        todo!("waits for mount")
+    }
+
+    /// Like [`Options::open_volume`], for any block device.
+    ///
+    /// # Errors
+    /// As [`Options::open_volume`], less what opening a file can do.
+    pub fn open_volume_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        let _ = device;
+        todo!("waits for mount")
+    }
+}
