@@ -6,6 +6,7 @@
 //! sizes and field offsets are asserted at compile time.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod bitmap;
 pub mod csum;
 pub mod dir_edit;
@@ -15,4 +16,7 @@ pub mod extent;
 pub mod features;
 pub mod group_desc;
 pub mod htree;
+pub mod inode;
+pub mod orphan;
 pub mod superblock;
+pub mod xattr;

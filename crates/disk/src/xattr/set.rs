@@ -1,0 +1,204 @@
+//! A decoded table of attributes that can be changed and encoded.
+
+use zerocopy::IntoBytes;
+
+use super::block::{BlockHeader, HEADER_SIZE, entry_hash, total_hash};
+use super::entries::{AREA_HEADER, ENTRY_SIZE, RawEntry, TERMINATOR, padded};
+use super::{Entries, NameIndex, XATTR_MAGIC, XattrError, XattrName};
+
+/// One attribute, owned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Owned {
+    index: NameIndex,
+    rest: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+impl Owned {
+    fn name(&self) -> XattrName<'_> {
+        XattrName {
+            index: self.index,
+            rest: &self.rest,
+        }
+    }
+
+    /// Bytes of entry and value.
+    fn space(&self) -> usize {
+        ENTRY_SIZE + padded(self.rest.len()) + padded(self.value.len())
+    }
+}
+
+/// Whether a set fits where it is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// It does.
+    Fits,
+    /// It needs more room.
+    TooLarge,
+}
+
+/// A table of attributes, decoded. In the order of the table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct XattrSet {
+    entries: Vec<Owned>,
+}
+
+impl XattrSet {
+    /// Copies a table. As large as the table at most times 64: every entry has 16 bytes of its own, but values may
+    /// overlap on a hostile image, so the sum is bounded too.
+    ///
+    /// # Errors
+    /// An entry is out of bounds, or values overlap so much that they exceed any sane table.
+    pub fn read(entries: Entries<'_>) -> Result<Self, XattrError> {
+        const LIMIT: usize = 1 << 20;
+        let mut set = Self::default();
+        let mut total = 0_usize;
+        for entry in entries {
+            let entry = entry?;
+            total = total.saturating_add(entry.value.len());
+            if total > LIMIT {
+                return Err(XattrError::Value {
+                    offset: 0,
+                    size: u32::MAX,
+                });
+            }
+            set.entries.push(Owned {
+                index: entry.name.index,
+                rest: entry.name.rest.into(),
+                value: entry.value.into(),
+            });
+        }
+        Ok(set)
+    }
+
+    /// Whether there are no attributes.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The attributes in order: name and value.
+    pub fn iter(&self) -> impl Iterator<Item = (XattrName<'_>, &[u8])> {
+        self.entries.iter().map(|e| (e.name(), &*e.value))
+    }
+
+    /// The value of `name`.
+    pub fn get(&self, name: &XattrName<'_>) -> Option<&[u8]> {
+        self.entries
+            .iter()
+            .find(|e| e.name() == *name)
+            .map(|e| &*e.value)
+    }
+
+    /// Sets `name` to `value`. A new one goes to the end.
+    pub fn set(&mut self, name: &XattrName<'_>, value: &[u8]) {
+        match self.entries.iter_mut().find(|e| e.name() == *name) {
+            Some(entry) => entry.value = value.into(),
+            None => self.entries.push(Owned {
+                index: name.index,
+                rest: name.rest.into(),
+                value: value.into(),
+            }),
+        }
+    }
+
+    /// Removes `name`; whether it was there.
+    pub fn remove(&mut self, name: &XattrName<'_>) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|e| e.name() != *name);
+        self.entries.len() != before
+    }
+
+    /// Bytes of all entries with their values and the terminator.
+    fn space(&self) -> usize {
+        self.entries
+            .iter()
+            .map(Owned::space)
+            .fold(TERMINATOR, usize::saturating_add)
+    }
+
+    /// Whether the set fits an inode's area of `bytes` bytes.
+    pub fn fits_area(&self, bytes: usize) -> Fit {
+        fit(self.is_empty() || AREA_HEADER + self.space() <= bytes)
+    }
+
+    /// Whether the set fits a block of `bytes` bytes.
+    pub fn fits_block(&self, bytes: usize) -> Fit {
+        fit(HEADER_SIZE + self.space() <= bytes)
+    }
+
+    /// Writes the set into the area behind an inode's fixed fields. An empty set clears the area.
+    pub fn write_area(&self, area: &mut [u8]) -> Fit {
+        if self.fits_area(area.len()) == Fit::TooLarge {
+            return Fit::TooLarge;
+        }
+        area.fill(0);
+        if self.is_empty() {
+            return Fit::Fits;
+        }
+        put(area, 0, &XATTR_MAGIC.to_le_bytes());
+        write_table(self.entries.iter(), area, AREA_HEADER, AREA_HEADER, false);
+        Fit::Fits
+    }
+
+    /// Writes the set into a block, sorted and hashed, with a reference count of one. The checksum is the caller's.
+    pub fn write_block(&self, block: &mut [u8]) -> Fit {
+        if self.fits_block(block.len()) == Fit::TooLarge {
+            return Fit::TooLarge;
+        }
+        block.fill(0);
+        let mut sorted: Vec<&Owned> = self.entries.iter().collect();
+        sorted.sort_by(|a, b| a.name().block_order().cmp(&b.name().block_order()));
+        let hash = total_hash(sorted.iter().map(|e| entry_hash(&e.rest, &e.value)));
+        write_table(sorted.into_iter(), block, HEADER_SIZE, 0, true);
+        if let Some(header) = BlockHeader::of_mut(block) {
+            header.magic.set(XATTR_MAGIC);
+            header.refcount.set(1);
+            header.blocks.set(1);
+            header.hash.set(hash);
+        }
+        Fit::Fits
+    }
+}
+
+fn fit(fits: bool) -> Fit {
+    if fits { Fit::Fits } else { Fit::TooLarge }
+}
+
+/// Writes entries from `first` on and values from the end back. The caller has checked that all fit.
+fn write_table<'a>(
+    entries: impl Iterator<Item = &'a Owned>,
+    bytes: &mut [u8],
+    first: usize,
+    base: usize,
+    hashed: bool,
+) {
+    let mut at = first;
+    let mut value_at = bytes.len() & !3;
+    for entry in entries {
+        let mut raw = RawEntry {
+            name_len: u8::try_from(entry.rest.len()).unwrap_or(u8::MAX),
+            name_index: entry.index.raw(),
+            ..RawEntry::default()
+        };
+        if !entry.value.is_empty() {
+            value_at = value_at.saturating_sub(padded(entry.value.len()));
+            raw.value_offs
+                .set(u16::try_from(value_at.saturating_sub(base)).unwrap_or(u16::MAX));
+            raw.value_size
+                .set(u32::try_from(entry.value.len()).unwrap_or(u32::MAX));
+            put(bytes, value_at, &entry.value);
+        }
+        if hashed {
+            raw.hash.set(entry_hash(&entry.rest, &entry.value));
+        }
+        put(bytes, at, raw.as_bytes());
+        put(bytes, at + ENTRY_SIZE, &entry.rest);
+        at += ENTRY_SIZE + padded(entry.rest.len());
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
+    if let Some(to) = bytes.get_mut(at..at.saturating_add(what.len())) {
+        to.copy_from_slice(what);
+    }
+}
