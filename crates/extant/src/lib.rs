@@ -18,6 +18,7 @@
 mod alloc;
 mod api;
 mod cred;
+mod credits;
 mod error;
 mod fault;
 mod fs;

@@ -4,12 +4,12 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use extant_units::Ino;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use super::InodeCore;
 use crate::api::FileKind;
 use crate::fs::Fs;
-use crate::map::ExtentStatusTree;
+use crate::map::ExtentStatus;
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
 pub(crate) struct Inode {
@@ -30,7 +30,7 @@ pub(crate) struct Inode {
     /// The extent tree (`i_data_sem`): read to walk, write to change.
     pub(crate) map_lock: RwLock<()>,
     /// What is known of the map, delayed ranges included.
-    pub(crate) extents: Mutex<ExtentStatusTree>,
+    pub(crate) extents: ExtentStatus,
     /// What is stored on disk.
     pub(crate) core: RwLock<InodeCore>,
     /// `i_size`: raised before the folio that carries the new bytes is unlocked. Written under `lock`.
