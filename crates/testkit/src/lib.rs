@@ -11,6 +11,7 @@
 
 pub mod cmd;
 pub mod content;
+pub mod crash;
 pub mod error;
 pub mod image;
 pub mod mount;
