@@ -1,9 +1,17 @@
 //! Geometry and features: what the superblock says and what never changes while mounted.
+//!
+//! A [`Layout`] is made once, from a checked superblock, after the journal was replayed. It is plain data
+//! without locks. Its invariants are those of [`Superblock`]: no method divides by zero or overflows for any
+//! block, group or inode number, valid or not; numbers out of range give `None`.
 
 use extant_disk::csum::Crc32c;
-use extant_units::{BlockSize, Pblk};
+use extant_disk::features::{FeatureSets, RoCompat};
+use extant_disk::group_desc::GroupChecksum;
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
+use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
 
 /// The fixed shape of the file system.
+#[derive(Clone, Debug)]
 pub(crate) struct Layout {
     /// Block size.
     pub(crate) block_size: BlockSize,
@@ -23,4 +31,232 @@ pub(crate) struct Layout {
     pub(crate) inodes_count: u32,
     /// The seed of all metadata checksums; `None` without metadata_csum.
     pub(crate) csum_seed: Option<Crc32c>,
+    /// The feature bits.
+    pub(crate) features: FeatureSets,
+    /// First inode that is not reserved.
+    pub(crate) first_inode: u32,
+    /// Blocks of each group's inode table.
+    pub(crate) itable_blocks: u32,
+    /// Inodes in a block of the inode table, at least one.
+    pub(crate) inodes_per_block: u32,
+    /// Bytes that new inodes reserve for fields past 128; zero in inodes of 128 bytes.
+    pub(crate) want_extra_isize: u16,
+    /// Bytes of a group descriptor: 32, or 64 and more.
+    pub(crate) desc_size: usize,
+    /// Blocks of the descriptor table.
+    pub(crate) desc_blocks: u32,
+    /// Blocks kept behind the descriptor table for its growth.
+    pub(crate) reserved_gdt_blocks: u32,
+    /// log2 of the groups per flex group; 0 without flex_bg.
+    pub(crate) flex_bits: u32,
+    /// How descriptors and bitmaps are protected.
+    pub(crate) group_checksum: GroupChecksum,
+    /// The volume's UUID.
+    pub(crate) uuid: [u8; 16],
+    /// Seed of directory hashes.
+    pub(crate) hash_seed: [u32; 4],
+    /// Hash version of new hash trees (`s_def_hash_version`): 0 legacy, 1 half MD4, 2 TEA; see
+    /// [`Layout::hash_unsigned`].
+    pub(crate) hash_version: u8,
+    /// Whether directory hashes treat bytes as unsigned (`s_flags`).
+    pub(crate) hash_unsigned: bool,
+    /// The journal's inode.
+    pub(crate) journal_inode: Option<Ino>,
+    /// The orphan file's inode.
+    pub(crate) orphan_file_inode: Option<Ino>,
+    /// Blocks reserved for root.
+    pub(crate) root_reserved: Blocks,
+    /// Groups (beside group 0) that begin with a superblock backup, in order.
+    backups: Box<[u32]>,
+}
+
+impl Layout {
+    /// The layout that `sb` describes.
+    pub(crate) fn new(sb: &Superblock) -> Self {
+        let block_size = sb.block_size();
+        let inode_size = u16::try_from(sb.inode_size()).unwrap_or(u16::MAX);
+        let inodes_per_block =
+            u32::try_from(block_size.bytes() / sb.inode_size()).unwrap_or(u32::MAX);
+        let group_checksum = GroupChecksum::of(sb);
+        Self {
+            block_size,
+            end: Pblk::new(sb.blocks_count().get()),
+            first_data_block: sb.first_data_block(),
+            blocks_per_group: sb.blocks_per_group(),
+            inodes_per_group: sb.inodes_per_group(),
+            groups: sb.group_count(),
+            inode_size,
+            inodes_count: sb.inodes_count(),
+            csum_seed: sb.features().metadata_csum().then(|| sb.checksum_seed()),
+            features: sb.features(),
+            first_inode: sb.first_inode(),
+            itable_blocks: sb.inodes_per_group().div_ceil(inodes_per_block.max(1)),
+            inodes_per_block,
+            want_extra_isize: sb.want_extra_isize(),
+            desc_size: sb.desc_size(),
+            desc_blocks: sb.desc_blocks(),
+            reserved_gdt_blocks: sb.reserved_gdt_blocks(),
+            flex_bits: sb.log_groups_per_flex(),
+            group_checksum,
+            uuid: sb.raw().uuid,
+            hash_seed: sb.hash_seed(),
+            hash_version: sb.raw().def_hash_version,
+            hash_unsigned: sb.flags().contains(SuperFlags::UNSIGNED_HASH),
+            journal_inode: sb.journal_inode(),
+            orphan_file_inode: sb.orphan_file_inode(),
+            root_reserved: sb.reserved_blocks(),
+            backups: backups(sb),
+        }
+    }
+
+    /// Whether all metadata carries a crc32c.
+    #[inline]
+    pub(crate) fn metadata_csum(&self) -> bool {
+        self.csum_seed.is_some()
+    }
+
+    /// Whether groups may be uninitialised, so that their flags and `itable_unused` mean something.
+    #[inline]
+    pub(crate) fn uninit_groups(&self) -> bool {
+        self.features.group_csum()
+    }
+
+    /// Whether the 48 bits of an inode's block count may be used, and its unit be blocks (`huge_file`).
+    #[inline]
+    pub(crate) fn huge_file(&self) -> bool {
+        self.features.has_ro_compat(RoCompat::HUGE_FILE)
+    }
+
+    /// The block that holds the primary superblock, and its offset in there.
+    pub(crate) fn superblock_location(&self) -> (Pblk, usize) {
+        let bytes = self.block_size.bytes_u64();
+        let inside = SUPERBLOCK_OFFSET % bytes;
+        (
+            Pblk::new(SUPERBLOCK_OFFSET / bytes),
+            usize::try_from(inside).unwrap_or(0),
+        )
+    }
+
+    /// All groups, in order.
+    pub(crate) fn all_groups(&self) -> impl Iterator<Item = Group> + use<> {
+        (0..self.groups).map(Group::new)
+    }
+
+    /// Whether `len` blocks from `start` lie within the file system (and there is at least one).
+    #[inline]
+    pub(crate) fn contains(&self, start: Pblk, len: Blocks) -> bool {
+        !len.is_zero()
+            && start >= self.first_data_block
+            && start
+                .checked_add(len.get())
+                .is_some_and(|end| end <= self.end)
+    }
+
+    /// The group of block `p` and the block's index in it, or `None` outside of the file system.
+    #[inline]
+    pub(crate) fn group_of_block(&self, p: Pblk) -> Option<(Group, u32)> {
+        if p >= self.end {
+            return None;
+        }
+        let at = p.distance_from(self.first_data_block)?;
+        let per_group = u64::from(self.blocks_per_group);
+        let group = u32::try_from(at / per_group).ok()?;
+        let index = u32::try_from(at % per_group).ok()?;
+        Some((Group::new(group), index))
+    }
+
+    /// The first block of `group`. For a group past the last: past the end.
+    #[inline]
+    pub(crate) fn group_start(&self, group: Group) -> Pblk {
+        // 2^32 groups of 2^19 blocks: no overflow.
+        let offset = u64::from(group.get()) * u64::from(self.blocks_per_group);
+        self.first_data_block.saturating_add(offset)
+    }
+
+    /// Blocks of `group`: fewer in the last, none past it.
+    #[inline]
+    pub(crate) fn group_blocks(&self, group: Group) -> u32 {
+        let left = self
+            .end
+            .distance_from(self.group_start(group))
+            .unwrap_or_default();
+        u32::try_from(left).map_or(self.blocks_per_group, |left| {
+            left.min(self.blocks_per_group)
+        })
+    }
+
+    /// The flex group of `group`.
+    #[inline]
+    pub(crate) fn flex_of(&self, group: Group) -> u32 {
+        group.get() >> self.flex_bits
+    }
+
+    /// Number of flex groups.
+    pub(crate) fn flex_groups(&self) -> u32 {
+        let last = self.groups.saturating_sub(1);
+        (last >> self.flex_bits) + 1
+    }
+
+    /// The group of inode `ino` and its index there, or `None` past the last inode.
+    #[inline]
+    pub(crate) fn group_of_inode(&self, ino: Ino) -> Option<(Group, u32)> {
+        if ino.get() > self.inodes_count {
+            return None;
+        }
+        let at = ino.get() - 1;
+        Some((
+            Group::new(at / self.inodes_per_group),
+            at % self.inodes_per_group,
+        ))
+    }
+
+    /// The inode at `index` of `group`, or `None` past the last.
+    pub(crate) fn inode_at(&self, group: Group, index: u32) -> Option<Ino> {
+        let raw = group
+            .get()
+            .checked_mul(self.inodes_per_group)?
+            .checked_add(index)?
+            .checked_add(1)?;
+        Ino::new(raw).filter(|ino| ino.get() <= self.inodes_count)
+    }
+
+    /// Whether names may lead to `ino`: the root, or one that is not reserved and exists.
+    #[inline]
+    pub(crate) fn is_user_inode(&self, ino: Ino) -> bool {
+        (ino == Ino::ROOT || ino.get() >= self.first_inode) && ino.get() <= self.inodes_count
+    }
+
+    /// Whether `group` begins with a superblock and the descriptor table.
+    pub(crate) fn has_superblock(&self, group: Group) -> bool {
+        group.get() == 0 || self.backups.binary_search(&group.get()).is_ok()
+    }
+
+    /// Blocks at the start of `group` that hold superblock, descriptors and the room for their growth.
+    pub(crate) fn head_blocks(&self, group: Group) -> u32 {
+        if self.has_superblock(group) {
+            (1 + self.desc_blocks)
+                .saturating_add(self.reserved_gdt_blocks)
+                .min(self.group_blocks(group))
+        } else {
+            0
+        }
+    }
+
+    /// Where the descriptor of `group` lies: block and offset in the block. The primary table's.
+    pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
+        let per_block = self.block_size.bytes() / self.desc_size;
+        let index = group.index();
+        let block = self
+            .first_data_block
+            .saturating_add(1)
+            .saturating_add(index as u64 / per_block as u64);
+        (block, index % per_block * self.desc_size)
+    }
+}
+
+/// The groups past the first that begin with a backup. Bounded: without sparse_super every group has one.
+fn backups(sb: &Superblock) -> Box<[u32]> {
+    (1..sb.group_count())
+        .filter(|&group| sb.has_backup(Group::new(group)))
+        .collect()
 }

@@ -26,6 +26,7 @@ mod group;
 mod inode;
 mod layout;
 mod map;
+mod mount;
 mod options;
 mod orphan;
 mod stats;

@@ -1,5 +1,69 @@
-//! Counters.
+//! Counters: what was done, for proofs and for `extant stats`.
+//!
+//! Each is a relaxed atomic that only grows; reading them all is a snapshot of no particular moment.
 
-/// Counters.
-#[derive(Default)]
-pub(crate) struct Stats {}
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter that only grows.
+#[derive(Default, Debug)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds one.
+    #[inline]
+    pub(crate) fn bump(&self) {
+        self.add(1);
+    }
+
+    /// Adds `n`.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The value now.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// The counters of a mounted file system.
+        #[derive(Default, Debug)]
+        pub(crate) struct Stats {
+            $($(#[$meta])* pub(crate) $name: Counter,)*
+        }
+
+        impl Stats {
+            /// Every counter by name, with its value now.
+            pub(crate) fn all(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get())),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Calls of the block allocator.
+    alloc_calls,
+    /// Blocks allocated.
+    alloc_blocks,
+    /// Allocations that began exactly at their goal.
+    alloc_goal_hits,
+    /// Groups whose free map was searched.
+    alloc_groups_searched,
+    /// Block bitmaps loaded.
+    bitmap_loads,
+    /// Blocks freed.
+    freed_blocks,
+    /// Inodes allocated.
+    inode_allocs,
+    /// Inodes freed.
+    inode_frees,
+    /// Reservations that were dropped while full: bugs.
+    reservation_leaks,
+    /// Faults reported.
+    faults,
+}
