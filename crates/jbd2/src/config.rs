@@ -12,6 +12,9 @@ pub struct Config {
     /// Whether the log is written with checksums v3 (file systems with metadata_csum). A log that has v2 or
     /// v3 already keeps its checksums whatever is said here.
     pub checksums: bool,
+    /// Whether a handle that uses more credits than it declared is let off with a count, instead of failing
+    /// an assertion. False in builds with debug assertions.
+    pub tolerate_overflow: bool,
 }
 
 impl Default for Config {
@@ -20,6 +23,7 @@ impl Default for Config {
             commit_interval: Duration::from_secs(5),
             barrier: true,
             checksums: true,
+            tolerate_overflow: !cfg!(debug_assertions),
         }
     }
 }

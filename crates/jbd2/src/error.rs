@@ -51,6 +51,9 @@ pub enum JournalError {
         /// See `Journal::max_credits`.
         max: u32,
     },
+    /// The journal was closed.
+    #[error("the journal is closed")]
+    Closed,
     /// The log holds transactions that must be replayed first.
     #[error("the journal needs recovery")]
     NeedsRecovery,
@@ -63,4 +66,13 @@ pub enum JournalError {
     /// The log is damaged.
     #[error("corrupt journal: {0}")]
     Corrupt(Arc<str>),
+}
+
+impl JournalError {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io {
+            what,
+            source: Arc::new(source),
+        }
+    }
 }

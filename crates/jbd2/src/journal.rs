@@ -1,54 +1,186 @@
-//! The journal.
+//! The journal: its border, its shared core, its life and end.
+//!
+//! # With a log and without
+//! The same border serves both. Without a log a commit writes the transaction's blocks home and flushes;
+//! nothing is promised about a crash in between.
+//!
+//! # Threads
+//! `jbd2-commit` commits: on request, when the running transaction reaches the commit interval, at the end.
+//! `jbd2-checkpoint` (only with a log) writes home what fills more than half of the log. Both end with
+//! [`Journal::close`]. A panic in either stops the journal, not the process.
+//!
+//! # Faults
+//! The first fault stops the journal for good ([`Journal::abort`]): what is in the log stays as it is, every
+//! later start, modification and commit fails with the reason, nothing more is written. Reads go on; blocks
+//! modified but not written stay in memory.
+//!
+//! # Lock order
+//! checkpoint turn → `Core::state` → (block → transaction parts) → log index. The journal's superblock is
+//! locked within the checkpoint turn or by the commit thread, with nothing inside. A checkpoint's turn is
+//! never waited for with `Core::state` held. Device I/O happens under the turn and the superblock's lock only.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
 use extant_blockdev::BlockDevice;
 use extant_units::Tid;
+use parking_lot::{Condvar, Mutex};
 
 use crate::cache::BlockCache;
 use crate::config::Config;
 use crate::error::JournalError;
 use crate::handle::Handle;
+use crate::log::Log;
 use crate::log_map::LogMap;
+use crate::running::State;
+use crate::sizes::Sizes;
 use crate::stats::JournalStats;
 
-/// The journal, with a log or without one.
-pub struct Journal {}
+/// The most blocks of one transaction without a log.
+const MAX_BLOCKS_WITHOUT_LOG: u32 = 32 << 10;
+
+/// The journal of one file system. See the module's header.
+pub struct Journal {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What handles and threads share.
+pub(crate) struct Core {
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) config: Config,
+    pub(crate) log: Option<Log>,
+    pub(crate) sizes: Sizes,
+    pub(crate) state: Mutex<State>,
+    /// The commit thread's work has changed.
+    pub(crate) work: Condvar,
+    /// The running transaction has changed: starts look again.
+    pub(crate) changed: Condvar,
+    /// The last handle of a locked transaction has ended.
+    pub(crate) drained: Condvar,
+    /// A commit has ended, or the journal has stopped.
+    pub(crate) done: Condvar,
+    aborted: OnceLock<Arc<str>>,
+    pub(crate) counters: Counters,
+}
+
+/// The counters behind [`JournalStats`].
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) handles: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) commit_waits: AtomicU64,
+    pub(crate) blocks_logged: AtomicU64,
+    pub(crate) log_blocks_written: AtomicU64,
+    pub(crate) revokes: AtomicU64,
+    pub(crate) blocks_checkpointed: AtomicU64,
+    pub(crate) tail_updates: AtomicU64,
+    pub(crate) space_waits: AtomicU64,
+    pub(crate) cow_copies: AtomicU64,
+    pub(crate) credit_overflows: AtomicU64,
+}
 
 impl Journal {
-    /// Opens a log that needs no recovery.
+    /// Opens a log that needs no recovery ([`crate::recover`] comes first). The log's format is brought up to
+    /// date: a superblock of version 2, revoke records, 64-bit block numbers where the device needs them,
+    /// checksums as [`Config::checksums`] says; checksums of version 1 and asynchronous commits end.
     ///
     /// # Errors
-    /// The log is damaged, dirty or unsupported, or the device failed.
+    /// The log is damaged, dirty or unsupported, or the device failed or is read-only.
     pub fn open(
         cache: Arc<BlockCache>,
         dev: Arc<dyn BlockDevice>,
         log: LogMap,
         config: Config,
     ) -> Result<Arc<Self>, JournalError> {
-        let _ = (cache, dev, log, config);
-        todo!()
+        let log = Log::open(dev, log, &cache, &config)?;
+        let sizes = log.sizes();
+        let next = log.next_tid();
+        let journal = Self::assemble(cache, config, Some(log), sizes, next);
+        Self::spawn(&journal)?;
+        Ok(journal)
     }
 
-    /// The same without a log: a commit writes blocks home and flushes.
+    /// The same border without a log: a commit writes blocks home and flushes. `dev` is the cache's device.
     pub fn without_log(
         cache: Arc<BlockCache>,
         dev: Arc<dyn BlockDevice>,
         config: Config,
     ) -> Arc<Self> {
-        let _ = (cache, dev, config);
-        todo!()
+        drop(dev);
+        let sizes = Sizes::without_log(MAX_BLOCKS_WITHOUT_LOG);
+        let journal = Self::assemble(cache, config, None, sizes, Tid::new(1));
+        if let Err(error) = Self::spawn(&journal) {
+            journal.abort(&error.to_string());
+        }
+        journal
     }
 
-    /// Joins the running transaction with room for `credits` blocks.
+    fn assemble(
+        cache: Arc<BlockCache>,
+        config: Config,
+        log: Option<Log>,
+        sizes: Sizes,
+        next_tid: Tid,
+    ) -> Arc<Self> {
+        let core = Arc::new(Core {
+            cache,
+            config,
+            log,
+            sizes,
+            state: Mutex::new(State {
+                running: None,
+                committing: None,
+                next_tid,
+                barriers: 0,
+                closed: false,
+                stopping: false,
+            }),
+            work: Condvar::new(),
+            changed: Condvar::new(),
+            drained: Condvar::new(),
+            done: Condvar::new(),
+            aborted: OnceLock::new(),
+            counters: Counters::default(),
+        });
+        Arc::new(Self {
+            core,
+            threads: Mutex::default(),
+        })
+    }
+
+    fn spawn(journal: &Arc<Self>) -> Result<(), JournalError> {
+        let mut threads = journal.threads.lock();
+        let mut bodies = vec![("jbd2-commit", Core::commit_loop as fn(&Core))];
+        if journal.core.has_log() {
+            bodies.push(("jbd2-checkpoint", Core::checkpoint_loop));
+        }
+        for (name, body) in bodies {
+            let core = Arc::clone(&journal.core);
+            let thread = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || core.guarded(name, body))
+                .map_err(JournalError::io("starting a journal thread"))?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Joins the running transaction with room for `credits` metadata blocks. Waits while that transaction
+    /// is locked for its commit, and while the log has no room: hold no map, group or inode core lock here.
     ///
     /// # Errors
-    /// More than [`Journal::max_credits`], or an aborted journal.
+    /// More than [`Journal::max_credits`], or a journal that has stopped or was closed.
     pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle, JournalError> {
         self.start_with_revokes(credits, 0)
     }
 
-    /// The same with room for `revokes` revoke records.
+    /// [`Journal::start`] with room for `revokes` freed metadata blocks besides.
     ///
     /// # Errors
     /// See [`Journal::start`].
@@ -57,73 +189,221 @@ impl Journal {
         credits: u32,
         revokes: u32,
     ) -> Result<Handle, JournalError> {
-        let _ = (credits, revokes);
-        todo!()
+        Handle::new(Arc::clone(self), credits, revokes)
     }
 
-    /// Waits until `tid` is durable, asking for its commit if it runs.
+    /// Waits until `tid` is durable, asking for its commit if it runs. Concurrent callers share one commit.
+    /// Its `on_commit` callbacks have run when this returns. The calling thread must hold no handle.
     ///
     /// # Errors
-    /// The journal was aborted before.
+    /// The journal has stopped, now or before.
     pub fn commit(&self, tid: Tid) -> Result<(), JournalError> {
-        let _ = tid;
-        todo!()
+        self.core.wait_for(tid).map(|_| ())
     }
 
-    /// Asks for the commit of `tid` and does not wait.
+    /// [`Journal::commit`], and besides everything that was written to the device before this call is durable
+    /// as well, whether or not `tid` still needed a commit: what fsync needs.
+    ///
+    /// # Errors
+    /// See [`Journal::commit`]; or the device failed to flush.
+    pub fn sync(&self, tid: Tid) -> Result<(), JournalError> {
+        if !self.core.wait_for(tid)? && self.core.config.barrier {
+            self.core
+                .cache
+                .device()
+                .flush()
+                .map_err(JournalError::io("flushing the device"))?;
+        }
+        Ok(())
+    }
+
+    /// Asks for the commit of `tid`, if it runs, and does not wait.
     pub fn request_commit(&self, tid: Tid) {
-        let _ = tid;
-        todo!()
+        self.core.request_commit(tid);
     }
 
-    /// Whether `tid` is durable.
+    /// Whether `tid` is neither running nor committing.
     pub fn is_durable(&self, tid: Tid) -> bool {
-        let _ = tid;
-        todo!()
+        let state = self.core.state.lock();
+        !state.is_live(tid)
     }
 
-    /// Commits what is running and waits; false if there was nothing.
+    /// Commits whatever is running and waits for it, or for the commit that is under way. False if there was
+    /// nothing to commit. The calling thread must hold no handle.
     ///
     /// # Errors
-    /// The journal was aborted.
+    /// The journal has stopped.
     pub fn force_commit(&self) -> Result<bool, JournalError> {
-        todo!()
+        self.core.check_alive()?;
+        let state = self.core.state.lock();
+        let tid = match (&state.running, &state.committing) {
+            (Some(running), _) if running.handles > 0 || running.transaction.is_dirty() => {
+                running.transaction.tid
+            }
+            (_, Some(committing)) => committing.tid,
+            _ => return Ok(false),
+        };
+        drop(state);
+        self.core.wait_for(tid)?;
+        Ok(true)
     }
 
-    /// Commits, writes everything home and marks the log empty.
+    /// Commits, writes everything home, flushes and marks the log empty; new handles wait meanwhile. The
+    /// calling thread must hold no handle.
     ///
     /// # Errors
-    /// The journal was aborted or the device failed.
+    /// The journal has stopped or the device failed.
     pub fn checkpoint_all(&self) -> Result<(), JournalError> {
-        todo!()
+        self.core.assert_no_handle_here();
+        self.core.quiesced(|core| core.empty_log())
     }
 
-    /// Does [`Journal::checkpoint_all`] and stops the threads. Idempotent.
+    /// Does [`Journal::checkpoint_all`], refuses new handles from then on and ends the threads. Idempotent.
     ///
     /// # Errors
-    /// The journal was aborted or the device failed.
+    /// The journal has stopped or the device failed; the threads end all the same.
     pub fn close(&self) -> Result<(), JournalError> {
-        todo!()
+        let first = !std::mem::replace(&mut self.core.state.lock().closed, true);
+        self.core.changed.notify_all();
+        let result = if first { self.checkpoint_all() } else { Ok(()) };
+        self.core.stop_threads();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let me = std::thread::current().id();
+        for thread in threads {
+            // A callback on the commit thread may own the last reference to the journal.
+            if thread.thread().id() != me && thread.join().is_err() {
+                tracing::error!("a journal thread panicked");
+            }
+        }
+        result
     }
 
-    /// Stops the journal for good: later starts and commits fail, nothing more is written.
+    /// Stops the journal for good: see "Faults" in the module's header. The first reason given stays.
     pub fn abort(&self, why: &str) {
-        let _ = why;
-        todo!()
+        self.core.abort(why);
     }
 
-    /// Why the journal stopped, if it did.
+    /// Why the journal has stopped, if it has.
     pub fn aborted(&self) -> Option<String> {
-        todo!()
+        self.core.aborted.get().map(|why| String::from(&**why))
     }
 
-    /// The most credits a single start may ask for.
+    /// The most credits that a single start may ask for.
     pub fn max_credits(&self) -> u32 {
-        todo!()
+        self.core.sizes.max_credits()
     }
 
-    /// The counters.
+    /// Whether there is a log: without one, a crash is not survived.
+    pub fn has_log(&self) -> bool {
+        self.core.has_log()
+    }
+
+    /// The error number that an earlier user left in the log (`s_errno`), zero for none.
+    pub fn recorded_errno(&self) -> i32 {
+        self.core.log.as_ref().map_or(0, Log::recorded_errno)
+    }
+
+    /// Clears what [`Journal::recorded_errno`] reports, durably. Do so once the fault is noted elsewhere.
+    ///
+    /// # Errors
+    /// The journal has stopped or the device failed.
+    pub fn clear_errno(&self) -> Result<(), JournalError> {
+        self.core.check_alive()?;
+        match &self.core.log {
+            Some(log) => log.clear_errno(self.core.config.barrier),
+            None => Ok(()),
+        }
+    }
+
+    /// The counters of the journal and of its cache.
     pub fn stats(&self) -> JournalStats {
-        todo!()
+        self.core.stats()
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let open = !self.threads.lock().is_empty();
+        if let Err(error) = self.close()
+            && open
+        {
+            tracing::error!(%error, "closing the journal");
+        }
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal")
+            .field("has_log", &self.has_log())
+            .field("aborted", &self.aborted())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Fails if the journal has stopped.
+    #[inline]
+    pub(crate) fn check_alive(&self) -> Result<(), JournalError> {
+        match self.aborted.get() {
+            None => Ok(()),
+            Some(why) => Err(JournalError::Aborted(Arc::clone(why))),
+        }
+    }
+
+    pub(crate) fn abort(&self, why: &str) {
+        if self.aborted.set(why.into()).is_ok() {
+            tracing::error!(why, "the journal stops");
+        }
+        // Under the lock, so that nobody who has just looked misses the call.
+        let _state = self.state.lock();
+        self.work.notify_all();
+        self.changed.notify_all();
+        self.drained.notify_all();
+        self.done.notify_all();
+        if let Some(log) = &self.log {
+            log.wake_all();
+        }
+    }
+
+    /// Stops the journal because of `error` and returns it.
+    pub(crate) fn abort_with(&self, error: JournalError) -> JournalError {
+        self.abort(&error.to_string());
+        error
+    }
+
+    /// Runs a thread's body; a panic stops the journal.
+    fn guarded(&self, name: &str, body: fn(&Self)) {
+        let run = std::panic::AssertUnwindSafe(|| body(self));
+        if std::panic::catch_unwind(run).is_err() {
+            self.abort(&format!("internal error: the thread {name} panicked"));
+        }
+    }
+
+    fn stats(&self) -> JournalStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        let cache = self.cache.stats();
+        JournalStats {
+            handles: get(&c.handles),
+            commits: get(&c.commits),
+            commit_waits: get(&c.commit_waits),
+            blocks_logged: get(&c.blocks_logged),
+            log_blocks_written: get(&c.log_blocks_written),
+            revokes: get(&c.revokes),
+            blocks_checkpointed: get(&c.blocks_checkpointed),
+            tail_updates: get(&c.tail_updates),
+            space_waits: get(&c.space_waits),
+            cow_copies: get(&c.cow_copies),
+            credit_overflows: get(&c.credit_overflows),
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_evictions: cache.evictions,
+        }
     }
 }

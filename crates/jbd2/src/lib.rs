@@ -2,14 +2,22 @@
 #![forbid(unsafe_code)]
 
 mod block;
+mod blockio;
 mod cache;
+mod commit;
 mod config;
 mod error;
 mod handle;
+mod hash;
 mod journal;
+mod log;
 mod log_map;
+mod nesting;
 mod recovery;
+mod running;
+mod sizes;
 mod stats;
+mod transaction;
 
 pub use block::{Block, BlockData, CheckKey};
 pub use cache::BlockCache;

@@ -1,0 +1,88 @@
+//! Without a log the border is the same: a commit writes home.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_jbd2::{BlockCache, CheckKey, Config, Journal, JournalError};
+use extant_units::{BlockSize, DevOff, Pblk};
+
+const KEY: CheckKey = CheckKey::new(1, 0);
+
+fn setup() -> (Arc<MemoryDevice>, Arc<BlockCache>, Arc<Journal>) {
+    let dev = Arc::new(MemoryDevice::new(1 << 20));
+    let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
+    let journal = Journal::without_log(cache.clone(), dev.clone(), Config::default());
+    (dev, cache, journal)
+}
+
+fn on_device(dev: &MemoryDevice, p: u64) -> u8 {
+    let mut byte = [0];
+    dev.read_at(DevOff::new(p * 1024), &mut byte).unwrap();
+    byte[0]
+}
+
+#[test]
+fn commit_writes_home_and_runs_callbacks_first() {
+    let (dev, cache, journal) = setup();
+    let ran = Arc::new(AtomicU32::new(0));
+    let mut handle = journal.start(2).unwrap();
+    let block = cache.read_unchecked(Pblk::new(5)).unwrap();
+    handle.modify(&block, |b| b[0] = 7).unwrap();
+    let new = handle.create(Pblk::new(6), KEY).unwrap();
+    handle.modify(&new, |b| b[0] = 8).unwrap();
+    assert_eq!(handle.credits_left(), 0);
+    let tid = handle.tid();
+    let seen = Arc::clone(&ran);
+    handle.on_commit(Box::new(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+    }));
+    drop(handle);
+    assert!(!journal.is_durable(tid));
+    assert_eq!(on_device(&dev, 5), 0);
+    journal.commit(tid).unwrap();
+    assert!(journal.is_durable(tid));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+    assert_eq!((on_device(&dev, 5), on_device(&dev, 6)), (7, 8));
+    assert!(!journal.force_commit().unwrap(), "nothing was left");
+    assert_eq!(journal.stats().commits, 1);
+}
+
+#[test]
+fn a_forgotten_block_is_not_written() {
+    let (dev, cache, journal) = setup();
+    let mut handle = journal.start(2).unwrap();
+    let block = cache.read_unchecked(Pblk::new(5)).unwrap();
+    handle.modify(&block, |b| b[0] = 7).unwrap();
+    handle.forget(Pblk::new(5)).unwrap();
+    drop((handle, block));
+    journal.close().unwrap();
+    assert_eq!(on_device(&dev, 5), 0);
+    assert!(matches!(journal.start(1), Err(JournalError::Closed)));
+    journal.close().unwrap();
+}
+
+#[test]
+fn an_abort_is_latched() {
+    let (dev, cache, journal) = setup();
+    let mut handle = journal.start(2).unwrap();
+    let block = cache.read_unchecked(Pblk::new(5)).unwrap();
+    handle.modify(&block, |b| b[0] = 7).unwrap();
+    let tid = handle.tid();
+    journal.abort("first");
+    journal.abort("second");
+    assert!(handle.modify(&block, |b| b[0] = 8).is_err());
+    drop(handle);
+    assert_eq!(journal.aborted().as_deref(), Some("first"));
+    for result in [
+        journal.commit(tid),
+        journal.start(1).map(drop),
+        journal.force_commit().map(drop),
+        journal.close(),
+    ] {
+        assert!(matches!(result, Err(JournalError::Aborted(_))));
+    }
+    drop(journal);
+    assert_eq!(on_device(&dev, 5), 0);
+    assert_eq!(block.data()[0], 7, "the block stays readable");
+}
