@@ -14,6 +14,7 @@
 //! content, mixed at sector granularity at worst; callers that care serialise them.
 #![forbid(unsafe_code)]
 
+mod cow;
 mod device;
 mod faults;
 mod file;
@@ -21,6 +22,7 @@ mod memory;
 mod null;
 mod recorder;
 
+pub use cow::CowDevice;
 pub use device::BlockDevice;
 pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use file::{FileDevice, OpenError, OpenMode};

@@ -15,8 +15,8 @@
 //! The explorer knows neither file systems nor oracles. A checker gets each state as a device it may
 //! write to, and the number of events that had completed, from which it can tell what was promised by then.
 
-mod overlay;
+mod frozen;
 mod states;
 
-pub use overlay::Overlay;
+pub use frozen::Frozen;
 pub use states::{Budget, CrashState, Cut, Explorer, Totals};

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, Event};
+use extant_blockdev::{BlockDevice, CowDevice, Event};
 use extant_units::DevOff;
 
-use super::overlay::{Overlay, SECTOR};
+use super::frozen::Frozen;
 use crate::rng::Rng;
+
+/// What a drive writes whole.
+const SECTOR: usize = 512;
 
 /// How many states to visit.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +83,7 @@ pub struct CrashState {
     /// Events that had completed when the power went: promises marked before this position must hold.
     pub completed: usize,
     /// The device; changes to it (a replay) are private to this state.
-    pub device: Arc<Overlay>,
+    pub device: Arc<CowDevice<Frozen>>,
 }
 
 /// How many states were visited, by kind.
@@ -103,7 +106,7 @@ impl Totals {
 
 /// Visits the states of one recorded run.
 pub struct Explorer {
-    base: Arc<Vec<u8>>,
+    base: Frozen,
     events: Vec<Event>,
     seed: u64,
     budget: Budget,
@@ -116,7 +119,7 @@ impl Explorer {
     /// An explorer over the device as it was (`base`) and what happened since (`events`).
     pub fn new(base: Vec<u8>, events: Vec<Event>, seed: u64, budget: Budget) -> Self {
         Self {
-            base: Arc::new(base),
+            base: Frozen::new(base),
             events,
             seed,
             budget,
@@ -160,7 +163,7 @@ impl Explorer {
                     self.subsets(index, &pending, &mut totals, &mut visit)?;
                     let still = pending.iter().position(|write| write.0 >= *covers);
                     let settled = pending.drain(..still.unwrap_or(pending.len()));
-                    let base = Arc::make_mut(&mut self.base);
+                    let base = Arc::make_mut(&mut self.base.0);
                     settled.for_each(|(_, offset, data)| put(base, offset, &data));
                 }
             }
@@ -244,7 +247,7 @@ impl Explorer {
         completed: usize,
         writes: impl Iterator<Item = &'a Pending>,
     ) -> CrashState {
-        let device = Overlay::new(self.base.clone());
+        let device = CowDevice::new(self.base.clone());
         for (_, offset, data) in writes {
             device
                 .write_at(*offset, data)
@@ -281,9 +284,15 @@ mod tests {
         (base, dev.events())
     }
 
+    fn bytes_of(state: &CrashState) -> Vec<u8> {
+        let mut all = vec![0; 4096];
+        state.device.read_at(DevOff::ZERO, &mut all).unwrap();
+        all
+    }
+
     /// The second slot must never be there without the first.
     fn ordered(state: &CrashState) -> Result<(), String> {
-        let bytes = state.device.to_bytes();
+        let bytes = bytes_of(state);
         if bytes[1024..2048].contains(&1) && bytes[..1024] != [1; 1024] {
             return Err("second before first".into());
         }
@@ -317,7 +326,7 @@ mod tests {
         let last_flush = events.len();
         let explorer = Explorer::new(base, events, 2, Budget::LONG);
         let check = |state: CrashState| {
-            let bytes = state.device.to_bytes();
+            let bytes = bytes_of(&state);
             if state.completed >= last_flush && bytes[..2048] != [1; 2048] {
                 return Err("lost".into());
             }
