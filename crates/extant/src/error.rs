@@ -243,6 +243,7 @@ impl From<JournalError> for Error {
         match error {
             JournalError::Block(block) => block.into(),
             JournalError::Aborted(why) => Self::Shutdown(why),
+            JournalError::Closed => Self::Shutdown("unmounted".into()),
             JournalError::ReadOnly => Self::ReadOnly,
             JournalError::NeedsRecovery => Self::NeedsReplay,
             JournalError::Unsupported(what) => Self::UnsupportedFeature(what.to_string()),
