@@ -38,6 +38,14 @@ pub struct LeafSplit {
 }
 
 impl DirFormat {
+    /// Whether some free space of the block holds `entry` as it is, without moving others.
+    ///
+    /// # Errors
+    /// As [`DirFormat::insert`].
+    pub fn has_room(&self, block: &[u8], entry: &NewEntry<'_>) -> Result<bool, DirentError> {
+        Ok(self.gap_for(block, needed(entry)?)?.is_some())
+    }
+
     /// Puts `entry` into the first free space that holds it. Returns where, or `None` if there is none.
     ///
     /// # Errors
@@ -48,16 +56,7 @@ impl DirFormat {
         entry: &NewEntry<'_>,
     ) -> Result<Option<usize>, DirentError> {
         self.check_size(block)?;
-        let need = needed(entry)?;
-        let mut place = None;
-        for record in self.records(block) {
-            let record = record?;
-            if record.rec_len - record.used() >= need {
-                place = Some((record.offset, record.used(), record.rec_len));
-                break;
-            }
-        }
-        let Some((offset, used, rec_len)) = place else {
+        let Some((offset, used, rec_len)) = self.gap_for(block, needed(entry)?)? else {
             return Ok(None);
         };
         if used > 0 {
@@ -66,6 +65,21 @@ impl DirFormat {
         self.put(block, offset + used, rec_len - used, entry);
         self.seal_leaf(block);
         Ok(Some(offset + used))
+    }
+
+    /// The first record with `need` free bytes: its offset, the bytes it uses, its length.
+    fn gap_for(
+        &self,
+        block: &[u8],
+        need: usize,
+    ) -> Result<Option<(usize, usize, usize)>, DirentError> {
+        for record in self.records(block) {
+            let record = record?;
+            if record.rec_len - record.used() >= need {
+                return Ok(Some((record.offset, record.used(), record.rec_len)));
+            }
+        }
+        Ok(None)
     }
 
     /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free record if it
