@@ -19,6 +19,31 @@ pub enum HashAlgorithm {
     Tea,
 }
 
+impl HashAlgorithm {
+    /// The algorithm of an on-disk version, 0 to 5.
+    ///
+    /// # Errors
+    /// Versions above 5.
+    pub const fn from_version(version: u8) -> Result<Self, HashError> {
+        match version {
+            0 | 3 => Ok(Self::Legacy),
+            1 | 4 => Ok(Self::HalfMd4),
+            2 | 5 => Ok(Self::Tea),
+            6 => Err(HashError::SipHash),
+            other => Err(HashError::Unknown(other)),
+        }
+    }
+
+    /// The version to store in a new index; the superblock says whether bytes are signed.
+    pub const fn version(self) -> u8 {
+        match self {
+            Self::Legacy => 0,
+            Self::HalfMd4 => 1,
+            Self::Tea => 2,
+        }
+    }
+}
+
 /// Why a hash version cannot be used.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HashError {
@@ -61,18 +86,18 @@ impl DirHasher {
     /// # Errors
     /// Versions above 5.
     pub fn new(version: u8, unsigned: bool, seed: [u32; 4]) -> Result<Self, HashError> {
-        let algorithm = match version {
-            0 | 3 => HashAlgorithm::Legacy,
-            1 | 4 => HashAlgorithm::HalfMd4,
-            2 | 5 => HashAlgorithm::Tea,
-            6 => return Err(HashError::SipHash),
-            other => return Err(HashError::Unknown(other)),
-        };
-        Ok(Self {
+        let algorithm = HashAlgorithm::from_version(version)?;
+        Ok(Self::with(algorithm, unsigned || version > 2, seed))
+    }
+
+    /// The hasher for an algorithm with signed or unsigned bytes. A `seed` of zeros means no seed.
+    #[must_use]
+    pub fn with(algorithm: HashAlgorithm, unsigned: bool, seed: [u32; 4]) -> Self {
+        Self {
             algorithm,
-            unsigned: unsigned || version > 2,
+            unsigned,
             seed: (seed != [0; 4]).then_some(seed),
-        })
+        }
     }
 
     /// The algorithm in use.

@@ -19,6 +19,7 @@ mod alloc;
 mod api;
 mod cred;
 mod credits;
+mod dir;
 mod error;
 mod fault;
 mod fs;

@@ -1,0 +1,160 @@
+//! The entries of one directory, linear or indexed: find, insert, remove, retarget.
+//!
+//! Chooses between [`super::linear`] and [`super::index`] and does what is the same for both. Nothing here knows
+//! what an entry means: names are unique and inodes counted because the caller sees to it, under the
+//! directory's `lock`.
+
+use extant_disk::dir_edit::NewEntry;
+use extant_disk::dirent::FileType;
+use extant_disk::htree::IndexKind;
+use extant_units::{Ino, Lblk};
+
+use super::store::{Shape, Store};
+use super::{index, linear};
+use crate::error::{Error, Result};
+
+/// An entry that was found.
+pub(super) struct Slot<B> {
+    /// Where it leads.
+    pub(super) ino: Ino,
+    /// To what kind of file.
+    pub(super) file_type: FileType,
+    lblk: Lblk,
+    block: B,
+    offset: usize,
+}
+
+/// Finds `name`, which is none of the dots.
+pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    if store.indexed() {
+        index::find(store, name)
+    } else {
+        linear::find(store, name)
+    }
+}
+
+/// Finds `name` in one block of entries.
+pub(super) fn find_in<S: Store>(
+    store: &S,
+    lblk: Lblk,
+    block: S::Block,
+    name: &[u8],
+) -> Result<Option<Slot<S::Block>>> {
+    let data = store.data(&block);
+    let found = store.check(lblk, store.profile().format.find(&data, name))?;
+    let Some((record, ino)) = found.and_then(|record| Some((record, record.ino?))) else {
+        return Ok(None);
+    };
+    Ok(Some(Slot {
+        ino,
+        file_type: record.file_type,
+        lblk,
+        block,
+        offset: record.offset,
+    }))
+}
+
+/// Adds an entry whose name the directory does not have.
+pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
+    drop_stale_index(store, h)?;
+    if store.indexed() {
+        index::insert(store, h, entry)
+    } else {
+        linear::insert(store, h, entry)
+    }
+}
+
+/// Removes the entry `name`, which must lead to `ino`.
+pub(super) fn remove<S: Store>(store: &S, h: &mut S::Handle, name: &[u8], ino: Ino) -> Result<()> {
+    drop_stale_index(store, h)?;
+    let slot = expect(store, name, ino)?;
+    let format = &store.profile().format;
+    let done = store.modify(h, &slot.block, |bytes| format.remove(bytes, slot.offset))?;
+    store.check(slot.lblk, done)
+}
+
+/// Lets the entry `name`, which must lead to `old`, lead to `new`.
+pub(super) fn retarget<S: Store>(
+    store: &S,
+    h: &mut S::Handle,
+    name: &[u8],
+    old: Ino,
+    new: (Ino, FileType),
+) -> Result<()> {
+    let slot = expect(store, name, old)?;
+    let format = &store.profile().format;
+    let done = store.modify(h, &slot.block, |bytes| {
+        format.retarget(bytes, slot.offset, new.0, new.1)
+    })?;
+    store.check(slot.lblk, done)
+}
+
+fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> {
+    let slot = find(store, name)?.ok_or(Error::NotFound)?;
+    if slot.ino != ino {
+        let what = format_args!("entry leads to inode {}, not {ino}", slot.ino);
+        return Err(store.corrupt(slot.lblk, &what));
+    }
+    Ok(slot)
+}
+
+/// An index on a file system without `dir_index` is not kept up to date: its first change ends it. The
+/// blocks of the index read as free space from then on.
+fn drop_stale_index<S: Store>(store: &S, h: &mut S::Handle) -> Result<()> {
+    if store.index_flag() && !store.profile().dir_index {
+        store.set_index_flag(h, false)?;
+    }
+    Ok(())
+}
+
+/// The block that holds the dots.
+fn first<S: Store>(store: &S) -> Result<(S::Block, Option<IndexKind>)> {
+    let kind = store.indexed().then_some(IndexKind::Root);
+    let shape = kind.map_or(Shape::Leaf, Shape::Index);
+    Ok((store.read(Lblk::ZERO, shape)?, kind))
+}
+
+/// Where "." and ".." lead.
+pub(super) fn dots<S: Store>(store: &S) -> Result<(Ino, Ino)> {
+    let (block, _) = first(store)?;
+    let dots = store.profile().format.dots(&store.data(&block));
+    store.check(Lblk::ZERO, dots)
+}
+
+/// Lets ".." lead to `parent`.
+pub(super) fn set_parent<S: Store>(store: &S, h: &mut S::Handle, parent: Ino) -> Result<()> {
+    let (block, kind) = first(store)?;
+    let format = &store.profile().format;
+    let done = store.modify(h, &block, |bytes| format.set_dotdot(bytes, kind, parent))?;
+    store.check(Lblk::ZERO, done)
+}
+
+/// Whether the directory has no entries but the dots.
+pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
+    dots(store)?;
+    let has_entry = |lblk: Lblk, block: S::Block| {
+        let data = store.data(&block);
+        for record in store.profile().format.records(&data) {
+            let record = store.check(lblk, record)?;
+            if record.ino.is_some() && !matches!(record.name, b"." | b"..") {
+                return Ok(Some(()));
+            }
+        }
+        Ok(None)
+    };
+    let found = if store.indexed() {
+        index::scan(store, has_entry)?
+    } else {
+        linear::scan(store, has_entry)?
+    };
+    Ok(found.is_none())
+}
+
+/// Writes the first block of a new directory.
+pub(super) fn init<S: Store>(store: &S, h: &mut S::Handle, own: Ino, parent: Ino) -> Result<()> {
+    let format = &store.profile().format;
+    let mut bytes = vec![0; format.block_size.bytes()];
+    format.init_first(&mut bytes, own, parent);
+    store.append(h, Shape::Leaf, &bytes)?;
+    Ok(())
+}

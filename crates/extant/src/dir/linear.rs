@@ -1,0 +1,66 @@
+//! Linear directories: a chain of blocks without an index.
+//!
+//! Entries never move, because a reader's position in a directory of several blocks is a byte offset. A
+//! directory of one block is different: it is read in hash order (see [`super::position`]), so that giving it an index
+//! once it is full does not disturb its readers.
+
+use extant_disk::dir_edit::NewEntry;
+use extant_units::Lblk;
+
+use super::entries::{self, Slot};
+use super::store::{Shape, Store};
+use crate::error::Result;
+
+/// Blocks to read ahead of a scan.
+const AHEAD: u32 = 64;
+
+/// Calls `visit` with each block until it gives an answer.
+pub(super) fn scan<S: Store, R>(
+    store: &S,
+    mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
+) -> Result<Option<R>> {
+    for raw in 0..store.blocks() {
+        let lblk = Lblk::new(raw);
+        if raw % AHEAD == 0 && store.blocks() > 1 {
+            store.readahead(lblk, AHEAD);
+        }
+        if let Some(answer) = visit(lblk, store.read(lblk, Shape::Leaf)?)? {
+            return Ok(Some(answer));
+        }
+    }
+    Ok(None)
+}
+
+/// Finds `name` in a linear directory.
+pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    scan(store, |lblk, block| {
+        entries::find_in(store, lblk, block, name)
+    })
+}
+
+/// Adds a name to a linear directory that does not have it: into the first free space, else into an index if
+/// the directory may have one, else into a new block.
+pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
+    let profile = store.profile();
+    let format = &profile.format;
+    let place = scan(store, |lblk, block| {
+        let room = store.check(lblk, format.has_room(&store.data(&block), entry))?;
+        Ok(room.then_some((lblk, block)))
+    })?;
+    if let Some((lblk, block)) = place {
+        let done = store.modify(h, &block, |bytes| format.insert(bytes, entry))?;
+        store.check(lblk, done)?;
+        return Ok(());
+    }
+    if profile.dir_index && store.blocks() == 1 {
+        let first = store.read(Lblk::ZERO, Shape::Leaf)?;
+        super::index::convert(store, h, &first)?;
+        return super::index::insert(store, h, entry);
+    }
+    let lblk = Lblk::new(store.blocks());
+    let mut bytes = vec![0; format.block_size.bytes()];
+    format.init_leaf(&mut bytes);
+    store.check(lblk, format.insert(&mut bytes, entry))?;
+    store.append(h, Shape::Leaf, &bytes)?;
+    Ok(())
+}

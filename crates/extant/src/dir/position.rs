@@ -1,0 +1,64 @@
+//! Positions in a directory listing.
+//!
+//! A position is 63 bits, zero at the start: 0 stands before ".", 1 before "..", 2 before the first entry.
+//!
+//! - In a directory that has an index or could get one at any moment (one block, `dir_index`), entries are
+//!   listed in the order of their hashes, and a position is the hash: the major's upper 31 bits above 32 bits
+//!   of a second hash of the name, which is the minor one, or a crc32c where the algorithm has none. Splitting, compacting
+//!   or adding levels changes nothing about it.
+//! - In any other directory entries never move, and a position is a byte offset.
+//!
+//! Names whose hashes agree in all 63 bits are listed by name at successive positions. They alone may be missed by a reader
+//! that stops between two of them while an earlier one is removed.
+
+use extant_disk::dir_hash::{DirHash, DirHasher, HashAlgorithm};
+
+/// Before "..".
+pub(super) const DOTDOT: u64 = 1;
+/// Before the first entry that is not a dot.
+pub(super) const FIRST: u64 = 2;
+/// After the last entry: no name has this position, since the largest major hash is kept free.
+pub(super) const END: u64 = u64::MAX >> 1;
+
+/// The position of `name` in hash order, before names of the same hash are told apart.
+pub(super) fn of_name(hasher: &DirHasher, name: &[u8]) -> u64 {
+    let DirHash { major, minor } = hasher.hash(name);
+    let second = match hasher.algorithm() {
+        HashAlgorithm::Legacy => extant_disk::csum::Crc32c::START.feed(name).raw(),
+        HashAlgorithm::HalfMd4 | HashAlgorithm::Tea => minor,
+    };
+    of_major(major) | u64::from(second)
+}
+
+/// The first position of major hash `major`; its lowest bit, the collision bit of a key, does not count.
+pub(super) const fn of_major(major: u32) -> u64 {
+    ((major >> 1) as u64) << 32
+}
+
+/// The major hash at a position; the largest for positions past the end.
+pub(super) fn major(position: u64) -> u32 {
+    u32::try_from(position >> 32).map_or(u32::MAX, |upper| upper.min(u32::MAX >> 1) << 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_and_hashes_cross() {
+        assert_eq!(
+            major(of_major(DirHash::MAX_MAJOR) | 0xffff_ffff),
+            DirHash::MAX_MAJOR
+        );
+        assert!(of_major(DirHash::MAX_MAJOR) | 0xffff_ffff < END);
+        assert_eq!(of_major(8), of_major(9));
+        assert_eq!(major(u64::MAX), 0xffff_fffe);
+        assert_eq!(major(FIRST), 0);
+    }
+
+    #[test]
+    fn the_legacy_hash_has_a_second_one() {
+        let hasher = DirHasher::with(HashAlgorithm::Legacy, false, [0; 4]);
+        assert_ne!(of_name(&hasher, b"a") & 0xffff_ffff, 0);
+    }
+}
