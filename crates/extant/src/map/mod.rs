@@ -17,6 +17,9 @@
 //! the status tree. Status hits take no `map_lock`: the status tree is truthful whenever its own lock is free.
 
 mod extent_status;
+mod extent_tree;
+#[cfg(test)]
+pub(crate) mod test_rng;
 
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};

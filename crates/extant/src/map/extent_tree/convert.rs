@@ -1,0 +1,71 @@
+//! Turning unwritten blocks into written ones, and back.
+
+use extant_disk::extent::{Extent, MAX_END};
+use extant_units::Lblk;
+
+use super::insert::join_neighbours;
+use super::path::Path;
+use super::replace::replace;
+use super::store::NodesMut;
+use crate::error::Result;
+
+/// What a step of [`convert_one`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::map) struct Converted {
+    /// The part whose state changed, as it is now.
+    pub(in crate::map) part: Extent,
+}
+
+/// Finds the first extent in `from..to` whose state is not `unwritten`, and gives its part in that range
+/// this state, splitting and joining as needed. `None` if there is none left: the whole range is done.
+///
+/// # Errors
+/// No space for a node, or damage; the tree is as before this step.
+pub(in crate::map) fn convert_one<N: NodesMut>(
+    nodes: &mut N,
+    from: Lblk,
+    to: u64,
+    unwritten: bool,
+) -> Result<Option<Converted>> {
+    let mut at = u64::from(from.get());
+    while at < to.min(MAX_END) {
+        let Ok(raw) = u32::try_from(at) else { break };
+        let path = Path::to(nodes, Lblk::new(raw))?;
+        let leaf = path.leaf();
+        let place = leaf
+            .extents
+            .iter()
+            .position(|e| e.end() > at && e.unwritten != unwritten);
+        let Some((place, &extent)) = place.and_then(|i| Some((i, leaf.extents.get(i)?))) else {
+            // Leaves end further and further right.
+            at = leaf.end.max(at + 1);
+            continue;
+        };
+        let start = extent.lblk.max(from);
+        let Some(part) = to
+            .checked_sub(u64::from(start.get()))
+            .filter(|&left| left > 0)
+            .and_then(|left| extent.slice(start, u32::try_from(left).unwrap_or(u32::MAX)))
+        else {
+            break;
+        };
+        // A written extent may be one block longer than an unwritten one.
+        let len = part.len.min(Extent::max_len(unwritten));
+        let part = Extent {
+            len,
+            unwritten,
+            ..part
+        };
+        let before = start.distance_from(extent.lblk).filter(|&len| len > 0);
+        let before = before.and_then(|len| extent.slice(extent.lblk, len));
+        let after = part
+            .lblk
+            .checked_add(len)
+            .and_then(|next| extent.slice(next, u32::MAX));
+        let pieces = before.into_iter().chain([part]).chain(after).collect();
+        let (range, joined) = join_neighbours(leaf, place..place + 1, pieces);
+        replace(nodes, &path, range, &joined)?;
+        return Ok(Some(Converted { part }));
+    }
+    Ok(None)
+}

@@ -1,0 +1,81 @@
+//! Removing ranges.
+
+use extant_disk::extent::{Extent, MAX_END};
+use extant_units::Lblk;
+
+use super::path::Path;
+use super::replace::replace;
+use super::store::NodesMut;
+use crate::error::Result;
+
+/// What a step of [`remove_some`] did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(in crate::map) struct Removed {
+    /// What is no longer mapped, right to left: the caller frees these blocks.
+    pub(in crate::map) parts: Vec<Extent>,
+    /// Nothing is mapped any more from here to the end of the range. Equal to its start when all is done.
+    pub(in crate::map) clear_from: u64,
+}
+
+/// Removes the rightmost at most `count` extents' parts in `from..to`, all of one leaf.
+///
+/// Right to left, so that a truncation that is cut short leaves the front of the file. A range within one
+/// extent splits it, which may need a node.
+///
+/// # Errors
+/// No space for a node, or damage; the tree is as before this step.
+pub(in crate::map) fn remove_some<N: NodesMut>(
+    nodes: &mut N,
+    from: Lblk,
+    to: u64,
+    count: usize,
+) -> Result<Removed> {
+    let start = u64::from(from.get());
+    let mut to = to.min(MAX_END);
+    while let Some(last) = to.checked_sub(1).filter(|&last| last >= start) {
+        let Ok(last) = u32::try_from(last) else { break };
+        let path = Path::to(nodes, Lblk::new(last))?;
+        let leaf = path.leaf();
+        let end = leaf.position(Lblk::new(last));
+        let touched = leaf.extents.get(..end).unwrap_or(&[]);
+        let begin = touched
+            .partition_point(|e| e.end() <= start)
+            .max(end.saturating_sub(count.max(1)));
+        let touched = touched.get(begin..).unwrap_or(&[]);
+
+        let mut keep = Vec::with_capacity(2);
+        let mut parts = Vec::with_capacity(touched.len());
+        for extent in touched {
+            let low = extent.lblk.max(from);
+            let high = extent.end().min(to);
+            let before = low.distance_from(extent.lblk).unwrap_or(0);
+            keep.extend(extent.slice(extent.lblk, before));
+            let len = u32::try_from(high.saturating_sub(u64::from(low.get()))).unwrap_or(0);
+            parts.extend(extent.slice(low, len));
+            let rest = u32::try_from(high).ok();
+            keep.extend(rest.and_then(|rest| extent.slice(Lblk::new(rest), u32::MAX)));
+        }
+        parts.reverse();
+        let leaf_start = path.levels().last().and_then(|l| l.expect.first);
+        if parts.is_empty() {
+            // Nothing of the range in this leaf; only the one before it may have some. One that is empty
+            // altogether goes, if it is not the root.
+            let Some(first) = leaf_start else { break };
+            if leaf.extents.is_empty() {
+                replace(nodes, &path, 0..0, &[])?;
+            }
+            if begin > 0 || u64::from(first.get()) >= to {
+                break;
+            }
+            to = u64::from(first.get());
+            continue;
+        }
+        replace(nodes, &path, begin..end, &keep)?;
+        let clear_from = parts.last().map_or(start, |e| u64::from(e.lblk.get()));
+        return Ok(Removed { parts, clear_from });
+    }
+    Ok(Removed {
+        parts: Vec::new(),
+        clear_from: start,
+    })
+}
