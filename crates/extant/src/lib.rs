@@ -17,6 +17,7 @@
 
 mod alloc;
 mod api;
+mod check_kind;
 mod cred;
 mod credits;
 mod dir;
@@ -39,4 +40,5 @@ mod zones;
 pub use api::*;
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
+pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};

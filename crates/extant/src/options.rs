@@ -1,12 +1,314 @@
-//! Mount options.
+//! Mount options, under Linux's names.
+//!
+//! [`MountOptions::parse`] takes the comma list that `mount -o` takes. An option that is unknown, that has a
+//! bad value or that asks for something this build does not do is refused by name; nothing is dropped in
+//! silence. Options whose default the superblock decides stay open until [`MountOptions::resolve`]. The whole
+//! table, with what each name does, stands in `table.rs` and in `docs/COMPATIBILITY.md`.
 
-/// Mount options.
-#[derive(Default)]
-pub(crate) struct MountOptions {}
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use extant_disk::superblock::{DefaultMountOpts, Superblock};
+
+use crate::error::{Error, Result};
+use crate::tuning::BufferedPath;
+
+/// What a fault does (`errors=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorsPolicy {
+    /// Record it and go on. The operation that met it fails.
+    Continue,
+    /// Refuse every later change; reads go on.
+    RemountReadOnly,
+    /// Shut down: every later operation fails. (Linux stops the machine; a library must not.)
+    Panic,
+}
+
+/// How file data is ordered against the journal (`data=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataMode {
+    /// Stale blocks never show, sizes never outrun data.
+    Ordered,
+    /// Old contents of a block may show after a crash.
+    Writeback,
+}
+
+/// When reading updates the access time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtimeMode {
+    /// When it is older than the last change, or older than a day.
+    Relatime,
+    /// Always.
+    Strictatime,
+    /// Never.
+    Noatime,
+}
+
+/// Mount options. [`Default`] is what an empty list gives.
+#[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is an option of its own"
+)]
+pub struct MountOptions {
+    read_only: bool,
+    noload: bool,
+    /// Location of the superblock in units of 1 KiB.
+    sb: u64,
+    data: Option<DataMode>,
+    commit: Duration,
+    barrier: Option<bool>,
+    errors: Option<ErrorsPolicy>,
+    data_err_abort: bool,
+    grpid: Option<bool>,
+    resuid: Option<u32>,
+    resgid: Option<u32>,
+    minixdf: bool,
+    delalloc: Option<bool>,
+    discard: Option<bool>,
+    auto_da_alloc: bool,
+    user_xattr: Option<bool>,
+    acl: Option<bool>,
+    block_validity: Option<bool>,
+    atime: AtimeMode,
+    nodiratime: bool,
+    lazytime: bool,
+    sync: bool,
+    dirsync: bool,
+    max_dir_size: Option<u64>,
+    buffered_path: Option<BufferedPath>,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            noload: false,
+            sb: 1,
+            data: None,
+            commit: Duration::from_secs(5),
+            barrier: None,
+            errors: None,
+            data_err_abort: false,
+            grpid: None,
+            resuid: None,
+            resgid: None,
+            minixdf: false,
+            delalloc: None,
+            discard: None,
+            auto_da_alloc: true,
+            user_xattr: None,
+            acl: None,
+            block_validity: None,
+            atime: AtimeMode::Relatime,
+            nodiratime: false,
+            lazytime: false,
+            sync: false,
+            dirsync: false,
+            max_dir_size: None,
+            buffered_path: None,
+        }
+    }
+}
 
 impl MountOptions {
-    /// Whether the mount refuses changes.
-    pub(crate) fn read_only(&self) -> bool {
-        false
+    /// Parses a comma list, later options winning over earlier ones.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`] names the option and what is wrong with it.
+    pub fn parse(list: &str) -> Result<Self> {
+        let mut options = Self::default();
+        for item in list
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+        {
+            options.apply(item)?;
+        }
+        Ok(options)
+    }
+
+    /// Applies one option, `name` or `name=value`.
+    ///
+    /// # Errors
+    /// As [`MountOptions::parse`].
+    pub fn apply(&mut self, item: &str) -> Result<()> {
+        table::apply(self, item).map_err(|why| Error::BadOption(format!("'{item}': {why}")))
+    }
+
+    /// Whether `name` (without value) is one of the options that [`MountOptions::parse`] knows, be it to
+    /// refuse it. Front ends use it to tell their own options from these.
+    pub fn is_known(name: &str) -> bool {
+        table::is_known(name)
+    }
+
+    /// Fills the options that were left to the superblock.
+    pub(crate) fn resolve(&mut self, sb: &Superblock) {
+        let defaults = sb.default_mount_opts();
+        let on = |bit| defaults.contains(bit);
+        let raw = sb.raw();
+        self.grpid.get_or_insert(on(DefaultMountOpts::BSDGROUPS));
+        self.barrier.get_or_insert(!on(DefaultMountOpts::NOBARRIER));
+        self.discard.get_or_insert(on(DefaultMountOpts::DISCARD));
+        self.delalloc
+            .get_or_insert(!on(DefaultMountOpts::NODELALLOC));
+        // These two have been on by default in Linux for long, whatever the superblock says.
+        self.user_xattr.get_or_insert(true);
+        self.acl.get_or_insert(true);
+        self.block_validity.get_or_insert(true);
+        self.resuid.get_or_insert(u32::from(raw.def_resuid.get()));
+        self.resgid.get_or_insert(u32::from(raw.def_resgid.get()));
+        let writeback = DefaultMountOpts::JMODE_DATA | DefaultMountOpts::JMODE_ORDERED;
+        if self.data.is_none() {
+            self.data = Some(if on(writeback) {
+                DataMode::Writeback
+            } else {
+                if on(DefaultMountOpts::JMODE_DATA) {
+                    tracing::warn!(
+                        "the superblock asks for data=journal, which is not supported: data=ordered is used"
+                    );
+                }
+                DataMode::Ordered
+            });
+        }
+        // "continue" is what mke2fs writes when nobody chose: a fault then makes the volume read-only all the
+        // same, unless the mount asks for errors=continue itself.
+        self.errors.get_or_insert(match raw.errors.get() {
+            3 => ErrorsPolicy::Panic,
+            _ => ErrorsPolicy::RemountReadOnly,
+        });
+    }
+
+    /// Makes the mount refuse changes.
+    pub fn set_read_only(&mut self) {
+        self.read_only = true;
+    }
+
+    /// Whether the mount refuses changes (`ro`, or features that may only be read).
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Whether the journal is left alone (`noload`).
+    pub fn noload(&self) -> bool {
+        self.noload
+    }
+
+    /// The byte offset of the superblock to use (`sb=`, given in units of 1 KiB).
+    pub fn superblock_offset(&self) -> Option<u64> {
+        self.sb.checked_mul(1024)
+    }
+
+    /// `data=`
+    pub fn data(&self) -> DataMode {
+        self.data.unwrap_or(DataMode::Ordered)
+    }
+
+    /// `commit=`: the age at which a transaction is committed.
+    pub fn commit(&self) -> Duration {
+        self.commit
+    }
+
+    /// `barrier`: whether the device's cache is flushed where order matters.
+    pub fn barrier(&self) -> bool {
+        self.barrier.unwrap_or(true)
+    }
+
+    /// `errors=`
+    pub fn errors(&self) -> ErrorsPolicy {
+        self.errors.unwrap_or(ErrorsPolicy::RemountReadOnly)
+    }
+
+    /// `data_err=abort`: a failed write of file data is a fault.
+    pub fn data_err_abort(&self) -> bool {
+        self.data_err_abort
+    }
+
+    /// `grpid`: new inodes take their directory's group.
+    pub fn grpid(&self) -> bool {
+        self.grpid.unwrap_or(false)
+    }
+
+    /// `resuid=`: the user that may use reserved blocks.
+    pub fn resuid(&self) -> u32 {
+        self.resuid.unwrap_or(0)
+    }
+
+    /// `resgid=`: the group that may use reserved blocks; 0 for none.
+    pub fn resgid(&self) -> u32 {
+        self.resgid.unwrap_or(0)
+    }
+
+    /// `minixdf`: statfs counts the format's own blocks.
+    pub fn minixdf(&self) -> bool {
+        self.minixdf
+    }
+
+    /// `delalloc`
+    pub fn delalloc(&self) -> bool {
+        self.delalloc.unwrap_or(true)
+    }
+
+    /// `discard`: the device is told of freed blocks.
+    pub fn discard(&self) -> bool {
+        self.discard.unwrap_or(false)
+    }
+
+    /// `auto_da_alloc`: replace-via-rename and replace-via-truncate allocate at once.
+    pub fn auto_da_alloc(&self) -> bool {
+        self.auto_da_alloc
+    }
+
+    /// `user_xattr`
+    pub fn user_xattr(&self) -> bool {
+        self.user_xattr.unwrap_or(true)
+    }
+
+    /// `acl`
+    pub fn acl(&self) -> bool {
+        self.acl.unwrap_or(true)
+    }
+
+    /// `block_validity`: extents are checked against the system zones.
+    pub fn block_validity(&self) -> bool {
+        self.block_validity.unwrap_or(true)
+    }
+
+    /// When reading updates the access time.
+    pub fn atime(&self) -> AtimeMode {
+        self.atime
+    }
+
+    /// `nodiratime`: reading a directory never does.
+    pub fn nodiratime(&self) -> bool {
+        self.nodiratime
+    }
+
+    /// `lazytime`: times alone do not make an inode's change durable.
+    pub fn lazytime(&self) -> bool {
+        self.lazytime
+    }
+
+    /// `sync`: every change is durable before its call returns.
+    pub fn sync(&self) -> bool {
+        self.sync
+    }
+
+    /// `dirsync`: every change of a directory is.
+    pub fn dirsync(&self) -> bool {
+        self.dirsync || self.sync
+    }
+
+    /// `max_dir_size_kb=`, in bytes: a directory does not grow past it.
+    pub fn max_dir_size(&self) -> Option<u64> {
+        self.max_dir_size
+    }
+
+    /// `buffered_iomap` and `nobuffered_iomap`, if given.
+    pub fn buffered_path(&self) -> Option<BufferedPath> {
+        self.buffered_path
     }
 }

@@ -1,5 +1,7 @@
 //! Mount and unmount: from a device to a file system and back.
 
+mod gate;
+
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
