@@ -1,1 +1,64 @@
-//! Placeholder.
+//! The page cache: folios, mappings, dirty and uptodate state, reclaim, readahead windows, flushing.
+//!
+//! A [`PageCache`] owns the memory (an arena with a byte budget) and the background work. A
+//! [`Mapping`] is one file's part of it: an index from page number to [`Folio`]. A folio is 4 KiB to
+//! 2 MiB of contiguous, naturally aligned memory with state of its own; folios of any mix of sizes live
+//! in one mapping. This crate knows no block map, no device and no file system: whoever owns a mapping
+//! implements [`Writeback`], and `extant-iomap` does the I/O.
+//!
+//! # Locks
+//! Outermost first: [`Mapping::invalidate_lock`] → [`Mapping::writeback_pass`] → folio lock (several: ascending
+//! index) → the mapping's index → the list of dirty mappings, the reclaim clock, the arena. The last
+//! four are private and short: nothing is waited for under them. The folio lock is the lock around the
+//! folio's bytes and state: [`FolioRef`] holds it shared (a cached read), [`FolioGuard`] exclusively
+//! (anything else). Because a copy into or out of a folio happens under that one lock, a read sees each
+//! folio whole.
+//!
+//! # Concurrency
+//! Lookups share the index; two folios never contend. A writer that meets a folio under writeback
+//! waits until it is stable, without holding the folio. Nobody waits for memory or for dirty
+//! throttling with a folio locked.
+#![deny(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod block_bits;
+mod buddy;
+mod cache;
+mod config;
+mod dirty_list;
+mod errseq;
+mod flusher;
+mod folio;
+mod invalidate;
+mod mapping;
+mod memory;
+mod readahead;
+mod reclaim;
+mod stats;
+mod tree;
+
+pub use cache::PageCache;
+pub use config::Config;
+pub use dirty_list::{Writeback, WritebackReason};
+pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
+pub use folio::{Folio, FolioGuard, FolioRef};
+pub use mapping::{Mapping, MappingParams};
+pub use readahead::{Readahead, Window};
+pub use stats::{Counter, PageCacheStats};
+pub use tree::Tag;
+
+/// The largest folio order: 2 MiB.
+pub const MAX_ORDER: u32 = 9;
+
+/// `value` as an index. Every caller's value is bounded by a folio's or a buffer's size.
+#[inline]
+pub(crate) fn index(value: u64) -> usize {
+    debug_assert!(usize::try_from(value).is_ok());
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "bounded by memory that exists"
+    )]
+    {
+        value as usize
+    }
+}

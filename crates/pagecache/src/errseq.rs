@@ -1,0 +1,101 @@
+//! Writeback errors: recorded once per mapping, seen once by every opener.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What went wrong while dirty data was being written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WritebackFault {
+    /// The device, the block map or the journal failed.
+    Io,
+    /// There was no space for data that had been accepted.
+    NoSpace,
+}
+
+/// Low bits: the last fault, and whether somebody saw it. The rest counts recordings.
+const FAULT_MASK: u64 = 0b11;
+const SEEN: u64 = 0b100;
+const STEP: u64 = 0b1000;
+
+/// The error sequence of a mapping: the last fault and a count that grows with each recording that
+/// somebody could tell from the one before.
+#[derive(Default)]
+pub struct WritebackErrors(AtomicU64);
+
+/// How far one opener has looked. Sampled at open, moved forward by every check.
+#[derive(Debug)]
+pub struct ErrorCursor(AtomicU64);
+
+impl WritebackErrors {
+    /// Records a fault: each cursor that exists now will see it (or a later one) once.
+    pub fn record(&self, fault: WritebackFault) {
+        let code = match fault {
+            WritebackFault::Io => 1,
+            WritebackFault::NoSpace => 2,
+        };
+        let update = |old: u64| {
+            let count = old & !(FAULT_MASK | SEEN);
+            let count = if old & SEEN != 0 || old == 0 {
+                count.wrapping_add(STEP)
+            } else {
+                count
+            };
+            Some(count | code)
+        };
+        // The closure always returns a value, so this cannot fail.
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+
+    /// A cursor for a new opener. A fault that nobody has seen yet is new to it as well.
+    pub fn cursor(&self) -> ErrorCursor {
+        let now = self.0.load(Ordering::Acquire);
+        ErrorCursor(AtomicU64::new(if now & SEEN != 0 { now } else { 0 }))
+    }
+
+    /// The fault recorded since this cursor was last asked, if any.
+    pub fn check(&self, cursor: &ErrorCursor) -> Option<WritebackFault> {
+        let now = self.0.load(Ordering::Acquire);
+        if now == 0 {
+            return None;
+        }
+        let seen = self.0.fetch_or(SEEN, Ordering::AcqRel) | SEEN;
+        if cursor.0.swap(seen, Ordering::AcqRel) == seen {
+            return None;
+        }
+        match seen & FAULT_MASK {
+            2 => Some(WritebackFault::NoSpace),
+            _ => Some(WritebackFault::Io),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_opener_sees_a_fault_once() {
+        let errors = WritebackErrors::default();
+        let (a, b) = (errors.cursor(), errors.cursor());
+        assert_eq!(errors.check(&a), None);
+        errors.record(WritebackFault::Io);
+        assert_eq!(errors.check(&a), Some(WritebackFault::Io));
+        assert_eq!(errors.check(&a), None);
+        assert_eq!(errors.check(&b), Some(WritebackFault::Io));
+        errors.record(WritebackFault::NoSpace);
+        errors.record(WritebackFault::NoSpace);
+        assert_eq!(errors.check(&a), Some(WritebackFault::NoSpace));
+        assert_eq!(errors.check(&a), None);
+        assert_eq!(errors.check(&b), Some(WritebackFault::NoSpace));
+    }
+
+    #[test]
+    fn a_fault_nobody_saw_meets_the_next_opener() {
+        let errors = WritebackErrors::default();
+        errors.record(WritebackFault::Io);
+        let late = errors.cursor();
+        assert_eq!(errors.check(&late), Some(WritebackFault::Io));
+        assert_eq!(errors.check(&errors.cursor()), None);
+    }
+}
