@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx};
+use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block_bits::BlockBits;
@@ -101,14 +101,32 @@ impl Folio {
 
     /// The file position of the first byte.
     #[inline]
-    pub fn start(&self) -> u64 {
-        self.index.get() << PAGE_SHIFT
+    pub fn start(&self) -> Pos {
+        Pos::new(self.index.get() << PAGE_SHIFT)
     }
 
     /// The file position after the last byte.
     #[inline]
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> Pos {
         self.start().saturating_add(self.len() as u64)
+    }
+
+    /// `pos` as an offset into the folio; positions outside give its nearer end.
+    #[inline]
+    pub fn offset_of(&self, pos: Pos) -> usize {
+        let offset = pos.get().saturating_sub(self.start().get());
+        crate::index(offset.min(self.len() as u64))
+    }
+
+    /// The file position of the byte at `offset`.
+    #[inline]
+    pub fn pos_of(&self, offset: usize) -> Pos {
+        self.start().saturating_add(offset as u64)
+    }
+
+    /// The page after the last.
+    pub(crate) fn next_index(&self) -> PageIdx {
+        PageIdx::new(self.index.get() + (1 << self.order))
     }
 
     /// Whether the folio's bytes are on their way to the device.

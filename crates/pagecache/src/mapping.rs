@@ -123,11 +123,9 @@ impl Mapping {
         self.index.read().get(page.get()).cloned()
     }
 
-    /// The first folio that ends after `page` and begins before `end`.
-    pub fn next(&self, page: PageIdx, end: PageIdx) -> Option<Arc<Folio>> {
-        let index = self.index.read();
-        let folio = index.next(page.get())?;
-        (folio.index() < end).then(|| folio.clone())
+    /// The first folio that ends after the page of `pos`.
+    pub fn next(&self, pos: Pos) -> Option<Arc<Folio>> {
+        self.index.read().next(pos.page().get()).cloned()
     }
 
     /// The folio that covers the byte at `pos`, or a new one, as large as `len` bytes from there, alignment and
@@ -240,29 +238,28 @@ impl Mapping {
         self.shared.written(bytes);
     }
 
-    /// Tags every dirty folio that touches `[start, end)` bytes for an integrity sync.
-    pub fn tag_for_sync(&self, start: u64, end: u64) {
+    /// Tags every dirty folio that touches `[start, end)` for an integrity sync.
+    pub fn tag_for_sync(&self, start: Pos, end: Pos) {
         let index = self.index.read();
-        let mut from = start >> PAGE_SHIFT;
-        while let Some(folio) = index.next_tagged(from, Tag::Dirty) {
-            if folio.start() >= end {
-                break;
-            }
+        let mut from = start.page();
+        while let Some(folio) = index.next_tagged(from.get(), Tag::Dirty)
+            && folio.start() < end
+        {
             index.set_tag(folio.index().get(), Tag::ToWrite);
-            from = folio.index().get() + (1 << folio.order());
+            from = folio.next_index();
         }
     }
 
-    /// Up to `max` folios with `tag` that touch `[start, end)` bytes, ascending.
-    pub fn tagged(&self, start: u64, end: u64, tag: Tag, max: usize) -> Vec<Arc<Folio>> {
+    /// Up to `max` folios with `tag` that touch `[start, end)`, ascending.
+    pub fn tagged(&self, start: Pos, end: Pos, tag: Tag, max: usize) -> Vec<Arc<Folio>> {
         let mut found = Vec::new();
         let index = self.index.read();
-        let mut from = start >> PAGE_SHIFT;
+        let mut from = start.page();
         while found.len() < max
-            && let Some(folio) = index.next_tagged(from, tag)
+            && let Some(folio) = index.next_tagged(from.get(), tag)
             && folio.start() < end
         {
-            from = folio.index().get() + (1 << folio.order());
+            from = folio.next_index();
             found.push(folio.clone());
         }
         found

@@ -1,0 +1,310 @@
+//! Filling folios from the device.
+//!
+//! [`fill`] makes a window of folios uptodate with as few device reads as there are separate runs on the device, each
+//! scattered straight into the folios. [`fill_block`] does the same for one block, for a write that
+//! covers it only partly.
+//!
+//! # Locks
+//! `fill` takes the invalidate lock shared (so that no block of the window can be taken away), makes the folios, locks
+//! them in ascending order, and maps and reads with all of them locked.
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_pagecache::{Folio, FolioGuard, Window};
+use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos};
+
+use crate::index;
+use crate::map::{Flags, Iomap, Kind};
+use crate::ops::{DeviceFault, IomapOps, Op, Outcome};
+
+/// A part of one folio that one device read fills.
+struct Piece {
+    folio: usize,
+    bytes: Range<usize>,
+    from: DevOff,
+}
+
+/// Makes the window's blocks below the file's end uptodate. The folio of `needed` is waited for; the rest of
+/// the window is given up where memory is short. An error is returned only if it concerns `needed`.
+pub(crate) fn fill<O: IomapOps + ?Sized>(
+    ops: &O,
+    window: Window,
+    needed: Pos,
+) -> Result<(), O::Error> {
+    let mapping = ops.mapping();
+    let _cache_may_grow = mapping.invalidate_lock().read();
+    let size = ops.size();
+    let folios = make_folios(ops, window, needed.page(), size);
+    let mut guards: Vec<FolioGuard<'_>> = folios
+        .iter()
+        .filter_map(|folio| mapping.lock(folio))
+        .collect();
+    let limit = mapping.block_size().round_up(Pos::new(size));
+    let (pieces, mut failed) = plan(ops, &mut guards, limit.unwrap_or(Pos::MAX));
+    let read = read_pieces(ops, &mut guards, pieces, &mut failed);
+    for piece in read {
+        let guard = &mut guards[piece.folio];
+        zero_past(guard, piece.bytes.clone(), size);
+        guard.mark_uptodate(piece.bytes);
+    }
+    let Some(error) = failed else {
+        return Ok(());
+    };
+    let served = guards.iter().any(|guard| {
+        let at = guard.folio().offset_of(needed);
+        guard.folio().start() <= needed
+            && needed < guard.folio().end()
+            && guard.is_uptodate(at..at + 1)
+    });
+    if served { Ok(()) } else { Err(error) }
+}
+
+/// The folios of the window, ascending; missing ones are made.
+fn make_folios<O: IomapOps + ?Sized>(
+    ops: &O,
+    window: Window,
+    needed: PageIdx,
+    size: u64,
+) -> Vec<Arc<Folio>> {
+    let mapping = ops.mapping();
+    let end = window.end().min(size.div_ceil(1 << PAGE_SHIFT));
+    let mut folios: Vec<Arc<Folio>> = Vec::new();
+    let mut at = window.start;
+    while at < end {
+        let page = PageIdx::new(at);
+        let order = window.order.min((end - at).ilog2());
+        let folio = mapping.get(page).or_else(|| {
+            let made = mapping.create(page, order, at <= needed.get());
+            // Somebody else was faster, or the smallest folio begins before this page.
+            made.or_else(|| mapping.get(page))
+        });
+        match folio {
+            Some(folio) => {
+                at = folio.index().get() + (1 << folio.order());
+                folios.push(folio);
+            }
+            // It came and went: look again.
+            None if at <= needed.get() => {}
+            None => break,
+        }
+    }
+    folios
+}
+
+/// Splits what is missing into device reads; what reads as zero is filled at once. Stops at the first
+/// mapping error.
+fn plan<O: IomapOps + ?Sized>(
+    ops: &O,
+    guards: &mut [FolioGuard<'_>],
+    limit: Pos,
+) -> (Vec<Piece>, Option<O::Error>) {
+    let mut pieces = Vec::new();
+    let mut map: Option<Iomap> = None;
+    for (number, guard) in guards.iter_mut().enumerate() {
+        let folio = guard.folio();
+        let stop = folio.offset_of(limit);
+        let mut at = 0;
+        while let Some(from) = guard.next_uptodate(at, false)
+            && from < stop
+        {
+            let pos = folio.pos_of(from);
+            let here = match map.take() {
+                Some(map) if map.clamp(pos, 1) > 0 => map,
+                _ => match look_up(ops, pos, limit) {
+                    Ok(map) => map,
+                    Err(error) => return (pieces, Some(error)),
+                },
+            };
+            let to = from + index(here.clamp(pos, (stop - from) as u64));
+            if to == from {
+                return (pieces, None);
+            }
+            if has_space(&here) && here.offset <= folio.start() && here.end() >= folio.end() {
+                guard.set_backed(true);
+            }
+            add_pieces(guard, number, &here, from..to, &mut pieces);
+            at = to;
+            map = Some(here);
+        }
+    }
+    (pieces, None)
+}
+
+fn look_up<O: IomapOps + ?Sized>(ops: &O, pos: Pos, limit: Pos) -> Result<Iomap, O::Error> {
+    let len = limit.distance_from(pos).unwrap_or(0);
+    ops.stats().begins.bump();
+    let map = ops.begin(Op::Read, pos, len)?;
+    let outcome = Outcome {
+        done: map.clamp(pos, len),
+        ..Outcome::default()
+    };
+    ops.end(Op::Read, &map, pos, outcome.done, outcome)?;
+    Ok(map)
+}
+
+/// Whether a write to `map`'s range needs no more space.
+pub(crate) fn has_space(map: &Iomap) -> bool {
+    let kind = matches!(
+        map.kind,
+        Kind::Mapped(_) | Kind::Unwritten(_) | Kind::Delalloc
+    );
+    kind && !map.flags.contains(Flags::SHARED)
+}
+
+/// Fills the missing blocks of `bytes` that read as zero or are inline, and adds reads for the others.
+fn add_pieces(
+    guard: &mut FolioGuard<'_>,
+    folio: usize,
+    map: &Iomap,
+    bytes: Range<usize>,
+    pieces: &mut Vec<Piece>,
+) {
+    let mut at = bytes.start;
+    while let Some(from) = guard.next_uptodate(at, false)
+        && from < bytes.end
+    {
+        let known = guard.next_uptodate(from, true).unwrap_or(bytes.end);
+        let to = known.min(bytes.end);
+        at = to;
+        let pos = guard.folio().pos_of(from);
+        if let (Kind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {
+            pieces.push(Piece {
+                folio,
+                bytes: from..to,
+                from: device,
+            });
+            continue;
+        }
+        fill_without_device(map, pos, &mut guard.bytes_mut()[from..to]);
+        guard.mark_uptodate(from..to);
+    }
+}
+
+/// What `map` holds from `pos` on, for kinds that are not on the device.
+fn fill_without_device(map: &Iomap, pos: Pos, out: &mut [u8]) {
+    out.fill(0);
+    if let Kind::Inline(inline) = &map.kind {
+        let skip = index(pos.distance_from(map.offset).unwrap_or(0));
+        let rest = inline.get(skip..).unwrap_or(&[]);
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+    }
+}
+
+/// Reads all pieces, one vectored read for each run on the device; returns those that were read.
+fn read_pieces<O: IomapOps + ?Sized>(
+    ops: &O,
+    guards: &mut [FolioGuard<'_>],
+    pieces: Vec<Piece>,
+    failed: &mut Option<O::Error>,
+) -> Vec<Piece> {
+    let mut done = Vec::with_capacity(pieces.len());
+    let mut run: Vec<Piece> = Vec::new();
+    let mut slices: Vec<IoSliceMut<'_>> = Vec::new();
+    let mut pieces = pieces.into_iter().peekable();
+    for (number, guard) in guards.iter_mut().enumerate() {
+        let mut rest = guard.bytes_mut();
+        let mut cut = 0;
+        while let Some(piece) = pieces.next_if(|piece| piece.folio == number) {
+            let joins = run.last().is_none_or(|last| {
+                last.from.checked_add(last.bytes.len() as u64) == Some(piece.from)
+            });
+            if !joins {
+                submit(ops, &mut run, &mut slices, &mut done, failed);
+            }
+            let (_, tail) = rest.split_at_mut(piece.bytes.start - cut);
+            let (mine, tail) = tail.split_at_mut(piece.bytes.len());
+            rest = tail;
+            cut = piece.bytes.end;
+            slices.push(IoSliceMut::new(mine));
+            run.push(piece);
+        }
+    }
+    submit(ops, &mut run, &mut slices, &mut done, failed);
+    done
+}
+
+fn submit<O: IomapOps + ?Sized>(
+    ops: &O,
+    run: &mut Vec<Piece>,
+    slices: &mut Vec<IoSliceMut<'_>>,
+    done: &mut Vec<Piece>,
+    failed: &mut Option<O::Error>,
+) {
+    let Some(first) = run.first() else { return };
+    let at = first.from;
+    let len = run.iter().map(|piece| piece.bytes.len() as u64).sum();
+    ops.stats().fill_reads.bump();
+    ops.stats().fill_bytes.add(len);
+    match ops.device().read_vectored_at(at, slices) {
+        Ok(()) => done.append(run),
+        Err(source) => {
+            run.clear();
+            failed.get_or_insert_with(|| read_fault(at, len, source));
+        }
+    }
+    slices.clear();
+}
+
+fn read_fault<E: From<DeviceFault>>(at: DevOff, len: u64, source: std::io::Error) -> E {
+    E::from(DeviceFault {
+        what: "read",
+        at,
+        len,
+        source,
+    })
+}
+
+/// Zeroes the part of `bytes` that lies past the end of a file of `size` bytes: what the device holds
+/// there is nobody's.
+fn zero_past(guard: &mut FolioGuard<'_>, bytes: Range<usize>, size: u64) {
+    let end = guard.folio().offset_of(Pos::new(size));
+    if end < bytes.end {
+        guard.bytes_mut()[end.max(bytes.start)..bytes.end].fill(0);
+    }
+}
+
+/// The block at `offset` of a locked folio, as it is on the device, into the folio. `map` covers it. The caller marks
+/// it uptodate.
+pub(crate) fn read_block<O: IomapOps + ?Sized>(
+    ops: &O,
+    map: &Iomap,
+    guard: &mut FolioGuard<'_>,
+    offset: usize,
+) -> Result<(), O::Error> {
+    let pos = guard.folio().pos_of(offset);
+    let len = ops.mapping().block_size().bytes();
+    let out = &mut guard.bytes_mut()[offset..offset + len];
+    let new = map.flags.contains(Flags::NEW);
+    if let (Kind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), new) {
+        ops.stats().edge_reads.bump();
+        return ops
+            .device()
+            .read_at(at, out)
+            .map_err(|source| read_fault(at, len as u64, source));
+    }
+    fill_without_device(map, pos, out);
+    Ok(())
+}
+
+/// Makes the block at `offset` of a locked folio uptodate, for a write that covers it only partly. `map` covers it.
+pub(crate) fn fill_block<O: IomapOps + ?Sized>(
+    ops: &O,
+    map: &Iomap,
+    guard: &mut FolioGuard<'_>,
+    offset: usize,
+) -> Result<(), O::Error> {
+    let size = ops.size();
+    let block = offset..offset + ops.mapping().block_size().bytes();
+    if guard.folio().pos_of(offset).get() >= size {
+        // Past the end there is nothing to preserve.
+        guard.bytes_mut()[block.clone()].fill(0);
+    } else {
+        read_block(ops, map, guard, offset)?;
+        zero_past(guard, block.clone(), size);
+    }
+    guard.mark_uptodate(block);
+    Ok(())
+}

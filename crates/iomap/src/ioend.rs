@@ -1,0 +1,60 @@
+//! Ioends: runs of dirty data on their way to the device.
+
+use extant_units::{DevOff, Pos};
+
+use crate::map::{Iomap, Kind};
+
+/// What the run's space was when it was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoendKind {
+    /// Written space: nothing to convert.
+    Mapped,
+    /// Unwritten space, to be converted.
+    Unwritten,
+}
+
+/// A run of bytes, contiguous in the file and on the device, of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ioend {
+    /// The first byte.
+    pub pos: Pos,
+    /// The number of bytes: whole blocks.
+    pub len: u64,
+    /// Where they go.
+    pub at: DevOff,
+    /// Into what.
+    pub kind: IoendKind,
+}
+
+impl Ioend {
+    /// The ioend for `len` bytes at `pos` of `map`; `None` if `map` has no place for them.
+    pub(crate) fn new(map: &Iomap, pos: Pos, len: u64) -> Option<Self> {
+        let kind = match map.kind {
+            Kind::Mapped(_) => IoendKind::Mapped,
+            Kind::Unwritten(_) => IoendKind::Unwritten,
+            Kind::Hole | Kind::Delalloc | Kind::Inline(_) => return None,
+        };
+        Some(Self {
+            pos,
+            len,
+            at: map.device_at(pos)?,
+            kind,
+        })
+    }
+
+    /// The byte after the last.
+    pub fn end(&self) -> Pos {
+        self.pos.saturating_add(self.len)
+    }
+
+    /// Takes `next` in if it goes on where this one ends; says whether it did.
+    pub(crate) fn try_merge(&mut self, next: &Ioend) -> bool {
+        let joins = self.kind == next.kind
+            && self.end() == next.pos
+            && self.at.checked_add(self.len) == Some(next.at);
+        if joins {
+            self.len += next.len;
+        }
+        joins
+    }
+}

@@ -1,0 +1,121 @@
+//! Buffered reads.
+//!
+//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range that is neither cached
+//! nor stored anywhere is answered with zeros, without making folios for it.
+
+use extant_pagecache::Readahead;
+use extant_units::{PAGE_SHIFT, Pos};
+
+use crate::fill::fill;
+use crate::index;
+use crate::iter::Stopped;
+use crate::map::Kind;
+use crate::ops::{IomapOps, Op, Outcome};
+
+/// Reads into `buf` from `pos`, up to the end of the file; returns the bytes read.
+///
+/// # Errors
+/// The first error of the file system or the device, with the bytes read before it.
+pub fn read<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    buf: &mut [u8],
+) -> Result<usize, Stopped<O::Error>> {
+    let mut done = 0;
+    while done < buf.len() {
+        let at = pos.saturating_add(done as u64);
+        let left = ops.size().saturating_sub(at.get());
+        let want = index(left.min((buf.len() - done) as u64));
+        if want == 0 {
+            break;
+        }
+        let out = &mut buf[done..done + want];
+        let copied = copy_cached(ops, at, out);
+        if copied > 0 {
+            done += copied;
+            continue;
+        }
+        done += miss(ops, readahead, at, out).map_err(Stopped::after(done as u64))?;
+    }
+    if done > 0 {
+        read_on(ops, readahead, pos.saturating_add(done as u64));
+    }
+    Ok(done)
+}
+
+/// Copies what the folio at `pos` has, from `pos` on; zero if that is not cached.
+fn copy_cached<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> usize {
+    let mapping = ops.mapping();
+    let Some(folio) = mapping.get(pos.page()) else {
+        return 0;
+    };
+    let Some(guard) = mapping.read(&folio) else {
+        return 0;
+    };
+    let from = folio.offset_of(pos);
+    let mut to = folio.len().min(from + out.len());
+    if !guard.is_uptodate(from..to) {
+        to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
+    }
+    out[..to - from].copy_from_slice(&guard.bytes()[from..to]);
+    folio.mark_referenced();
+    to - from
+}
+
+/// Handles a miss at `pos`: answers with zeros if nothing is stored there (and returns how many), otherwise fills the cache.
+fn miss<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    out: &mut [u8],
+) -> Result<usize, O::Error> {
+    let zeros = zeros_at(ops, pos, out.len() as u64)?;
+    if zeros > 0 {
+        out[..zeros].fill(0);
+        return Ok(zeros);
+    }
+    let first = pos.page().get();
+    let last = pos.saturating_add(out.len() as u64 - 1).page().get();
+    let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
+    fill(ops, window, pos)?;
+    Ok(0)
+}
+
+/// How many bytes at `pos` are known to be zero because neither the cache nor the device has them.
+fn zeros_at<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> Result<usize, O::Error> {
+    let mapping = ops.mapping();
+    let _blocks_stay = mapping.invalidate_lock().read();
+    ops.stats().begins.bump();
+    let map = ops.begin(Op::Read, pos, len)?;
+    let mut zeros = match map.kind {
+        Kind::Hole | Kind::Unwritten(_) => map.clamp(pos, len),
+        Kind::Delalloc | Kind::Mapped(_) | Kind::Inline(_) => 0,
+    };
+    // Asked after the map: data that was written before this read began is either here now or in the map.
+    if zeros > 0
+        && let Some(folio) = mapping.next(pos)
+    {
+        zeros = zeros.min(folio.start().distance_from(pos).unwrap_or(0));
+    }
+    let outcome = Outcome {
+        done: zeros,
+        ..Outcome::default()
+    };
+    ops.end(Op::Read, &map, pos, map.clamp(pos, len), outcome)?;
+    Ok(index(zeros))
+}
+
+/// Reads the next window if the reader has come close to the end of the last.
+fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
+    let page = end.get().div_ceil(1 << PAGE_SHIFT);
+    if !readahead.wants_more(page) {
+        readahead.hit(page);
+        return;
+    }
+    let Some(window) = readahead.advance(page, ops.mapping().max_order()) else {
+        return;
+    };
+    // Nobody asked for these bytes yet: whoever does will meet the error.
+    let _ = fill(ops, window, Pos::MAX);
+}

@@ -1,0 +1,190 @@
+//! Buffered writes.
+//!
+//! The fast way: the folio is cached, the blocks of the range are uptodate and have space; then the map is not asked at all.
+//! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only
+//! the blocks at the edges of a range can need their old content.
+
+use std::sync::Arc;
+
+use extant_pagecache::{Folio, FolioGuard};
+use extant_units::{PAGE_SIZE, Pos};
+
+use crate::fill::{fill_block, has_space};
+use crate::index;
+use crate::iter::{Step, Stopped, apply};
+use crate::map::Iomap;
+use crate::ops::{IomapOps, Op};
+
+/// Where written bytes come from.
+pub trait Source {
+    /// Copies bytes from `offset` of the source to `into`; returns how many could be had. Called with
+    /// a folio locked: must not touch the same file system.
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize;
+}
+
+impl Source for &[u8] {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        let rest = self.get(offset..).unwrap_or(&[]);
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+}
+
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
+/// writers, and truncation, away from the range and has zeroed the space between the old end of the file and `pos`.
+///
+/// # Errors
+/// The first error of the file system or the device, with the bytes written before it.
+pub fn write<O: IomapOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    len: usize,
+    source: &mut impl Source,
+) -> Result<usize, Stopped<O::Error>> {
+    let mut writer = Writer { ops, pos, source };
+    let mut done = 0;
+    while done < len {
+        ops.mapping().throttle();
+        let quick = writer.overwrite(done, len - done);
+        if quick > 0 {
+            done += quick;
+            continue;
+        }
+        let at = pos.saturating_add(done as u64);
+        let mapped = apply(ops, Op::Write, at, (len - done) as u64, |map, at, part| {
+            writer.write_mapped(map, at, index(part))
+        });
+        let mapped = mapped.map_err(|stopped| Stopped {
+            done: stopped.done + done as u64,
+            error: stopped.error,
+        })?;
+        if mapped == 0 {
+            break;
+        }
+        done += index(mapped);
+    }
+    Ok(done)
+}
+
+struct Writer<'a, O: ?Sized, S> {
+    ops: &'a O,
+    /// The position of the source's first byte.
+    pos: Pos,
+    source: &'a mut S,
+}
+
+impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
+    /// Writes into one folio without asking for a mapping, if that can be.
+    #[inline]
+    fn overwrite(&mut self, done: usize, len: usize) -> usize {
+        let mapping = self.ops.mapping();
+        let at = self.pos.saturating_add(done as u64);
+        let Some(folio) = mapping.get(at.page()) else {
+            return 0;
+        };
+        let Some(mut guard) = mapping.lock_stable(&folio) else {
+            return 0;
+        };
+        let from = folio.offset_of(at);
+        let to = folio.len().min(from + len);
+        if !guard.can_overwrite(from..to) {
+            return 0;
+        }
+        let copied = self.source.copy_at(done, &mut guard.bytes_mut()[from..to]);
+        if copied > 0 {
+            self.ops.stats().overwrites.bump();
+            self.publish(&mut guard, from, from + copied);
+        }
+        copied
+    }
+
+    /// Writes `len` bytes at `at` under `map`, folio by folio.
+    fn write_mapped(
+        &mut self,
+        map: &Iomap,
+        at: Pos,
+        len: usize,
+    ) -> Result<Step, Stopped<O::Error>> {
+        let mapping = self.ops.mapping();
+        let old_size = self.ops.size();
+        let mut step = Step::default();
+        let mut chunk = usize::MAX;
+        let mut first = true;
+        while index(step.done) < len {
+            let pos = at.saturating_add(step.done);
+            let want = len - index(step.done);
+            if !std::mem::take(&mut first) {
+                mapping.throttle();
+            }
+            let folio: Arc<Folio> = mapping.get_or_create(pos, want as u64);
+            let Some(mut guard) = mapping.lock_stable(&folio) else {
+                continue;
+            };
+            if !self.ops.is_valid(map) {
+                step.stale = true;
+                break;
+            }
+            let from = folio.offset_of(pos);
+            let to = folio.len().min(from + want.min(chunk));
+            prepare(self.ops, map, &mut guard, from, to).map_err(Stopped::after(step.done))?;
+            let offset = index(pos.distance_from(self.pos).unwrap_or(0));
+            let mut copied = self
+                .source
+                .copy_at(offset, &mut guard.bytes_mut()[from..to]);
+            if copied < to - from && !guard.is_uptodate(from..to) {
+                // Blocks that were to be covered wholly hold part new, part nothing: none of it counts.
+                copied = 0;
+            }
+            if copied == 0 {
+                if to - from <= PAGE_SIZE {
+                    break;
+                }
+                chunk = ((to - from) / 2).max(PAGE_SIZE);
+                continue;
+            }
+            if has_space(map) && map.offset <= folio.start() && map.end() >= folio.end() {
+                guard.set_backed(true);
+            }
+            guard.mark_uptodate(from..from + copied);
+            self.publish(&mut guard, from, from + copied);
+            step.done += copied as u64;
+        }
+        step.size_changed = self.ops.size() > old_size;
+        Ok(step)
+    }
+
+    /// Makes the bytes `[from, to)` of a folio part of the file.
+    #[inline]
+    fn publish(&self, guard: &mut FolioGuard<'_>, from: usize, to: usize) {
+        guard.mark_dirty(from..to);
+        guard.folio().mark_referenced();
+        let end = guard.folio().pos_of(to).get();
+        if end > self.ops.size() {
+            self.ops.raise_size(end);
+        }
+    }
+}
+
+/// Makes the blocks at the edges of `[from, to)` uptodate where the range covers them only partly.
+pub(crate) fn prepare<O: IomapOps + ?Sized>(
+    ops: &O,
+    map: &Iomap,
+    guard: &mut FolioGuard<'_>,
+    from: usize,
+    to: usize,
+) -> Result<(), O::Error> {
+    if guard.is_uptodate(from..to) {
+        return Ok(());
+    }
+    let mask = ops.mapping().block_size().bytes() - 1;
+    for edge in [from, to] {
+        // An edge at a block's boundary cuts no block.
+        let block = edge & !mask;
+        if edge != block && !guard.is_uptodate(block..block + 1) {
+            fill_block(ops, map, guard, block)?;
+        }
+    }
+    Ok(())
+}

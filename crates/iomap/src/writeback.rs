@@ -1,0 +1,312 @@
+//! Writeback: from dirty folios to the device.
+//!
+//! A pass takes dirty folios in ascending order, a batch at a time. Each folio is locked, zeroed past the end of the file,
+//! cleaned and put under writeback; then the dirty runs are mapped, as long as they can be, joined into ioends, written, and completed.
+//! Only after the file system has completed an ioend (converted, then moved the size) do its folios leave writeback.
+//!
+//! # Invariants
+//! * A failed write converts nothing and moves no size. What could not be mapped or written is clean afterwards
+//!   and recorded for fsync: dirty data never piles up over a broken device.
+//! * An integrity pass tags first and writes what is tagged: writers that go on dirtying cannot keep it busy.
+//!
+//! # Locks
+//! One pass per mapping at a time. A batch's folios are held shared while they are mapped and written, so that their bytes
+//! cannot change; completion holds none. The file system starts its handles inside of the calls.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_pagecache::{Folio, FolioRef, Tag, WritebackFault};
+use extant_units::Pos;
+
+use crate::index;
+use crate::ioend::Ioend;
+use crate::map::Iomap;
+use crate::ops::{DeviceFault, WritebackOps};
+
+/// The most folios, and about the most bytes, that are under writeback at once in a pass.
+const BATCH_FOLIOS: usize = 4096;
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// What a pass writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Control {
+    /// The first byte.
+    pub start: Pos,
+    /// The byte after the last; data is written in whole folios.
+    pub end: Pos,
+    /// Everything that is dirty now must be written.
+    pub integrity: bool,
+    /// Where to stop otherwise.
+    pub max_bytes: u64,
+}
+
+impl Control {
+    /// Everything that is dirty in `[start, end)` now.
+    pub fn integrity(start: Pos, end: Pos) -> Self {
+        Self {
+            start,
+            end,
+            integrity: true,
+            max_bytes: u64::MAX,
+        }
+    }
+
+    /// About `max_bytes` of whatever is dirty.
+    pub fn background(max_bytes: u64) -> Self {
+        Self {
+            start: Pos::ZERO,
+            end: Pos::MAX,
+            integrity: false,
+            max_bytes,
+        }
+    }
+}
+
+/// Writes dirty data back and waits for it; returns the bytes taken. Faults are recorded in the mapping as well.
+///
+/// # Errors
+/// The first error met; everything was tried all the same.
+pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result<u64, O::Error> {
+    let mapping = ops.mapping();
+    let _one_at_a_time = mapping.writeback_pass();
+    let tag = if control.integrity {
+        mapping.tag_for_sync(control.start, control.end);
+        Tag::ToWrite
+    } else {
+        Tag::Dirty
+    };
+    let mut at = control.start;
+    let mut taken = 0;
+    let mut failed = None;
+    while taken < control.max_bytes && at < control.end {
+        let folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
+        let Some(last) = folios.last() else { break };
+        let mut next = last.end();
+        let mut batch = Batch::new(ops);
+        for folio in &folios {
+            if batch.bytes >= BATCH_BYTES.min(control.max_bytes - taken) {
+                next = folio.start();
+                break;
+            }
+            batch.take(folio);
+        }
+        at = next;
+        taken += batch.bytes;
+        if let Err(error) = batch.write() {
+            failed.get_or_insert(error);
+        }
+    }
+    failed.map_or(Ok(taken), Err)
+}
+
+/// A dirty run within one folio.
+struct Piece {
+    folio: usize,
+    bytes: Range<usize>,
+    pos: Pos,
+}
+
+/// An ioend and the parts of folios that it writes.
+struct Submission {
+    ioend: Ioend,
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+/// Folios on their way through a pass.
+struct Batch<'a, O: WritebackOps + ?Sized> {
+    ops: &'a O,
+    folios: Vec<&'a Arc<Folio>>,
+    /// The same folios, locked shared until their bytes are on the device.
+    held: Vec<FolioRef<'a>>,
+    pieces: Vec<Piece>,
+    bytes: u64,
+    /// Ranges that could not be mapped.
+    lost: Vec<Range<Pos>>,
+    failed: Option<O::Error>,
+}
+
+impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
+    fn new(ops: &'a O) -> Self {
+        Self {
+            ops,
+            folios: Vec::new(),
+            held: Vec::new(),
+            pieces: Vec::new(),
+            bytes: 0,
+            lost: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Cleans a folio and puts it under writeback.
+    fn take(&mut self, folio: &'a Arc<Folio>) {
+        let mapping = self.ops.mapping();
+        let Some(mut guard) = mapping.lock(folio) else {
+            return;
+        };
+        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
+        let size = Pos::new(self.ops.size());
+        if folio.start() >= size || !guard.has_dirty() {
+            // Past the end: a truncation is about to drop it.
+            return;
+        }
+        let end = folio.offset_of(size);
+        let block = mapping.block_size().bytes();
+        let limit = end.next_multiple_of(block).min(folio.len());
+        guard.bytes_mut()[end..limit].fill(0);
+        let number = self.folios.len();
+        let pieces = &mut self.pieces;
+        let mut bytes = 0;
+        guard.take_dirty(limit, |run| {
+            bytes += run.len() as u64;
+            pieces.push(Piece {
+                folio: number,
+                pos: folio.pos_of(run.start),
+                bytes: run,
+            });
+        });
+        self.bytes += bytes;
+        self.folios.push(folio);
+        self.held.push(guard.downgrade());
+    }
+
+    /// Maps, writes and completes everything taken.
+    fn write(mut self) -> Result<(), O::Error> {
+        let mut submissions = self.map();
+        submissions.retain(|submission| self.submit(submission));
+        // The bytes may change again as far as the device is concerned; the folios stay under writeback.
+        self.held.clear();
+        for submission in &submissions {
+            if let Err(error) = self.ops.complete(&submission.ioend) {
+                self.fail(error);
+            }
+        }
+        let mapping = self.ops.mapping();
+        for range in &self.lost {
+            mapping.forget_backing(range.start, range.end);
+        }
+        mapping.end_writeback(self.folios.iter().copied());
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// Finds the places of all pieces.
+    fn map(&mut self) -> Vec<Submission> {
+        let pieces = std::mem::take(&mut self.pieces);
+        let runs = run_lengths(&pieces);
+        let mut submissions: Vec<Submission> = Vec::new();
+        let mut map: Option<Iomap> = None;
+        for (piece, run) in pieces.iter().zip(runs) {
+            let mut from = piece.bytes.start;
+            while from < piece.bytes.end {
+                let done = (from - piece.bytes.start) as u64;
+                let pos = piece.pos.saturating_add(done);
+                let left = (piece.bytes.end - from) as u64;
+                let here = match map.take() {
+                    Some(map) if map.clamp(pos, 1) > 0 && self.ops.is_valid(&map) => Some(map),
+                    _ => self.map_blocks(pos, run - done),
+                };
+                let placed = here.as_ref().and_then(|here| {
+                    let len = here.clamp(pos, left);
+                    Ioend::new(here, pos, len).filter(|_| len > 0)
+                });
+                let Some(ioend) = placed else {
+                    self.lose(pos, left, here.is_some());
+                    break;
+                };
+                let to = from + index(ioend.len);
+                add(self.ops, &mut submissions, ioend, (piece.folio, from..to));
+                from = to;
+                map = here;
+            }
+        }
+        submissions
+    }
+
+    fn map_blocks(&mut self, pos: Pos, len: u64) -> Option<Iomap> {
+        self.ops.stats().map_calls.bump();
+        match self.ops.map_blocks(pos, len) {
+            Ok(map) => Some(map),
+            Err(error) => {
+                self.fail(error);
+                None
+            }
+        }
+    }
+
+    /// Gives up `len` dirty bytes at `pos` that have no place; `silent` if no error has said so yet.
+    fn lose(&mut self, pos: Pos, len: u64, silent: bool) {
+        if silent {
+            self.ops.mapping().errors().record(WritebackFault::Io);
+        }
+        self.ops.discard(pos, len);
+        // A later write must ask for space again. The folio is held shared here, so the flag waits until it is not.
+        self.lost.push(pos..pos.saturating_add(len));
+    }
+
+    /// Writes an ioend; says whether that worked.
+    fn submit(&mut self, submission: &Submission) -> bool {
+        let ioend = submission.ioend;
+        let slices: Vec<IoSlice<'_>> = submission
+            .parts
+            .iter()
+            .map(|(folio, bytes)| IoSlice::new(&self.held[*folio].bytes()[bytes.clone()]))
+            .collect();
+        self.ops.stats().ioends.bump();
+        self.ops.stats().written_bytes.add(ioend.len);
+        let result = self.ops.device().write_vectored_at(ioend.at, &slices);
+        let Err(source) = result else {
+            return true;
+        };
+        self.ops.stats().failed_ioends.bump();
+        self.fail(O::Error::from(DeviceFault {
+            what: "write",
+            at: ioend.at,
+            len: ioend.len,
+            source,
+        }));
+        false
+    }
+
+    fn fail(&mut self, error: O::Error) {
+        self.ops.mapping().errors().record(O::fault_of(&error));
+        self.failed.get_or_insert(error);
+    }
+}
+
+/// For each piece, the bytes from its beginning to the end of the contiguous run it is part of.
+fn run_lengths(pieces: &[Piece]) -> Vec<u64> {
+    let mut lengths = vec![0; pieces.len()];
+    let mut next: Option<(Pos, u64)> = None;
+    for (length, piece) in lengths.iter_mut().zip(pieces).rev() {
+        *length = piece.bytes.len() as u64;
+        let end = piece.pos.saturating_add(*length);
+        if let Some((pos, run)) = next
+            && pos == end
+        {
+            *length += run;
+        }
+        next = Some((piece.pos, *length));
+    }
+    lengths
+}
+
+fn add<O: WritebackOps + ?Sized>(
+    ops: &O,
+    submissions: &mut Vec<Submission>,
+    ioend: Ioend,
+    part: (usize, Range<usize>),
+) {
+    if let Some(last) = submissions.last_mut()
+        && last.ioend.try_merge(&ioend)
+    {
+        ops.stats().merges.bump();
+        last.parts.push(part);
+        return;
+    }
+    submissions.push(Submission {
+        ioend,
+        parts: vec![part],
+    });
+}

@@ -1,0 +1,164 @@
+//! Zeroing parts of files in the cache.
+//!
+//! Only what has data is zeroed: holes stay holes, and unwritten space is touched only where the cache
+//! holds newer data for it. Nothing is ever allocated.
+
+use std::ops::Range;
+
+use extant_pagecache::FolioGuard;
+use extant_units::Pos;
+
+use crate::fill::read_block;
+use crate::index;
+use crate::iter::{Step, Stopped, apply};
+use crate::map::{Iomap, Kind};
+use crate::ops::IomapOps;
+use crate::ops::Op;
+use crate::write::prepare;
+
+/// Zeroes `len` bytes at `pos`; returns whether anything had to be changed (and is dirty now). The caller keeps writers away from the range. No handle
+/// may be open.
+///
+/// # Errors
+/// The first error of the file system or the device, with the bytes processed before it.
+pub fn zero_range<O: IomapOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    len: u64,
+) -> Result<bool, Stopped<O::Error>> {
+    let mut changed = false;
+    apply(ops, Op::Zero, pos, len, |map, at, part| {
+        let (step, dirtied) = match map.kind {
+            Kind::Hole => (skip(part), false),
+            Kind::Unwritten(_) => zero_cached(ops, map, at, part),
+            Kind::Mapped(_) | Kind::Delalloc | Kind::Inline(_) => zero_mapped(ops, map, at, part)?,
+        };
+        changed |= dirtied;
+        Ok(step)
+    })?;
+    Ok(changed)
+}
+
+/// Zeroes from `pos` to the end of its block; nothing if it is at a block's beginning. Returns whether anything had to be changed.
+///
+/// # Errors
+/// As [`zero_range`].
+pub fn truncate_page<O: IomapOps + ?Sized>(ops: &O, pos: Pos) -> Result<bool, Stopped<O::Error>> {
+    let block = ops.mapping().block_size();
+    let inside = block.offset_in_block(pos);
+    if inside == 0 {
+        return Ok(false);
+    }
+    zero_range(ops, pos, (block.bytes() - inside) as u64)
+}
+
+fn skip(done: u64) -> Step {
+    Step {
+        done,
+        ..Step::default()
+    }
+}
+
+/// Zeroes what the cache holds newer than the device; clean blocks are zero already.
+fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Step, bool) {
+    let mapping = ops.mapping();
+    let end = pos.saturating_add(len);
+    let mut at = pos;
+    let mut changed = false;
+    while at < end
+        && let Some(folio) = mapping.next(at)
+        && folio.start() < end
+    {
+        let Some(mut guard) = mapping.lock_stable(&folio) else {
+            continue;
+        };
+        if !ops.is_valid(map) {
+            let done = at.distance_from(pos).unwrap_or(0);
+            let stale = Step {
+                done,
+                stale: true,
+                ..Step::default()
+            };
+            return (stale, changed);
+        }
+        let range = folio.offset_of(at)..folio.offset_of(end);
+        changed |= zero_uptodate(&mut guard, range);
+        at = folio.end();
+    }
+    (skip(len), changed)
+}
+
+/// Zeroes the uptodate blocks' part of `range`; whatever was not zero before becomes dirty.
+fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>) -> bool {
+    let mut changed = false;
+    let mut at = range.start;
+    while let Some(from) = guard.next_uptodate(at, true)
+        && from < range.end
+    {
+        let missing = guard.next_uptodate(from, false).unwrap_or(range.end);
+        let to = missing.min(range.end);
+        if guard.bytes()[from..to].iter().any(|&byte| byte != 0) {
+            guard.bytes_mut()[from..to].fill(0);
+            guard.mark_dirty(from..to);
+            changed = true;
+        }
+        at = to;
+    }
+    changed
+}
+
+/// Zeroes a range that has data, making folios where there are none.
+fn zero_mapped<O: IomapOps + ?Sized>(
+    ops: &O,
+    map: &Iomap,
+    pos: Pos,
+    len: u64,
+) -> Result<(Step, bool), Stopped<O::Error>> {
+    let mapping = ops.mapping();
+    let mut step = Step::default();
+    let mut changed = false;
+    while step.done < len {
+        let at = pos.saturating_add(step.done);
+        mapping.throttle();
+        let folio = mapping.get_or_create(at, len - step.done);
+        let Some(mut guard) = mapping.lock_stable(&folio) else {
+            continue;
+        };
+        if !ops.is_valid(map) {
+            step.stale = true;
+            break;
+        }
+        let from = folio.offset_of(at);
+        let to = folio.len().min(from + index(len - step.done));
+        if !already_zero(ops, map, &mut guard, from..to).map_err(Stopped::after(step.done))? {
+            prepare(ops, map, &mut guard, from, to).map_err(Stopped::after(step.done))?;
+            guard.bytes_mut()[from..to].fill(0);
+            guard.mark_uptodate(from..to);
+            guard.mark_dirty(from..to);
+            changed = true;
+        }
+        step.done += (to - from) as u64;
+    }
+    Ok((step, changed))
+}
+
+/// Whether a part of one block that is not cached is zero on the device already: the usual case for the
+/// tail behind the end of a file. The block is uptodate afterwards.
+fn already_zero<O: IomapOps + ?Sized>(
+    ops: &O,
+    map: &Iomap,
+    guard: &mut FolioGuard<'_>,
+    range: Range<usize>,
+) -> Result<bool, O::Error> {
+    let size = ops.mapping().block_size().bytes();
+    let block = range.start & !(size - 1);
+    if range.end > block + size || guard.is_uptodate(range.clone()) {
+        return Ok(false);
+    }
+    read_block(ops, map, guard, block)?;
+    let zero = guard.bytes()[range].iter().all(|&byte| byte == 0);
+    if zero {
+        guard.mark_uptodate(block..block + size);
+    }
+    Ok(zero)
+}
