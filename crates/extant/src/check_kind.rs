@@ -24,8 +24,10 @@ pub(crate) enum CheckKind {
     Indirect,
     /// A block of a directory: entries.
     Directory,
-    /// A block of a directory: hash tree index.
-    DirectoryIndex,
+    /// A block of a directory: the root of a hash tree index.
+    DirectoryRoot,
+    /// A block of a directory: a node of a hash tree index.
+    DirectoryNode,
     /// A block of extended attributes.
     Xattr,
     /// The target of a symbolic link.

@@ -31,7 +31,6 @@ mod map;
 mod mount;
 mod options;
 mod orphan;
-mod role;
 mod stats;
 mod super_block;
 mod tuning;

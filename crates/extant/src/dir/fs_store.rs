@@ -1,0 +1,223 @@
+//! The blocks of a directory of the mounted file system.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use extant_disk::dir_hash::HashAlgorithm;
+use extant_disk::dirent::DirFormat;
+use extant_disk::features::{Compat, Incompat};
+use extant_disk::htree::IndexKind;
+use extant_disk::inode::InodeFlags;
+use extant_jbd2::{Block, BlockData, CheckKey, Handle};
+use extant_units::{BlockSize, Lblk, Pblk};
+
+use super::store::{Profile, Shape, Store};
+use crate::api::FileKind;
+use crate::check_kind::CheckKind;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::layout::Layout;
+use crate::map::{self, How, MapState};
+
+/// Directories end here: above, Linux takes a size as damage unless `large_dir` is on.
+const MAX_BYTES: u64 = i32::MAX as u64;
+/// Runs that one call of `readahead` looks up.
+const MAX_RUNS: u32 = 16;
+
+/// A directory's blocks, read through its map and the block cache.
+pub(super) struct FsStore<'a> {
+    fs: &'a Fs,
+    inode: &'a Inode,
+    profile: Profile,
+    privileged: bool,
+}
+
+impl<'a> FsStore<'a> {
+    /// The blocks of a directory that is there.
+    ///
+    /// # Errors
+    /// Not a directory; removed meanwhile; damaged: without a block.
+    pub(super) fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
+        if inode.core.read().links == 0 {
+            return Err(Error::NotFound);
+        }
+        let store = Self::new(fs, inode, false)?;
+        if store.blocks() == 0 {
+            return Err(store.corrupt(Lblk::ZERO, &"directory without a block"));
+        }
+        Ok(store)
+    }
+
+    /// The blocks of a directory that may have none yet. `privileged`: new ones may come from root's reserve.
+    pub(super) fn new(fs: &'a Fs, inode: &'a Inode, privileged: bool) -> Result<Self> {
+        if inode.kind != FileKind::Directory {
+            return Err(Error::NotDir);
+        }
+        Ok(Self {
+            fs,
+            inode,
+            profile: profile(&fs.layout, inode),
+            privileged,
+        })
+    }
+
+    /// As [`FsStore::open`], for a caller whose new blocks may come from root's reserve.
+    pub(super) fn open_to_grow(fs: &'a Fs, inode: &'a Inode, privileged: bool) -> Result<Self> {
+        Ok(Self {
+            privileged,
+            ..Self::open(fs, inode)?
+        })
+    }
+
+    fn key(&self, shape: Shape) -> CheckKey {
+        let kind = match shape {
+            Shape::Leaf => CheckKind::Directory,
+            Shape::Index(IndexKind::Root) => CheckKind::DirectoryRoot,
+            Shape::Index(IndexKind::Node) => CheckKind::DirectoryNode,
+        };
+        kind.of_inode(self.inode.ino)
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.profile.format.block_size
+    }
+
+    fn damage(&self, lblk: Lblk, what: impl fmt::Display) -> Error {
+        Error::corrupt(Place::DirBlock(self.inode.ino, lblk), what)
+    }
+
+    /// Where `lblk` lies.
+    fn place(&self, lblk: Lblk) -> Result<Pblk> {
+        if lblk.get() >= self.blocks() {
+            return Err(self.damage(lblk, "past the end of the directory"));
+        }
+        match map::lookup(self.fs, self.inode, lblk, 1)?.state {
+            MapState::Written(pblk) => Ok(pblk),
+            _ => Err(self.damage(lblk, "hole in the directory")),
+        }
+    }
+
+    fn read_checked(&self, lblk: Lblk, shape: Shape) -> Result<Block> {
+        let key = self.key(shape);
+        let Profile {
+            format, max_levels, ..
+        } = &self.profile;
+        self.fs.cache.read(self.place(lblk)?, key, |bytes| {
+            let checked = shape.check(format, *max_levels, bytes);
+            checked.map_err(|error| self.damage(lblk, error))
+        })
+    }
+}
+
+fn profile(layout: &Layout, inode: &Inode) -> Profile {
+    let features = &layout.features;
+    let large_dir = features.has_incompat(Incompat::LARGEDIR);
+    Profile {
+        format: DirFormat {
+            block_size: layout.block_size,
+            file_type: features.has_incompat(Incompat::FILETYPE),
+            max_ino: layout.inodes_count,
+            seed: layout
+                .csum_seed
+                .map(|seed| extant_disk::dirent::seed_for(seed, inode.ino, inode.generation)),
+        },
+        dir_index: features.has_compat(Compat::DIR_INDEX),
+        max_levels: if large_dir { 2 } else { 1 },
+        new_index: HashAlgorithm::from_version(layout.hash_version)
+            .unwrap_or(HashAlgorithm::HalfMd4),
+        hash_unsigned: layout.hash_unsigned,
+        hash_seed: layout.hash_seed,
+    }
+}
+
+impl Store for FsStore<'_> {
+    type Handle = Handle;
+    type Block = Block;
+    type Data = BlockData;
+
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn blocks(&self) -> u32 {
+        let size = self.inode.size.load(Ordering::Acquire);
+        u32::try_from(size >> self.block_size().log2()).unwrap_or(u32::MAX)
+    }
+
+    fn index_flag(&self) -> bool {
+        self.inode.core.read().flags.contains(InodeFlags::INDEX)
+    }
+
+    fn set_index_flag(&self, h: &mut Handle, on: bool) -> Result<()> {
+        self.inode
+            .update(self.fs, h, |core| core.flags.set(InodeFlags::INDEX, on))
+    }
+
+    fn read(&self, lblk: Lblk, shape: Shape) -> Result<Block> {
+        let result = self.read_checked(lblk, shape);
+        if let Err(error) = &result {
+            self.fs.fault.report(self.fs, error);
+        }
+        result
+    }
+
+    fn data(&self, block: &Block) -> BlockData {
+        block.data()
+    }
+
+    fn modify<R>(
+        &self,
+        h: &mut Handle,
+        block: &Block,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        Ok(h.modify(block, change)?)
+    }
+
+    fn append(&self, h: &mut Handle, shape: Shape, bytes: &[u8]) -> Result<Lblk> {
+        let lblk = Lblk::new(self.blocks());
+        let size = (u64::from(lblk.get()) + 1) << self.block_size().log2();
+        if size > MAX_BYTES && self.profile.max_levels < 2 {
+            return Err(Error::NoSpace);
+        }
+        let how = How {
+            metadata: true,
+            privileged: self.privileged,
+            ..How::default()
+        };
+        let mapping = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
+        let MapState::Written(pblk) = mapping.state else {
+            return Err(self.corrupt(lblk, &"new block has no place"));
+        };
+        let block = h.create(pblk, self.key(shape))?;
+        h.modify(&block, |new| new.copy_from_slice(bytes))?;
+        self.inode
+            .update(self.fs, h, |core| core.disk_size = size)?;
+        self.inode.size.store(size, Ordering::Release);
+        Ok(lblk)
+    }
+
+    fn readahead(&self, from: Lblk, count: u32) {
+        let end = from.get().saturating_add(count).min(self.blocks());
+        let mut next = from;
+        for _ in 0..MAX_RUNS {
+            let Some(left) = end.checked_sub(next.get()).filter(|left| *left > 0) else {
+                return;
+            };
+            let Ok(run) = map::lookup(self.fs, self.inode, next, left) else {
+                return;
+            };
+            if let MapState::Written(pblk) = run.state {
+                self.fs.cache.readahead(pblk, run.len);
+            }
+            next = next.saturating_add(run.len);
+        }
+    }
+
+    fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error {
+        let error = self.damage(lblk, what);
+        self.fs.fault.report(self.fs, &error);
+        error
+    }
+}
