@@ -202,6 +202,7 @@ fn is_ordinary(line: &str) -> bool {
         "Clearing orphaned inode",
         "Truncating orphaned inode",
         "Clearing orphan file",
+        "could be shorter.  IGNORED",
         " files (",
         ": clean,",
     ];

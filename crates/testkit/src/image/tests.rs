@@ -43,10 +43,11 @@ fn junk_fills_what_mke2fs_leaves_alone() {
     }
     let i = Image::of_mib(8).args("-b 4096").junk().make().unwrap();
     i.fsck_clean().unwrap();
-    assert!(
-        i.bytes((8 << 20) - 4096, 4096)
-            .unwrap()
-            .iter()
-            .all(|b| *b == JUNK)
-    );
+    let junk = i
+        .bytes(0, 8 << 20)
+        .unwrap()
+        .iter()
+        .filter(|b| **b == JUNK)
+        .count();
+    assert!(junk > 2 << 20, "only {junk} bytes");
 }
