@@ -17,6 +17,7 @@ pub mod features;
 pub mod group_desc;
 pub mod htree;
 pub mod inode;
+pub mod jbd2;
 pub mod orphan;
 pub mod superblock;
 pub mod xattr;
