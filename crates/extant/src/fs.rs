@@ -20,6 +20,7 @@ use crate::fault::Fault;
 use crate::group::GroupTable;
 use crate::inode::InodeCache;
 use crate::layout::Layout;
+use crate::map::StatusCache;
 use crate::options::MountOptions;
 use crate::orphan::Orphans;
 use crate::stats::Stats;
@@ -47,6 +48,8 @@ pub(crate) struct Fs {
     pub(crate) zones: SystemZones,
     /// Inodes in memory.
     pub(crate) inodes: InodeCache,
+    /// The bound on what the inodes' extent status trees remember.
+    pub(crate) status: Arc<StatusCache>,
     /// Unlinked and half-truncated inodes.
     pub(crate) orphans: Orphans,
     /// How it was mounted.

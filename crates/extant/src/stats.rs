@@ -64,6 +64,16 @@ counters! {
     inode_frees,
     /// Reservations that were dropped while full: bugs.
     reservation_leaks,
+    /// Mappings that the extent status tree answered.
+    status_hits,
+    /// Mappings that had to be looked up on disk.
+    status_misses,
+    /// Extents entered into trees.
+    extents_inserted,
+    /// Extents removed from trees, parts of extents included.
+    extents_removed,
+    /// Parts of extents turned from unwritten to written.
+    extents_converted,
     /// Faults reported.
     faults,
 }

@@ -38,6 +38,14 @@ impl Reservation {
         }
     }
 
+    /// The promise of `n` blocks that the caller has just moved from `available` to `reserved`.
+    pub(crate) fn of(counts: &Arc<Counts>, n: Blocks) -> Self {
+        Self {
+            counts: Arc::clone(counts),
+            blocks: n.get(),
+        }
+    }
+
     /// Blocks still promised.
     pub(crate) fn blocks(&self) -> Blocks {
         Blocks::new(self.blocks)

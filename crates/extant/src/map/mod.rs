@@ -24,7 +24,7 @@ pub(crate) mod test_rng;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};
 
-pub(crate) use extent_status::ExtentStatus;
+pub(crate) use extent_status::{ExtentStatus, StatusCache};
 
 use crate::error::Result;
 use crate::fs::Fs;

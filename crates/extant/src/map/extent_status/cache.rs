@@ -1,0 +1,93 @@
+//! The bound on what all status trees of a file system keep.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::{Shared, StatusGuard};
+
+/// Ranges that may be remembered for all inodes together: about 32 MiB.
+const LIMIT: u64 = 1 << 19;
+/// Ranges looked at in one inode before the next has its turn.
+const BATCH: usize = 256;
+
+/// Counts what the status trees of a file system remember and makes them forget beyond a limit.
+///
+/// Inodes take turns; within one, a cursor moves on. A range that was looked up since the cursor last came by
+/// gets another round. Delayed ranges are not counted and never forgotten (J15).
+///
+/// Locks: the list's mutex is never held while a tree is locked.
+pub(crate) struct StatusCache {
+    limit: u64,
+    /// Ranges in all trees, delayed ones left out.
+    known: AtomicU64,
+    /// Ranges forgotten so far.
+    forgotten: AtomicU64,
+    trees: Mutex<VecDeque<Weak<Shared>>>,
+}
+
+impl Default for StatusCache {
+    fn default() -> Self {
+        Self::with_limit(LIMIT)
+    }
+}
+
+impl StatusCache {
+    /// A cache that keeps about `limit` ranges.
+    pub(crate) fn with_limit(limit: u64) -> Self {
+        Self {
+            limit,
+            known: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
+            trees: Mutex::new(VecDeque::new()),
+        }
+    }
+
+    /// Ranges known in all trees, delayed ones left out.
+    pub(crate) fn known(&self) -> u64 {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// Ranges forgotten since the mount.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn register(&self, tree: &Arc<Shared>) {
+        self.trees.lock().push_back(Arc::downgrade(tree));
+    }
+
+    /// A tree went from `before` ranges to `after`.
+    pub(super) fn adjust(&self, before: usize, after: usize) {
+        let (before, after) = (before as u64, after as u64);
+        if after > before {
+            self.known.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.known.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets ranges while there are more than the limit, an eighth below it if there are. Cheap if not.
+    /// Called with no tree locked.
+    pub(in crate::map) fn shrink(&self) {
+        if self.known() <= self.limit {
+            return;
+        }
+        let target = self.limit - self.limit / 8;
+        // Every inode may need two visits per batch of its ranges: one to take the marks off, one to forget.
+        let mut turns = self.trees.lock().len() as u64 + 2 * self.known() / BATCH as u64 + 2;
+        while self.known() > target && turns > 0 {
+            turns -= 1;
+            let Some(weak) = self.trees.lock().pop_front() else {
+                return;
+            };
+            let Some(tree) = weak.upgrade() else { continue };
+            let forgotten = StatusGuard::new(&tree).forget_some(BATCH);
+            self.forgotten
+                .fetch_add(forgotten as u64, Ordering::Relaxed);
+            self.trees.lock().push_back(weak);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_units::{Blocks, Lblk, Pblk};
+
+use super::*;
+use crate::alloc::{Counts, Reservation};
+use crate::map::MapState;
+use crate::map::test_rng::Rng;
+
+fn range(lblk: u32, len: u32, state: MapState) -> Status {
+    Status {
+        lblk: Lblk::new(lblk),
+        len,
+        state,
+    }
+}
+
+fn written(pblk: u64) -> MapState {
+    MapState::Written(Pblk::new(pblk))
+}
+
+/// Counters of a volume with room, and a promise of `n` blocks taken from them.
+fn promise(counts: &Arc<Counts>, n: u32) -> Reservation {
+    let n = u64::from(n);
+    counts.available.fetch_sub(n, Ordering::Relaxed);
+    counts.reserved.fetch_add(n, Ordering::Relaxed);
+    Reservation::of(counts, Blocks::new(n))
+}
+
+fn room() -> Arc<Counts> {
+    let counts = Counts::default();
+    counts.free.store(1 << 30, Ordering::Relaxed);
+    counts.available.store(1 << 30, Ordering::Relaxed);
+    Arc::new(counts)
+}
+
+/// A state per block, `None` for unknown; the tree is compared with it after every operation.
+struct Model {
+    blocks: Vec<Option<MapState>>,
+}
+
+impl Model {
+    fn delayed(&self) -> u64 {
+        self.blocks
+            .iter()
+            .filter(|b| **b == Some(MapState::Delayed))
+            .count() as u64
+    }
+
+    fn state_at(range: &Status, at: u32) -> MapState {
+        let skip = u64::from(at - range.lblk.get());
+        match range.state {
+            MapState::Written(p) => MapState::Written(Pblk::new(p.get() + skip)),
+            MapState::Unwritten(p) => MapState::Unwritten(Pblk::new(p.get() + skip)),
+            other => other,
+        }
+    }
+
+    fn compare(&self, tree: &StatusTree) {
+        tree.check();
+        let mut known = 0;
+        for status in tree.iter() {
+            for at in status.lblk.get()..u32::try_from(status.end()).unwrap() {
+                assert_eq!(
+                    self.blocks[at as usize],
+                    Some(Self::state_at(&status, at)),
+                    "block {at}"
+                );
+                known += 1;
+            }
+        }
+        assert_eq!(known, self.blocks.iter().flatten().count());
+        assert_eq!(tree.delayed(), self.delayed());
+    }
+}
+
+fn some_state(rng: &mut Rng) -> MapState {
+    // Few places, chosen by the block, so that ranges meet and merge often.
+    match rng.below(5) {
+        0 => MapState::Hole,
+        1 | 2 => written(10_000 * u64::from(1 + rng.below(2))),
+        _ => MapState::Unwritten(Pblk::new(10_000)),
+    }
+}
+
+#[test]
+fn random_operations_equal_a_state_per_block() {
+    const SPAN: u32 = 200;
+    let counts = room();
+    let mut rng = Rng::new(11);
+    let mut tree = StatusTree::default();
+    let mut model = Model {
+        blocks: vec![None; SPAN as usize],
+    };
+    let mut consumed = 0u64;
+    for _ in 0..60_000 {
+        let lblk = rng.below(SPAN);
+        let len = 1 + rng.below(SPAN - lblk).min(rng.below(30));
+        let slice = lblk as usize..(lblk + len) as usize;
+        let state = match some_state(&mut rng) {
+            MapState::Written(p) => written(p.get() + u64::from(lblk)),
+            MapState::Unwritten(p) => MapState::Unwritten(Pblk::new(p.get() + u64::from(lblk))),
+            other => other,
+        };
+        let new = range(lblk, len, state);
+        let before = tree.sequence();
+        match rng.below(8) {
+            0 | 1 => {
+                let delayed = model.blocks[slice.clone()].iter();
+                let delayed = delayed.filter(|b| **b == Some(MapState::Delayed)).count() as u64;
+                if rng.below(2) == 0 {
+                    tree.set(new, Promise::Consume);
+                    consumed += delayed;
+                } else {
+                    tree.set(new, Promise::GiveBack);
+                }
+                assert!(tree.sequence() > before);
+                for at in slice {
+                    model.blocks[at] = Some(Model::state_at(&new, u32::try_from(at).unwrap()));
+                }
+            }
+            2 | 3 => {
+                tree.fill(new);
+                assert_eq!(tree.sequence(), before, "learning is no change");
+                for at in slice {
+                    let state = Model::state_at(&new, u32::try_from(at).unwrap());
+                    model.blocks[at].get_or_insert(state);
+                }
+            }
+            4 | 5 => {
+                if model.blocks[slice.clone()].contains(&Some(MapState::Delayed)) {
+                    continue;
+                }
+                tree.set_delayed(new.lblk, len, promise(&counts, len));
+                assert!(tree.sequence() > before);
+                model.blocks[slice].fill(Some(MapState::Delayed));
+            }
+            6 => {
+                let dropped = tree.drop_delayed(u64::from(lblk), u64::from(lblk + len));
+                let mut expected = 0;
+                for block in &mut model.blocks[slice] {
+                    if *block == Some(MapState::Delayed) {
+                        *block = Some(MapState::Hole);
+                        expected += 1;
+                    }
+                }
+                assert_eq!(dropped, expected);
+            }
+            _ => {
+                let known = tree.reclaimable();
+                let gone = tree.forget_some(rng.below(6) as usize);
+                assert_eq!(tree.reclaimable(), known - gone);
+                assert_eq!(tree.sequence(), before, "forgetting is no change");
+                let mut still = vec![None; SPAN as usize];
+                for status in tree.iter() {
+                    for at in status.lblk.get()..u32::try_from(status.end()).unwrap() {
+                        still[at as usize] = Some(Model::state_at(&status, at));
+                    }
+                }
+                // What is gone is unknown now, and was not delayed.
+                for (now, before) in still.iter().zip(&mut model.blocks) {
+                    if now.is_none() {
+                        assert_ne!(*before, Some(MapState::Delayed), "J15");
+                        *before = None;
+                    }
+                }
+            }
+        }
+        model.compare(&tree);
+        assert_eq!(
+            counts.reserved.load(Ordering::Relaxed),
+            model.delayed(),
+            "J9"
+        );
+        let probe = rng.below(SPAN);
+        let found = tree
+            .find(Lblk::new(probe))
+            .map(|status| Model::state_at(&status, probe));
+        assert_eq!(found, model.blocks[probe as usize]);
+    }
+    tree.clear();
+    tree.check();
+    assert_eq!(counts.reserved.load(Ordering::Relaxed), 0, "J11");
+    assert_eq!(
+        counts.available.load(Ordering::Relaxed),
+        (1 << 30) - consumed
+    );
+    assert!(consumed > 1000);
+}
+
+#[test]
+fn ranges_reach_the_last_block() {
+    let mut tree = StatusTree::default();
+    tree.fill(range(0, u32::MAX, MapState::Hole));
+    tree.set(range(u32::MAX - 1, 1, written(5)), Promise::GiveBack);
+    tree.check();
+    assert_eq!(
+        tree.find(Lblk::new(u32::MAX - 1)).unwrap().state,
+        written(5)
+    );
+    assert_eq!(tree.find(Lblk::new(7)).unwrap().len, u32::MAX - 1);
+    assert_eq!(tree.next_from(u64::from(u32::MAX)), None);
+}
+
+#[test]
+fn sequence_and_counts_are_seen_without_the_lock() {
+    let cache = Arc::new(StatusCache::default());
+    let counts = room();
+    let inode = ExtentStatus::default();
+    inode.lock(&cache).fill(range(0, 9, MapState::Hole));
+    assert_eq!((inode.sequence(), cache.known()), (0, 1));
+    inode
+        .lock(&cache)
+        .set_delayed(Lblk::new(2), 3, promise(&counts, 3));
+    assert_eq!(
+        (inode.sequence(), inode.delayed_blocks(), cache.known()),
+        (1, 3, 2)
+    );
+    inode
+        .lock(&cache)
+        .set(range(2, 3, written(40)), Promise::Consume);
+    assert_eq!(
+        (inode.sequence(), inode.delayed_blocks(), cache.known()),
+        (2, 0, 3)
+    );
+    drop(inode);
+    assert_eq!(cache.known(), 0);
+}
+
+/// Over its limit the cache forgets what was not looked up lately, and nothing delayed (J15).
+#[test]
+fn the_cache_stays_within_its_limit() {
+    let cache = Arc::new(StatusCache::with_limit(1000));
+    let counts = room();
+    let inodes: Vec<ExtentStatus> = (0..10).map(|_| ExtentStatus::default()).collect();
+    let mut missed = 0;
+    for round in 0..400u32 {
+        for inode in &inodes {
+            let at = round * 10;
+            inode
+                .lock(&cache)
+                .fill(range(at, 2, written(u64::from(at) * 3)));
+            inode
+                .lock(&cache)
+                .set_delayed(Lblk::new(at + 3), 1, promise(&counts, 1));
+            // Looked at all the time.
+            let hot = inode.lock(&cache).find(Lblk::new(1)).is_some();
+            if !hot {
+                inode.lock(&cache).fill(range(0, 2, written(0)));
+                missed += 1;
+            }
+            cache.shrink();
+            assert!(cache.known() <= 1000);
+        }
+    }
+    assert!(cache.forgotten() >= 3000);
+    assert!(missed * 20 < 400 * 10, "{missed} misses of what is in use");
+    for inode in &inodes {
+        let mut tree = inode.lock(&cache);
+        tree.check();
+        assert_eq!(tree.delayed(), 400);
+        assert_eq!(tree.drop_delayed(0, u64::from(u32::MAX)), 400);
+    }
+    assert_eq!(counts.reserved.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,370 @@
+//! The tree of known ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use extant_units::{Blocks, Lblk, Pblk};
+
+use crate::alloc::Reservation;
+use crate::map::MapState;
+
+/// A known range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::map) struct Status {
+    /// First file block.
+    pub(in crate::map) lblk: Lblk,
+    /// Blocks, at least one.
+    pub(in crate::map) len: u32,
+    /// State of all of them; a physical block is the first one's.
+    pub(in crate::map) state: MapState,
+}
+
+impl Status {
+    /// The file block after the last.
+    pub(in crate::map) fn end(&self) -> u64 {
+        u64::from(self.lblk.get()) + u64::from(self.len)
+    }
+
+    /// The part within `from..to`, if any.
+    pub(in crate::map) fn cut(&self, from: u64, to: u64) -> Option<Self> {
+        let start = from.max(u64::from(self.lblk.get()));
+        let len = to
+            .min(self.end())
+            .checked_sub(start)
+            .filter(|&len| len > 0)?;
+        let skip = start - u64::from(self.lblk.get());
+        Some(Self {
+            lblk: Lblk::new(u32::try_from(start).ok()?),
+            len: u32::try_from(len).ok()?,
+            state: advance(self.state, skip),
+        })
+    }
+
+    /// Whether `next` continues this range.
+    fn merges_with(&self, next: &Self) -> bool {
+        self.end() == u64::from(next.lblk.get())
+            && advance(self.state, u64::from(self.len)) == next.state
+            && self.len.checked_add(next.len).is_some()
+    }
+}
+
+/// The state `skip` blocks further into a range.
+fn advance(state: MapState, skip: u64) -> MapState {
+    match state {
+        MapState::Written(pblk) => MapState::Written(pblk.saturating_add(skip)),
+        MapState::Unwritten(pblk) => MapState::Unwritten(pblk.saturating_add(skip)),
+        MapState::Hole | MapState::Delayed => state,
+    }
+}
+
+/// What becomes of the reservation of delayed blocks that a change takes over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::map) enum Promise {
+    /// They were allocated from it.
+    Consume,
+    /// They are not delayed any more, and what they are now did not come out of it.
+    GiveBack,
+}
+
+/// A range's length, state and mark, under its first block.
+#[derive(Clone, Copy)]
+struct Entry {
+    len: u32,
+    state: MapState,
+    /// Looked up since the cache's cursor last came by.
+    referenced: bool,
+}
+
+/// Known ranges by first block; see the [module](super).
+#[derive(Default)]
+pub(in crate::map) struct StatusTree {
+    ranges: BTreeMap<u32, Entry>,
+    /// The range that was found last.
+    last: Option<Status>,
+    sequence: u64,
+    /// Blocks in delayed state.
+    delayed: u64,
+    /// Ranges in delayed state.
+    delayed_ranges: usize,
+    /// One block for each delayed block.
+    reserved: Option<Reservation>,
+    /// Where the next [`StatusTree::forget_some`] begins.
+    cursor: u32,
+}
+
+impl StatusTree {
+    /// Grows with every change of a mapping.
+    pub(in crate::map) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Blocks in delayed state.
+    pub(in crate::map) fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
+    /// Ranges that may be forgotten.
+    pub(super) fn reclaimable(&self) -> usize {
+        self.ranges.len().saturating_sub(self.delayed_ranges)
+    }
+
+    /// The known range that holds `lblk`.
+    pub(in crate::map) fn find(&mut self, lblk: Lblk) -> Option<Status> {
+        let at = u64::from(lblk.get());
+        if let Some(last) = self.last
+            && last.lblk <= lblk
+            && at < last.end()
+        {
+            return Some(last);
+        }
+        let (&start, entry) = self.ranges.range_mut(..=lblk.get()).next_back()?;
+        let found = status(start, entry);
+        if at >= found.end() {
+            return None;
+        }
+        entry.referenced = true;
+        self.last = Some(found);
+        Some(found)
+    }
+
+    /// The first known range that ends after `from`.
+    pub(in crate::map) fn next_from(&self, from: u64) -> Option<Status> {
+        let start = u32::try_from(from).ok()?;
+        let before = self
+            .ranges
+            .range(..start)
+            .next_back()
+            .map(|(&s, e)| status(s, e));
+        before.filter(|range| range.end() > from).or_else(|| {
+            self.ranges
+                .range(start..)
+                .next()
+                .map(|(&s, e)| status(s, e))
+        })
+    }
+
+    /// Makes `range` known as a change: replaces what was known of it and grows the sequence. The
+    /// reservation of delayed blocks within goes the way of `promise`.
+    pub(in crate::map) fn set(&mut self, range: Status, promise: Promise) {
+        debug_assert!(range.state != MapState::Delayed, "see set_delayed");
+        let delayed = self.cut_out(u64::from(range.lblk.get()), range.end());
+        self.settle(delayed, promise);
+        self.put(range);
+        self.sequence += 1;
+    }
+
+    /// Makes `len` blocks from `lblk`, so far no delayed ones, delayed. `reservation` holds exactly as many.
+    pub(in crate::map) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
+        debug_assert_eq!(reservation.blocks().get(), u64::from(len));
+        let range = Status {
+            lblk,
+            len,
+            state: MapState::Delayed,
+        };
+        let delayed = self.cut_out(u64::from(lblk.get()), range.end());
+        debug_assert_eq!(delayed, 0, "reserved twice");
+        self.settle(delayed, Promise::GiveBack);
+        match &mut self.reserved {
+            Some(reserved) => reserved.absorb(reservation),
+            none => *none = Some(reservation),
+        }
+        self.put(range);
+        self.sequence += 1;
+    }
+
+    /// Remembers what the tree on disk says of `range`, where nothing is known yet.
+    pub(in crate::map) fn fill(&mut self, range: Status) {
+        let mut at = u64::from(range.lblk.get());
+        while at < range.end() {
+            let known = self
+                .next_from(at)
+                .filter(|known| u64::from(known.lblk.get()) < range.end());
+            let gap_end = known.map_or(range.end(), |known| u64::from(known.lblk.get()).max(at));
+            if let Some(gap) = range.cut(at, gap_end) {
+                self.put(gap);
+            }
+            // Put may have joined the gap with what follows; the end of what follows is the same.
+            at = known.map_or(range.end(), |known| known.end());
+        }
+    }
+
+    /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns how many
+    /// blocks that were.
+    pub(in crate::map) fn drop_delayed(&mut self, from: u64, to: u64) -> u64 {
+        let mut dropped = 0;
+        let mut at = from;
+        while let Some(range) = self.next_from(at).and_then(|range| range.cut(at, to)) {
+            at = range.end();
+            if range.state == MapState::Delayed {
+                self.set(
+                    Status {
+                        state: MapState::Hole,
+                        ..range
+                    },
+                    Promise::GiveBack,
+                );
+                dropped += u64::from(range.len);
+            }
+        }
+        dropped
+    }
+
+    /// Forgets everything and gives every reservation back: the inode leaves memory.
+    pub(in crate::map) fn clear(&mut self) {
+        self.ranges.clear();
+        self.last = None;
+        let delayed = std::mem::take(&mut self.delayed);
+        self.delayed_ranges = 0;
+        self.settle(delayed, Promise::GiveBack);
+        self.sequence += 1;
+    }
+
+    /// Looks at up to `count` ranges from the cursor on and forgets those that were not looked up since the
+    /// last visit and are not delayed. Returns how many.
+    pub(super) fn forget_some(&mut self, count: usize) -> usize {
+        let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
+        let turn = self
+            .ranges
+            .range(after)
+            .chain(self.ranges.range(..=self.cursor));
+        let turn: Vec<u32> = turn.map(|(&start, _)| start).take(count).collect();
+        self.cursor = turn.last().copied().unwrap_or(0);
+        self.last = None;
+        let mut forgotten = 0;
+        for start in turn {
+            let Some(entry) = self.ranges.get_mut(&start) else {
+                continue;
+            };
+            let referenced = std::mem::take(&mut entry.referenced);
+            if !referenced && entry.state != MapState::Delayed {
+                self.ranges.remove(&start);
+                forgotten += 1;
+            }
+        }
+        forgotten
+    }
+
+    /// All known ranges.
+    pub(in crate::map) fn iter(&self) -> impl Iterator<Item = Status> {
+        self.ranges
+            .iter()
+            .map(|(&start, entry)| status(start, entry))
+    }
+
+    /// Panics if an invariant is broken.
+    #[cfg(test)]
+    pub(in crate::map) fn check(&self) {
+        let all: Vec<Status> = self.iter().collect();
+        for pair in all.windows(2) {
+            assert!(
+                pair[0].end() <= u64::from(pair[1].lblk.get()),
+                "{pair:?} overlap"
+            );
+            assert!(!pair[0].merges_with(&pair[1]), "{pair:?} are not merged");
+        }
+        let delayed = all.iter().filter(|s| s.state == MapState::Delayed);
+        assert_eq!(
+            delayed.clone().map(|s| u64::from(s.len)).sum::<u64>(),
+            self.delayed
+        );
+        assert_eq!(delayed.count(), self.delayed_ranges);
+        let reserved = self
+            .reserved
+            .as_ref()
+            .map_or(Blocks::ZERO, Reservation::blocks);
+        assert_eq!(
+            reserved.get(),
+            self.delayed,
+            "a reserved block per delayed one"
+        );
+        assert!(
+            self.last.is_none_or(|last| all.contains(&last)),
+            "stale last range"
+        );
+    }
+
+    /// Cuts `from..to` out of what is known. Returns the delayed blocks that were in there.
+    fn cut_out(&mut self, from: u64, to: u64) -> u64 {
+        self.last = None;
+        let mut delayed = 0;
+        while let Some(range) = self.next_from(from) {
+            let Some(inner) = range.cut(from, to) else {
+                break;
+            };
+            self.take(range);
+            if inner.state == MapState::Delayed {
+                delayed += u64::from(inner.len);
+            }
+            for rest in [range.cut(0, from), range.cut(to, u64::MAX)]
+                .into_iter()
+                .flatten()
+            {
+                self.give(rest);
+            }
+        }
+        delayed
+    }
+
+    /// Adds a range that nothing overlaps, joined with its neighbours.
+    fn put(&mut self, mut range: Status) {
+        self.last = None;
+        let start = range.lblk.get();
+        if let Some((&before, entry)) = self.ranges.range(..start).next_back() {
+            let left = status(before, entry);
+            if left.merges_with(&range) {
+                self.take(left);
+                range = Status {
+                    len: left.len + range.len,
+                    ..left
+                };
+            }
+        }
+        if let Ok(end) = u32::try_from(range.end())
+            && let Some(entry) = self.ranges.get(&end)
+        {
+            let right = status(end, entry);
+            if range.merges_with(&right) {
+                self.take(right);
+                range.len += right.len;
+            }
+        }
+        self.give(range);
+    }
+
+    fn take(&mut self, range: Status) {
+        if self.ranges.remove(&range.lblk.get()).is_some() && range.state == MapState::Delayed {
+            self.delayed_ranges -= 1;
+            self.delayed -= u64::from(range.len);
+        }
+    }
+
+    fn give(&mut self, range: Status) {
+        if range.state == MapState::Delayed {
+            self.delayed_ranges += 1;
+            self.delayed += u64::from(range.len);
+        }
+        let entry = Entry {
+            len: range.len,
+            state: range.state,
+            referenced: false,
+        };
+        self.ranges.insert(range.lblk.get(), entry);
+    }
+
+    fn settle(&mut self, delayed: u64, promise: Promise) {
+        if let Some(reserved) = &mut self.reserved {
+            match promise {
+                Promise::Consume => reserved.consume(Blocks::new(delayed)),
+                Promise::GiveBack => reserved.give_back(Blocks::new(delayed)),
+            }
+        }
+    }
+}
+
+fn status(start: u32, entry: &Entry) -> Status {
+    Status {
+        lblk: Lblk::new(start),
+        len: entry.len,
+        state: entry.state,
+    }
+}
