@@ -1,1 +1,29 @@
-//! Placeholder.
+//! The FUSE front end: an [`extant::Volume`] as a mounted file system.
+//!
+//! The protocol is spoken here, on `/dev/fuse`, and not through a library: what a mount costs is round trips
+//! and wake-ups, and the loop that reads requests (`pool`) decides about the second. `docs/ARCHITECTURE.md`
+//! has the figures.
+//!
+//! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked operations) →
+//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `init` is the first
+//! message, `mount` attaches and detaches, `control` tells how an unmount ended, `session` puts them together.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod abi;
+mod control;
+mod counters;
+mod device;
+mod errno;
+mod init;
+mod mount;
+mod node_table;
+mod pool;
+mod reply;
+mod request;
+mod server;
+mod session;
+
+pub use control::{CONTROL_ATTRIBUTE, Waiter};
+pub use mount::{MountEntry, MountOptions, OptionError, detach};
+pub use session::{Mount, MountError, Requests, Unmounter};

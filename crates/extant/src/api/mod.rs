@@ -11,6 +11,7 @@ mod options;
 mod types;
 mod volume;
 
+pub use extant_units::Ino;
 pub use options::Options;
 pub use types::{
     Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,

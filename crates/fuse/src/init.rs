@@ -1,0 +1,169 @@
+//! INIT: what kernel and file system agree on, once, before anything else.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::abi::{self, InitFlags, InitOut, MAJOR, MINOR, MINOR_OLDEST};
+use crate::device::{Device, Received};
+use crate::errno::Errno;
+use crate::reply::ReplyBuf;
+use crate::request::Request;
+
+/// The most data in one READ or WRITE, in bytes.
+pub(crate) const MAX_IO: u32 = 1 << 20;
+/// Bytes of a request at most.
+pub(crate) const REQUEST_LEN: usize = MAX_IO as usize + abi::REQUEST_OVERHEAD;
+/// Bytes behind the header of a reply at most: a READ; directory listings and attributes are smaller.
+pub(crate) const REPLY_LEN: usize = MAX_IO as usize;
+/// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight.
+const MAX_BACKGROUND: u16 = 128;
+/// From how many on the kernel calls the device congested.
+const CONGESTION: u16 = 96;
+/// How long the kernel may take to send INIT. It does so as part of the mount.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What was agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// SETXATTR carries flags of its own.
+    pub(crate) setxattr_ext: bool,
+    /// The kernel keeps dirty pages.
+    pub(crate) writeback: bool,
+    /// The kernel can do without OPEN.
+    pub(crate) no_open: bool,
+    /// The kernel can do without OPENDIR.
+    pub(crate) no_opendir: bool,
+}
+
+/// What the mount wants, where it has a choice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    /// Let the kernel keep dirty pages.
+    pub(crate) writeback: bool,
+}
+
+/// Answers INIT.
+///
+/// # Errors
+/// If the kernel is older than Linux 5.4, or goes away.
+pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
+    let mut bytes = vec![0; REQUEST_LEN];
+    let mut reply = ReplyBuf::new(size_of::<InitOut>());
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let len = match device.receive(&mut bytes)? {
+            Received::Request(len) => len,
+            Received::Gone => return Err(io::Error::other("unmounted before it was mounted")),
+            Received::Nothing => {
+                let left = patience.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the kernel sent no INIT",
+                    ));
+                }
+                device.wait(Some(left))?;
+                continue;
+            }
+        };
+        let request = bytes.get(..len).and_then(Request::new);
+        let Some((request, (init, upper))) = request.and_then(|r| r.init().map(|i| (r, i))) else {
+            return Err(io::Error::other("the kernel's first request is not INIT"));
+        };
+        let unique = request.header.unique;
+        if init.major < MAJOR || (init.major == MAJOR && init.minor < MINOR_OLDEST) {
+            device.send(reply.finish(unique, Err(Errno::OPNOTSUPP)))?;
+            let what = format!(
+                "the kernel speaks FUSE {}.{}, but {MAJOR}.{MINOR_OLDEST} (Linux 5.4) is needed",
+                init.major, init.minor
+            );
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        }
+        let (out, agreed) = negotiate(init, upper, wishes);
+        let put = reply.put(&out);
+        device.send(reply.finish(unique, put))?;
+        reply.clear();
+        // A newer major version is answered with ours, and the kernel asks again in it.
+        if init.major == MAJOR {
+            return Ok(agreed);
+        }
+    }
+}
+
+fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed) {
+    let mut offered = u64::from(init.flags);
+    if InitFlags::from_bits_retain(offered).contains(InitFlags::INIT_EXT) {
+        offered |= u64::from(upper) << 32;
+    }
+    let offered = InitFlags::from_bits_retain(offered);
+    // Not wanted: ATOMIC_O_TRUNC, since a truncation must arrive without OPEN; AUTO_INVAL_DATA, since nobody but
+    // the kernel changes files; splicing, which cannot beat one copy into a folio.
+    let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::EXPORT_SUPPORT
+        | InitFlags::BIG_WRITES
+        | InitFlags::DONT_MASK
+        | InitFlags::HAS_IOCTL_DIR
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::ASYNC_DIO
+        | InitFlags::NO_OPEN_SUPPORT
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::POSIX_ACL
+        | InitFlags::MAX_PAGES
+        | InitFlags::CACHE_SYMLINKS
+        | InitFlags::NO_OPENDIR_SUPPORT
+        | InitFlags::EXPLICIT_INVAL_DATA
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::SETXATTR_EXT
+        | InitFlags::INIT_EXT;
+    if wishes.writeback {
+        wanted |= InitFlags::WRITEBACK_CACHE;
+    }
+    let flags = offered & wanted;
+    let pages = MAX_IO / 4096;
+    let bits = flags.bits();
+    let out = InitOut {
+        major: MAJOR,
+        minor: MINOR,
+        max_readahead: init.max_readahead.max(MAX_IO),
+        flags: u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0),
+        flags2: u32::try_from(bits >> 32).unwrap_or(0),
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: CONGESTION,
+        max_write: MAX_IO,
+        time_gran: 1,
+        max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
+        ..InitOut::default()
+    };
+    let agreed = Agreed {
+        setxattr_ext: flags.contains(InitFlags::SETXATTR_EXT),
+        writeback: flags.contains(InitFlags::WRITEBACK_CACHE),
+        no_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
+        no_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
+    };
+    (out, agreed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_offered_and_wanted_is_agreed_on() {
+        let everything = abi::InitIn {
+            major: 7,
+            minor: 40,
+            max_readahead: 1,
+            flags: u32::MAX,
+        };
+        let (out, agreed) = negotiate(&everything, u32::MAX, Wishes { writeback: true });
+        assert!(agreed.writeback && agreed.no_open && agreed.no_opendir && agreed.setxattr_ext);
+        let truncate_on_open = u32::try_from(InitFlags::ATOMIC_O_TRUNC.bits()).unwrap();
+        assert_eq!(out.flags & truncate_on_open, 0, "truncations would be lost");
+        assert_eq!(out.flags2, 0);
+        let (_, agreed) = negotiate(&everything, 0, Wishes { writeback: false });
+        assert!(!agreed.writeback);
+        let (out, _) = negotiate(&abi::InitIn::default(), 0, Wishes { writeback: true });
+        assert_eq!(out.flags, 0);
+    }
+}

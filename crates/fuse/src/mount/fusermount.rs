@@ -1,0 +1,120 @@
+//! Mounting as an ordinary user: `fusermount3`.
+//!
+//! The helper is started with one end of a socket pair, mounts, and passes the descriptor of `/dev/fuse` back
+//! through it. What it has to say when it refuses goes to its standard error.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+    recvmsg, socketpair,
+};
+
+use super::MountOptions;
+
+/// The helper's name, found through `PATH`.
+const HELPER: &str = "fusermount3";
+/// The variable that tells it which descriptor is its end of the socket.
+const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
+
+pub(super) fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {
+    let kind = SocketType::STREAM;
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+    // Inherited by the helper; closed here as soon as it runs.
+    fcntl_setfd(&theirs, FdFlags::empty())?;
+    let child = Command::new(HELPER)
+        .arg("-o")
+        .arg(options.helper_words(source))
+        .arg("--")
+        .arg(dir)
+        .env(SOCKET_VARIABLE, theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    drop(theirs);
+    let received = receive(&ours);
+    let output = child.wait_with_output()?;
+    match received {
+        Ok(Some(fd)) => Ok(fd),
+        Ok(None) => Err(refusal(&output.stderr)),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+    let mut command = Command::new(HELPER);
+    command.arg("-u");
+    if lazy {
+        command.arg("-z");
+    }
+    let output = command
+        .arg("--")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(missing)?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(refusal(&output.stderr))
+    }
+}
+
+/// The descriptor that comes through the socket; `None` if the helper closes it without sending one.
+fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let mut data = [IoSliceMut::new(&mut byte)];
+        match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let fds = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    Ok(fds.flatten().next())
+}
+
+fn missing(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::new(
+            error.kind(),
+            format!("{HELPER} is needed to mount as an ordinary user (package fuse3)"),
+        ),
+        _ => error,
+    }
+}
+
+/// What the helper said, without its name in front.
+fn refusal(stderr: &[u8]) -> io::Error {
+    let text = String::from_utf8_lossy(stderr);
+    let text = text
+        .lines()
+        .map(|line| line.trim_start_matches("fusermount3: "));
+    let text = text.collect::<Vec<_>>().join("; ");
+    let kind = match () {
+        () if text.contains("busy") => io::ErrorKind::ResourceBusy,
+        () if text.contains("ermission") || text.contains("user_allow_other") => {
+            io::ErrorKind::PermissionDenied
+        }
+        () => io::ErrorKind::Other,
+    };
+    let text = if text.is_empty() {
+        format!("{HELPER} failed and did not say why")
+    } else {
+        text
+    };
+    io::Error::new(kind, text)
+}

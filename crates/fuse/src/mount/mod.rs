@@ -1,0 +1,131 @@
+//! Attaching a FUSE connection to a directory, and detaching it.
+//!
+//! Root calls mount(2) itself; everybody else, and root where it may not, goes through the set-user-id helper
+//! `fusermount3`. Both ways give a descriptor of `/dev/fuse`, on which the session speaks.
+
+mod fusermount;
+mod options;
+mod table;
+mod tuning;
+
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{getegid, geteuid};
+
+pub use options::{MountOptions, OptionError};
+pub use table::MountEntry;
+pub(crate) use tuning::raise_limits;
+
+/// A directory with our connection on it.
+pub(crate) struct Attached {
+    pub(crate) fd: OwnedFd,
+    pub(crate) point: MountPoint,
+}
+
+/// Where it is attached, and how it comes off again.
+#[derive(Clone, Debug)]
+pub(crate) struct MountPoint {
+    pub(crate) dir: PathBuf,
+    by_helper: bool,
+}
+
+/// Attaches a new connection to `dir`.
+pub(crate) fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Attached> {
+    let dir = dir.canonicalize()?;
+    let metadata = dir.metadata()?;
+    if !metadata.is_dir() {
+        return Err(rustix::io::Errno::NOTDIR.into());
+    }
+    if geteuid().is_root() {
+        match attach_directly(source, &dir, metadata.mode(), options) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Ok(fd) => {
+                let point = MountPoint {
+                    dir,
+                    by_helper: false,
+                };
+                return Ok(Attached { fd, point });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let fd = fusermount::mount(source, &dir, options)?;
+    Ok(Attached {
+        fd,
+        point: MountPoint {
+            dir,
+            by_helper: true,
+        },
+    })
+}
+
+fn attach_directly(
+    source: &str,
+    dir: &Path,
+    mode: u32,
+    options: &MountOptions,
+) -> io::Result<OwnedFd> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("/dev/fuse: {error} (is the fuse module loaded?)"),
+            )
+        })?;
+    let mut data = format!(
+        "fd={},rootmode={mode:o},user_id={},group_id={}",
+        device.as_raw_fd(),
+        geteuid().as_raw(),
+        getegid().as_raw()
+    );
+    for word in options.connection_words() {
+        let _ = write!(data, ",{word}");
+    }
+    let data = CString::new(data).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let kind = format!("fuse.{}", options.subtype());
+    let name = options.fs_name(source);
+    rustix::mount::mount(
+        name,
+        dir,
+        kind.as_str(),
+        options.mount_flags(),
+        data.as_c_str(),
+    )?;
+    Ok(device.into())
+}
+
+impl MountPoint {
+    /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while something uses it, unless
+    /// `lazy`, which lets what is open live on.
+    pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
+        detach(&self.dir, lazy, self.by_helper)
+    }
+}
+
+/// As [`MountPoint::detach`], for a mount of any process.
+pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
+    if by_helper {
+        return fusermount::unmount(dir, lazy);
+    }
+    let flags = if lazy {
+        UnmountFlags::DETACH
+    } else {
+        UnmountFlags::empty()
+    };
+    Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// Writes the kernel's dirty pages of the mount at `dir` back to us. Needs workers that serve meanwhile.
+pub(crate) fn write_back(dir: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(dir)?)?)
+}

@@ -1,0 +1,305 @@
+//! `-o`: which words are the kernel's, which are FUSE's, and which are left to the file system.
+//!
+//! Linux's own names are kept. Words that only mount(8) and fstab care about are accepted and do nothing; words that
+//! nobody knows are handed on, and the file system refuses them by name.
+
+use rustix::mount::MountFlags;
+
+/// The mount options, sorted by who reads them.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    read_only: bool,
+    flags: MountFlags,
+    /// Words for `fusermount3`, which turns them into flags.
+    flag_words: Vec<String>,
+    allow_other: bool,
+    fs_name: Option<String>,
+    subtype: Option<String>,
+    max_read: Option<u32>,
+    writeback: bool,
+    strict_open: bool,
+    engine: Vec<String>,
+}
+
+/// A word that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OptionError {
+    /// The value is not one that the option takes.
+    #[error("mount option {0}: bad value")]
+    BadValue(String),
+    /// Known, but not done here.
+    #[error("mount option {0}: not supported, use {1}")]
+    Unsupported(String, &'static str),
+}
+
+/// Words with a flag of mount(2), and whether they set it.
+const FLAGS: [(&str, MountFlags, bool); 20] = [
+    ("suid", MountFlags::NOSUID, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("dev", MountFlags::NODEV, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("nodirsync", MountFlags::DIRSYNC, false),
+    ("atime", MountFlags::NOATIME, false),
+    ("noatime", MountFlags::NOATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("relatime", MountFlags::RELATIME, true),
+    ("norelatime", MountFlags::RELATIME, false),
+    ("strictatime", MountFlags::STRICTATIME, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false),
+    ("lazytime", MountFlags::LAZYTIME, true),
+    ("nolazytime", MountFlags::LAZYTIME, false),
+];
+
+/// Flags that decide about times: the file system keeps them, so it reads these words too.
+const TIME_FLAGS: MountFlags = MountFlags::NOATIME
+    .union(MountFlags::NODIRATIME)
+    .union(MountFlags::RELATIME)
+    .union(MountFlags::STRICTATIME)
+    .union(MountFlags::LAZYTIME);
+
+/// Words for mount(8), fstab and systemd.
+const IGNORED: [&str; 18] = [
+    "",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "_netdev",
+    "nofail",
+    "nonempty",
+    "default_permissions",
+    "silent",
+    "loud",
+];
+/// Beginnings of more of them.
+const IGNORED_PREFIXES: [&str; 5] = ["x-", "X-", "comment=", "uhelper=", "helper="];
+
+impl Default for MountOptions {
+    /// Read-write, without set-id programs and device nodes, for the mounting user alone.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            flags: MountFlags::NOSUID | MountFlags::NODEV,
+            flag_words: Vec::new(),
+            allow_other: false,
+            fs_name: None,
+            subtype: None,
+            max_read: None,
+            writeback: true,
+            strict_open: false,
+            engine: Vec::new(),
+        }
+    }
+}
+
+impl MountOptions {
+    /// Reads one `-o` argument: words between commas. Later words win. A comma inside of a value is written `\,`.
+    ///
+    /// # Errors
+    /// See [`OptionError`]. A word unknown here is no error: it is left in [`MountOptions::engine`].
+    pub fn add(&mut self, words: &str) -> Result<(), OptionError> {
+        for word in split(words) {
+            self.add_word(&word)?;
+        }
+        Ok(())
+    }
+
+    fn add_word(&mut self, word: &str) -> Result<(), OptionError> {
+        let (key, value) = word
+            .split_once('=')
+            .map_or((word, None), |(k, v)| (k, Some(v)));
+        let bad = || OptionError::BadValue(word.to_owned());
+        match (key, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("allow_other", None) => self.allow_other = true,
+            ("allow_root", None) => {
+                return Err(OptionError::Unsupported(word.to_owned(), "allow_other"));
+            }
+            ("auto_unmount", None) => {
+                return Err(OptionError::Unsupported(word.to_owned(), "extant umount"));
+            }
+            ("fsname", Some(name)) if !name.is_empty() => self.fs_name = Some(name.to_owned()),
+            ("subtype", Some(name)) if !name.is_empty() && !name.contains(['.', '/']) => {
+                self.subtype = Some(name.to_owned());
+            }
+            ("fsname" | "subtype", _) => return Err(bad()),
+            ("max_read", value) => {
+                let bytes = value.and_then(|v| v.parse().ok()).filter(|&n| n >= 4096);
+                self.max_read = Some(bytes.ok_or_else(bad)?);
+            }
+            ("writeback_cache", None) => self.writeback = true,
+            ("nowriteback_cache", None) => self.writeback = false,
+            ("strict_open", None) => self.strict_open = true,
+            ("nostrict_open", None) => self.strict_open = false,
+            _ => {
+                if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
+                    self.flags.set(flag, on);
+                    self.flag_words.push(word.to_owned());
+                    if TIME_FLAGS.contains(flag) {
+                        self.engine.push(word.to_owned());
+                    }
+                } else if !IGNORED.contains(&word)
+                    && !IGNORED_PREFIXES
+                        .iter()
+                        .any(|prefix| word.starts_with(prefix))
+                {
+                    self.engine.push(word.to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the mount refuses changes.
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Makes the mount refuse changes.
+    pub fn set_read_only(&mut self) {
+        self.read_only = true;
+    }
+
+    /// The words that are left for the file system, separated by commas.
+    pub fn engine(&self) -> String {
+        self.engine.join(",")
+    }
+
+    pub(crate) fn writeback(&self) -> bool {
+        self.writeback
+    }
+
+    pub(crate) fn strict_open(&self) -> bool {
+        self.strict_open
+    }
+
+    pub(super) fn subtype(&self) -> &str {
+        self.subtype.as_deref().unwrap_or("extant")
+    }
+
+    pub(super) fn fs_name<'a>(&'a self, source: &'a str) -> &'a str {
+        self.fs_name.as_deref().unwrap_or(source)
+    }
+
+    pub(super) fn mount_flags(&self) -> MountFlags {
+        let mut flags = self.flags;
+        flags.set(MountFlags::RDONLY, self.read_only);
+        flags
+    }
+
+    /// Options of the connection, as mount(2)'s data has them.
+    pub(super) fn connection_words(&self) -> Vec<String> {
+        let mut words = vec!["default_permissions".to_owned()];
+        if self.allow_other {
+            words.push("allow_other".to_owned());
+        }
+        if let Some(bytes) = self.max_read {
+            words.push(format!("max_read={bytes}"));
+        }
+        words
+    }
+
+    /// Everything, as `fusermount3 -o` takes it.
+    pub(super) fn helper_words(&self, source: &str) -> String {
+        let escaped = self
+            .fs_name(source)
+            .replace('\\', "\\\\")
+            .replace(',', "\\,");
+        let mut words = self.connection_words();
+        words.push(format!("fsname={escaped}"));
+        words.push(format!("subtype={}", self.subtype()));
+        words.push(if self.read_only { "ro" } else { "rw" }.to_owned());
+        words.extend(self.flag_words.iter().cloned());
+        words.join(",")
+    }
+}
+
+/// Splits at commas that no backslash precedes, and removes those backslashes.
+fn split(words: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut word = String::new();
+    let mut chars = words.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            ',' => all.push(std::mem::take(&mut word)),
+            '\\' if chars.peek() == Some(&',') => word.extend(chars.next()),
+            c => word.push(c),
+        }
+    }
+    all.push(word);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &str) -> MountOptions {
+        let mut options = MountOptions::default();
+        options.add(words).unwrap();
+        options
+    }
+
+    #[test]
+    fn words_go_where_they_are_read() {
+        let options =
+            parse("ro,noatime,allow_other,commit=7,errors=remount-ro,defaults,x-systemd.automount");
+        assert!(options.read_only());
+        assert_eq!(options.engine(), "noatime,commit=7,errors=remount-ro");
+        assert!(
+            options
+                .mount_flags()
+                .contains(MountFlags::RDONLY | MountFlags::NOATIME)
+        );
+        assert_eq!(
+            options.connection_words(),
+            ["default_permissions", "allow_other"]
+        );
+    }
+
+    #[test]
+    fn later_words_win_and_set_id_is_off_unless_asked_for() {
+        assert!(
+            parse("")
+                .mount_flags()
+                .contains(MountFlags::NOSUID | MountFlags::NODEV)
+        );
+        let options = parse("suid,dev,ro,rw,noexec,exec");
+        assert_eq!(options.mount_flags(), MountFlags::empty());
+    }
+
+    #[test]
+    fn names_may_hold_commas() {
+        let options = parse(r"fsname=a\,b,subtype=x");
+        assert_eq!(options.fs_name("image"), "a,b");
+        assert!(
+            options
+                .helper_words("image")
+                .contains(r"fsname=a\,b,subtype=x")
+        );
+        assert_eq!(parse("").fs_name("image"), "image");
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        let mut options = MountOptions::default();
+        let error = options.add("rw,max_read=12").unwrap_err();
+        assert_eq!(error.to_string(), "mount option max_read=12: bad value");
+        assert!(options.add("allow_root").is_err());
+        assert!(options.add("fsname=").is_err());
+    }
+}

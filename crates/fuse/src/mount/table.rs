@@ -1,0 +1,90 @@
+//! The kernel's table of mounts, `/proc/self/mountinfo`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// One mounted file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountEntry {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// Its type, such as `fuse.extant`.
+    pub kind: String,
+    /// What is mounted: for us the image, unless `fsname=` says otherwise.
+    pub source: PathBuf,
+    /// User who mounted it, for FUSE.
+    pub user: Option<u32>,
+}
+
+impl MountEntry {
+    /// The topmost mount at exactly `dir`, which must be canonical.
+    ///
+    /// # Errors
+    /// Those of reading the table.
+    pub fn find(dir: &Path) -> io::Result<Option<MountEntry>> {
+        let table = fs::read("/proc/self/mountinfo")?;
+        let entries = table.split(|&b| b == b'\n').filter_map(parse);
+        Ok(entries.filter(|entry| entry.dir == dir).next_back())
+    }
+}
+
+/// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, super options.
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&b| b == b' ');
+    let dir = fields.nth(4)?;
+    let mut rest = fields.skip_while(|field| field != b"-").skip(1);
+    let kind = String::from_utf8_lossy(rest.next()?).into_owned();
+    let source = rest.next()?;
+    let options = String::from_utf8_lossy(rest.next()?).into_owned();
+    let user = options
+        .split(',')
+        .find_map(|word| word.strip_prefix("user_id=")?.parse().ok());
+    Some(MountEntry {
+        dir: path(dir),
+        kind,
+        source: path(source),
+        user,
+    })
+}
+
+/// Undoes the octal escapes of blanks and backslashes.
+fn path(escaped: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
+    while let Some((&first, tail)) = rest.split_first() {
+        let code = tail
+            .get(..3)
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if first == b'\\' => {
+                bytes.push(byte);
+                rest = tail.get(3..).unwrap_or(&[]);
+            }
+            _ => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_table() {
+        let line = b"40 29 0:37 / /mnt/my\\040disk rw,nosuid shared:5 - fuse.extant /a\\134b rw,user_id=7,group_id=0";
+        let entry = parse(line).unwrap();
+        assert_eq!(entry.dir, Path::new("/mnt/my disk"));
+        assert_eq!(entry.kind, "fuse.extant");
+        assert_eq!(entry.source, Path::new("/a\\b"));
+        assert_eq!(entry.user, Some(7));
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"1 2 3"), None);
+    }
+}

@@ -1,0 +1,230 @@
+//! The worker threads: who reads the next request, and who sleeps.
+//!
+//! A round trip through FUSE costs mostly two thread wake-ups. While requests keep coming, one idle worker, the
+//! watcher, therefore does not sleep: it asks the kernel again and again for a short while ([`SPIN`]). Only the
+//! watcher waits at the device; all other idle workers are parked, because a request wakes every thread that
+//! sleeps at the device.
+//!
+//! A worker that receives a request stops watching and serves it. Somebody must watch meanwhile if that takes
+//! long: before a request that may (much data, or durability), the worker wakes another one. Short ones do not
+//! pay for that wake-up; if one of them turns out to be long after all (it met the disk), the supervisor notices
+//! within a [`TICK`] that nobody watches and nothing gets done, and wakes a worker. A queue that does not run
+//! empty wakes more workers, one per few requests.
+//!
+//! Invariants: at most one watcher. After the kernel is gone no worker stays parked or at the device.
+//! Locks: `parked` is a leaf.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::device::{Device, Received};
+use crate::reply::ReplyBuf;
+
+/// How long the watcher asks before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// How often the supervisor looks.
+const TICK: Duration = Duration::from_micros(300);
+/// After so many ticks without a request the supervisor sleeps too.
+const TICKS_TO_REST: u32 = 30;
+/// So many requests without finding the queue empty wake another worker.
+const BACKLOG: u32 = 4;
+
+/// Serves requests. Called from many threads at once.
+pub(crate) trait Serve: Sync {
+    /// Whether the request may take long.
+    fn may_block(&self, request: &[u8]) -> bool;
+    /// Serves one request and sends the reply.
+    fn serve(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
+    /// A bug surfaced in [`Serve::serve`]; the request is answered, but nothing may be changed any more.
+    fn panicked(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
+}
+
+/// See the module's header.
+pub(crate) struct Pool<'a, S> {
+    device: &'a Device,
+    server: &'a S,
+    spin: Duration,
+    watched: AtomicBool,
+    stopped: AtomicBool,
+    served: AtomicU64,
+    resting: AtomicBool,
+    parked: Mutex<Vec<Thread>>,
+}
+
+impl<'a, S: Serve> Pool<'a, S> {
+    pub(crate) fn new(device: &'a Device, server: &'a S, cpus: usize) -> Self {
+        Self {
+            device,
+            server,
+            // On a single processor the watcher would keep it from whoever is to send the request.
+            spin: if cpus > 1 { SPIN } else { Duration::ZERO },
+            watched: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            served: AtomicU64::new(0),
+            resting: AtomicBool::new(false),
+            parked: Mutex::default(),
+        }
+    }
+
+    /// Serves with `workers` threads until the file system is unmounted. Requests are at most `request_len` bytes
+    /// long, replies have at most `reply_len` bytes behind their header.
+    pub(crate) fn run(
+        &self,
+        workers: usize,
+        request_len: usize,
+        reply_len: usize,
+    ) -> io::Result<()> {
+        thread::scope(|scope| {
+            let supervisor = thread::Builder::new()
+                .name("fuse-supervisor".into())
+                .spawn_scoped(scope, || self.supervise())?;
+            let mut result = Ok(());
+            let mut handles = Vec::with_capacity(workers);
+            for i in 0..workers {
+                let rested = supervisor.thread().clone();
+                let work = move || self.work(&rested, request_len, reply_len);
+                let worker = thread::Builder::new().name(format!("fuse-{i}"));
+                match worker.spawn_scoped(scope, work) {
+                    Ok(handle) => handles.push(handle),
+                    // Fewer workers will do; none will not.
+                    Err(error) if handles.is_empty() => {
+                        result = Err(error);
+                        break;
+                    }
+                    Err(_) => break,
+                }
+            }
+            for handle in handles {
+                let ended = handle
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("worker died")));
+                result = result.and(ended);
+                self.stop();
+            }
+            self.stop();
+            supervisor.thread().unpark();
+            result
+        })
+    }
+
+    fn work(&self, supervisor: &Thread, request_len: usize, reply_len: usize) -> io::Result<()> {
+        let mut request = vec![0; request_len];
+        let mut reply = ReplyBuf::new(reply_len);
+        let mut streak = 0;
+        let result = loop {
+            let len = match self.next(&mut request, &mut streak) {
+                Ok(Some(len)) => len,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            if self.resting.load(Ordering::Relaxed) && self.resting.swap(false, Ordering::AcqRel) {
+                supervisor.unpark();
+            }
+            let request = request.get(..len).unwrap_or(&[]);
+            streak += 1;
+            if streak % BACKLOG == 0 || self.server.may_block(request) {
+                self.call_help();
+            }
+            let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(request, &mut reply)))
+                .unwrap_or_else(|_| self.server.panicked(request, &mut reply));
+            self.served.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = served {
+                break Err(error);
+            }
+        };
+        self.stop();
+        result
+    }
+
+    /// The next request's length; `None` when there will be none.
+    fn next(&self, request: &mut [u8], streak: &mut u32) -> io::Result<Option<usize>> {
+        loop {
+            if self.stopped.load(Ordering::Acquire) {
+                return Ok(None);
+            }
+            match self.device.receive(request)? {
+                Received::Request(len) => return Ok(Some(len)),
+                Received::Gone => return Ok(None),
+                Received::Nothing => *streak = 0,
+            }
+            if self.watched.swap(true, Ordering::AcqRel) {
+                self.park();
+                continue;
+            }
+            let found = self.watch(request);
+            self.watched.store(false, Ordering::Release);
+            return found;
+        }
+    }
+
+    fn watch(&self, request: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut since = Instant::now();
+        loop {
+            match self.device.receive(request)? {
+                Received::Request(len) => return Ok(Some(len)),
+                Received::Gone => return Ok(None),
+                Received::Nothing if since.elapsed() < self.spin => thread::yield_now(),
+                Received::Nothing => {
+                    self.device.wait(None)?;
+                    since = Instant::now();
+                }
+            }
+        }
+    }
+
+    fn park(&self) {
+        let me = thread::current();
+        self.parked.lock().push(me.clone());
+        if !self.stopped.load(Ordering::Acquire) {
+            thread::park();
+        }
+        self.parked.lock().retain(|thread| thread.id() != me.id());
+    }
+
+    fn call_help(&self) {
+        if let Some(thread) = self.parked.lock().pop() {
+            thread.unpark();
+        }
+    }
+
+    fn supervise(&self) {
+        let (mut last, mut quiet) = (0, 0);
+        while !self.stopped.load(Ordering::Acquire) {
+            thread::park_timeout(TICK);
+            let served = self.served.load(Ordering::Relaxed);
+            let watched = self.watched.load(Ordering::Acquire);
+            if served != last {
+                (last, quiet) = (served, 0);
+            } else if !watched {
+                quiet = 0;
+                self.call_help();
+            } else {
+                quiet += 1;
+            }
+            if quiet >= TICKS_TO_REST {
+                quiet = 0;
+                self.resting.store(true, Ordering::Release);
+                // A request that came before the flag was up is noticed at the next tick after all.
+                if self.served.load(Ordering::Acquire) == last
+                    && self.watched.load(Ordering::Acquire)
+                    && !self.stopped.load(Ordering::Acquire)
+                {
+                    thread::park();
+                }
+                self.resting.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        for thread in self.parked.lock().drain(..) {
+            thread.unpark();
+        }
+    }
+}

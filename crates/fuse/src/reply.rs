@@ -1,0 +1,147 @@
+//! Replies: one buffer per worker, header first, sent by one write.
+//!
+//! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data that was read is
+//! placed straight behind the header, so that a READ copies it once.
+
+use std::mem::size_of;
+
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::abi::{self, OUT_HEADER, OutHeader};
+use crate::errno::Errno;
+
+/// A reply under construction.
+pub(crate) struct ReplyBuf {
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+/// Bytes that a directory entry's record is padded to.
+const DIRENT_ALIGN: usize = 8;
+
+impl ReplyBuf {
+    /// A buffer for replies with up to `max_body` bytes behind the header.
+    pub(crate) fn new(max_body: usize) -> Self {
+        Self {
+            bytes: vec![0; OUT_HEADER + max_body].into_boxed_slice(),
+            len: OUT_HEADER,
+        }
+    }
+
+    /// Forgets what was put in.
+    pub(crate) fn clear(&mut self) {
+        self.len = OUT_HEADER;
+    }
+
+    /// Appends a structure.
+    pub(crate) fn put<T: IntoBytes + Immutable>(&mut self, value: &T) -> Result<(), Errno> {
+        self.put_bytes(value.as_bytes())
+    }
+
+    /// Appends bytes; [`Errno::IO`] if the buffer, which holds any reply the kernel can ask for, is full.
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), Errno> {
+        let end = self.len + bytes.len();
+        self.bytes
+            .get_mut(self.len..end)
+            .ok_or(Errno::IO)?
+            .copy_from_slice(bytes);
+        self.len = end;
+        Ok(())
+    }
+
+    /// Lets `fill` write up to `want` bytes behind what is there; it returns how many it wrote.
+    pub(crate) fn fill<E: From<Errno>>(
+        &mut self,
+        want: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<(), E> {
+        let space = self
+            .bytes
+            .get_mut(self.len..self.len + want)
+            .ok_or(Errno::INVAL)?;
+        let done = fill(space)?;
+        self.len += done.min(want);
+        Ok(())
+    }
+
+    /// Appends a directory entry, with the attributes before it if given, unless the body would outgrow
+    /// `limit` bytes; returns whether it fit.
+    pub(crate) fn put_dirent(
+        &mut self,
+        limit: usize,
+        plus: Option<&abi::EntryOut>,
+        head: &abi::DirentHead,
+        name: &[u8],
+    ) -> Result<bool, Errno> {
+        let entry_len = plus.map_or(0, |_| size_of::<abi::EntryOut>());
+        let len = entry_len + size_of::<abi::DirentHead>() + name.len();
+        let padded = len.next_multiple_of(DIRENT_ALIGN);
+        if self.len - OUT_HEADER + padded > limit {
+            return Ok(false);
+        }
+        if let Some(entry) = plus {
+            self.put(entry)?;
+        }
+        self.put(head)?;
+        self.put_bytes(name)?;
+        self.put_bytes(&[0; DIRENT_ALIGN][..padded - len])?;
+        Ok(true)
+    }
+
+    /// Completes the reply to request `unique`: what was put in, or the error alone.
+    pub(crate) fn finish(&mut self, unique: u64, result: Result<(), Errno>) -> &[u8] {
+        let error = match result {
+            Ok(()) => 0,
+            Err(errno) => {
+                self.clear();
+                errno.negative()
+            }
+        };
+        // The buffer is far below 4 GiB.
+        let len = u32::try_from(self.len).unwrap_or(0);
+        let header = OutHeader { len, error, unique };
+        self.bytes[..OUT_HEADER].copy_from_slice(header.as_bytes());
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromBytes;
+
+    use super::*;
+
+    #[test]
+    fn entries_stop_at_the_limit_and_are_padded() {
+        let mut reply = ReplyBuf::new(4096);
+        let head = abi::DirentHead {
+            ino: 5,
+            off: 7,
+            namelen: 3,
+            kind: 8,
+        };
+        assert_eq!(reply.put_dirent(32, None, &head, b"abc"), Ok(true));
+        assert_eq!(reply.put_dirent(63, None, &head, b"abc"), Ok(false));
+        assert_eq!(reply.put_dirent(64, None, &head, b"abc"), Ok(true));
+        let bytes = reply.finish(9, Ok(()));
+        assert_eq!(bytes.len(), OUT_HEADER + 64);
+        assert_eq!(&bytes[OUT_HEADER + 24..OUT_HEADER + 32], b"abc\0\0\0\0\0");
+    }
+
+    #[test]
+    fn an_error_carries_no_body() {
+        let mut reply = ReplyBuf::new(64);
+        reply.put_bytes(b"half an answer").unwrap();
+        let bytes = reply.finish(77, Err(Errno::NOSYS)).to_vec();
+        let (header, rest) = OutHeader::read_from_prefix(&bytes).unwrap();
+        assert_eq!((header.len, header.error, header.unique), (16, -38, 77));
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn more_than_the_buffer_is_an_error_not_a_panic() {
+        let mut reply = ReplyBuf::new(8);
+        assert_eq!(reply.put_bytes(&[0; 9]), Err(Errno::IO));
+        assert_eq!(reply.fill(9, |_| Ok::<_, Errno>(9)), Err(Errno::INVAL));
+    }
+}

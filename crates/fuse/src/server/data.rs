@@ -1,0 +1,160 @@
+//! Content: opening, reading, writing, seeking, and the totals.
+
+use extant::{Cred, Node, SeekTarget};
+
+use super::{Done, Outcome, Server};
+use crate::abi::{self, InHeader, OpenOut, StatfsOut, WriteOut};
+use crate::errno::Errno;
+use crate::reply::ReplyBuf;
+
+/// `O_ACCMODE`, `O_APPEND`: the same on every Linux that Rust knows.
+const O_ACCMODE: u32 = 3;
+const O_APPEND: u32 = 0o2000;
+/// chattr flags (`FS_*_FL`).
+pub(super) const IMMUTABLE: u32 = 0x10;
+pub(super) const APPEND_ONLY: u32 = 0x20;
+/// `lseek` origins.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// The answer to an open: no handle, since a node is all that is needed.
+pub(super) fn opened(open_flags: u32) -> OpenOut {
+    OpenOut {
+        open_flags,
+        ..OpenOut::default()
+    }
+}
+
+impl Server<'_> {
+    /// Whether opens are to reach us.
+    pub(super) fn sends_open(&self) -> bool {
+        self.settings.strict_open || !self.settings.agreed.no_open
+    }
+
+    /// Declined once, opens send no message any more. The kernel keeps cached pages across opens then, truncates by
+    /// SETATTR, and tells us by FORGET when the last open file is gone.
+    pub(super) fn open(&self, nodeid: u64, flags: u32, reply: &mut ReplyBuf) -> Outcome {
+        if !self.sends_open() {
+            return Err(Errno::NOSYS);
+        }
+        if flags & O_ACCMODE != 0 && self.settings.strict_open {
+            let attributes = self.volume.flags(&self.nodes.get(nodeid)?)?;
+            if attributes & IMMUTABLE != 0 || attributes & APPEND_ONLY != 0 && flags & O_APPEND == 0
+            {
+                return Err(Errno::PERM);
+            }
+        }
+        reply.put(&opened(abi::FOPEN_KEEP_CACHE))?;
+        Ok(Done::Reply)
+    }
+
+    pub(super) fn opendir(&self, reply: &mut ReplyBuf) -> Outcome {
+        if self.settings.agreed.no_opendir {
+            return Err(Errno::NOSYS);
+        }
+        reply.put(&opened(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR))?;
+        Ok(Done::Reply)
+    }
+
+    pub(super) fn read(
+        &self,
+        node: &Node,
+        offset: u64,
+        size: u32,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        reply.fill(size as usize, |buf| {
+            self.volume.read(node, offset, buf).map_err(Errno::from)
+        })?;
+        Ok(Done::Reply)
+    }
+
+    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not known any more.
+    pub(super) fn write(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        flags: u32,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        self.check_append_only(node, offset, data)?;
+        let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
+        let mut cred = super::cred(header, 0);
+        if flags & abi::WRITE_CACHE != 0 {
+            let attr = self.volume.getattr(node)?;
+            cred = Cred {
+                uid: attr.uid,
+                gid: attr.gid,
+                privileged: attr.uid == 0,
+                ..cred
+            };
+        }
+        cred.privileged &= !kill;
+        let done = self.volume.write(node, offset, data, &cred)?;
+        if kill {
+            // The mode may have changed, which the kernel does not expect of a WRITE.
+            self.device
+                .invalidate(header.nodeid, -1)
+                .map_err(|_| Errno::IO)?;
+        }
+        let size = u32::try_from(done).map_err(|_| Errno::IO)?;
+        reply.put(&WriteOut { size, padding: 0 })?;
+        Ok(Done::Reply)
+    }
+
+    /// Without OPEN messages nobody has checked that an append-only file was opened for appending. The kernel
+    /// writes whole pages back, so what is there already may come again, but not changed.
+    fn check_append_only(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        if self.settings.strict_open || self.volume.flags(node)? & APPEND_ONLY == 0 {
+            return Ok(());
+        }
+        let mut old = vec![0; data.len()];
+        let len = self.volume.read(node, offset, &mut old)?;
+        if old.get(..len) == data.get(..len) {
+            Ok(())
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+
+    /// While the kernel may hold dirty pages, the file system does not know where a file's data is, and must not say
+    /// that there is a hole. Declined, the kernel calls everything data.
+    pub(super) fn lseek(
+        &self,
+        node: &Node,
+        offset: u64,
+        whence: u32,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        if self.settings.agreed.writeback && !self.volume.read_only() {
+            return Err(Errno::NOSYS);
+        }
+        let target = match whence {
+            SEEK_DATA => SeekTarget::Data(offset),
+            SEEK_HOLE => SeekTarget::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        reply.put(&abi::LseekOut {
+            offset: self.volume.seek(node, target)?,
+        })?;
+        Ok(Done::Reply)
+    }
+
+    pub(super) fn statfs(&self, reply: &mut ReplyBuf) -> Outcome {
+        let stat = self.volume.statfs()?;
+        reply.put(&StatfsOut {
+            blocks: stat.blocks,
+            bfree: stat.blocks_free,
+            bavail: stat.blocks_available,
+            files: stat.inodes,
+            ffree: stat.inodes_free,
+            bsize: stat.block_size,
+            namelen: stat.name_max,
+            frsize: stat.block_size,
+            ..StatfsOut::default()
+        })?;
+        Ok(Done::Reply)
+    }
+}

@@ -1,0 +1,311 @@
+//! Requests into calls of the file system, and their results into replies.
+//!
+//! One file per kind: `names` (directories and what changes them), `data` (reading, writing, durability), `attrs`
+//! (attributes, extended attributes, ioctls). A handler parses nothing and sends nothing: it takes checked arguments,
+//! calls the [`Volume`] and appends to the reply.
+//!
+//! The image is ours alone, so the kernel may keep names, missing names, attributes and pages for as long as it
+//! likes ([`FOREVER`]); whatever changes one of them without the kernel's knowledge tells it.
+//!
+//! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed, except for what ext4
+//! itself refuses.
+
+mod attrs;
+mod data;
+mod names;
+
+use std::io;
+
+use extant::{Attr, Cred, Node, Volume};
+use tracing::error;
+
+use crate::abi::{self, InHeader, ROOT_ID};
+use crate::counters::Counters;
+use crate::device::Device;
+use crate::errno::Errno;
+use crate::init::Agreed;
+use crate::node_table::NodeTable;
+use crate::pool::Serve;
+use crate::reply::ReplyBuf;
+use crate::request::{Op, Request};
+
+/// Seconds that the kernel may keep what it was told: a year.
+const FOREVER: u64 = 365 * 24 * 3600;
+/// READ and WRITE of more bytes than this let another worker listen meanwhile.
+const MUCH_DATA: usize = 32 << 10;
+
+/// What the mount fixed.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) agreed: Agreed,
+    /// Immutable and append-only files are to refuse at open(2), at the price of an OPEN message per open.
+    pub(crate) strict_open: bool,
+    /// Answer to the request for [`crate::CONTROL_ATTRIBUTE`].
+    pub(crate) control: Vec<u8>,
+}
+
+/// Serves one mount.
+pub(crate) struct Server<'a> {
+    volume: &'a Volume,
+    device: &'a Device,
+    nodes: &'a NodeTable,
+    counters: &'a Counters,
+    settings: Settings,
+}
+
+/// What a handler leaves behind.
+enum Done {
+    /// What is in the buffer is the reply.
+    Reply,
+    /// The reply names these nodes: should it not arrive, they are forgotten again.
+    Named(Vec<u64>),
+    /// This kind of request has no reply.
+    Silent,
+}
+
+type Outcome = Result<Done, Errno>;
+
+impl<'a> Server<'a> {
+    pub(crate) fn new(
+        volume: &'a Volume,
+        device: &'a Device,
+        nodes: &'a NodeTable,
+        counters: &'a Counters,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            volume,
+            device,
+            nodes,
+            counters,
+            settings,
+        }
+    }
+
+    fn handle(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
+        let header = request.header;
+        let op = request.op(self.settings.agreed.setxattr_ext)?;
+        let node = || self.nodes.get(header.nodeid);
+        match op {
+            Op::Forget { count } => {
+                self.nodes.forget(header.nodeid, count);
+                Ok(Done::Silent)
+            }
+            Op::BatchForget { nodes } => {
+                for one in nodes {
+                    self.nodes.forget(one.nodeid, one.nlookup);
+                }
+                Ok(Done::Silent)
+            }
+            Op::Lookup { name } => self.lookup(header.nodeid, name, reply),
+            Op::Readdir { offset, size, plus } => self.readdir(&node()?, offset, size, plus, reply),
+            Op::Mknod {
+                name,
+                mode,
+                rdev,
+                umask,
+            } => self.mknod(&node()?, name, mode, rdev, &cred(header, umask), reply),
+            Op::Mkdir { name, mode, umask } => {
+                self.mkdir(&node()?, name, mode, &cred(header, umask), reply)
+            }
+            Op::Symlink { name, target } => {
+                self.symlink(&node()?, name, target, &cred(header, 0), reply)
+            }
+            Op::Create { name, mode, umask } => {
+                self.create(&node()?, name, mode, &cred(header, umask), reply)
+            }
+            Op::Tmpfile { mode, umask } => {
+                self.tmpfile(&node()?, mode, &cred(header, umask), reply)
+            }
+            Op::Link { node: old, name } => self.link(old, &node()?, name, &cred(header, 0), reply),
+            Op::Unlink { name } => {
+                self.volume.unlink(&node()?, name, &cred(header, 0))?;
+                Ok(Done::Reply)
+            }
+            Op::Rmdir { name } => {
+                self.volume.rmdir(&node()?, name, &cred(header, 0))?;
+                Ok(Done::Reply)
+            }
+            Op::Rename {
+                name,
+                new_dir,
+                new_name,
+                flags,
+            } => self.rename(&node()?, name, new_dir, new_name, flags, &cred(header, 0)),
+            Op::Readlink => {
+                reply.put_bytes(&self.volume.readlink(&node()?)?)?;
+                Ok(Done::Reply)
+            }
+            Op::Open { flags } => self.open(header.nodeid, flags, reply),
+            Op::Opendir => self.opendir(reply),
+            Op::Release | Op::Releasedir => Ok(Done::Reply),
+            Op::Read { offset, size } => self.read(&node()?, offset, size, reply),
+            Op::Write {
+                offset,
+                data,
+                flags,
+            } => self.write(header, &node()?, offset, data, flags, reply),
+            Op::Fsync { datasync } => {
+                self.volume.fsync(&node()?, datasync)?;
+                Ok(Done::Reply)
+            }
+            Op::Syncfs => {
+                self.volume.sync()?;
+                Ok(Done::Reply)
+            }
+            Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
+            Op::Statfs => self.statfs(reply),
+            Op::Getattr => self.getattr(&node()?, reply),
+            Op::Statx => self.statx(&node()?, reply),
+            Op::Setattr(changes) => self.setattr(&node()?, changes, &cred(header, 0), reply),
+            Op::Getxattr { name, size } => self.getxattr(header.nodeid, name, size, reply),
+            Op::Listxattr { size } => self.listxattr(&node()?, size, reply),
+            Op::Setxattr {
+                name,
+                value,
+                flags,
+                kill_sgid,
+            } => self.setxattr(header, &node()?, name, value, flags, kill_sgid),
+            Op::Removexattr { name } => {
+                self.volume.removexattr(&node()?, name, &cred(header, 0))?;
+                Ok(Done::Reply)
+            }
+            Op::Ioctl {
+                command,
+                restricted: true,
+                data,
+                out_size,
+            } => self.ioctl(header, &node()?, command, data, out_size, reply),
+            Op::Destroy => Ok(Done::Reply),
+            // Each of these answers switches the kind of message off for the life of the mount; FLUSH has nothing to
+            // do, since closing a file promises nothing.
+            Op::Flush | Op::Interrupt | Op::Ioctl { .. } | Op::Unknown => Err(Errno::NOSYS),
+        }
+    }
+
+    /// A reply that names `node`.
+    fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
+        let nodeid = self.nodes.remember(node);
+        abi::EntryOut {
+            nodeid,
+            generation: u64::from(node.generation()),
+            entry_valid: FOREVER,
+            attr_valid: FOREVER,
+            attr: attr_wire(attr),
+            ..abi::EntryOut::default()
+        }
+    }
+}
+
+impl Serve for Server<'_> {
+    fn may_block(&self, request: &[u8]) -> bool {
+        use abi::op;
+        let Some(request) = Request::new(request) else {
+            return false;
+        };
+        match request.header.opcode {
+            op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::STATFS | op::DESTROY => true,
+            op::WRITE => request.header.len as usize > MUCH_DATA,
+            op::READ => match request.op(false) {
+                Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf) -> io::Result<()> {
+        reply.clear();
+        let Some(request) = Request::new(bytes) else {
+            return Err(io::Error::other("the kernel sent a request that is none"));
+        };
+        self.counters.count(request.header.opcode);
+        let unique = request.header.unique;
+        match self.handle(&request, reply) {
+            Ok(Done::Silent) => {}
+            Ok(Done::Reply) => {
+                self.device.send(reply.finish(unique, Ok(())))?;
+            }
+            Ok(Done::Named(ids)) => {
+                if !self.device.send(reply.finish(unique, Ok(())))? {
+                    for id in ids {
+                        self.nodes.forget(id, 1);
+                    }
+                }
+            }
+            Err(errno) => {
+                if matches!(
+                    request.header.opcode,
+                    abi::op::FORGET | abi::op::BATCH_FORGET
+                ) {
+                    return Ok(());
+                }
+                self.device.send(reply.finish(unique, Err(errno)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn panicked(&self, bytes: &[u8], reply: &mut ReplyBuf) -> io::Result<()> {
+        error!("a request ended in a bug; the file system is shut down");
+        if let Err(error) = self.volume.shutdown(false) {
+            error!("shutting down: {error}");
+        }
+        let Some(request) = Request::new(bytes) else {
+            return Ok(());
+        };
+        self.device
+            .send(reply.finish(request.header.unique, Err(Errno::IO)))?;
+        Ok(())
+    }
+}
+
+/// Who asks, as the kernel says.
+fn cred(header: &InHeader, umask: u32) -> Cred {
+    Cred {
+        uid: header.uid,
+        gid: header.gid,
+        groups: Vec::new(),
+        privileged: header.uid == 0,
+        umask: low_bits(umask) & 0o777,
+    }
+}
+
+/// The permission bits, set-ids and sticky bit of a mode.
+fn perm(mode: u32) -> u16 {
+    low_bits(mode) & 0o7777
+}
+
+/// The low sixteen bits: all that a mode has.
+fn low_bits(mode: u32) -> u16 {
+    u16::try_from(mode & 0xffff).unwrap_or(0)
+}
+
+fn attr_wire(attr: &Attr) -> abi::AttrWire {
+    abi::AttrWire {
+        ino: u64::from(attr.ino.get()),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.atime.secs,
+        mtime: attr.mtime.secs,
+        ctime: attr.ctime.secs,
+        atimensec: attr.atime.nanos,
+        mtimensec: attr.mtime.nanos,
+        ctimensec: attr.ctime.nanos,
+        mode: u32::from(attr.mode()),
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: attr.blksize,
+        flags: 0,
+    }
+}
+
+/// The inode number behind a node number.
+fn ino_of(nodeid: u64) -> Option<extant::Ino> {
+    match nodeid {
+        ROOT_ID => extant::Ino::new(2),
+        _ => u32::try_from(nodeid).ok().and_then(extant::Ino::new),
+    }
+}
