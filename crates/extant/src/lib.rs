@@ -17,6 +17,7 @@
 
 mod alloc;
 mod api;
+mod check;
 mod check_kind;
 mod cred;
 mod credits;
@@ -37,6 +38,7 @@ mod tuning;
 mod zones;
 
 pub use api::*;
+pub use check::{CheckOptions, Finding, Report, check};
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
 pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};

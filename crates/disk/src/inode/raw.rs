@@ -57,6 +57,13 @@ pub struct RawInode {
     pub reserved: U16,
 }
 
+impl RawInode {
+    /// The fields of a record; `None` if it is too short.
+    pub fn of(record: &[u8]) -> Option<&Self> {
+        Self::ref_from_prefix(record).ok().map(|(raw, _)| raw)
+    }
+}
+
 /// The fixed fields behind byte 128, present as far as `extra_isize` reaches.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default)]
 #[repr(C)]

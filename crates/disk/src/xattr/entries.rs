@@ -52,6 +52,13 @@ pub struct Entry<'a> {
     pub hash: u32,
 }
 
+impl Entry<'_> {
+    /// Whether the stored hash is that of name and value. Zero stands for "no hash" and fits.
+    pub fn hash_fits(&self) -> bool {
+        self.hash == 0 || self.hash == super::block::entry_hash(self.name.rest, self.value)
+    }
+}
+
 /// The attributes of a table, in order. After an error it ends.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {

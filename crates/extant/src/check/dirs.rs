@@ -1,0 +1,361 @@
+//! Pass 2: every block of every directory.
+
+use std::collections::{HashMap, HashSet};
+
+use extant_disk::dir_hash::DirHasher;
+use extant_disk::dirent::{DirFormat, FileType, Record};
+use extant_disk::features::{Compat, Incompat};
+use extant_disk::htree::{Index, IndexKind};
+use extant_disk::superblock::SuperFlags;
+use extant_units::{Ino, Lblk, Pblk};
+
+use super::Work;
+use super::inodes::{Dir, Scan};
+use super::report::Findings;
+use super::volume::Volume;
+use crate::api::FileKind;
+use crate::error::{Place, Result};
+
+/// What the entries say, over all directories.
+#[derive(Default)]
+pub(super) struct Tree {
+    /// How many entries, "." and ".." included, lead to an inode.
+    pub(super) references: HashMap<Ino, u32>,
+    /// The directory that holds an entry for this directory.
+    pub(super) parents: HashMap<Ino, Ino>,
+    /// What ".." of this directory says.
+    pub(super) dotdots: HashMap<Ino, Ino>,
+}
+
+/// Walks all directories, in parallel.
+pub(super) fn walk(
+    volume: &Volume,
+    scan: &Scan,
+    findings: &Findings,
+    work: &Work<'_>,
+) -> Result<Tree> {
+    work.expect(scan.dirs.len() as u64);
+    let all = work.spread(scan.dirs.len(), |at| {
+        let mut seen = Seen::default();
+        if let Some(dir) = scan.dirs.get(at) {
+            let walker = Walker {
+                volume,
+                scan,
+                findings,
+                dir,
+                format: volume.dir_format(dir.ino, dir.generation),
+            };
+            walker.walk(&mut seen)?;
+        }
+        Ok(seen)
+    })?;
+    let mut tree = Tree::default();
+    for (dir, seen) in scan.dirs.iter().zip(all) {
+        for ino in seen.entries {
+            *tree.references.entry(ino).or_insert(0) += 1;
+        }
+        for child in seen.subdirs {
+            if let Some(other) = tree.parents.insert(child, dir.ino) {
+                let what = format_args!("directory with a second parent: {other} and {}", dir.ino);
+                findings.add(Place::Inode(child), what);
+            }
+        }
+        if let Some(parent) = seen.dotdot {
+            tree.dotdots.insert(dir.ino, parent);
+        }
+    }
+    Ok(tree)
+}
+
+/// What one directory's entries lead to.
+#[derive(Default)]
+struct Seen {
+    entries: Vec<Ino>,
+    subdirs: Vec<Ino>,
+    dotdot: Option<Ino>,
+}
+
+struct Walker<'a> {
+    volume: &'a Volume,
+    scan: &'a Scan,
+    findings: &'a Findings,
+    dir: &'a Dir,
+    format: DirFormat,
+}
+
+/// The hashes that a leaf may hold: from its own key up to the next leaf's, which it may share if names collide.
+#[derive(Clone, Copy)]
+struct Bounds {
+    low: u32,
+    high: u32,
+}
+
+/// The index of a directory: its index blocks, and for each leaf the hashes it may hold.
+struct Htree {
+    hasher: DirHasher,
+    nodes: HashSet<u32>,
+    leaves: HashMap<u32, Bounds>,
+}
+
+impl Walker<'_> {
+    fn add(&self, lblk: u32, what: impl std::fmt::Display) {
+        self.findings
+            .add(Place::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
+    }
+
+    fn walk(&self, seen: &mut Seen) -> Result<()> {
+        let htree = if self.dir.indexed {
+            self.htree()?
+        } else {
+            None
+        };
+        let mut names = HashSet::new();
+        let mut expected = 0;
+        for run in &self.dir.runs {
+            if u64::from(run.lblk.get()) != expected {
+                self.findings.add(
+                    Place::Inode(self.dir.ino),
+                    format_args!("directory with a hole at block {expected}"),
+                );
+            }
+            expected = run.end();
+            if run.unwritten || !self.volume.holds(run.pblk, u64::from(run.len)) {
+                continue;
+            }
+            for at in 0..run.len {
+                let lblk = run.lblk.get().saturating_add(at);
+                let pblk = run.pblk.saturating_add(u64::from(at));
+                let block = self.volume.block(pblk)?;
+                self.block(lblk, &block, htree.as_ref(), &mut names, seen);
+            }
+        }
+        if self.dir.blocks == 0 {
+            self.findings
+                .add(Place::Inode(self.dir.ino), "directory without a block");
+        }
+        Ok(())
+    }
+
+    fn block(
+        &self,
+        lblk: u32,
+        block: &[u8],
+        htree: Option<&Htree>,
+        names: &mut HashSet<Vec<u8>>,
+        seen: &mut Seen,
+    ) {
+        let is_node = htree.is_some_and(|htree| htree.nodes.contains(&lblk));
+        if lblk == 0 {
+            match self.format.dots(block) {
+                Ok((own, parent)) => {
+                    if own != self.dir.ino {
+                        self.add(0, format_args!("\".\" leads to inode {own}"));
+                    }
+                    seen.entries.extend([own, parent]);
+                    seen.dotdot = Some(parent);
+                }
+                Err(error) => self.add(0, error),
+            }
+        }
+        if is_node {
+            return;
+        }
+        if let Err(error) = self.format.check_leaf(block) {
+            self.add(lblk, error);
+        }
+        let bounds = match htree {
+            None => None,
+            Some(htree) => match htree.leaves.get(&lblk) {
+                Some(bounds) => Some((&htree.hasher, *bounds)),
+                None => {
+                    self.add(lblk, "no index entry leads to this block");
+                    None
+                }
+            },
+        };
+        let skip = if lblk == 0 { 2 } else { 0 };
+        for record in self.format.records(block).skip(skip) {
+            // A broken record was reported above.
+            let Ok(record) = record else { return };
+            let Some(ino) = record.ino else { continue };
+            self.entry(lblk, &record, ino, names, seen);
+            if let Some((hasher, bounds)) = bounds {
+                let hash = hasher.hash(record.name).major;
+                if hash < bounds.low & !1 || hash > bounds.high {
+                    let name = record.name.escape_ascii();
+                    self.add(
+                        lblk,
+                        format_args!("\"{name}\" with hash {hash:#x} stands in the wrong leaf"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn entry(
+        &self,
+        lblk: u32,
+        record: &Record<'_>,
+        ino: Ino,
+        names: &mut HashSet<Vec<u8>>,
+        seen: &mut Seen,
+    ) {
+        let name = record.name.escape_ascii();
+        if let Err(error) = record.check_name() {
+            self.add(lblk, error);
+        } else if matches!(record.name, b"." | b"..") {
+            self.add(lblk, format_args!("\"{name}\" stands twice"));
+        }
+        if !names.insert(record.name.to_vec()) {
+            self.add(lblk, format_args!("the name \"{name}\" stands twice"));
+        }
+        let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
+        let Some(facts) = self.scan.facts_of(ino).filter(|_| ordinary) else {
+            self.add(
+                lblk,
+                format_args!("\"{name}\" leads to inode {ino}, which is not in use"),
+            );
+            return;
+        };
+        seen.entries.push(ino);
+        if ino == Ino::ROOT || ino == self.dir.ino {
+            self.add(
+                lblk,
+                format_args!("\"{name}\" leads to the directory {ino} that holds it"),
+            );
+        } else if facts.kind == Some(FileKind::Directory) {
+            seen.subdirs.push(ino);
+        }
+        if self.volume.sb.features().has_incompat(Incompat::FILETYPE) {
+            let expected = facts.kind.map_or(FileType::Unknown, file_type);
+            if record.file_type != expected {
+                let what = format_args!(
+                    "\"{name}\" says {:?}, inode {ino} is {expected:?}",
+                    record.file_type
+                );
+                self.add(lblk, what);
+            }
+        }
+    }
+
+    /// Reads the index. `None` after a finding: then only the blocks themselves are checked.
+    fn htree(&self) -> Result<Option<Htree>> {
+        if !self.volume.sb.features().has_compat(Compat::DIR_INDEX) {
+            self.findings.add(
+                Place::Inode(self.dir.ino),
+                "an index without the feature dir_index",
+            );
+            return Ok(None);
+        }
+        let Some(root) = self.read(0)? else {
+            return Ok(None);
+        };
+        // Levels below the root: one, or two with large_dir, which the checker does not accept.
+        let max_levels = 1;
+        if let Err(error) = self.format.check_index(&root, IndexKind::Root, max_levels) {
+            self.add(0, error);
+            return Ok(None);
+        }
+        let (Ok(info), Ok(index)) = (
+            self.format.root_info(&root, max_levels),
+            self.format.index(&root, IndexKind::Root),
+        ) else {
+            return Ok(None);
+        };
+        let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
+        let hasher = match DirHasher::new(info.hash_version, unsigned, self.volume.sb.hash_seed()) {
+            Ok(hasher) => hasher,
+            Err(error) => {
+                self.add(0, error);
+                return Ok(None);
+            }
+        };
+        let mut htree = Htree {
+            hasher,
+            nodes: HashSet::from([0]),
+            leaves: HashMap::new(),
+        };
+        let everything = Bounds {
+            low: 0,
+            high: u32::MAX,
+        };
+        for (child, bounds) in children(&index, everything) {
+            if info.indirect_levels == 0 {
+                self.leaf(&mut htree, child, bounds);
+            } else if htree.nodes.insert(child) {
+                let Some(block) = self.read(child)? else {
+                    continue;
+                };
+                if let Err(error) = self.format.check_index(&block, IndexKind::Node, max_levels) {
+                    self.add(child, error);
+                    continue;
+                }
+                let Ok(index) = self.format.index(&block, IndexKind::Node) else {
+                    continue;
+                };
+                for (leaf, bounds) in children(&index, bounds) {
+                    self.leaf(&mut htree, leaf, bounds);
+                }
+            } else {
+                self.add(child, "two index entries lead to this block");
+            }
+        }
+        Ok(Some(htree))
+    }
+
+    fn leaf(&self, htree: &mut Htree, lblk: u32, bounds: Bounds) {
+        if u64::from(lblk) >= self.dir.blocks {
+            self.add(
+                0,
+                format_args!("an index entry leads to block {lblk}, past the end"),
+            );
+        } else if htree.nodes.contains(&lblk) || htree.leaves.insert(lblk, bounds).is_some() {
+            self.add(lblk, "two index entries lead to this block");
+        }
+    }
+
+    fn read(&self, lblk: u32) -> Result<Option<Vec<u8>>> {
+        let lblk = Lblk::new(lblk);
+        let run = self.dir.runs.iter().find(|run| run.contains(lblk));
+        let pblk: Option<Pblk> = run.and_then(|run| {
+            let inside = lblk.distance_from(run.lblk)?;
+            run.pblk.checked_add(u64::from(inside))
+        });
+        match pblk.filter(|pblk| self.volume.holds(*pblk, 1)) {
+            Some(pblk) => self.volume.block(pblk).map(Some),
+            None => {
+                self.add(
+                    0,
+                    format_args!("the index leads to block {lblk}, which is a hole"),
+                );
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// The children of an index block with the hashes that may be found below each.
+fn children<'a>(index: &'a Index<'a>, outer: Bounds) -> impl Iterator<Item = (u32, Bounds)> + 'a {
+    (0..index.len()).filter_map(move |at| {
+        let low = if at == 0 { outer.low } else { index.key(at)? };
+        let high = match index.key(at + 1) {
+            // A key with the collision bit says that the leaf before it may end with the same hash.
+            Some(next) if next & 1 == 1 => next & !1,
+            Some(next) => next.saturating_sub(1),
+            None => outer.high,
+        };
+        Some((index.block(at)?.get(), Bounds { low, high }))
+    })
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular => FileType::Regular,
+        FileKind::Directory => FileType::Directory,
+        FileKind::Symlink => FileType::Symlink,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::Fifo => FileType::Fifo,
+        FileKind::Socket => FileType::Socket,
+    }
+}

@@ -1,0 +1,328 @@
+//! Pass 4: bitmaps, descriptors, totals and backups against what was found.
+
+use extant_disk::bitmap;
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
+use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
+use extant_units::{Group, Ino, Pblk};
+
+use super::Work;
+use super::inodes::{Facts, Scan};
+use super::report::Findings;
+use super::volume::Volume;
+use crate::api::FileKind;
+use crate::error::{Place, Result};
+
+/// What a group really has.
+#[derive(Clone, Copy, Default)]
+struct Free {
+    blocks: u64,
+    inodes: u64,
+}
+
+/// Compares all groups, in parallel, and then the totals.
+pub(super) fn compare(
+    volume: &Volume,
+    scan: &Scan,
+    findings: &Findings,
+    work: &Work<'_>,
+) -> Result<()> {
+    let free = work.spread(volume.groups.len(), |at| {
+        let group = Group::new(u32::try_from(at).unwrap_or(u32::MAX));
+        let check = Check {
+            volume,
+            scan,
+            findings,
+            group,
+        };
+        Ok(Free {
+            blocks: u64::from(check.blocks()?),
+            inodes: u64::from(check.inodes()?),
+        })
+    })?;
+    let total = free.iter().fold(Free::default(), |sum, group| Free {
+        blocks: sum.blocks + group.blocks,
+        inodes: sum.inodes + group.inodes,
+    });
+    let raw = volume.sb.raw();
+    if raw.free_blocks_count().get() != total.blocks {
+        let what = format_args!(
+            "{} free blocks, found {}",
+            raw.free_blocks_count(),
+            total.blocks
+        );
+        findings.note(Place::Superblock, what);
+    }
+    if u64::from(raw.free_inodes_count.get()) != total.inodes {
+        let what = format_args!(
+            "{} free inodes, found {}",
+            raw.free_inodes_count, total.inodes
+        );
+        findings.note(Place::Superblock, what);
+    }
+    for at in 1..volume.group_count() {
+        backup(volume, Group::new(at), findings)?;
+    }
+    Ok(())
+}
+
+struct Check<'a> {
+    volume: &'a Volume,
+    scan: &'a Scan,
+    findings: &'a Findings,
+    group: Group,
+}
+
+impl Check<'_> {
+    fn desc(&self) -> GroupDesc {
+        self.volume
+            .groups
+            .get(self.group.index())
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn has_flag(&self, flag: GroupFlags) -> bool {
+        self.volume.sb.features().group_csum() && self.desc().flags.contains(flag)
+    }
+
+    /// Reads a bitmap of `bits` bits and checks its checksum and its padding.
+    fn bitmap(&self, place: Place, at: Pblk, bits: u32, stored: u32) -> Result<Option<Vec<u8>>> {
+        if !self.volume.holds(at, 1) {
+            return Ok(None);
+        }
+        let bytes = self.volume.block(at)?;
+        let covered = bytes.get(..bits.div_ceil(8) as usize).unwrap_or(&bytes);
+        if let Some(computed) = self.volume.checksum.of_bitmap(covered)
+            && !GroupDesc::bitmap_csum_matches(stored, computed, self.volume.sb.desc_size())
+        {
+            self.findings.add(place, "bad checksum");
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Blocks: returns how many are free.
+    fn blocks(&self) -> Result<u32> {
+        let (volume, desc) = (self.volume, self.desc());
+        let place = Place::BlockBitmap(self.group);
+        let len = volume.group_len(self.group);
+        let used = self.scan.usage.group(self.group);
+        let empty = vec![0; len.div_ceil(8) as usize];
+        let used = used.as_deref().unwrap_or(&empty);
+        let free = bitmap::count_clear(used, len);
+        if !self.has_flag(GroupFlags::BLOCK_UNINIT) {
+            let bits = volume.sb.blocks_per_group();
+            if let Some(stored) =
+                self.bitmap(place, desc.block_bitmap, bits, desc.block_bitmap_csum)?
+            {
+                self.differences(place, &stored, |bit| bitmap::test(used, bit), len);
+                self.padding(place, &stored, len);
+            }
+        } else if self.owns_file_blocks(used, len) {
+            self.findings.add(
+                place,
+                "marked as never written, but files own blocks of the group",
+            );
+        }
+        if desc.free_blocks != free {
+            let what = format_args!("{} free blocks, found {free}", desc.free_blocks);
+            self.findings.add(Place::GroupDesc(self.group), what);
+        }
+        Ok(free)
+    }
+
+    /// Whether more is in use than the metadata that lies in the group.
+    fn owns_file_blocks(&self, used: &[u8], len: u32) -> bool {
+        let start = self.volume.group_start(self.group);
+        let end = start + u64::from(len);
+        let inside = |first: Pblk, count: u64| {
+            let low = first.get().max(start);
+            let high = first.get().saturating_add(count).min(end);
+            high.saturating_sub(low)
+        };
+        // With flex groups the metadata of several groups lies in one: only those near can.
+        let metadata: u64 = self
+            .volume
+            .groups
+            .iter()
+            .map(|desc| {
+                inside(desc.block_bitmap, 1)
+                    + inside(desc.inode_bitmap, 1)
+                    + inside(desc.inode_table, self.volume.table_blocks())
+            })
+            .sum();
+        u64::from(bitmap::count_set(used, 0..len))
+            > metadata + self.volume.backup_blocks(self.group)
+    }
+
+    /// Inodes: returns how many are free.
+    fn inodes(&self) -> Result<u32> {
+        let (volume, desc) = (self.volume, self.desc());
+        let place = Place::InodeBitmap(self.group);
+        let per_group = volume.sb.inodes_per_group();
+        let facts = self
+            .scan
+            .facts
+            .get(self.group.index())
+            .map_or(&[][..], Vec::as_slice);
+        let index = |facts: &Facts| (facts.ino.get() - 1) % per_group;
+        let mut used = vec![0; per_group.div_ceil(8) as usize];
+        for facts in facts {
+            bitmap::set(&mut used, index(facts));
+        }
+        // The reserved inodes are in use whether they have a meaning or not.
+        for number in 1..volume.sb.first_inode() {
+            if Ino::new(number).is_some() && (number - 1) / per_group == self.group.get() {
+                bitmap::set(&mut used, (number - 1) % per_group);
+            }
+        }
+        let free = bitmap::count_clear(&used, per_group);
+        if !self.has_flag(GroupFlags::INODE_UNINIT)
+            && let Some(stored) =
+                self.bitmap(place, desc.inode_bitmap, per_group, desc.inode_bitmap_csum)?
+        {
+            self.differences(place, &stored, |bit| bitmap::test(&used, bit), per_group);
+            self.padding(place, &stored, per_group);
+        }
+        let desc_place = Place::GroupDesc(self.group);
+        if desc.free_inodes != free {
+            self.findings.add(
+                desc_place,
+                format_args!("{} free inodes, found {free}", desc.free_inodes),
+            );
+        }
+        let dirs = facts
+            .iter()
+            .filter(|facts| facts.kind == Some(FileKind::Directory))
+            .count();
+        if u64::from(desc.used_dirs) != dirs as u64 {
+            self.findings.add(
+                desc_place,
+                format_args!("{} directories, found {dirs}", desc.used_dirs),
+            );
+        }
+        Ok(free)
+    }
+
+    fn differences(&self, place: Place, stored: &[u8], used: impl Fn(u32) -> bool, len: u32) {
+        let (mut missing, mut extra) = (Runs::default(), Runs::default());
+        for bit in 0..len {
+            match (bitmap::test(stored, bit), used(bit)) {
+                (false, true) => missing.add(bit),
+                (true, false) => extra.add(bit),
+                _ => {}
+            }
+        }
+        if missing.count > 0 {
+            self.findings.add(
+                place,
+                format_args!("{} in use but marked free: {missing}", missing.count),
+            );
+        }
+        if extra.count > 0 {
+            self.findings.add(
+                place,
+                format_args!("{} free but marked in use: {extra}", extra.count),
+            );
+        }
+    }
+
+    /// Bits behind the last one must be set.
+    fn padding(&self, place: Place, stored: &[u8], len: u32) {
+        let bits = u32::try_from(stored.len() * 8).unwrap_or(0);
+        if bitmap::next_clear(stored, len, bits) < bits {
+            self.findings
+                .add(place, "the padding at the end is not set");
+        }
+    }
+}
+
+/// Bits, as ranges for a message: the first few.
+#[derive(Default)]
+struct Runs {
+    ranges: Vec<(u32, u32)>,
+    count: u64,
+}
+
+impl Runs {
+    const SHOWN: usize = 5;
+
+    fn add(&mut self, bit: u32) {
+        self.count += 1;
+        if let Some((_, end)) = self.ranges.last_mut()
+            && *end + 1 == bit
+        {
+            *end = bit;
+        } else if self.ranges.len() <= Self::SHOWN {
+            self.ranges.push((bit, bit));
+        }
+    }
+}
+
+impl std::fmt::Display for Runs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (first, last)) in self.ranges.iter().take(Self::SHOWN).enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            match first == last {
+                true => write!(f, "{comma}{first}")?,
+                false => write!(f, "{comma}{first}-{last}")?,
+            }
+        }
+        if self.ranges.len() > Self::SHOWN {
+            write!(f, " ...")?;
+        }
+        Ok(())
+    }
+}
+
+/// The copies of superblock and descriptors: geometry and places must be the same; counters and times may lag behind.
+fn backup(volume: &Volume, group: Group, findings: &Findings) -> Result<()> {
+    if !volume.sb.has_backup(group) {
+        return Ok(());
+    }
+    let place = Place::Block(Pblk::new(volume.group_start(group)));
+    let bs = volume.sb.block_size();
+    // A copy begins its block; only the first superblock stands at byte 1024 whatever the block size.
+    let block = volume.block(Pblk::new(volume.group_start(group)))?;
+    let Some(copy) = block.get(..SUPERBLOCK_SIZE) else {
+        return Ok(());
+    };
+    match Superblock::parse(copy) {
+        Err(error) => findings.add(place, format_args!("copy of the superblock: {error}")),
+        Ok(copy) => {
+            let same = copy.blocks_count() == volume.sb.blocks_count()
+                && copy.inodes_count() == volume.sb.inodes_count()
+                && copy.block_size() == bs
+                && copy.raw().uuid == volume.sb.raw().uuid;
+            if !same {
+                findings.add(place, "copy of the superblock with another geometry");
+            }
+        }
+    }
+    let size = volume.sb.desc_size();
+    let per_block = (bs.bytes() / size).max(1);
+    let first = volume.group_start(group) + 1;
+    for at in 0..u64::from(volume.sb.desc_blocks()) {
+        let block = volume.block(Pblk::new(first + at))?;
+        for (nth, bytes) in block.chunks_exact(size).enumerate() {
+            let number = usize::try_from(at)
+                .unwrap_or(usize::MAX)
+                .saturating_mul(per_block)
+                + nth;
+            let Some(desc) = volume.groups.get(number) else {
+                break;
+            };
+            let of = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
+            let same = GroupDesc::parse(bytes, of, &GroupChecksum::None).is_ok_and(|copy| {
+                (copy.block_bitmap, copy.inode_bitmap, copy.inode_table)
+                    == (desc.block_bitmap, desc.inode_bitmap, desc.inode_table)
+            });
+            if !same {
+                findings.add(
+                    place,
+                    format_args!("copy of the descriptors: group {of} has other places"),
+                );
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Pass 3: everything hangs together, and every inode knows how many names it has.
+
+use std::collections::{BTreeSet, HashSet};
+
+use extant_disk::features::RoCompat;
+use extant_units::Ino;
+
+use super::dirs::Tree;
+use super::inodes::{Facts, Scan};
+use super::report::Findings;
+use super::volume::Volume;
+use crate::api::FileKind;
+use crate::error::Place;
+
+/// Above this many links a directory's count is 1, which means "many" (`dir_nlink`).
+const MANY_LINKS: u32 = 65_000;
+
+/// Compares links and connectivity with what the directories say.
+pub(super) fn compare(
+    volume: &Volume,
+    scan: &Scan,
+    tree: &Tree,
+    orphans: &BTreeSet<Ino>,
+    findings: &Findings,
+) {
+    if !matches!(
+        scan.facts_of(Ino::ROOT),
+        Some(Facts {
+            kind: Some(FileKind::Directory),
+            ..
+        })
+    ) {
+        findings.add(Place::Inode(Ino::ROOT), "the root is no directory");
+    }
+    let mut connected = HashSet::from([Ino::ROOT]);
+    for dir in &scan.dirs {
+        let ino = dir.ino;
+        if ino != Ino::ROOT && !orphans.contains(&ino) && !reaches_root(ino, tree, &mut connected) {
+            findings.add(Place::Inode(ino), "directory without a way from the root");
+        }
+        let parent = if ino == Ino::ROOT {
+            Some(&ino)
+        } else {
+            tree.parents.get(&ino)
+        };
+        if let (Some(parent), Some(dotdot)) = (parent, tree.dotdots.get(&ino))
+            && parent != dotdot
+        {
+            findings.add(
+                Place::Inode(ino),
+                format_args!("\"..\" leads to inode {dotdot}, the parent is {parent}"),
+            );
+        }
+    }
+    let dir_nlink = volume.sb.features().has_ro_compat(RoCompat::DIR_NLINK);
+    let ordinary =
+        |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
+    for facts in scan.facts.iter().flatten().filter(ordinary) {
+        let found = tree.references.get(&facts.ino).copied().unwrap_or(0);
+        let stored = u32::from(facts.links);
+        let is_dir = facts.kind == Some(FileKind::Directory);
+        if stored == 0 && orphans.contains(&facts.ino) && (found == 0 || is_dir) {
+            continue;
+        }
+        let own = volume.sb.orphan_file_inode();
+        if own == Some(facts.ino) {
+            continue;
+        }
+        if found == 0 {
+            findings.add(
+                Place::Inode(facts.ino),
+                format_args!("no name leads to it, its link count is {stored}"),
+            );
+        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && found > MANY_LINKS - 1)
+        {
+            findings.add(
+                Place::Inode(facts.ino),
+                format_args!("link count {stored}, found {found}"),
+            );
+        }
+    }
+}
+
+/// Follows parents up to a directory that is known to be connected. Bounded: no directory is met twice.
+fn reaches_root(from: Ino, tree: &Tree, connected: &mut HashSet<Ino>) -> bool {
+    let mut way = HashSet::new();
+    let mut at = from;
+    while !connected.contains(&at) {
+        if !way.insert(at) {
+            return false;
+        }
+        match tree.parents.get(&at) {
+            Some(parent) => at = *parent,
+            None => return false,
+        }
+    }
+    connected.extend(way);
+    true
+}

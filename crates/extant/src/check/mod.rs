@@ -1,0 +1,148 @@
+//! `check`: read-only verification of a whole file system, at e2fsck's depth.
+//!
+//! The checker stands beside the engine, not on it: it reads the device through the structures of
+//! `extant-disk` alone, so that it shares no cache, no allocator and no assumption with the code that wrote
+//! the image. A dirty journal is replayed into memory first; nothing is ever written to the device.
+//!
+//! Passes, each parallel over groups or directories:
+//!
+//! 1. [`inodes`]: every inode in the tables, its checksum, its map ([`maps`]), its attributes ([`attrs`]); every block is
+//!    claimed once ([`usage`]).
+//! 2. [`dirs`]: every directory block, htree order, names, what entries lead to.
+//! 3. [`links`]: connectivity and link counts.
+//! 4. [`groups`]: bitmaps, descriptors and totals against what was found; backups.
+//!
+//! [`special`] looks at orphans and the journal before all that. Memory is bounded by a bit per block in groups that are
+//! used and a few dozen bytes per inode in use; time by the size of the tables and of what is claimed, since no
+//! block is walked twice.
+
+mod attrs;
+mod dirs;
+mod groups;
+mod inodes;
+mod links;
+mod maps;
+mod report;
+mod special;
+mod usage;
+mod volume;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extant_blockdev::BlockDevice;
+
+use crate::error::Result;
+use report::Findings;
+pub use report::{Finding, Report};
+use volume::Volume;
+
+/// How to check.
+#[derive(Clone, Copy)]
+pub struct CheckOptions<'a> {
+    /// Threads to use; at least one.
+    pub threads: usize,
+    /// Stop collecting after this many findings (the count goes on).
+    pub max_findings: usize,
+    /// Called now and then with the work done and the work in all, in no unit.
+    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+}
+
+impl Default for CheckOptions<'_> {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(8),
+            max_findings: 10_000,
+            progress: None,
+        }
+    }
+}
+
+/// Checks the file system on `dev` without writing to it.
+///
+/// # Errors
+/// No findings, but a reason why none can be given: not an ext4 file system, a feature that the checker does not
+/// know, a device that fails. Damage is a finding, not an error, unless the superblock or the descriptors are
+/// so damaged that nothing can be found at all.
+pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
+    let findings = Findings::new(options.max_findings);
+    let volume = Volume::open(dev, &findings)?;
+    let orphans = special::orphans(&volume, &findings)?;
+    let work = Work::new(options, volume.group_count());
+    let scan = inodes::scan(&volume, &orphans, &findings, &work)?;
+    let tree = dirs::walk(&volume, &scan, &findings, &work)?;
+    links::compare(&volume, &scan, &tree, &orphans, &findings);
+    groups::compare(&volume, &scan, &findings, &work)?;
+    Ok(findings.into_report(&volume, &scan))
+}
+
+/// Spreads numbered pieces of work over threads and reports progress.
+struct Work<'a> {
+    options: &'a CheckOptions<'a>,
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl<'a> Work<'a> {
+    fn new(options: &'a CheckOptions<'a>, groups: u32) -> Self {
+        Self {
+            options,
+            done: AtomicU64::new(0),
+            // Tables and bitmaps, a step per group each. Directories join when they are known.
+            total: AtomicU64::new(u64::from(groups) * 2),
+        }
+    }
+
+    fn expect(&self, more: u64) {
+        self.total.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn step(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(progress) = self.options.progress {
+            progress(done, self.total.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Runs `piece` for each number below `count`, on several threads, and returns the results in order.
+    ///
+    /// # Errors
+    /// The first error of a piece; the others may have run.
+    fn spread<T: Send>(
+        &self,
+        count: usize,
+        piece: impl Fn(usize) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
+        let next = AtomicU64::new(0);
+        let worker = || {
+            let mut mine = Vec::new();
+            loop {
+                let at =
+                    usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
+                if at >= count {
+                    return mine;
+                }
+                let result = piece(at);
+                self.step();
+                let failed = result.is_err();
+                mine.push((at, result));
+                if failed {
+                    next.store(u64::MAX / 2, Ordering::Relaxed);
+                    return mine;
+                }
+            }
+        };
+        let mut all = std::thread::scope(|scope| {
+            let threads = self.options.threads.clamp(1, count.max(1));
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            let joined = handles
+                .into_iter()
+                .map(|handle| handle.join().unwrap_or_default());
+            joined.flatten().collect::<Vec<_>>()
+        });
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, result)| result).collect()
+    }
+}

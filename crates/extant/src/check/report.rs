@@ -1,0 +1,123 @@
+//! What was found.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::inodes::Scan;
+use super::volume::Volume;
+use crate::error::Place;
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// The outcome of a check.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What is wrong, up to the limit asked for.
+    pub findings: Vec<Finding>,
+    /// How many findings there were in all.
+    pub found: u64,
+    /// What is not as it could be, but is no damage: totals in the superblock, which Linux lets lag behind the groups
+    /// and which every mount and e2fsck count anew.
+    pub notes: Vec<Finding>,
+    /// Transactions that were replayed, in memory, before the check.
+    pub replayed: u64,
+    /// Inodes in use.
+    pub inodes_used: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Blocks in use, metadata included.
+    pub blocks_used: u64,
+    /// Blocks of the file system.
+    pub blocks: u64,
+}
+
+impl Report {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.found == 0
+    }
+}
+
+/// Collects findings from several threads. The lock is held for a push only.
+pub(super) struct Findings {
+    list: Mutex<Vec<Finding>>,
+    notes: Mutex<Vec<Finding>>,
+    found: AtomicU64,
+    limit: usize,
+}
+
+impl Findings {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            list: Mutex::new(Vec::new()),
+            notes: Mutex::new(Vec::new()),
+            found: AtomicU64::new(0),
+            limit,
+        }
+    }
+
+    /// Something is wrong at `place`.
+    pub(super) fn add(&self, place: Place, what: impl fmt::Display) {
+        self.found.fetch_add(1, Ordering::Relaxed);
+        let mut list = self.list.lock();
+        if list.len() < self.limit {
+            list.push(Finding {
+                place,
+                what: what.to_string(),
+            });
+        }
+    }
+
+    /// Something at `place` is worth a word, but no damage.
+    pub(super) fn note(&self, place: Place, what: impl fmt::Display) {
+        let what = what.to_string();
+        self.notes.lock().push(Finding { place, what });
+    }
+
+    pub(super) fn into_report(self, volume: &Volume, scan: &Scan) -> Report {
+        let mut findings = self.list.into_inner();
+        findings.sort_by_key(|finding| order(&finding.place));
+        Report {
+            findings,
+            found: self.found.into_inner(),
+            notes: self.notes.into_inner(),
+            replayed: volume.replayed,
+            inodes_used: scan.inodes_used(),
+            directories: scan.dirs.len() as u64,
+            blocks_used: scan.usage.count(),
+            blocks: volume.sb.blocks_count().get(),
+        }
+    }
+}
+
+/// Findings of several threads come in any order; the report has them by place.
+fn order(place: &Place) -> (u8, u64) {
+    match place {
+        Place::Superblock => (0, 0),
+        Place::Journal => (1, 0),
+        Place::Orphans => (2, 0),
+        Place::Inode(ino)
+        | Place::ExtentNode(ino, _)
+        | Place::DirBlock(ino, _)
+        | Place::XattrBlock(ino, _) => (3, u64::from(ino.get())),
+        Place::GroupDesc(group) | Place::BlockBitmap(group) | Place::InodeBitmap(group) => {
+            (4, u64::from(group.get()))
+        }
+        Place::Block(pblk) => (5, pblk.get()),
+    }
+}

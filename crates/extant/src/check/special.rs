@@ -1,0 +1,144 @@
+//! Orphans and the journal: what the superblock leads to before any table is scanned.
+
+use std::collections::BTreeSet;
+
+use extant_disk::extent::Extent;
+use extant_disk::features::{Compat, RoCompat};
+use extant_disk::orphan;
+use extant_jbd2::{LogMap, recover};
+use extant_units::Ino;
+
+use super::maps::Walker;
+use super::report::Findings;
+use super::usage::Usage;
+use super::volume::Volume;
+use crate::error::{Error, Place, Result};
+
+/// All inodes on the orphan list and in the orphan file: unlinked or half truncated, to be finished at the next mount.
+pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>> {
+    let mut all = BTreeSet::new();
+    let mut next = volume.sb.last_orphan();
+    while let Some(ino) = next {
+        if ino.get() > volume.sb.inodes_count() || ino.get() < volume.sb.first_inode() {
+            findings.add(
+                Place::Orphans,
+                format_args!("the list leads to inode {ino}"),
+            );
+            break;
+        }
+        if !all.insert(ino) {
+            findings.add(
+                Place::Orphans,
+                format_args!("the list meets inode {ino} twice"),
+            );
+            break;
+        }
+        next = match volume.inode(ino)? {
+            Ok(core) => Ino::new(core.dtime),
+            Err(error) => {
+                findings.add(Place::Inode(ino), error);
+                None
+            }
+        };
+    }
+    if volume.sb.features().has_compat(Compat::ORPHAN_FILE) {
+        from_file(volume, findings, &mut all)?;
+    }
+    Ok(all)
+}
+
+fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> Result<()> {
+    let Some(ino) = volume.sb.orphan_file_inode() else {
+        findings.add(
+            Place::Orphans,
+            "the feature orphan_file without an orphan file",
+        );
+        return Ok(());
+    };
+    let Some((runs, generation)) = runs_of(volume, ino, findings)? else {
+        return Ok(());
+    };
+    let seed = volume.owner_seed(ino, generation);
+    let present = volume.sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT);
+    for run in runs {
+        for at in 0..run.len {
+            let pblk = run.pblk.saturating_add(u64::from(at));
+            let block = volume.block(pblk)?;
+            if let Err(error) = orphan::check(seed, pblk, &block) {
+                findings.add(Place::Orphans, format_args!("block {pblk}: {error}"));
+                continue;
+            }
+            for (slot, orphan) in orphan::orphans(&block).into_iter().flatten() {
+                if !present {
+                    findings.add(
+                        Place::Orphans,
+                        format_args!("slot {slot} of block {pblk} is taken without orphan_present"),
+                    );
+                }
+                if orphan.get() > volume.sb.inodes_count() || orphan.get() < volume.sb.first_inode()
+                {
+                    findings.add(
+                        Place::Orphans,
+                        format_args!("slot {slot} of block {pblk} holds inode {orphan}"),
+                    );
+                } else if !all.insert(orphan) {
+                    findings.add(
+                        Place::Orphans,
+                        format_args!("inode {orphan} stands there twice"),
+                    );
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replays the journal into the volume's private copy. Returns the number of transactions.
+pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
+    let Some(ino) = volume.sb.journal_inode() else {
+        return Err(Error::corrupt(
+            Place::Journal,
+            "it needs a replay, but there is none",
+        ));
+    };
+    let Some((runs, _)) = runs_of(volume, ino, findings)? else {
+        return Err(Error::corrupt(Place::Journal, "its inode cannot be read"));
+    };
+    let log = LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect());
+    let report = recover(
+        volume.device(),
+        volume.sb.block_size(),
+        &log,
+        volume.sb.blocks_count(),
+    )?;
+    if report.errno != 0 {
+        findings.add(
+            Place::Journal,
+            format_args!("it remembers error {}", report.errno),
+        );
+    }
+    Ok(report.transactions)
+}
+
+/// The blocks of a special inode, or `None` after a finding. What is wrong with the map itself is found again, and
+/// reported, by the scan.
+fn runs_of(volume: &Volume, ino: Ino, findings: &Findings) -> Result<Option<(Vec<Extent>, u32)>> {
+    let core = match volume.inode(ino)? {
+        Ok(core) => core,
+        Err(error) => {
+            findings.add(Place::Inode(ino), error);
+            return Ok(None);
+        }
+    };
+    let silent = Findings::new(0);
+    let walker = Walker {
+        volume,
+        usage: &Usage::empty(volume),
+        findings: &silent,
+        ino,
+        generation: core.generation,
+    };
+    let mut runs = walker.walk(&core)?.runs;
+    runs.retain(|run| volume.holds(run.pblk, u64::from(run.len)));
+    Ok(Some((runs, core.generation)))
+}

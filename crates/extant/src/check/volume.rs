@@ -1,0 +1,234 @@
+//! The image under check: superblock, descriptors, blocks as they are after a replay.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::bitmap;
+use extant_disk::csum::Crc32c;
+use extant_disk::dirent::{DirFormat, seed_for};
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc};
+use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_units::{DevOff, Group, Ino, Pblk};
+
+use super::report::Findings;
+use super::special;
+use crate::error::{Error, Place, Result};
+
+/// What the checker understands. Everything else is an error that names the feature.
+const INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::SIXTY_FOUR_BIT)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::CSUM_SEED);
+const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+/// The file system as the checker sees it. Immutable after [`Volume::open`], so shared freely by threads.
+pub(super) struct Volume {
+    dev: CowDevice<Arc<dyn BlockDevice>>,
+    pub(super) sb: Superblock,
+    pub(super) groups: Vec<GroupDesc>,
+    pub(super) checksum: GroupChecksum,
+    pub(super) format: InodeFormat,
+    pub(super) csum_seed: Option<Crc32c>,
+    /// Transactions replayed into memory.
+    pub(super) replayed: u64,
+}
+
+impl Volume {
+    /// Reads superblock and descriptors, replaying the journal into memory if it is dirty.
+    pub(super) fn open(dev: Arc<dyn BlockDevice>, findings: &Findings) -> Result<Self> {
+        let dev = CowDevice::new(dev);
+        let mut volume = Self::read(dev, findings)?;
+        if volume.sb.features().has_incompat(Incompat::RECOVER) {
+            let replayed = special::replay(&volume, findings)?;
+            volume = Self::read(volume.dev, findings)?;
+            volume.replayed = replayed;
+        }
+        Ok(volume)
+    }
+
+    fn read(dev: CowDevice<Arc<dyn BlockDevice>>, findings: &Findings) -> Result<Self> {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+            return Err(Error::NotExt4(
+                "the device is too short for a superblock".into(),
+            ));
+        }
+        dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
+        let sb = Superblock::parse(&bytes).map_err(|error| Error::NotExt4(error.to_string()))?;
+        sb.check_device_len(dev.len())
+            .map_err(|error| Error::corrupt(Place::Superblock, error))?;
+        let features = sb.features();
+        if let Some(name) = (features.incompat - INCOMPAT).names().next() {
+            return Err(Error::UnsupportedFeature(name.to_string()));
+        }
+        if let Some(name) = (features.ro_compat - RO_COMPAT).names().next() {
+            return Err(Error::UnsupportedFeature(name.to_string()));
+        }
+        let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
+        let format = InodeFormat {
+            inode_size: u16::try_from(sb.inode_size()).unwrap_or(128),
+            block_size: sb.block_size(),
+            huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
+            wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+            csum_seed,
+        };
+        let mut volume = Self {
+            dev,
+            groups: Vec::new(),
+            checksum: GroupChecksum::of(&sb),
+            format,
+            csum_seed,
+            replayed: 0,
+            sb,
+        };
+        volume.groups = volume.read_descriptors(findings)?;
+        Ok(volume)
+    }
+
+    fn read_descriptors(&self, findings: &Findings) -> Result<Vec<GroupDesc>> {
+        let size = self.sb.desc_size();
+        let mut groups = Vec::new();
+        let first = self.sb.first_data_block().get() + 1;
+        for at in 0..u64::from(self.sb.desc_blocks()) {
+            let block = self.block(Pblk::new(first + at))?;
+            for bytes in block.chunks_exact(size) {
+                let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
+                if number >= self.group_count() {
+                    break;
+                }
+                let group = Group::new(number);
+                let desc = GroupDesc::parse(bytes, group, &self.checksum).or_else(|error| {
+                    findings.add(Place::GroupDesc(group), error);
+                    GroupDesc::parse(bytes, group, &GroupChecksum::None)
+                        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))
+                })?;
+                groups.push(desc);
+            }
+        }
+        Ok(groups)
+    }
+
+    pub(super) fn group_count(&self) -> u32 {
+        self.sb.group_count()
+    }
+
+    pub(super) fn device(&self) -> &dyn BlockDevice {
+        &self.dev
+    }
+
+    /// One past the last block.
+    pub(super) fn end(&self) -> u64 {
+        self.sb.blocks_count().get()
+    }
+
+    /// The first block of a group.
+    pub(super) fn group_start(&self, group: Group) -> u64 {
+        self.sb.first_data_block().get()
+            + u64::from(group.get()) * u64::from(self.sb.blocks_per_group())
+    }
+
+    /// Blocks of a group: fewer in the last.
+    pub(super) fn group_len(&self, group: Group) -> u32 {
+        let left = self.end().saturating_sub(self.group_start(group));
+        u32::try_from(left)
+            .unwrap_or(u32::MAX)
+            .min(self.sb.blocks_per_group())
+    }
+
+    /// Blocks of a group's inode table.
+    pub(super) fn table_blocks(&self) -> u64 {
+        let bytes = u64::from(self.sb.inodes_per_group()) * u64::from(self.format.inode_size);
+        self.sb.block_size().blocks_for(bytes).get()
+    }
+
+    /// Blocks at the start of a group that hold a superblock, descriptors and their reserve.
+    pub(super) fn backup_blocks(&self, group: Group) -> u64 {
+        if self.sb.has_backup(group) {
+            1 + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
+        } else {
+            0
+        }
+    }
+
+    /// Whether `[first, first + count)` lies behind the first data block and on the device.
+    pub(super) fn holds(&self, first: Pblk, count: u64) -> bool {
+        first.get() >= self.sb.first_data_block().get().max(1)
+            && first
+                .get()
+                .checked_add(count)
+                .is_some_and(|end| end <= self.end())
+    }
+
+    /// The bytes of a block.
+    pub(super) fn block(&self, pblk: Pblk) -> Result<Vec<u8>> {
+        self.blocks(pblk, 1)
+    }
+
+    /// The bytes of a few blocks in a row.
+    pub(super) fn blocks(&self, first: Pblk, count: usize) -> Result<Vec<u8>> {
+        let bs = self.sb.block_size();
+        let out_of_range =
+            || Error::corrupt(Place::Block(first), "past the end of the file system");
+        let offset = bs.dev_off(first).ok_or_else(out_of_range)?;
+        let len = count.checked_mul(bs.bytes()).ok_or_else(out_of_range)?;
+        if first
+            .get()
+            .checked_add(count as u64)
+            .is_none_or(|end| end > self.end())
+        {
+            return Err(out_of_range());
+        }
+        let mut bytes = vec![0; len];
+        self.dev.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The inode's checksum seed for what it owns.
+    pub(super) fn owner_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
+        self.csum_seed.map(|seed| seed_for(seed, ino, generation))
+    }
+
+    /// The layout of a directory's blocks.
+    pub(super) fn dir_format(&self, ino: Ino, generation: u32) -> DirFormat {
+        DirFormat {
+            block_size: self.sb.block_size(),
+            file_type: self.sb.features().has_incompat(Incompat::FILETYPE),
+            max_ino: self.sb.inodes_count(),
+            seed: self.owner_seed(ino, generation),
+        }
+    }
+
+    /// Reads one inode, for the few that are needed before the scan.
+    pub(super) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
+        let missing = || Error::corrupt(Place::Inode(ino), "no such inode");
+        let at = ino.get() - 1;
+        let group = at / self.sb.inodes_per_group();
+        let desc = self.groups.get(group as usize).ok_or_else(missing)?;
+        let size = self.format.record_size();
+        let offset = (at % self.sb.inodes_per_group()) as usize * size;
+        let block = desc
+            .inode_table
+            .checked_add((offset / self.sb.block_size().bytes()) as u64)
+            .ok_or_else(missing)?;
+        let bytes = self.block(block)?;
+        let start = offset % self.sb.block_size().bytes();
+        let record = bytes.get(start..start + size).ok_or_else(missing)?;
+        Ok(InodeCore::decode(&self.format, ino, record))
+    }
+
+    /// Whether a group's inode bitmap says that `index` is in use; false where it was never written.
+    pub(super) fn bit(bitmap: &[u8], index: u32) -> bool {
+        bitmap::test(bitmap, index)
+    }
+}
