@@ -41,11 +41,11 @@ pub(crate) struct Fs {
     /// The superblock's changing fields.
     pub(crate) super_block: SuperBlock,
     /// Group descriptors and bitmaps.
-    pub(crate) groups: GroupTable,
+    pub(crate) groups: Arc<GroupTable>,
     /// Free space and reservations.
     pub(crate) alloc: Allocator,
     /// Blocks that no file may claim.
-    pub(crate) zones: SystemZones,
+    pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
     pub(crate) inodes: InodeCache,
     /// The bound on what the inodes' extent status trees remember.
@@ -57,7 +57,7 @@ pub(crate) struct Fs {
     /// The switches.
     pub(crate) tuning: Tuning,
     /// Counters.
-    pub(crate) stats: Stats,
+    pub(crate) stats: Arc<Stats>,
     /// The latched failure, if any.
     pub(crate) fault: Fault,
     /// Held for renames of a directory into another parent, so that no two of them make a loop.

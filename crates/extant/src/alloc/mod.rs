@@ -8,20 +8,46 @@
 //! | [`inode`] | [`INODE_CREDITS`] |
 //! | [`free_inode`] | [`FREE_INODE_CREDITS`] |
 //!
+//! # Space
+//! A caller's blocks are claimed from the counters first ([`Counts`]) and found in the groups afterwards, so that
+//! promises to delayed allocation always hold. Blocks that were freed count as free at once, but are handed out
+//! only when the freeing transaction is durable: between the two an allocation may fail although the counters
+//! say otherwise, and [`commit_frees_space`] is what helps.
+//!
 //! # Locks
-//! One group's lock at a time, below everything an inode has except `core`; no global lock. Counters are atomics.
+//! One group's lock at a time, below everything an inode has except `core`. The tables of pending and of kept
+//! blocks have short locks of their own, never held together with a group's. No global lock; counters are atomics.
 
+mod blocks;
+mod counts;
+mod inodes;
+mod orlov;
+mod pending;
 mod request;
 mod reservation;
+mod windows;
 
-use extant_jbd2::Handle;
-use extant_units::{Blocks, Ino, Lblk, Pblk};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
+use extant_blockdev::BlockDevice;
+use extant_jbd2::{BlockCache, Handle};
+use extant_units::{Blocks, Ino, Pblk};
+
+pub(crate) use self::counts::Counts;
+use self::pending::Pending;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
-pub(crate) use self::reservation::{Counts, Reservation};
-use crate::error::Result;
+pub(crate) use self::reservation::Reservation;
+use self::windows::Windows;
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::group::{Bitmaps, GroupTable};
 use crate::inode::Inode;
+use crate::layout::Layout;
+use crate::stats::Stats;
+use crate::zones::SystemZones;
 
 /// Credits of [`blocks`].
 pub(crate) const BLOCKS_CREDITS: u32 = 2;
@@ -30,11 +56,86 @@ pub(crate) const INODE_CREDITS: u32 = 4;
 /// Credits of [`free_inode`]: inode bitmap, descriptor block.
 pub(crate) const FREE_INODE_CREDITS: u32 = 2;
 
-/// Free space and placement: see the module.
-#[derive(Default)]
+/// The allocators' state: everything that the journal's callbacks need as well.
 pub(crate) struct Allocator {
+    core: Arc<Core>,
     /// The counters that reservations stand on.
-    pub(crate) counts: std::sync::Arc<Counts>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+/// What both allocators work on.
+pub(crate) struct Core {
+    /// Geometry.
+    pub(crate) layout: Layout,
+    /// Metadata blocks.
+    pub(crate) cache: Arc<BlockCache>,
+    /// The device, to be told of freed blocks with `discard`.
+    pub(crate) discard: Option<Arc<dyn BlockDevice>>,
+    /// Groups.
+    pub(crate) groups: Arc<GroupTable>,
+    /// The format's own blocks.
+    pub(crate) zones: Arc<SystemZones>,
+    /// Free and promised space.
+    pub(crate) counts: Arc<Counts>,
+    /// Counters.
+    pub(crate) stats: Arc<Stats>,
+    pending: Pending,
+    windows: Windows,
+    /// Mixed into the generations of new inodes.
+    generation: AtomicU32,
+}
+
+impl Core {
+    /// The bitmaps of all groups.
+    fn disk(&self) -> Bitmaps<'_> {
+        Bitmaps {
+            layout: &self.layout,
+            cache: &self.cache,
+            zones: &self.zones,
+            stats: &self.stats,
+        }
+    }
+}
+
+/// The parts of the file system that an [`Allocator`] shares.
+pub(crate) struct Parts {
+    /// See [`Core`].
+    pub(crate) layout: Layout,
+    /// See [`Core`].
+    pub(crate) cache: Arc<BlockCache>,
+    /// See [`Core`].
+    pub(crate) discard: Option<Arc<dyn BlockDevice>>,
+    /// See [`Core`].
+    pub(crate) groups: Arc<GroupTable>,
+    /// See [`Core`].
+    pub(crate) zones: Arc<SystemZones>,
+    /// See [`Core`].
+    pub(crate) counts: Arc<Counts>,
+    /// See [`Core`].
+    pub(crate) stats: Arc<Stats>,
+}
+
+impl Allocator {
+    /// The allocators over `parts`.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let counts = Arc::clone(&parts.counts);
+        let core = Core {
+            layout: parts.layout,
+            cache: parts.cache,
+            discard: parts.discard,
+            groups: parts.groups,
+            zones: parts.zones,
+            counts: parts.counts,
+            stats: parts.stats,
+            pending: Pending::default(),
+            windows: Windows::default(),
+            generation: AtomicU32::new(inodes::generation_seed()),
+        };
+        Self {
+            core: Arc::new(core),
+            counts,
+        }
+    }
 }
 
 /// Credits of [`free_blocks`] for a run of `len` blocks.
@@ -46,71 +147,87 @@ pub(crate) fn free_credits(fs: &Fs, len: Blocks) -> u32 {
         .saturating_mul(2)
 }
 
+/// Whether `cred` may use the blocks that are reserved for root.
+pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
+    let gid = fs.options.resgid();
+    cred.privileged || cred.uid == fs.options.resuid() || (gid != 0 && cred.in_group(gid))
+}
+
 /// Allocates up to `request.want` contiguous blocks near `request.goal`, at least `request.min`, all in one
 /// group. The blocks are marked in the bitmap under `h`; what they become is the caller's: data needs no more,
 /// metadata goes on with [`Handle::create`].
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`]: nothing is left for this caller, or what is left was freed by a transaction that is
-/// not durable yet (see [`commit_frees_space`]).
+/// [`Error::NoSpace`]: nothing is left for this caller, or what is left was freed by a transaction that is
+/// not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap is damaged; its group is not used again.
 pub(crate) fn blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
-    let _ = (fs, h, request);
-    todo!()
+    fs.alloc.core.allocate(h, request)
 }
 
 /// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable. With
 /// `metadata` each is forgotten by the journal first (revoked: the handle needs revoke credits, one per block).
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already.
+/// [`Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already.
 pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-    let _ = (fs, h, run, metadata);
-    todo!()
+    fs.alloc.core.free(h, run, metadata)
 }
 
 /// Promises `n` blocks to delayed allocation. `privileged` callers may use root's reserve.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`]; with no handle held, [`commit_frees_space`] may make room.
+/// [`Error::NoSpace`]; with no handle held, [`commit_frees_space`] may make room.
 pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservation> {
-    let _ = (fs, n, privileged);
-    todo!()
+    Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
 }
 
-/// After [`crate::Error::NoSpace`], with no handle held: commits if that returns freed blocks, so that a retry makes
+/// After [`Error::NoSpace`], with no handle held: commits if that returns freed blocks, so that a retry makes
 /// sense. `attempt` counts from zero; gives up at three.
 pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
-    let _ = (fs, attempt);
-    todo!()
+    if attempt >= 3 {
+        return false;
+    }
+    let core = &fs.alloc.core;
+    core.release_all_windows();
+    !core.pending.is_empty() && fs.journal.force_commit().is_ok()
 }
 
-/// Where the block `lblk` of `inode` should go when nothing better (the end of the extent before it) is known.
-pub(crate) fn goal_for(fs: &Fs, inode: &Inode, lblk: Lblk) -> Pblk {
-    let _ = (fs, inode, lblk);
-    todo!()
+/// Where the first blocks of `inode` should go when nothing better (the end of the extent before them) is known:
+/// the start of its group.
+pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
+    let layout = &fs.layout;
+    let Some((group, _)) = layout.group_of_inode(inode.ino) else {
+        return layout.first_data_block;
+    };
+    // Directories stay in front, near the tables; files leave the first group of a flex group to them.
+    let flex_start = layout.flex_of(group) << layout.flex_bits;
+    let last = layout.groups.saturating_sub(1);
+    let goal = if inode.kind == FileKind::Regular && layout.flex_bits >= 2 {
+        group.get().max(flex_start + 1).min(last)
+    } else {
+        group.get()
+    };
+    layout.group_start(extant_units::Group::new(goal))
 }
 
 /// Gives up the window of blocks kept for `ino`'s next allocation: at truncation, last close, eviction.
 pub(crate) fn release_window(fs: &Fs, ino: Ino) {
-    let _ = (fs, ino);
-    todo!()
+    fs.alloc.core.release_window(ino);
 }
 
 /// Allocates an inode near its parent (directories are spread): sets its bit and counts it. Its block in the
 /// inode table is readable afterwards; the caller fills the inode in. Returns number and a fresh generation.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`] if no inode is left.
+/// [`Error::NoSpace`] if no inode is left. [`Error::Corrupt`]: a bitmap is damaged; its group is not used again.
 pub(crate) fn inode(fs: &Fs, h: &mut Handle, request: &InodeRequest) -> Result<(Ino, u32)> {
-    let _ = (fs, h, request);
-    todo!()
+    fs.alloc.core.allocate_inode(h, request)
 }
 
 /// Frees inode `ino` under `h`; `is_dir` tells whether it was counted as a directory.
 ///
 /// # Errors
-/// [`crate::Error::Corrupt`] if it is reserved, does not exist or is free already.
+/// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    let _ = (fs, h, ino, is_dir);
-    todo!()
+    fs.alloc.core.free_inode(h, ino, is_dir)
 }

@@ -1,27 +1,14 @@
-//! Promised space: the counters and the object that stands for a promise.
+//! Promised space as an object.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_units::Blocks;
 
-/// Free and promised blocks of the volume.
-///
-/// `available` is free minus promised; it is what claims are made against, in one atomic step, so that the
-/// sum of promises never exceeds what is free.
-#[derive(Default, Debug)]
-pub(crate) struct Counts {
-    /// Free blocks in the bitmaps, blocks of transactions that are not durable yet included.
-    pub(crate) free: AtomicU64,
-    /// Blocks promised to delayed allocation.
-    pub(crate) reserved: AtomicU64,
-    /// Free blocks that are not promised.
-    pub(crate) available: AtomicU64,
-}
+use super::counts::{Claimant, Counts};
 
 /// A promise of blocks to delayed allocation. It is consumed as blocks are allocated (with
-/// `AllocRequest::reserved`) or given back; dropping one that is still full is a bug, which is counted,
-/// logged and repaired.
+/// `AllocRequest::reserved`) or given back; dropping one that is still full is a bug, which is logged
+/// and repaired.
 #[derive(Debug)]
 #[must_use = "promised space must be consumed or given back"]
 pub(crate) struct Reservation {
@@ -38,12 +25,19 @@ impl Reservation {
         }
     }
 
-    /// The promise of `n` blocks that the caller has just moved from `available` to `reserved`.
-    pub(crate) fn of(counts: &Arc<Counts>, n: Blocks) -> Self {
-        Self {
-            counts: Arc::clone(counts),
-            blocks: n.get(),
+    /// Promises exactly `n` blocks, if there are as many.
+    pub(crate) fn take(counts: &Arc<Counts>, n: Blocks, privileged: bool) -> Option<Self> {
+        let who = if privileged {
+            Claimant::Privileged
+        } else {
+            Claimant::User
+        };
+        let mut reservation = Self::empty(counts);
+        if !n.is_zero() {
+            reservation.blocks = counts.claim(who, n.get(), n.get())?;
+            counts.promise(reservation.blocks);
         }
+        Some(reservation)
     }
 
     /// Blocks still promised.
@@ -60,22 +54,27 @@ impl Reservation {
 
     /// `n` promised blocks were allocated (with `AllocRequest::reserved`): the promise is kept. At most what is held.
     pub(crate) fn consume(&mut self, n: Blocks) {
-        let n = n.get().min(self.blocks);
-        self.blocks -= n;
-        self.counts.reserved.fetch_sub(n, Ordering::Relaxed);
+        let n = self.lower(n);
+        self.counts.end_promise(n);
     }
 
     /// `n` promised blocks are not needed any more. At most what is held.
     pub(crate) fn give_back(&mut self, n: Blocks) {
-        let n = n.get().min(self.blocks);
-        self.blocks -= n;
-        self.counts.reserved.fetch_sub(n, Ordering::Relaxed);
-        self.counts.available.fetch_add(n, Ordering::Relaxed);
+        let n = self.lower(n);
+        self.counts.end_promise(n);
+        self.counts.unclaim(n);
     }
 
     /// Gives back everything.
     pub(crate) fn give_back_all(mut self) {
         self.give_back(Blocks::new(self.blocks));
+    }
+
+    fn lower(&mut self, n: Blocks) -> u64 {
+        debug_assert!(n.get() <= self.blocks, "more than was promised");
+        let n = n.get().min(self.blocks);
+        self.blocks -= n;
+        n
     }
 }
 
@@ -85,5 +84,38 @@ impl Drop for Reservation {
             tracing::error!(blocks = self.blocks, "a reservation was dropped while full");
             self.give_back(Blocks::new(self.blocks));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn promises_are_kept_given_back_or_repaired() {
+        let counts = Arc::new(Counts::new(
+            Blocks::ZERO,
+            Blocks::new(100),
+            Blocks::ZERO,
+            0,
+            0,
+        ));
+        let mut all = Reservation::empty(&counts);
+        for _ in 0..3 {
+            all.absorb(Reservation::take(&counts, Blocks::new(30), false).unwrap());
+        }
+        assert!(Reservation::take(&counts, Blocks::new(11), false).is_none());
+        assert_eq!((all.blocks().get(), counts.promised().get()), (90, 90));
+        counts.used(40);
+        all.consume(Blocks::new(40));
+        assert_eq!(counts.promised().get(), 50);
+        assert_eq!(counts.available().get(), 10);
+        all.give_back(Blocks::new(20));
+        drop(all);
+        assert_eq!(counts.promised().get(), 0);
+        assert_eq!(counts.available(), counts.free_blocks());
+        Reservation::take(&counts, Blocks::ZERO, false)
+            .unwrap()
+            .give_back_all();
     }
 }

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_units::{Blocks, Lblk, Pblk};
 
@@ -22,17 +21,12 @@ fn written(pblk: u64) -> MapState {
 
 /// Counters of a volume with room, and a promise of `n` blocks taken from them.
 fn promise(counts: &Arc<Counts>, n: u32) -> Reservation {
-    let n = u64::from(n);
-    counts.available.fetch_sub(n, Ordering::Relaxed);
-    counts.reserved.fetch_add(n, Ordering::Relaxed);
-    Reservation::of(counts, Blocks::new(n))
+    Reservation::take(counts, Blocks::new(u64::from(n)), false).unwrap()
 }
 
 fn room() -> Arc<Counts> {
-    let counts = Counts::default();
-    counts.free.store(1 << 30, Ordering::Relaxed);
-    counts.available.store(1 << 30, Ordering::Relaxed);
-    Arc::new(counts)
+    let free = Blocks::new(1 << 30);
+    Arc::new(Counts::new(Blocks::ZERO, free, Blocks::ZERO, 0, 0))
 }
 
 /// A state per block, `None` for unknown; the tree is compared with it after every operation.
@@ -168,11 +162,7 @@ fn random_operations_equal_a_state_per_block() {
             }
         }
         model.compare(&tree);
-        assert_eq!(
-            counts.reserved.load(Ordering::Relaxed),
-            model.delayed(),
-            "J9"
-        );
+        assert_eq!(counts.promised().get(), model.delayed(), "J9");
         let probe = rng.below(SPAN);
         let found = tree
             .find(Lblk::new(probe))
@@ -181,11 +171,8 @@ fn random_operations_equal_a_state_per_block() {
     }
     tree.clear();
     tree.check();
-    assert_eq!(counts.reserved.load(Ordering::Relaxed), 0, "J11");
-    assert_eq!(
-        counts.available.load(Ordering::Relaxed),
-        (1 << 30) - consumed
-    );
+    assert_eq!(counts.promised().get(), 0, "J11");
+    assert_eq!(counts.available().get(), (1 << 30) - consumed);
     assert!(consumed > 1000);
 }
 
@@ -262,5 +249,5 @@ fn the_cache_stays_within_its_limit() {
         assert_eq!(tree.delayed(), 400);
         assert_eq!(tree.drop_delayed(0, u64::from(u32::MAX)), 400);
     }
-    assert_eq!(counts.reserved.load(Ordering::Relaxed), 0);
+    assert_eq!(counts.promised().get(), 0);
 }

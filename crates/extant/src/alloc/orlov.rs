@@ -1,0 +1,162 @@
+//! Where a new inode goes: after Orlov's rule, directories apart, files together.
+//!
+//! The unit is the flex group, whose bitmaps and tables lie side by side. A directory directly below a top is put
+//! where there are few directories and much room; other directories stay near their parent as long as that has room;
+//! files stay with their directory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use extant_units::Group;
+
+use super::{Core, InodeRequest};
+
+/// What one flex group has, from the hints of its groups.
+#[derive(Clone, Copy, Default, Debug)]
+struct Room {
+    free_inodes: u64,
+    free_blocks: u64,
+    dirs: u64,
+}
+
+impl Core {
+    /// The group where the search for the inode begins. Only a hint: the groups may change at any moment.
+    pub(super) fn inode_group(&self, request: &InodeRequest) -> Group {
+        let parent = self
+            .layout
+            .group_of_inode(request.parent)
+            .map_or(Group::new(0), |(group, _)| group);
+        if !request.directory {
+            return self.group_for_file(parent);
+        }
+        let flexes = self.layout.flex_groups().max(1);
+        let parent_flex = self.layout.flex_of(parent);
+        let flex = if request.top_level {
+            self.emptiest_flex(flexes)
+        } else {
+            self.flex_near(parent_flex, flexes)
+        };
+        let flex = flex.or_else(|| self.any_flex(parent_flex, flexes));
+        match flex {
+            Some(flex) if flex == parent_flex => self.group_with_inode(flex, parent),
+            Some(flex) => self.group_with_inode(flex, Group::new(flex << self.layout.flex_bits)),
+            None => parent,
+        }
+    }
+
+    fn groups_of_flex(&self, flex: u32) -> impl Iterator<Item = Group> + use<> {
+        let bits = self.layout.flex_bits;
+        let start = u64::from(flex) << bits;
+        let end = (start + (1 << bits)).min(u64::from(self.layout.groups));
+        (start..end).filter_map(|group| u32::try_from(group).ok().map(Group::new))
+    }
+
+    fn room(&self, flex: u32) -> Room {
+        let mut room = Room::default();
+        for hints in self
+            .groups_of_flex(flex)
+            .filter_map(|group| self.groups.hints(group))
+        {
+            room.free_inodes += u64::from(hints.free_inodes.load(Relaxed));
+            room.free_blocks += u64::from(hints.usable.load(Relaxed));
+            room.dirs += u64::from(hints.used_dirs.load(Relaxed));
+        }
+        room
+    }
+
+    fn average(&self, flexes: u32) -> Room {
+        let flexes = u64::from(flexes);
+        Room {
+            free_inodes: self.counts.free_inodes() / flexes,
+            free_blocks: self.counts.free_blocks().get() / flexes,
+            dirs: self.counts.dirs() / flexes,
+        }
+    }
+
+    /// Of the flex groups with at least average room, the one with the fewest directories; ties are broken by
+    /// where the search begins, which moves on.
+    fn emptiest_flex(&self, flexes: u32) -> Option<u32> {
+        let average = self.average(flexes);
+        let first = self.next_start() % flexes;
+        (first..flexes)
+            .chain(0..first)
+            .map(|flex| (flex, self.room(flex)))
+            .filter(|(_, room)| {
+                room.free_inodes > 0
+                    && room.free_inodes >= average.free_inodes
+                    && room.free_blocks >= average.free_blocks
+            })
+            .min_by_key(|(_, room)| room.dirs)
+            .map(|(flex, _)| flex)
+    }
+
+    /// The nearest flex group from the parent's on that is not crowded.
+    fn flex_near(&self, parent: u32, flexes: u32) -> Option<u32> {
+        let average = self.average(flexes);
+        let groups = 1u64 << self.layout.flex_bits;
+        let inodes = u64::from(self.layout.inodes_per_group) * groups;
+        let blocks = u64::from(self.layout.blocks_per_group) * groups;
+        let most_dirs = average.dirs + inodes / 16;
+        let least_inodes = average.free_inodes.saturating_sub(inodes / 4).max(1);
+        let least_blocks = average.free_blocks.saturating_sub(blocks / 4);
+        from(parent, flexes).find(|&flex| {
+            let room = self.room(flex);
+            room.dirs < most_dirs
+                && room.free_inodes >= least_inodes
+                && room.free_blocks >= least_blocks
+        })
+    }
+
+    /// The nearest flex group that has an average number of free inodes, else any at all.
+    fn any_flex(&self, parent: u32, flexes: u32) -> Option<u32> {
+        let average = self.average(flexes).free_inodes.max(1);
+        from(parent, flexes)
+            .find(|&flex| self.room(flex).free_inodes >= average)
+            .or_else(|| from(parent, flexes).find(|&flex| self.room(flex).free_inodes > 0))
+    }
+
+    /// The first group of `flex` with a free inode, from `start` on, wrapping within the flex group.
+    fn group_with_inode(&self, flex: u32, start: Group) -> Group {
+        let has_inode = |group: &Group| {
+            self.groups
+                .hints(*group)
+                .is_some_and(|hints| hints.free_inodes.load(Relaxed) > 0)
+        };
+        self.groups_of_flex(flex)
+            .filter(|&group| group >= start)
+            .find(has_inode)
+            .or_else(|| self.groups_of_flex(flex).find(has_inode))
+            .unwrap_or(start)
+    }
+
+    /// The parent's group, another of its flex group, else the nearest with an inode and a block free.
+    fn group_for_file(&self, parent: Group) -> Group {
+        let fits = |group: Group| {
+            self.groups.hints(group).is_some_and(|hints| {
+                hints.free_inodes.load(Relaxed) > 0 && hints.usable.load(Relaxed) > 0
+            })
+        };
+        if fits(parent) {
+            return parent;
+        }
+        let flex = self.layout.flex_of(parent);
+        self.groups_of_flex(flex)
+            .find(|&group| fits(group))
+            .or_else(|| {
+                from(parent.get(), self.layout.groups)
+                    .map(Group::new)
+                    .find(|&group| fits(group))
+            })
+            .unwrap_or(parent)
+    }
+
+    /// Moves on by a step that visits all flex groups sooner or later.
+    fn next_start(&self) -> u32 {
+        self.generation.load(Relaxed) >> 8
+    }
+}
+
+/// `0..count` from `first` on, wrapping around.
+fn from(first: u32, count: u32) -> impl Iterator<Item = u32> {
+    let first = if first < count { first } else { 0 };
+    (first..count).chain(0..first)
+}

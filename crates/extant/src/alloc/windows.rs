@@ -1,0 +1,127 @@
+//! Windows: blocks kept behind the end of files that grow.
+//!
+//! When a file's allocation continues where its last one ended, more than was asked for is taken from the free
+//! map and kept for its next request, so that files written at the same time do not interleave. A window exists
+//! in memory only: on disk its blocks are free, and so they are in all counters. Windows grow with the file, are
+//! bounded in number and size, and all of them are given up before anybody is told that there is no space.
+
+use std::collections::HashMap;
+
+use extant_units::{Blocks, Ino, Pblk};
+use parking_lot::Mutex;
+
+use super::{Core, Run};
+
+const SHARDS: usize = 16;
+/// Streams remembered in each shard.
+const PER_SHARD: usize = 64;
+/// Largest window in bytes.
+const MAX_BYTES: u64 = 8 << 20;
+
+/// What is known of a file that grows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// One past the blocks it got last.
+    pub(super) next: Pblk,
+    /// Blocks it got in a row.
+    pub(super) grown: u64,
+    /// Blocks kept from `next` on.
+    pub(super) kept: u64,
+    /// When it was last used, by the shard's clock.
+    used: u64,
+}
+
+#[derive(Default)]
+struct Shard {
+    streams: HashMap<Ino, Stream>,
+    clock: u64,
+}
+
+/// The streams, by inode.
+#[derive(Default)]
+pub(super) struct Windows {
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Windows {
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        &self.shards[ino.get() as usize % SHARDS]
+    }
+
+    /// Takes the stream of `ino` out; [`Windows::put`] brings it back.
+    pub(super) fn take(&self, ino: Ino) -> Option<Stream> {
+        self.shard(ino).lock().streams.remove(&ino)
+    }
+
+    /// Remembers a stream. Returns the window of another that had to go for it, or of one that
+    /// a concurrent request of the same file put there.
+    #[must_use]
+    pub(super) fn put(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
+        let mut shard = self.shard(ino).lock();
+        shard.clock += 1;
+        stream.used = shard.clock;
+        let mut gone = shard.streams.insert(ino, stream);
+        if gone.is_none() && shard.streams.len() > PER_SHARD {
+            let oldest = shard
+                .streams
+                .iter()
+                .min_by_key(|(_, stream)| stream.used)
+                .map(|(&ino, _)| ino);
+            gone = oldest.and_then(|ino| shard.streams.remove(&ino));
+        }
+        gone.and_then(|stream| stream.window())
+    }
+
+    /// Takes every window.
+    fn drain(&self) -> Vec<Run> {
+        self.shards
+            .iter()
+            .flat_map(|shard| std::mem::take(&mut shard.lock().streams))
+            .filter_map(|(_, stream)| stream.window())
+            .collect()
+    }
+}
+
+impl Stream {
+    /// A stream that just got `run`, with nothing kept.
+    pub(super) fn after(run: Run, grown: u64) -> Self {
+        Self {
+            next: run.start.saturating_add(run.len.get()),
+            grown: grown.saturating_add(run.len.get()),
+            kept: 0,
+            used: 0,
+        }
+    }
+
+    /// The kept blocks, if any.
+    pub(super) fn window(&self) -> Option<Run> {
+        (self.kept > 0).then_some(Run {
+            start: self.next,
+            len: Blocks::new(self.kept),
+        })
+    }
+}
+
+impl Core {
+    /// Blocks worth looking for in one piece when a stream that got `grown` in a row asks for `want`: as much again.
+    pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
+        let most = MAX_BYTES / self.layout.block_size.bytes_u64();
+        want.saturating_add(grown.min(most)).min(most).max(want)
+    }
+
+    /// Gives up the window of `ino`.
+    pub(super) fn release_window(&self, ino: Ino) {
+        if let Some(window) = self.windows.take(ino).and_then(|stream| stream.window()) {
+            self.release_held(window);
+        }
+    }
+
+    /// Gives up all windows. Returns whether there was one.
+    pub(super) fn release_all_windows(&self) -> bool {
+        let windows = self.windows.drain();
+        for window in &windows {
+            self.release_held(*window);
+        }
+        !windows.is_empty()
+    }
+}

@@ -1,0 +1,220 @@
+//! Which blocks of one group may be handed out now.
+//!
+//! A copy of the group's bitmap in which more is marked as in use than on disk: blocks freed by a transaction
+//! that is not durable yet, and blocks kept for a file that grows. Plain data under the group's lock.
+
+use std::ops::Range;
+
+use extant_disk::bitmap;
+
+/// Runs that a search looks at before it settles for the best so far.
+const RUNS_PER_SEARCH: u32 = 256;
+
+/// Usable blocks of a group: a clear bit may be handed out.
+#[derive(Debug)]
+pub(crate) struct FreeMap {
+    bits: Box<[u8]>,
+    len: u32,
+    usable: u32,
+    /// Blocks that are free on disk but not usable: such a map cannot be rebuilt from the bitmap.
+    held: u32,
+}
+
+/// The answer of [`FreeMap::find`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    /// The run, at most as long as was asked for.
+    pub(crate) run: Option<Range<u32>>,
+    /// No run of the map is longer than this.
+    pub(crate) longest: u32,
+}
+
+impl FreeMap {
+    /// The map of a group of `len` blocks whose bitmap is `bitmap`.
+    pub(crate) fn new(bitmap: &[u8], len: u32) -> Self {
+        let bytes = (len.div_ceil(8) as usize).min(bitmap.len());
+        let bits: Box<[u8]> = bitmap.get(..bytes).unwrap_or_default().into();
+        let usable = bitmap::count_clear(&bits, len);
+        Self {
+            bits,
+            len,
+            usable,
+            held: 0,
+        }
+    }
+
+    /// Blocks that may be handed out.
+    pub(crate) fn usable(&self) -> u32 {
+        self.usable
+    }
+
+    /// Whether nothing is held, so that the bitmap on disk says the same.
+    pub(crate) fn can_be_dropped(&self) -> bool {
+        self.held == 0
+    }
+
+    /// `range`, all usable, is in use from now on.
+    pub(crate) fn take(&mut self, range: Range<u32>) {
+        debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), 0);
+        self.usable = self.usable.saturating_sub(range.end - range.start);
+        bitmap::set_range(&mut self.bits, range);
+    }
+
+    /// `range`, all usable, is free but held.
+    pub(crate) fn hold(&mut self, range: Range<u32>) {
+        self.held += range.end - range.start;
+        self.take(range);
+    }
+
+    /// `range` became free on disk and is held from now on.
+    pub(crate) fn hold_freed(&mut self, range: Range<u32>) {
+        debug_assert_eq!(
+            bitmap::count_set(&self.bits, range.clone()),
+            range.end - range.start
+        );
+        self.held += range.end - range.start;
+    }
+
+    /// `range`, which was held, is in use from now on.
+    pub(crate) fn take_held(&mut self, range: Range<u32>) {
+        self.held = self.held.saturating_sub(range.end - range.start);
+    }
+
+    /// `range`, which was held, is usable from now on. Returns the length of the run it is part of.
+    pub(crate) fn release(&mut self, range: Range<u32>) -> u32 {
+        self.held = self.held.saturating_sub(range.end - range.start);
+        self.usable += range.end - range.start;
+        bitmap::clear_range(&mut self.bits, range.clone());
+        let end = bitmap::next_set(&self.bits, range.start, self.len);
+        end - self.run_start(range.start)
+    }
+
+    /// The first bit of the clear run that ends in or at `at`.
+    fn run_start(&self, at: u32) -> u32 {
+        let mut start = at;
+        while start > 0 && !bitmap::test(&self.bits, start - 1) {
+            let index = (start / 8) as usize;
+            if start.is_multiple_of(8) && self.bits.get(index - 1) == Some(&0) {
+                start -= 8;
+            } else {
+                start -= 1;
+            }
+        }
+        start
+    }
+
+    /// Finds a run of up to `target` blocks.
+    ///
+    /// The run at `from` wins if it has at least `at_goal` blocks; else the first of `target` blocks at or after
+    /// `from`, wrapping around; else, after a bounded search, the longest met that has at least `min`.
+    pub(crate) fn find(&self, from: u32, at_goal: u32, target: u32, min: u32) -> Found {
+        let goal_end =
+            bitmap::next_set(&self.bits, from, from.saturating_add(target).min(self.len));
+        if goal_end.saturating_sub(from) >= at_goal.max(1) {
+            return Found {
+                run: Some(from..goal_end),
+                longest: self.usable,
+            };
+        }
+        let mut best = 0..0;
+        let mut seen = 0;
+        // From the goal to the end, then whatever begins before the goal.
+        for (start, end) in [(from, self.len), (0, from)] {
+            let mut at = start;
+            loop {
+                let run = bitmap::next_clear(&self.bits, at, end);
+                if run >= end {
+                    break;
+                }
+                let run_end = bitmap::next_set(&self.bits, run, self.len);
+                if run_end - run >= target {
+                    return Found {
+                        run: Some(run..run + target),
+                        longest: self.usable,
+                    };
+                }
+                if run_end - run > best.end - best.start {
+                    best = run..run_end;
+                }
+                seen += 1;
+                if seen >= RUNS_PER_SEARCH && best.end - best.start >= min {
+                    return Found {
+                        run: Some(best),
+                        longest: self.usable,
+                    };
+                }
+                at = run_end;
+            }
+        }
+        let longest = best.end - best.start;
+        Found {
+            run: (longest >= min).then_some(best),
+            longest,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)]
+mod tests {
+    use super::*;
+
+    /// A map of `len` blocks in which only `free` is usable.
+    fn map(len: u32, free: &[Range<u32>]) -> FreeMap {
+        let mut bits = vec![0xFF; len.div_ceil(8) as usize];
+        for range in free {
+            bitmap::clear_range(&mut bits, range.clone());
+        }
+        FreeMap::new(&bits, len)
+    }
+
+    #[test]
+    fn the_goal_wins_if_it_is_worth_it() {
+        let map = map(1000, &[100..110, 500..600]);
+        assert_eq!(map.find(100, 10, 40, 1).run, Some(100..110));
+        assert_eq!(map.find(100, 11, 41, 1).run, Some(500..541));
+        assert_eq!(map.find(105, 11, 41, 1).run, Some(500..541));
+    }
+
+    #[test]
+    fn the_search_wraps_and_sees_runs_across_the_goal() {
+        let map = map(1000, &[100..300]);
+        assert_eq!(map.find(299, 200, 200, 1).run, Some(100..300));
+        assert_eq!(map.find(900, 5, 64, 5).run, Some(100..164));
+    }
+
+    #[test]
+    fn the_longest_run_is_the_answer_of_last_resort() {
+        let map = map(1000, &[10..20, 30..45, 60..62]);
+        assert_eq!(
+            map.find(0, 100, 100, 10),
+            Found {
+                run: Some(30..45),
+                longest: 15
+            }
+        );
+        assert_eq!(
+            map.find(0, 100, 100, 16),
+            Found {
+                run: None,
+                longest: 15
+            }
+        );
+        assert_eq!(super::FreeMap::new(&[], 0).find(0, 1, 1, 1).run, None);
+    }
+
+    #[test]
+    fn held_blocks_come_back_as_one_run() {
+        let mut map = map(1000, &[0..1000]);
+        map.take(100..200);
+        map.hold(200..300);
+        assert!(!map.can_be_dropped());
+        assert_eq!(map.usable(), 800);
+        map.hold_freed(100..150);
+        assert_eq!(map.find(100, 1, 1, 1).run, Some(300..301));
+        assert_eq!(map.release(200..300), 800);
+        assert_eq!(map.release(100..150), 150);
+        assert!(map.can_be_dropped());
+        assert_eq!(map.usable(), 950);
+    }
+}
