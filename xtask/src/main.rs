@@ -1,2 +1,32 @@
-//! Chores of the project.
-fn main() {}
+//! Chores of the project, as `cargo xtask NAME`.
+//!
+//! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
+//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites.
+//! - `soak [MINUTES]`: the long suites again and again with fresh seeds until the time is up.
+#![forbid(unsafe_code)]
+
+mod suite;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let rest = args.get(1..).unwrap_or_default();
+    match args.first().map(String::as_str) {
+        Some("tidy") => tidy::run(&root()),
+        Some("test") => suite::test(&root(), rest),
+        Some("soak") => suite::soak(&root(), rest),
+        _ => {
+            eprintln!("usage: cargo xtask tidy | test [cargo test's arguments] | soak [minutes]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The checkout's root.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,74 @@
+# Everything a person needs. Each target says what it does; `make` alone lists them.
+
+CARGO ?= cargo
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+PREFIX ?= /usr/local
+SBINDIR ?= /sbin
+DESTDIR ?=
+IMAGE ?= extant.img
+SIZE ?= 1G
+MNT ?= mnt
+MINUTES ?= 60
+
+.PHONY: help run stop build test lint tidy doc soak deny bench-sidebyside install uninstall clean
+
+help:
+	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
+	@echo "make stop             unmount it again"
+	@echo "make test             checks and all tests, under 15 minutes on two cores"
+	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
+	@echo "make lint             format, clippy, rustdoc and the project's own rules"
+	@echo "make doc              the library's documentation, in $(TARGET)/doc"
+	@echo "make bench-sidebyside Extant beside fuse2fs, Linux's ext4 and a pass-through"
+	@echo "make install          command, manual pages and mount helper below PREFIX=$(PREFIX)"
+	@echo "make deny             licences and advisories of the dependencies"
+
+run:
+	@scripts/need run
+	$(CARGO) build --release -p extant-cli
+	@CARGO_TARGET="$(TARGET)" scripts/run "$(IMAGE)" "$(SIZE)" "$(MNT)"
+
+stop:
+	$(TARGET)/release/extant umount "$(MNT)"
+
+build:
+	$(CARGO) build --release -p extant-cli
+
+test:
+	@scripts/need test
+	@$(MAKE) --no-print-directory lint
+	$(CARGO) xtask test
+
+soak:
+	@scripts/need test
+	$(CARGO) xtask soak $(MINUTES)
+
+lint: tidy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy -q --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc -q --workspace --no-deps --document-private-items
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny -L error check licenses bans sources; fi
+
+tidy:
+	$(CARGO) xtask tidy
+
+doc:
+	$(CARGO) doc --workspace --no-deps
+
+deny:
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check
+
+bench-sidebyside:
+	@scripts/need test
+	$(CARGO) build --release -p extant-cli
+	$(CARGO) run --release -p extant-bench -- sidebyside $(ARGS)
+
+install: build
+	install -D -m 755 $(TARGET)/release/extant "$(DESTDIR)$(PREFIX)/bin/extant"
+
+uninstall:
+	rm -f "$(DESTDIR)$(PREFIX)/bin/extant"
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,137 @@
+//! Rules for dependencies between our crates: only downwards, as `docs/ARCHITECTURE.md` draws it.
+
+use super::Finding;
+use std::path::Path;
+
+/// For each package of ours, the packages of ours it may depend on.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("extant-units", &[]),
+    ("extant-disk", &["extant-units"]),
+    ("extant-blockdev", &["extant-units"]),
+    ("extant-extent-io-tree", &["extant-units"]),
+    (
+        "extant-pagecache",
+        &["extant-units", "extant-extent-io-tree"],
+    ),
+    (
+        "extant-iomap",
+        &[
+            "extant-units",
+            "extant-blockdev",
+            "extant-extent-io-tree",
+            "extant-pagecache",
+        ],
+    ),
+    (
+        "extant-bufferhead",
+        &[
+            "extant-units",
+            "extant-blockdev",
+            "extant-extent-io-tree",
+            "extant-pagecache",
+        ],
+    ),
+    (
+        "extant-jbd2",
+        &["extant-units", "extant-disk", "extant-blockdev"],
+    ),
+    (
+        "extant",
+        &[
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-extent-io-tree",
+            "extant-pagecache",
+            "extant-iomap",
+            "extant-bufferhead",
+            "extant-jbd2",
+        ],
+    ),
+    ("extant-fuse", &["extant", "extant-units"]),
+    (
+        "extant-cli",
+        &[
+            "extant",
+            "extant-units",
+            "extant-fuse",
+            "extant-blockdev",
+            "extant-bench",
+        ],
+    ),
+    ("extant-capi", &["extant", "extant-units"]),
+    ("extant-testkit", &["extant-units", "extant-blockdev"]),
+    (
+        "extant-bench",
+        &[
+            "extant",
+            "extant-units",
+            "extant-blockdev",
+            "extant-testkit",
+        ],
+    ),
+    ("extant-tests", &[]),
+    ("xtask", &[]),
+];
+
+pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
+    let Some(name) = package_name(text) else {
+        return Vec::new();
+    };
+    let Some((_, allowed)) = MAY_USE.iter().find(|(n, _)| *n == name) else {
+        return vec![Finding::new(
+            file,
+            format!("package {name} is not on the map (xtask's layers)"),
+        )];
+    };
+    // Tests may use anything: a crate's dev-dependencies are not part of its layer.
+    let used = dependencies(text).filter(|d| d.starts_with("extant"));
+    used.filter(|d| !allowed.contains(d))
+        .map(|d| Finding::new(file, format!("{name} may not depend on {d}")))
+        .collect()
+}
+
+fn package_name(text: &str) -> Option<&str> {
+    section(text, "[package]").find_map(|l| l.strip_prefix("name = \"")?.strip_suffix('"'))
+}
+
+fn dependencies(text: &str) -> impl Iterator<Item = &str> {
+    section(text, "[dependencies]")
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.split(['.', ' ', '=']).next())
+}
+
+fn section<'a>(text: &'a str, header: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = text.lines().map(str::trim);
+    lines
+        .skip_while(move |l| *l != header)
+        .skip(1)
+        .take_while(|l| !l.starts_with('['))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use std::path::Path;
+
+    fn findings(text: &str) -> usize {
+        check(Path::new("Cargo.toml"), text).len()
+    }
+
+    #[test]
+    fn upward_and_unknown_are_found() {
+        let down =
+            "[package]\nname = \"extant-disk\"\n[dependencies]\nextant-units.workspace = true\n";
+        assert_eq!(findings(down), 0);
+        assert_eq!(findings(&down.replace("extant-units", "extant-jbd2")), 1);
+        assert_eq!(
+            findings(&down.replace(
+                "[dependencies]\nextant-units",
+                "[dev-dependencies]\nextant-jbd2"
+            )),
+            0
+        );
+        assert_eq!(findings("[package]\nname = \"new\"\n"), 1);
+        assert_eq!(findings("[workspace]\n"), 0);
+    }
+}
