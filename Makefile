@@ -60,7 +60,7 @@ deny:
 	$(CARGO) deny check
 
 bench-sidebyside:
-	@scripts/need test
+	@scripts/need bench
 	$(CARGO) build --release -p extant-cli
 	$(CARGO) run --release -p extant-bench -- sidebyside $(ARGS)
 

@@ -1,0 +1,41 @@
+//! What the figures were measured on.
+
+use crate::json::Value;
+
+/// Processor, cores, memory, kernel.
+pub fn describe() -> Vec<(&'static str, Value)> {
+    let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text
+            .lines()
+            .find(|l| l.starts_with(name))
+            .unwrap_or_default();
+        line.split_once(':')
+            .map(|(_, v)| v.trim().to_owned())
+            .unwrap_or_default()
+    };
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory: f64 = field(&read("/proc/meminfo"), "MemTotal")
+        .split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse().ok())
+        .unwrap_or(f64::NAN);
+    vec![
+        (
+            "cpu",
+            Value::Text(field(&read("/proc/cpuinfo"), "model name")),
+        ),
+        (
+            "cores",
+            Value::Number(f64::from(u32::try_from(cores).unwrap_or(0))),
+        ),
+        (
+            "memory_gib",
+            Value::Number((memory / 1024.0 / 1024.0 * 10.0).round() / 10.0),
+        ),
+        (
+            "kernel",
+            Value::Text(read("/proc/sys/kernel/osrelease").trim().to_owned()),
+        ),
+    ]
+}

@@ -1,0 +1,214 @@
+//! Samples gathered per case and variant, their medians, and how they are shown.
+
+use crate::json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// What a figure counts, and which direction is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Milliseconds for the whole case.
+    Milliseconds,
+    /// Nanoseconds per call.
+    Nanoseconds,
+    /// MiB per second: more is better.
+    MibPerSecond,
+    /// Requests per operation.
+    RoundTrips,
+}
+
+impl Unit {
+    /// Its name in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Milliseconds => "ms",
+            Unit::Nanoseconds => "ns",
+            Unit::MibPerSecond => "MiB/s",
+            Unit::RoundTrips => "requests",
+        }
+    }
+}
+
+/// All samples of one benchmark.
+#[derive(Debug, Default)]
+pub struct Rows {
+    cases: Vec<(String, Unit)>,
+    variants: Vec<String>,
+    samples: BTreeMap<(String, String), Vec<f64>>,
+    missing: Vec<String>,
+}
+
+impl Rows {
+    /// Adds a sample.
+    pub fn add(&mut self, case: &str, unit: Unit, variant: &str, sample: f64) {
+        if !self.cases.iter().any(|(c, _)| c == case) {
+            self.cases.push((case.to_owned(), unit));
+        }
+        if !self.variants.iter().any(|v| v == variant) {
+            self.variants.push(variant.to_owned());
+        }
+        self.samples
+            .entry((case.to_owned(), variant.to_owned()))
+            .or_default()
+            .push(sample);
+    }
+
+    /// Notes what could not be measured, and why.
+    pub fn missing(&mut self, what: String) {
+        if !self.missing.contains(&what) {
+            self.missing.push(what);
+        }
+    }
+
+    /// The median of a case and variant.
+    pub fn median(&self, case: &str, variant: &str) -> Option<f64> {
+        self.samples
+            .get(&(case.to_owned(), variant.to_owned()))
+            .and_then(|s| median(s))
+    }
+
+    /// A table: a line per case, a column per variant, spreads in brackets.
+    pub fn table(&self) -> String {
+        let mut head = vec!["case".to_owned(), "unit".to_owned()];
+        head.extend(self.variants.iter().cloned());
+        let mut lines = vec![head];
+        for (case, unit) in &self.cases {
+            let mut line = vec![case.clone(), unit.name().to_owned()];
+            for v in &self.variants {
+                let s = self.samples.get(&(case.clone(), v.clone()));
+                line.push(s.map_or_else(|| "-".to_owned(), |s| shown(s)));
+            }
+            lines.push(line);
+        }
+        let mut out = align(&lines);
+        for m in &self.missing {
+            let _ = writeln!(out, "not measured: {m}");
+        }
+        out
+    }
+
+    /// The rows as `{"bench","case","variant","unit","median","min","max","runs","counters"}`.
+    pub fn json(&self, bench: &str) -> Value {
+        let mut rows = Vec::new();
+        for (case, unit) in &self.cases {
+            for variant in &self.variants {
+                let Some(s) = self.samples.get(&(case.clone(), variant.clone())) else {
+                    continue;
+                };
+                let (min, max) = bounds(s);
+                let text = |t: &str| Value::Text(t.to_owned());
+                rows.push(Value::object([
+                    ("bench", text(bench)),
+                    ("case", text(case)),
+                    ("variant", text(variant)),
+                    ("unit", text(unit.name())),
+                    ("median", Value::Number(median(s).unwrap_or(f64::NAN))),
+                    ("min", Value::Number(min)),
+                    ("max", Value::Number(max)),
+                    (
+                        "runs",
+                        Value::Number(f64::from(u32::try_from(s.len()).unwrap_or(0))),
+                    ),
+                    ("counters", Value::Object(Vec::new())),
+                ]));
+            }
+        }
+        Value::List(rows)
+    }
+
+    /// What could not be measured.
+    pub fn missing_json(&self) -> Value {
+        Value::List(self.missing.iter().cloned().map(Value::Text).collect())
+    }
+}
+
+fn median(s: &[f64]) -> Option<f64> {
+    let mut s = s.to_vec();
+    s.sort_by(f64::total_cmp);
+    let (low, high) = (s.get(s.len().saturating_sub(1) / 2)?, s.get(s.len() / 2)?);
+    Some(f64::midpoint(*low, *high))
+}
+
+fn bounds(s: &[f64]) -> (f64, f64) {
+    s.iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| {
+            (l.min(*v), h.max(*v))
+        })
+}
+
+fn shown(s: &[f64]) -> String {
+    let (low, high) = bounds(s);
+    let m = median(s).unwrap_or(f64::NAN);
+    if s.len() < 2 {
+        number(m)
+    } else {
+        format!("{} [{}..{}]", number(m), number(low), number(high))
+    }
+}
+
+/// Three digits that matter.
+fn number(v: f64) -> String {
+    match v {
+        v if v >= 100.0 => format!("{v:.0}"),
+        v if v >= 10.0 => format!("{v:.1}"),
+        v => format!("{v:.2}"),
+    }
+}
+
+fn align(lines: &[Vec<String>]) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |c: usize| {
+        lines
+            .iter()
+            .filter_map(|l| l.get(c))
+            .map(|t| t.chars().count())
+            .max()
+    };
+    let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for line in lines {
+        for (i, (cell, w)) in line.iter().zip(&widths).enumerate() {
+            // Names to the left, figures to the right.
+            let pad = " ".repeat(w - cell.chars().count());
+            let cell = if i < 2 {
+                format!("{cell}{pad}")
+            } else {
+                format!("{pad}{cell}")
+            };
+            let _ = write!(out, "{}{cell}", if i > 0 { "  " } else { "" });
+        }
+        out = out.trim_end().to_owned();
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Rows, Unit};
+
+    #[test]
+    fn medians_and_columns() {
+        let mut r = Rows::default();
+        for v in [3.0, 1.0, 2.0] {
+            r.add("create", Unit::Milliseconds, "a", v);
+        }
+        r.add("create", Unit::Milliseconds, "b", 100.0);
+        r.add("only b", Unit::Nanoseconds, "b", 7.0);
+        assert_eq!(r.median("create", "a"), Some(2.0));
+        let t = r.table();
+        assert!(t.contains("2.00 [1.00..3.00]") && t.contains("100"), "{t}");
+        assert!(
+            t.lines()
+                .any(|l| l.starts_with("only b") && l.contains(" - ")),
+            "{t}"
+        );
+        let j = r.json("x").to_string();
+        assert!(
+            j.contains(
+                r#""case":"create","variant":"a","unit":"ms","median":2,"min":1,"max":3,"runs":3"#
+            ),
+            "{j}"
+        );
+    }
+}
