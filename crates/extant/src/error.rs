@@ -248,9 +248,9 @@ impl From<JournalError> for Error {
             JournalError::NeedsRecovery => Self::NeedsReplay,
             JournalError::Unsupported(what) => Self::UnsupportedFeature(what.to_string()),
             JournalError::Corrupt(what) => Self::corrupt(Place::Journal, what),
-            JournalError::Io { .. } | JournalError::TooManyCredits { .. } => {
-                Self::Io(error.to_string().into())
-            }
+            JournalError::Io { .. }
+            | JournalError::TooManyCredits { .. }
+            | JournalError::TransactionTooLarge { .. } => Self::Io(error.to_string().into()),
         }
     }
 }

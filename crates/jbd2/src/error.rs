@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use extant_disk::jbd2::superblock::JournalSuperblockError;
 use extant_units::{Blocks, Pblk};
 
 /// A metadata block that could not be had.
@@ -51,6 +52,14 @@ pub enum JournalError {
         /// See `Journal::max_credits`.
         max: u32,
     },
+    /// A transaction grew larger than the log: handles used far more than they declared.
+    #[error("a transaction of {needed} log blocks does not fit the log of {log}")]
+    TransactionTooLarge {
+        /// Log blocks it takes.
+        needed: u32,
+        /// Log blocks there are.
+        log: u32,
+    },
     /// The journal was closed.
     #[error("the journal is closed")]
     Closed,
@@ -73,6 +82,21 @@ impl JournalError {
         move |source| Self::Io {
             what,
             source: Arc::new(source),
+        }
+    }
+
+    pub(crate) fn corrupt(what: impl Into<Arc<str>>) -> Self {
+        Self::Corrupt(what.into())
+    }
+}
+
+impl From<JournalSuperblockError> for JournalError {
+    fn from(error: JournalSuperblockError) -> Self {
+        match error {
+            JournalSuperblockError::UnknownFeatures { .. } => {
+                Self::Unsupported(error.to_string().into())
+            }
+            _ => Self::Corrupt(error.to_string().into()),
         }
     }
 }

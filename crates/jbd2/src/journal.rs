@@ -310,7 +310,7 @@ impl Journal {
     pub fn clear_errno(&self) -> Result<(), JournalError> {
         self.core.check_alive()?;
         match &self.core.log {
-            Some(log) => log.clear_errno(self.core.config.barrier),
+            Some(log) => log.clear_errno(),
             None => Ok(()),
         }
     }

@@ -1,26 +1,139 @@
 //! Where the log lives: the runs of device blocks that make up the journal.
 
-use extant_units::Pblk;
+use extant_units::{Blocks, Pblk};
 
-/// The runs of device blocks that make up the log, in log order.
-#[derive(Clone, Debug)]
+use crate::error::JournalError;
+
+/// The runs of device blocks that make up the journal, in log order. Block 0 is the journal's superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogMap {
-    runs: Vec<(Pblk, u32)>,
+    /// In log order, none of them empty.
+    runs: Vec<Run>,
+    /// The same as (first block, block behind), in the order of the device.
+    spans: Vec<(Pblk, Pblk)>,
+    len: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    /// The log block that the run begins with.
+    index: u64,
+    start: Pblk,
+    len: u32,
 }
 
 impl LogMap {
     /// The log made of `runs`: (first device block, length in blocks), in log order.
     pub fn new(runs: Vec<(Pblk, u32)>) -> Self {
-        Self { runs }
+        let mut len = 0;
+        let runs: Vec<Run> = runs
+            .into_iter()
+            .filter(|&(_, run_len)| run_len > 0)
+            .map(|(start, run_len)| {
+                let index = len;
+                len += u64::from(run_len);
+                Run {
+                    index,
+                    start,
+                    len: run_len,
+                }
+            })
+            .collect();
+        let mut spans: Vec<(Pblk, Pblk)> = runs
+            .iter()
+            .map(|run| (run.start, run.start.saturating_add(run.len.into())))
+            .collect();
+        spans.sort_unstable();
+        Self { runs, spans, len }
     }
 
     /// The log's length in blocks.
     pub fn len(&self) -> u64 {
-        self.runs.iter().map(|&(_, len)| u64::from(len)).sum()
+        self.len
     }
 
     /// Whether the log has no blocks at all.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
+    }
+
+    /// The device block of log block `index`, `None` past the end.
+    pub fn block(&self, index: u32) -> Option<Pblk> {
+        let index = u64::from(index);
+        let after = self.runs.partition_point(|run| run.index <= index);
+        let run = self.runs.get(after.checked_sub(1)?)?;
+        let inside = index - run.index;
+        if inside >= u64::from(run.len) {
+            return None;
+        }
+        run.start.checked_add(inside)
+    }
+
+    /// Whether the log occupies device block `p`.
+    pub fn contains(&self, p: Pblk) -> bool {
+        let after = self.spans.partition_point(|&(start, _)| start <= p);
+        after
+            .checked_sub(1)
+            .and_then(|at| self.spans.get(at))
+            .is_some_and(|&(_, end)| p < end)
+    }
+
+    /// Checks that the runs lie on the device and do not overlap.
+    pub(crate) fn check(&self, device: Blocks) -> Result<(), JournalError> {
+        let outside = self.spans.iter().find(|(_, end)| end.get() > device.get());
+        if let Some((start, end)) = outside {
+            return Err(JournalError::corrupt(format!(
+                "its blocks {start}..{end} leave the device of {device} blocks"
+            )));
+        }
+        let overlap = self
+            .spans
+            .iter()
+            .zip(self.spans.iter().skip(1))
+            .find(|((_, end), (next, _))| end > next);
+        match overlap {
+            None => Ok(()),
+            Some((_, (next, _))) => Err(JournalError::corrupt(format!(
+                "block {next} is in it twice"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> LogMap {
+        LogMap::new(vec![
+            (Pblk::new(100), 3),
+            (Pblk::new(9), 0),
+            (Pblk::new(50), 2),
+        ])
+    }
+
+    #[test]
+    fn log_blocks_are_found_across_runs() {
+        let map = map();
+        let blocks: Vec<Option<u64>> = (0..6).map(|i| map.block(i).map(Pblk::get)).collect();
+        let expected = [Some(100), Some(101), Some(102), Some(50), Some(51), None];
+        assert_eq!(blocks, expected);
+        assert_eq!(map.len(), 5);
+        assert_eq!(LogMap::new(vec![]).block(0), None);
+        assert!(map.contains(Pblk::new(51)));
+        for outside in [9, 49, 52, 99, 103] {
+            assert!(!map.contains(Pblk::new(outside)));
+        }
+    }
+
+    #[test]
+    fn runs_off_the_device_or_over_each_other_are_refused() {
+        assert!(map().check(Blocks::new(103)).is_ok());
+        assert!(map().check(Blocks::new(102)).is_err());
+        let twice = LogMap::new(vec![(Pblk::new(5), 4), (Pblk::new(8), 1)]);
+        let error = twice.check(Blocks::new(100)).unwrap_err();
+        assert_eq!(error.to_string(), "corrupt journal: block 8 is in it twice");
+        let far = LogMap::new(vec![(Pblk::MAX, 4)]);
+        assert!(far.check(Blocks::new(u64::MAX - 1)).is_err());
     }
 }

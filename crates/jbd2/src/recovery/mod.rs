@@ -1,0 +1,205 @@
+//! Recovery: bringing home what a log holds, after a crash or from a device that was copied in use.
+//!
+//! # Steps
+//! SCAN walks the log from its tail and collects the complete transactions' copies and revoke blocks
+//! (`scan.rs`). REVOKE voids copies that a later transaction revoked, and of each block only the last copy is
+//! kept. Everything is checked before anything is written: targets, checksums of all copies to be used, fast
+//! commits. REPLAY writes the copies home (`replay.rs`). Then one durable write marks the log empty; it never
+//! reaches the device before the copies do. A crash at any point before that leaves the log as it was, and
+//! the same recovery again: replaying twice is replaying once.
+//!
+//! # Untrusted logs
+//! Every loop is bounded by the length of the log, which is bounded by the device. Memory is bounded by the
+//! number of copies, not of revoke records: only revokes of logged blocks are kept. A copy may go anywhere on
+//! the file system but into the log itself.
+//!
+//! # Sequence numbers
+//! The number of the first transaction that was not found is left unused: a copy of it that reached the log
+//! incompletely can never be mistaken for a later one.
+
+mod replay;
+mod scan;
+
+use std::collections::HashMap;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::jbd2::Format;
+use extant_disk::jbd2::fast_commit::{FastCommitScan, FastCommitVerdict};
+use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
+use extant_units::{BlockSize, Blocks, Pblk, Tid};
+
+use crate::error::JournalError;
+use crate::hash::BlockHash;
+use crate::log::{read_superblock, write_superblock};
+use crate::log_index::Ring;
+use crate::log_map::LogMap;
+use scan::{LoggedCopy, Scan};
+
+/// What a recovery found and did.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether the log was empty, so that nothing was done.
+    pub was_clean: bool,
+    /// Complete transactions that the log held.
+    pub transactions: u64,
+    /// Blocks written home.
+    pub replayed: u64,
+    /// Blocks whose last copy in the log was revoked, and which were left alone.
+    pub revoked: u64,
+    /// The error number an earlier user of the journal left in it (`s_errno`), zero for none.
+    pub errno: i32,
+}
+
+/// Reads and checks a journal's superblock: whether its log is empty ([`JournalSuperblock::start`] is zero),
+/// which features it uses, what error it recorded.
+///
+/// # Errors
+/// It is damaged or uses unknown features, or the device failed.
+pub fn inspect(
+    dev: &dyn BlockDevice,
+    bs: BlockSize,
+    log: &LogMap,
+) -> Result<JournalSuperblock, JournalError> {
+    read_superblock(dev, bs, log)
+}
+
+/// Replays a log that is not empty onto the file system on the same device and marks it empty. Copies may
+/// belong to any of the file system's `device_blocks` blocks.
+///
+/// # Errors
+/// The log is damaged, unsupported or holds fast commits, the device failed or is read-only. Nothing was
+/// written unless the device failed while the copies were being written; then the log is still there.
+pub fn recover(
+    dev: &dyn BlockDevice,
+    bs: BlockSize,
+    log: &LogMap,
+    device_blocks: Blocks,
+) -> Result<Recovery, JournalError> {
+    let mut superblock = read_superblock(dev, bs, log)?;
+    let errno = superblock.errno();
+    if superblock.start() == 0 {
+        return Ok(Recovery {
+            was_clean: true,
+            errno,
+            ..Recovery::default()
+        });
+    }
+    if dev.is_read_only() {
+        return Err(JournalError::ReadOnly);
+    }
+    let reader = LogReader {
+        dev,
+        bs,
+        map: log,
+        format: superblock.format(),
+        ring: Ring {
+            first: superblock.first(),
+            end: superblock.end(),
+        },
+    };
+    let scan = scan::scan(&reader, &superblock)?;
+    scan.check_targets(log, device_blocks)?;
+    check_fast_commits(&reader, &superblock, scan.next)?;
+    let (copies, revoked) = last_copies(&reader, &scan)?;
+    replay::verify(&reader, &copies)?;
+    replay::write_home(&reader, &copies)?;
+    superblock.set_tail(0, scan.next.next().get());
+    superblock.set_head(superblock.first());
+    write_superblock(dev, bs, log, &superblock, true)?;
+    let recovery = Recovery {
+        was_clean: false,
+        transactions: scan.transactions,
+        replayed: copies.len() as u64,
+        revoked,
+        errno,
+    };
+    tracing::info!(?recovery, "journal recovered");
+    Ok(recovery)
+}
+
+/// Reads blocks of a log.
+struct LogReader<'a> {
+    dev: &'a dyn BlockDevice,
+    bs: BlockSize,
+    map: &'a LogMap,
+    format: Format,
+    ring: Ring,
+}
+
+impl LogReader<'_> {
+    /// Reads log block `at` into `block`.
+    fn read(&self, at: u32, block: &mut [u8]) -> Result<(), JournalError> {
+        let offset = self
+            .map
+            .block(at)
+            .and_then(|p| self.bs.dev_off(p))
+            .ok_or_else(|| JournalError::corrupt(format!("it has no block {at}")))?;
+        self.dev
+            .read_at(offset, block)
+            .map_err(JournalError::io("reading the log"))
+    }
+
+    fn block(&self) -> Vec<u8> {
+        vec![0; self.bs.bytes()]
+    }
+}
+
+/// Refuses a log on top of which fast commits have to be replayed.
+fn check_fast_commits(
+    reader: &LogReader<'_>,
+    superblock: &JournalSuperblock,
+    next: Tid,
+) -> Result<(), JournalError> {
+    if !superblock.incompat().contains(Incompat::FAST_COMMIT) {
+        return Ok(());
+    }
+    let mut scan = FastCommitScan::new(next.get());
+    let mut block = reader.block();
+    for at in superblock.fast_commit_area() {
+        reader.read(at, &mut block)?;
+        match scan.block(&block) {
+            FastCommitVerdict::Undecided => {}
+            FastCommitVerdict::Nothing => break,
+            FastCommitVerdict::Found => {
+                return Err(JournalError::Unsupported(
+                    "replaying fast commits (fast_commit); e2fsck or Linux can".into(),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The last copy of each block in the order of the blocks, without those that are revoked, and their number.
+fn last_copies(
+    reader: &LogReader<'_>,
+    scan: &Scan,
+) -> Result<(Vec<LoggedCopy>, u64), JournalError> {
+    let mut last: HashMap<u64, (LoggedCopy, Option<Tid>), BlockHash> = HashMap::default();
+    for copy in &scan.copies {
+        last.insert(copy.target.get(), (*copy, None));
+    }
+    let mut block = reader.block();
+    for &(at, tid) in &scan.revoke_blocks {
+        reader.read(at, &mut block)?;
+        let revokes = reader
+            .format
+            .revokes(&block)
+            .map_err(|error| JournalError::corrupt(format!("log block {at}: {error}")))?;
+        for target in revokes.map(Pblk::get) {
+            if let Some((_, revoked)) = last.get_mut(&target) {
+                // Later transactions come later, and their revokes void more.
+                *revoked = Some(tid);
+            }
+        }
+    }
+    let all = last.len();
+    let mut copies: Vec<LoggedCopy> = last
+        .into_values()
+        .filter(|(copy, revoked)| revoked.is_none_or(|tid| copy.tid.is_after(tid)))
+        .map(|(copy, _)| copy)
+        .collect();
+    copies.sort_unstable_by_key(|copy| copy.target);
+    let revoked = (all - copies.len()) as u64;
+    Ok((copies, revoked))
+}

@@ -1,0 +1,198 @@
+//! SCAN: which complete transactions a log holds, and where their parts are.
+//!
+//! # Where the log ends
+//! At the first block that is no block of the log, belongs to another transaction than the one expected, or
+//! lies past a full round. A transaction without its commit block is not there.
+//!
+//! A wrong checksum in a transaction that has its commit block means damage, unless the commit is older than
+//! the one before: then it is left over from an earlier round of the ring, which ends the log. With
+//! asynchronous commits a wrong commit checksum ends the log as well: the record may have come before the rest.
+
+use extant_disk::jbd2::commit::Commit;
+use extant_disk::jbd2::crc32::Crc32;
+use extant_disk::jbd2::descriptor::Tag;
+use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
+use extant_disk::jbd2::{BlockKind, Checksums, Header};
+use extant_units::{Blocks, Pblk, Tid};
+
+use super::LogReader;
+use crate::error::JournalError;
+use crate::log_map::LogMap;
+
+/// A copy in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoggedCopy {
+    pub(super) target: Pblk,
+    pub(super) tid: Tid,
+    /// Its log block.
+    pub(super) at: u32,
+    pub(super) escaped: bool,
+    pub(super) checksum: u32,
+}
+
+/// What a log holds.
+#[derive(Debug)]
+pub(super) struct Scan {
+    /// The copies of complete transactions, in log order.
+    pub(super) copies: Vec<LoggedCopy>,
+    /// Their revoke blocks, in log order.
+    pub(super) revoke_blocks: Vec<(u32, Tid)>,
+    pub(super) transactions: u64,
+    /// The first transaction that is not (completely) there.
+    pub(super) next: Tid,
+}
+
+impl Scan {
+    /// Checks that every copy belongs to the file system and not into the log.
+    pub(super) fn check_targets(&self, log: &LogMap, device: Blocks) -> Result<(), JournalError> {
+        for copy in &self.copies {
+            let wrong = if copy.target.get() >= device.get() {
+                "lies past the end of the file system"
+            } else if log.contains(copy.target) {
+                "is a block of the log"
+            } else {
+                continue;
+            };
+            return Err(JournalError::corrupt(format!(
+                "transaction {}, log block {}: its target {} {wrong}",
+                copy.tid, copy.at, copy.target
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Walks a log from its tail.
+struct Walk<'a> {
+    reader: &'a LogReader<'a>,
+    scan: Scan,
+    at: u32,
+    /// Blocks that the log can still have before it would bite its tail.
+    left: u32,
+    crc: Crc32,
+    /// A descriptor or revoke block of this transaction has a wrong checksum.
+    doubtful: bool,
+    last_commit: u64,
+    async_commit: bool,
+}
+
+/// Finds the complete transactions of a log.
+pub(super) fn scan(
+    reader: &LogReader<'_>,
+    superblock: &JournalSuperblock,
+) -> Result<Scan, JournalError> {
+    let mut walk = Walk {
+        reader,
+        scan: Scan {
+            copies: Vec::new(),
+            revoke_blocks: Vec::new(),
+            transactions: 0,
+            next: Tid::new(superblock.sequence()),
+        },
+        at: superblock.start(),
+        left: reader.ring.len(),
+        crc: Crc32::START,
+        doubtful: false,
+        last_commit: 0,
+        async_commit: superblock.incompat().contains(Incompat::ASYNC_COMMIT),
+    };
+    let mut complete = (0, 0);
+    let mut block = reader.block();
+    while let Some(at) = walk.step() {
+        reader.read(at, &mut block)?;
+        let tid = walk.scan.next;
+        let Some(header) = Header::parse(&block).filter(|h| h.sequence == tid.get()) else {
+            break;
+        };
+        match header.kind {
+            BlockKind::Descriptor => {
+                if !walk.descriptor(&block, tid)? {
+                    break;
+                }
+            }
+            BlockKind::Revoke => {
+                walk.doubtful |= !reader.format.tail_is_right(&block);
+                walk.scan.revoke_blocks.push((at, tid));
+            }
+            BlockKind::Commit => {
+                if !walk.commit(&block, tid)? {
+                    break;
+                }
+                complete = (walk.scan.copies.len(), walk.scan.revoke_blocks.len());
+            }
+            BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => break,
+        }
+    }
+    walk.scan.copies.truncate(complete.0);
+    walk.scan.revoke_blocks.truncate(complete.1);
+    Ok(walk.scan)
+}
+
+impl Walk<'_> {
+    /// The next log block, `None` after a full round.
+    fn step(&mut self) -> Option<u32> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = self.reader.ring.advance(at, 1);
+        Some(at)
+    }
+
+    /// Collects a descriptor's copies. False if there is no room for them in the log.
+    fn descriptor(&mut self, block: &[u8], tid: Tid) -> Result<bool, JournalError> {
+        let reader = self.reader;
+        let format = reader.format;
+        self.doubtful |= !format.tail_is_right(block);
+        let v1 = format.checksums == Checksums::V1;
+        let mut bytes = if v1 { reader.block() } else { Vec::new() };
+        if v1 {
+            self.crc = self.crc.feed(block);
+        }
+        for Tag {
+            block: target,
+            escaped,
+            checksum,
+        } in format.tags(block)
+        {
+            let Some(at) = self.step() else {
+                return Ok(false);
+            };
+            if v1 {
+                reader.read(at, &mut bytes)?;
+                self.crc = self.crc.feed(&bytes);
+            }
+            self.scan.copies.push(LoggedCopy {
+                target,
+                tid,
+                at,
+                escaped,
+                checksum,
+            });
+        }
+        Ok(true)
+    }
+
+    /// Ends a transaction. False if the log ends before it.
+    fn commit(&mut self, block: &[u8], tid: Tid) -> Result<bool, JournalError> {
+        let format = self.reader.format;
+        let commit = Commit::parse(block);
+        let right = match format.checksums {
+            Checksums::None => true,
+            Checksums::V1 => commit.agrees_with(self.crc),
+            Checksums::V2 | Checksums::V3 => format.commit_is_right(block),
+        };
+        if self.doubtful || !right {
+            let stale = commit.seconds < self.last_commit;
+            if stale || (self.async_commit && !self.doubtful) {
+                return Ok(false);
+            }
+            return Err(JournalError::corrupt(format!(
+                "transaction {tid} has a wrong checksum"
+            )));
+        }
+        self.last_commit = commit.seconds;
+        self.crc = Crc32::START;
+        self.scan.next = tid.next();
+        self.scan.transactions += 1;
+        Ok(true)
+    }
+}

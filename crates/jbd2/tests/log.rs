@@ -1,0 +1,255 @@
+//! Commits, replay, wrap, revokes, checkpoints: what the log holds and what replay makes of it.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::*;
+use extant_blockdev::BlockDevice;
+use extant_jbd2::{JournalError, inspect};
+use extant_units::Pblk;
+
+const LEN: u32 = 128;
+
+#[test]
+fn a_committed_transaction_is_replayed_and_an_open_one_is_not() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let tid = put(&cache, &journal, &[3, 4, 5], 0x1111);
+    journal.commit(tid).unwrap();
+    put(&cache, &journal, &[3, 6], 0x2222);
+    assert_eq!(stamp_on(&*dev, 3), 0, "nothing is home before a checkpoint");
+    let copy = extant_blockdev::MemoryDevice::from_bytes(&dev.to_bytes());
+    let recovery = recover_log(&copy, LEN);
+    assert_eq!((recovery.transactions, recovery.replayed), (1, 3));
+    for p in [3, 4, 5] {
+        assert_eq!(stamp_on(&copy, p), 0x1111);
+    }
+    assert_eq!(stamp_on(&copy, 6), 0);
+    let again = copy.to_bytes();
+    assert!(recover_log(&copy, LEN).was_clean);
+    assert_eq!(copy.to_bytes(), again);
+    // And the log goes on after a recovery.
+    let copy = Arc::new(copy);
+    let (cache, journal) = open(copy.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[9], 7)).unwrap();
+    recover_log(&*copy, LEN);
+    assert_eq!(stamp_on(&*copy, 9), 7);
+}
+
+#[test]
+fn close_leaves_everything_home_and_the_log_empty() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    put(&cache, &journal, &[3, 4], 5);
+    journal.close().unwrap();
+    assert_eq!((stamp_on(&*dev, 3), stamp_on(&*dev, 4)), (5, 5));
+    assert_eq!(inspect(&*dev, BS, &log_map(LEN)).unwrap().start(), 0);
+    assert!(recover_log(&*dev, LEN).was_clean);
+    assert_eq!(journal.stats().commits, 1);
+}
+
+#[test]
+fn an_untouched_log_is_not_written() {
+    let dev = Recorder::new(&formatted(LEN));
+    let (_, journal) = open(dev.clone(), LEN, manual());
+    let after_open = dev.writes.load(Ordering::SeqCst);
+    drop(journal.start(3).unwrap());
+    journal.close().unwrap();
+    assert_eq!(dev.writes.load(Ordering::SeqCst), after_open);
+}
+
+#[test]
+fn the_log_wraps_many_times() {
+    let dev = Recorder::new(&formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    for round in 1..200u64 {
+        let blocks = [round % 7, 10 + round % 13, 30 + round % 3];
+        let tid = put(&cache, &journal, &blocks, round);
+        journal.commit(tid).unwrap();
+        let crashed = dev.crashed(dev.position(), || true);
+        recover_log(&crashed, LEN);
+        for p in blocks {
+            assert_eq!(stamp_on(&crashed, p), round, "round {round}");
+        }
+    }
+    let stats = journal.stats();
+    assert_eq!(stats.commits, 199);
+    assert!(stats.log_blocks_written > 5 * u64::from(LEN), "{stats:?}");
+    assert!(stats.tail_updates > 5, "{stats:?}");
+    assert!(stats.blocks_checkpointed < stats.blocks_logged, "{stats:?}");
+}
+
+#[test]
+fn blocks_that_look_like_headers_survive() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let mut handle = journal.start(2).unwrap();
+    let block = cache.read_unchecked(Pblk::new(8)).unwrap();
+    let fake = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 2, 0, 0, 0, 2];
+    handle
+        .modify(&block, |bytes| bytes[..12].copy_from_slice(&fake))
+        .unwrap();
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+    recover_log(&*dev, LEN);
+    let mut bytes = [0; 12];
+    dev.read_at(BS.dev_off(Pblk::new(8)).unwrap(), &mut bytes)
+        .unwrap();
+    assert_eq!(bytes, fake);
+}
+
+#[test]
+fn a_freed_block_is_revoked_and_its_next_owner_survives_replay() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3, 4], 1)).unwrap();
+    let mut handle = journal.start_with_revokes(1, 2).unwrap();
+    handle.forget(Pblk::new(3)).unwrap();
+    handle.forget(Pblk::new(77)).unwrap();
+    let reusable = Arc::new(AtomicU64::new(0));
+    let flag = reusable.clone();
+    handle.on_commit(Box::new(move || flag.store(1, Ordering::SeqCst)));
+    let tid = handle.tid();
+    drop(handle);
+    assert_eq!(reusable.load(Ordering::SeqCst), 0);
+    journal.commit(tid).unwrap();
+    assert_eq!(reusable.load(Ordering::SeqCst), 1);
+    assert_eq!(journal.stats().revokes, 1, "only 3 was in the log");
+    // The block is data now.
+    let at = BS.dev_off(Pblk::new(3)).unwrap();
+    dev.write_at(at, &99u64.to_le_bytes()).unwrap();
+    let copy = extant_blockdev::MemoryDevice::from_bytes(&dev.to_bytes());
+    let recovery = recover_log(&copy, LEN);
+    assert_eq!((recovery.replayed, recovery.revoked), (1, 1));
+    assert_eq!((stamp_on(&copy, 3), stamp_on(&copy, 4)), (99, 1));
+    // Neither does a checkpoint write it.
+    journal.close().unwrap();
+    assert_eq!((stamp_on(&*dev, 3), stamp_on(&*dev, 4)), (99, 1));
+}
+
+#[test]
+fn journalling_a_block_again_cancels_its_revoke() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3, 4], 1)).unwrap();
+    // Within one transaction.
+    let mut handle = journal.start_with_revokes(1, 1).unwrap();
+    handle.forget(Pblk::new(3)).unwrap();
+    let block = handle.create(Pblk::new(3), KEY).unwrap();
+    assert!(block.data().iter().all(|&byte| byte == 0));
+    handle.modify(&block, |bytes| stamp(bytes, 2)).unwrap();
+    // And in a later one than the revoke.
+    handle.forget(Pblk::new(4)).unwrap();
+    let tid = handle.tid();
+    drop((handle, block));
+    journal.commit(tid).unwrap();
+    assert_eq!(journal.stats().revokes, 1);
+    let mut handle = journal.start(1).unwrap();
+    let block = handle.create(Pblk::new(4), KEY).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 3)).unwrap();
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+    let recovery = recover_log(&*dev, LEN);
+    assert_eq!((recovery.replayed, recovery.revoked), (2, 0));
+    assert_eq!((stamp_on(&*dev, 3), stamp_on(&*dev, 4)), (2, 3));
+}
+
+#[test]
+fn a_block_freed_while_its_transaction_commits_is_revoked() {
+    // The commit of the first transaction is under way (or over) when the second frees its block.
+    for _ in 0..200 {
+        let dev = Arc::new(formatted(LEN));
+        let (cache, journal) = open(dev.clone(), LEN, manual());
+        let first = put(&cache, &journal, &[3], 1);
+        journal.request_commit(first);
+        let mut handle = loop {
+            let handle = journal.start_with_revokes(1, 1).unwrap();
+            if handle.tid() != first {
+                break handle;
+            }
+            drop(handle);
+            std::thread::yield_now();
+        };
+        handle.forget(Pblk::new(3)).unwrap();
+        let second = handle.tid();
+        drop(handle);
+        journal.commit(second).unwrap();
+        assert_eq!(journal.stats().revokes, 1);
+        assert_eq!(recover_log(&*dev, LEN).replayed, 0);
+    }
+}
+
+#[test]
+fn large_transactions_need_several_descriptors_and_fill_the_log() {
+    let len = 1000;
+    let dev = Arc::new(formatted(len));
+    let (cache, journal) = open(dev.clone(), len, manual());
+    let max = journal.max_credits();
+    assert!(max > 200, "{max}");
+    let blocks: Vec<u64> = (0..u64::from(max)).collect();
+    for round in 1..20 {
+        let tid = put(&cache, &journal, &blocks, round);
+        if round % 3 == 0 {
+            journal.commit(tid).unwrap();
+        }
+    }
+    journal.force_commit().unwrap();
+    recover_log(&*dev, len);
+    for p in blocks {
+        assert_eq!(stamp_on(&*dev, p), 19);
+    }
+    assert!(matches!(
+        journal.start(max + 1),
+        Err(JournalError::TooManyCredits { .. })
+    ));
+}
+
+#[test]
+fn a_dirty_log_is_not_opened() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3], 1)).unwrap();
+    let result = extant_jbd2::Journal::open(cache, dev, log_map(LEN), manual());
+    assert!(matches!(result, Err(JournalError::NeedsRecovery)));
+}
+
+#[test]
+fn a_failed_log_write_stops_the_journal_and_nothing_follows() {
+    let dev = Recorder::new(&formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    journal.commit(put(&cache, &journal, &[3], 1)).unwrap();
+    let tid = put(&cache, &journal, &[3, 4], 2);
+    dev.fail_writes.store(true, Ordering::SeqCst);
+    let error = journal.commit(tid).unwrap_err();
+    assert!(matches!(error, JournalError::Aborted(_)), "{error}");
+    assert!(journal.aborted().unwrap().contains("writing"));
+    dev.fail_writes.store(false, Ordering::SeqCst);
+    let writes = dev.writes.load(Ordering::SeqCst);
+    assert!(journal.start(1).is_err());
+    assert!(journal.commit(tid).is_err());
+    assert!(journal.checkpoint_all().is_err());
+    assert!(journal.close().is_err());
+    drop(journal);
+    assert_eq!(dev.writes.load(Ordering::SeqCst), writes);
+    let crashed = dev.crashed(dev.position(), || true);
+    recover_log(&crashed, LEN);
+    assert_eq!((stamp_on(&crashed, 3), stamp_on(&crashed, 4)), (1, 0));
+}
+
+#[test]
+fn sync_covers_data_written_before_it() {
+    let dev = Recorder::new(&formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let tid = put(&cache, &journal, &[3], 1);
+    journal.commit(tid).unwrap();
+    let at = BS.dev_off(Pblk::new(90)).unwrap();
+    dev.write_at(at, &7u64.to_le_bytes()).unwrap();
+    // The transaction was durable already: only the flush is missing.
+    journal.sync(tid).unwrap();
+    let crashed = dev.crashed(dev.position(), || false);
+    assert_eq!(stamp_on(&crashed, 90), 7);
+}
