@@ -1,23 +1,246 @@
-//! The latched failure and the errors= policy.
+//! The latched failure and the `errors=` policy.
+//!
+//! A fault is damage found on disk, or metadata that could not be read or written in the middle of a change. It
+//! never takes the process: by policy the file system goes on (`continue`), refuses changes (`remount-ro`), or
+//! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Whatever the
+//! policy, the fault is recorded in the superblock as Linux does, so that the next check looks for it.
+//!
+//! # Locks
+//! The level is an atomic; the record has a lock that nothing is called under. [`Fault::report`] may be called with
+//! any lock held but a block's content (inside of `Handle::modify`).
 
-use crate::error::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use extant_disk::superblock::{RawSuperblock, State};
+use parking_lot::Mutex;
+
+use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
+use crate::options::ErrorsPolicy;
+use crate::super_block::{now, write_directly};
 
-/// The latched failure and the `errors=` policy.
-#[derive(Default)]
-pub(crate) struct Fault {}
+/// How far the file system has been stopped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+enum Level {
+    Running = 0,
+    /// Changes are refused.
+    ReadOnly = 1,
+    /// Everything is refused.
+    Shutdown = 2,
+}
+
+/// The latched failure.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    level: AtomicU8,
+    policy: ErrorsPolicy,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Why the file system was stopped first.
+    why: Option<Arc<str>>,
+    /// Faults that the superblock does not know of yet.
+    unrecorded: Option<Record>,
+}
+
+/// Faults in the form of the superblock's fields.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    count: u32,
+    first: Event,
+    last: Event,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    time: u64,
+    ino: u32,
+    block: u64,
+    code: u8,
+    place: &'static str,
+}
 
 impl Fault {
-    /// Fails once the file system was shut down, or made read-only by a fault.
+    /// Nothing failed yet.
+    pub(crate) fn new(policy: ErrorsPolicy) -> Self {
+        Self {
+            level: AtomicU8::new(Level::Running as u8),
+            policy,
+            inner: Mutex::new(Inner::default()),
+        }
+    }
+
+    /// Fails once changes are refused: [`Error::ReadOnly`] after a fault, [`Error::Shutdown`] after a shutdown.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        Ok(())
+        if self.level.load(Ordering::Relaxed) == Level::Running as u8 {
+            return Ok(());
+        }
+        self.refuse()
+    }
+
+    /// Fails with [`Error::Shutdown`] once everything is refused, reads as well.
+    #[inline]
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        if self.level.load(Ordering::Relaxed) < Level::Shutdown as u8 {
+            return Ok(());
+        }
+        self.refuse()
+    }
+
+    #[cold]
+    fn refuse(&self) -> Result<()> {
+        if self.level.load(Ordering::Relaxed) == Level::ReadOnly as u8 {
+            return Err(Error::ReadOnly);
+        }
+        let why = self.inner.lock().why.clone();
+        Err(Error::Shutdown(why.unwrap_or_else(|| "by request".into())))
+    }
+
+    /// Why changes are refused, if they are.
+    pub(crate) fn why(&self) -> Option<Arc<str>> {
+        if self.check().is_ok() {
+            return None;
+        }
+        self.inner.lock().why.clone()
+    }
+
+    fn raise(&self, level: Level, why: &str) {
+        self.inner.lock().why.get_or_insert_with(|| why.into());
+        self.level.fetch_max(level as u8, Ordering::Relaxed);
     }
 
     /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=` policy and
     /// records the fault in the superblock where possible. Other errors (no space, not found) are ignored, so
-    /// that whole results may be passed through. Takes no lock that callers may hold.
+    /// that whole results may be passed through; failed I/O of file data must not be.
     pub(crate) fn report(&self, fs: &Fs, error: &Error) {
-        let _ = (fs, error);
+        let Some(event) = Event::of(error) else {
+            return;
+        };
+        fs.stats.faults.bump();
+        tracing::error!(%error, "fault");
+        self.remember(event);
+        let level = match self.policy {
+            ErrorsPolicy::Continue => return,
+            ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
+            ErrorsPolicy::Panic => Level::Shutdown,
+        };
+        let first = self.check().is_ok();
+        self.raise(level, &error.to_string());
+        if first && !fs.options.read_only() {
+            fs.journal.abort(&error.to_string());
+            self.record_directly(fs);
+        }
     }
+
+    /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], nothing more is written.
+    pub(crate) fn shut_down(&self, fs: &Fs, why: &str) {
+        self.raise(Level::Shutdown, why);
+        fs.journal.abort(why);
+    }
+
+    /// Refuses everything from now on; for the end of an unmount, when nothing is left to stop.
+    pub(crate) fn close(&self) {
+        self.raise(Level::Shutdown, "unmounted");
+    }
+
+    fn remember(&self, event: Event) {
+        let mut inner = self.inner.lock();
+        inner.unrecorded = Some(match inner.unrecorded {
+            None => Record {
+                count: 1,
+                first: event,
+                last: event,
+            },
+            Some(record) => Record {
+                count: record.count.saturating_add(1),
+                last: event,
+                ..record
+            },
+        });
+    }
+
+    /// Writes what is not recorded yet into `raw`: the superblock is about to be written anyway.
+    pub(crate) fn note_in(&self, raw: &mut RawSuperblock) {
+        let Some(record) = self.inner.lock().unrecorded.take() else {
+            return;
+        };
+        raw.set_state(raw.state() | State::ERROR);
+        if raw.error_count.get() == 0 {
+            raw.set_first_error_time(record.first.time);
+            raw.first_error_ino.set(record.first.ino);
+            raw.first_error_block.set(record.first.block);
+            raw.first_error_func = name(record.first.place);
+            raw.first_error_line.set(0);
+            raw.first_error_errcode = record.first.code;
+        }
+        raw.set_last_error_time(record.last.time);
+        raw.last_error_ino.set(record.last.ino);
+        raw.last_error_block.set(record.last.block);
+        raw.last_error_func = name(record.last.place);
+        raw.last_error_line.set(0);
+        raw.last_error_errcode = record.last.code;
+        let count = raw.error_count.get().saturating_add(record.count);
+        raw.error_count.set(count);
+    }
+
+    /// The journal has stopped: the record goes to the device past it.
+    fn record_directly(&self, fs: &Fs) {
+        if fs.dev.is_read_only() {
+            return;
+        }
+        if let Err(error) = write_directly(&fs.dev, |raw| self.note_in(raw)) {
+            tracing::error!(%error, "the fault could not be recorded in the superblock");
+        }
+    }
+}
+
+impl Event {
+    /// The fault that `error` is, if it is one.
+    fn of(error: &Error) -> Option<Self> {
+        /// The format's numbers for what went wrong.
+        const EIO: u8 = 2;
+        const EFSCORRUPTED: u8 = 5;
+        let mut event = Self {
+            time: now(),
+            ino: 0,
+            block: 0,
+            code: EIO,
+            place: "io",
+        };
+        match error {
+            Error::Corrupt { place, .. } => {
+                event.code = EFSCORRUPTED;
+                (event.place, event.ino, event.block) = match *place {
+                    Place::Superblock => ("superblock", 0, 0),
+                    Place::GroupDesc(_) => ("group_desc", 0, 0),
+                    Place::BlockBitmap(_) => ("block_bitmap", 0, 0),
+                    Place::InodeBitmap(_) => ("inode_bitmap", 0, 0),
+                    Place::Inode(ino) => ("inode", ino.get(), 0),
+                    Place::ExtentNode(ino, block) => ("extent_node", ino.get(), block.get()),
+                    Place::DirBlock(ino, _) => ("directory", ino.get(), 0),
+                    Place::XattrBlock(ino, block) => ("xattr", ino.get(), block.get()),
+                    Place::Orphans => ("orphans", 0, 0),
+                    Place::Journal => ("journal", 0, 0),
+                    Place::Block(block) => ("block", 0, block.get()),
+                };
+            }
+            Error::Io(_) => {}
+            _ => return None,
+        }
+        Some(event)
+    }
+}
+
+/// A name as the superblock keeps the place of an error.
+fn name(place: &str) -> [u8; 32] {
+    let mut field = [0; 32];
+    for (to, from) in field.iter_mut().zip(place.bytes()) {
+        *to = from;
+    }
+    field
 }

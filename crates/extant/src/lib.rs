@@ -32,6 +32,7 @@ mod map;
 mod mount;
 mod options;
 mod orphan;
+mod statfs;
 mod stats;
 mod super_block;
 mod tuning;

@@ -1,17 +1,40 @@
 //! The superblock's changing fields.
+//!
+//! While mounted the superblock is a metadata block like any other: [`SuperBlock::update`] changes it under a
+//! handle. Before the journal is open and after it was closed, [`write_directly`] changes the bytes on the
+//! device. The free counts in it are only right after an unmount, as with Linux; the groups' counts always are,
+//! and the totals are summed up from them at mount.
+//!
+//! No lock of its own: changes are serialised by the block's, inside of [`Handle::modify`].
 
-use extant_disk::superblock::RawSuperblock;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_jbd2::Handle;
+use extant_units::{DevOff, Pblk};
+use zerocopy::FromBytes;
 
-use crate::error::Result;
+use crate::api::Timestamp;
+use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
+use crate::layout::Layout;
 
-/// The superblock's changing fields: they live in the block cache, like all metadata.
-#[derive(Default)]
-pub(crate) struct SuperBlock {}
+/// Where the superblock lives while mounted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuperBlock {
+    block: Pblk,
+    offset: usize,
+}
 
 impl SuperBlock {
-    /// Changes the superblock under `h` and seals it. One credit.
+    /// The primary superblock of a volume of this layout.
+    pub(crate) fn new(layout: &Layout) -> Self {
+        let (block, offset) = layout.superblock_location();
+        Self { block, offset }
+    }
+
+    /// Changes the superblock under `h` and seals it. One credit. `f` must not take locks.
     ///
     /// # Errors
     /// The block cannot be read, or the journal has stopped.
@@ -21,7 +44,58 @@ impl SuperBlock {
         h: &mut Handle,
         f: impl FnOnce(&mut RawSuperblock) -> R,
     ) -> Result<R> {
-        let _ = (fs, h, f);
-        todo!()
+        let block = fs.cache.read_unchecked(self.block)?;
+        let changed = h.modify(&block, |bytes| {
+            let raw = bytes
+                .get_mut(self.offset..)
+                .and_then(|bytes| RawSuperblock::mut_from_prefix(bytes).ok());
+            raw.map(|(raw, _)| {
+                let result = f(raw);
+                fs.fault.note_in(raw);
+                seal(raw);
+                result
+            })
+        })?;
+        changed.ok_or_else(|| Error::corrupt(Place::Superblock, "the block is too short"))
     }
+
+    /// A copy of the superblock as it is in the running transaction.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub(crate) fn read(&self, fs: &Fs) -> Result<Box<RawSuperblock>> {
+        let data = fs.cache.read_unchecked(self.block)?.data();
+        data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
+            .and_then(RawSuperblock::copy_from)
+            .ok_or_else(|| Error::corrupt(Place::Superblock, "the block is too short"))
+    }
+}
+
+/// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and faults.
+///
+/// # Errors
+/// The device failed.
+pub(crate) fn write_directly(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let at = DevOff::new(SUPERBLOCK_OFFSET);
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(at, &mut bytes)?;
+    if let Ok(raw) = RawSuperblock::mut_from_bytes(&mut bytes) {
+        f(raw);
+        seal(raw);
+    }
+    dev.write_durable(at, &bytes)?;
+    Ok(())
+}
+
+fn seal(raw: &mut RawSuperblock) {
+    raw.set_write_time(now());
+    raw.seal();
+}
+
+/// Seconds since the epoch, for the superblock's times.
+pub(crate) fn now() -> u64 {
+    u64::try_from(Timestamp::now().secs).unwrap_or(0)
 }
