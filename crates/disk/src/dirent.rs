@@ -210,14 +210,6 @@ pub const fn rec_len_for(name_len: usize) -> usize {
     (size_of::<DirEntryHeader>() + name_len + 3) & !3
 }
 
-/// The checksum seed of a directory: the file system's seed, its inode number and generation.
-#[must_use]
-pub fn seed_for(fs_seed: Crc32c, ino: Ino, generation: u32) -> Crc32c {
-    fs_seed
-        .feed(&ino.get().to_le_bytes())
-        .feed(&generation.to_le_bytes())
-}
-
 /// How the blocks of one directory are laid out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirFormat {
@@ -227,7 +219,7 @@ pub struct DirFormat {
     pub file_type: bool,
     /// The largest inode number (`s_inodes_count`).
     pub max_ino: u32,
-    /// With `metadata_csum`: the directory's checksum seed, see [`seed_for`].
+    /// With `metadata_csum`: the directory's checksum seed ([`crate::inode::InodeFormat::inode_seed`]).
     pub seed: Option<Crc32c>,
 }
 

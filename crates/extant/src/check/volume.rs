@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::bitmap;
 use extant_disk::csum::Crc32c;
-use extant_disk::dirent::{DirFormat, seed_for};
+use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
@@ -196,7 +196,7 @@ impl Volume {
 
     /// The inode's checksum seed for what it owns.
     pub(super) fn owner_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
-        self.csum_seed.map(|seed| seed_for(seed, ino, generation))
+        self.format.inode_seed(ino, generation)
     }
 
     /// The layout of a directory's blocks.
