@@ -26,17 +26,18 @@ struct Piece {
     from: DevOff,
 }
 
-/// Makes the window's blocks below the file's end uptodate. The folio of `needed` is waited for; the rest of
-/// the window is given up where memory is short. An error is returned only if it concerns `needed`.
+/// Makes the window's blocks below the file's end uptodate. If its first page is `needed`, that page's folio is
+/// waited for; the rest of the window is given up where memory is short. An error is returned only if it concerns
+/// the needed byte.
 pub(crate) fn fill<O: IomapOps + ?Sized>(
     ops: &O,
     window: Window,
-    needed: Pos,
+    needed: Option<Pos>,
 ) -> Result<(), O::Error> {
     let mapping = ops.mapping();
     let _cache_may_grow = mapping.invalidate_lock().read();
     let size = ops.size();
-    let folios = make_folios(ops, window, needed.page(), size);
+    let folios = make_folios(ops, window, needed.is_some(), size);
     let mut guards: Vec<FolioGuard<'_>> = folios
         .iter()
         .filter_map(|folio| mapping.lock(folio))
@@ -49,7 +50,7 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
         zero_past(guard, piece.bytes.clone(), size);
         guard.mark_uptodate(piece.bytes);
     }
-    let Some(error) = failed else {
+    let (Some(error), Some(needed)) = (failed, needed) else {
         return Ok(());
     };
     let served = guards.iter().any(|guard| {
@@ -65,7 +66,7 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
 fn make_folios<O: IomapOps + ?Sized>(
     ops: &O,
     window: Window,
-    needed: PageIdx,
+    needed: bool,
     size: u64,
 ) -> Vec<Arc<Folio>> {
     let mapping = ops.mapping();
@@ -76,7 +77,7 @@ fn make_folios<O: IomapOps + ?Sized>(
         let page = PageIdx::new(at);
         let order = window.order.min((end - at).ilog2());
         let folio = mapping.get(page).or_else(|| {
-            let made = mapping.create(page, order, at <= needed.get());
+            let made = mapping.create(page, order, needed && folios.is_empty());
             // Somebody else was faster, or the smallest folio begins before this page.
             made.or_else(|| mapping.get(page))
         });
@@ -86,7 +87,7 @@ fn make_folios<O: IomapOps + ?Sized>(
                 folios.push(folio);
             }
             // It came and went: look again.
-            None if at <= needed.get() => {}
+            None if needed && folios.is_empty() => {}
             None => break,
         }
     }

@@ -78,7 +78,7 @@ fn miss<O: IomapOps + ?Sized>(
     let first = pos.page().get();
     let last = pos.saturating_add(out.len() as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
-    fill(ops, window, pos)?;
+    fill(ops, window, Some(pos))?;
     Ok(0)
 }
 
@@ -117,5 +117,5 @@ fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
         return;
     };
     // Nobody asked for these bytes yet: whoever does will meet the error.
-    let _ = fill(ops, window, Pos::MAX);
+    let _ = fill(ops, window, None);
 }

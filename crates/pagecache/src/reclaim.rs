@@ -79,8 +79,12 @@ impl Shared {
 }
 
 /// Takes `folio` out of its mapping unless it is wanted.
-fn evict(folio: &Folio) -> bool {
+fn evict(folio: &Arc<Folio>) -> bool {
     if folio.take_referenced() || folio.is_under_writeback() {
+        return false;
+    }
+    if Arc::strong_count(folio) > 2 {
+        // Beside the index and this function somebody holds it: removing it would free nothing now.
         return false;
     }
     let Some(mapping) = folio.mapping().upgrade() else {
