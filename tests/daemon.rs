@@ -1,0 +1,174 @@
+//! The daemon's manners: SIGTERM closes the image, the mount helper serves `mount -t` and fstab,
+//! `umount` waits, an installation works, statfs tells what Linux tells.
+
+use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, TempDir, ensure, need, tools};
+use rustix::fs::statvfs;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
+
+#[test]
+fn sigterm_unmounts_cleanly() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(32).make()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    fs::write(mount.join("f"), vec![1; 300_000])?;
+    let pid = mount
+        .pid()
+        .and_then(|p| i32::try_from(p).ok())
+        .and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| extant_testkit::Error::new("no daemon"))?;
+    kill_process(pid, Signal::TERM)?;
+    let end = Instant::now() + Duration::from_secs(30);
+    while fs::read(mount.join("f")).is_ok() {
+        ensure!(Instant::now() < end, "still mounted 30 s after SIGTERM");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(mount);
+    image.fsck_clean()?;
+    ensure!(!image.needs_recovery()?, "the journal was left dirty");
+    let linux = Subject::Ext4.mount(image.path(), "ro")?;
+    ensure!(
+        fs::read(linux.join("f"))? == vec![1; 300_000],
+        "the file is not what was written"
+    );
+    Ok(())
+}
+
+#[test]
+fn umount_returns_once_the_image_is_closed() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for round in 0..5u8 {
+        let image = Image::of_mib(64).make()?;
+        let mount = Mount::extant_background(image.path(), "")?;
+        fs::write(mount.join("f"), vec![round; 20_000_000])?;
+        mount.unmount()?;
+        // No waiting here: e2fsck, and another opener, must find it finished.
+        image.fsck_clean()?;
+        let o = Cmd::new(tools::extant()?)
+            .arg("ls")
+            .arg(format!("{}:/", image.path().display()))
+            .ok()?;
+        ensure!(o.out.contains('f'), "{}", o.describe());
+    }
+    Ok(())
+}
+
+#[test]
+fn statfs_says_what_linux_says() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for args in ["-b 4096", "-b 1024 -m 10", "-b 2048 -O ^has_journal"] {
+        let image = Image::of_mib(64).args(args).make()?;
+        let linux = Subject::Ext4.mount(image.path(), "")?;
+        fs::write(linux.join("f"), vec![1; 3_000_000])?;
+        fs::create_dir(linux.join("d"))?;
+        fs::File::open(linux.dir())?.sync_all()?;
+        let want = statvfs(linux.dir())?;
+        linux.unmount()?;
+        let here = Subject::under_test().mount(image.path(), "")?;
+        let got = statvfs(here.dir())?;
+        here.unmount()?;
+        let of = |s: &rustix::fs::StatVfs| {
+            (
+                s.f_blocks * s.f_frsize,
+                s.f_bfree * s.f_frsize,
+                s.f_bavail * s.f_frsize,
+                s.f_files,
+                s.f_ffree,
+                s.f_namemax,
+            )
+        };
+        ensure!(
+            of(&got) == of(&want),
+            "{args}: here {:?}, Linux {:?}",
+            of(&got),
+            of(&want)
+        );
+    }
+    Ok(())
+}
+
+/// What `make install` puts where, used from there.
+#[test]
+fn an_installation_serves_mount_and_fstab() -> Result<()> {
+    if !need(&[
+        Need::Root,
+        Need::Fuse,
+        Need::Tool("mke2fs"),
+        Need::Tool("unshare"),
+    ]) {
+        return Ok(());
+    }
+    let to = TempDir::new_in(&std::env::temp_dir(), "install")?;
+    let bin = tools::extant()?;
+    Cmd::new("make")
+        .args(["-s", "install-files"])
+        .arg(format!("DESTDIR={}", to.path().display()))
+        .arg("PREFIX=/usr")
+        .arg(format!("BINARY={}", bin.display()))
+        .dir(tools::workspace())
+        .ok()?;
+    for file in [
+        "usr/bin/extant",
+        "sbin/mount.fuse.extant",
+        "usr/share/man/man1/extant.1",
+    ] {
+        ensure!(to.join(file).is_file(), "{file} was not installed");
+    }
+    // A mount namespace of its own, in which the installation lies over the system's directories.
+    let image = Image::of_mib(32).make()?;
+    let script = format!(
+        r#"set -e
+        mkdir -p {t}/sbin-up {t}/mnt {t}/mnt2
+        mount --bind {t}/usr/bin/extant /usr/bin/extant 2>/dev/null || {{ touch /usr/bin/extant; mount --bind {t}/usr/bin/extant /usr/bin/extant; }}
+        for h in {t}/sbin/*; do n=/sbin/$(basename $h); touch $n; mount --bind $h $n; done
+        mount -t fuse.extant {image} {t}/mnt
+        echo through-mount > {t}/mnt/f
+        umount {t}/mnt
+        e2fsck -fn {image} >/dev/null 2>&1
+        echo '{image} {t}/mnt2 fuse.extant noauto,noatime 0 0' > {t}/fstab
+        mount --fstab {t}/fstab {t}/mnt2
+        cat {t}/mnt2/f
+        umount {t}/mnt2
+        e2fsck -fn {image} >/dev/null 2>&1
+        "#,
+        t = to.path().display(),
+        image = image.path().display()
+    );
+    let before = placeholders();
+    let o = Cmd::new("unshare").args(["-m", "sh", "-c", &script]).run();
+    // Files that served as mount points only.
+    for p in placeholders().into_iter().filter(|p| !before.contains(p)) {
+        let _ = fs::remove_file(p);
+    }
+    let o = o?;
+    ensure!(
+        o.code == Some(0) && o.out.trim() == "through-mount",
+        "{}",
+        o.describe()
+    );
+    Ok(())
+}
+
+fn placeholders() -> Vec<std::path::PathBuf> {
+    let all = [
+        "/usr/bin/extant",
+        "/sbin/mount.fuse.extant",
+        "/sbin/umount.fuse.extant",
+        "/sbin/mount.extant",
+        "/sbin/umount.extant",
+    ];
+    all.iter()
+        .map(|p| Path::new(p).to_path_buf())
+        .filter(|p| p.exists())
+        .collect()
+}
