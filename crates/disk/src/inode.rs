@@ -153,7 +153,7 @@ pub struct InodeCore {
     /// The extended attribute block; zero for none.
     pub file_acl: Pblk,
     /// Extent root, block map, short symlink target or device number.
-    pub block: [u8; BLOCK_AREA],
+    pub i_block: [u8; BLOCK_AREA],
     /// Bytes of fixed fields behind byte 128; zero exactly when records are 128 bytes.
     pub extra_isize: u16,
     /// The rest of the record, behind the fixed fields: in-inode extended attributes. Empty in records of 128 bytes.
@@ -200,7 +200,7 @@ impl InodeCore {
             version: 0,
             generation: 0,
             file_acl: Pblk::ZERO,
-            block: [0; BLOCK_AREA],
+            i_block: [0; BLOCK_AREA],
             extra_isize,
             xattrs: vec![0; usize::from(room - extra_isize)].into_boxed_slice(),
         }
@@ -298,7 +298,7 @@ impl InodeCore {
             version: u64::from(raw.version_lo.get()) | (u64::from(version_hi) << 32),
             generation: raw.generation.get(),
             file_acl: Pblk::new(u64::from(raw.file_acl_lo.get()) | (acl_hi << 32)),
-            block: raw.block,
+            i_block: raw.block,
             extra_isize,
             xattrs,
         })
@@ -356,7 +356,7 @@ impl InodeCore {
         if format.wide_blocks {
             raw.file_acl_hi.set(low16(self.file_acl.get() >> 32));
         }
-        raw.block = self.block;
+        raw.block = self.i_block;
 
         macro_rules! put_time {
             ($time:expr, $low:expr, $field:ident) => {{

@@ -26,6 +26,7 @@ use crate::orphan::Orphans;
 use crate::stats::Stats;
 use crate::super_block::SuperBlock;
 use crate::tuning::Tuning;
+use crate::xattr::SharedBlocks;
 use crate::zones::SystemZones;
 
 /// A mounted file system.
@@ -50,6 +51,8 @@ pub(crate) struct Fs {
     pub(crate) inodes: InodeCache,
     /// The bound on what the inodes' extent status trees remember.
     pub(crate) status: Arc<StatusCache>,
+    /// Attribute blocks that inodes share.
+    pub(crate) xattr_blocks: SharedBlocks,
     /// Unlinked and half-truncated inodes.
     pub(crate) orphans: Orphans,
     /// How it was mounted.
@@ -73,6 +76,15 @@ impl Fs {
     pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
         self.check_writable()?;
         Ok(self.journal.start(credits)?)
+    }
+
+    /// The same with room for `revokes` revoke records: for handles that free metadata blocks.
+    ///
+    /// # Errors
+    /// As [`Fs::start`].
+    pub(crate) fn start_with_revokes(&self, credits: u32, revokes: u32) -> Result<Handle> {
+        self.check_writable()?;
+        Ok(self.journal.start_with_revokes(credits, revokes)?)
     }
 
     /// Fails if the file system may not be modified.

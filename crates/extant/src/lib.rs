@@ -15,6 +15,7 @@
     reason = "the modules land one by one; removed when the last has"
 )]
 
+mod acl;
 mod alloc;
 mod api;
 mod check;
@@ -36,6 +37,7 @@ mod statfs;
 mod stats;
 mod super_block;
 mod tuning;
+mod xattr;
 mod zones;
 
 pub use api::*;

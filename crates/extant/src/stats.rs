@@ -62,6 +62,24 @@ counters! {
     inode_allocs,
     /// Inodes freed.
     inode_frees,
+    /// Inodes read from the inode table.
+    inode_loads,
+    /// Inodes encoded into the inode table.
+    inode_stores,
+    /// Unused inodes that left the cache.
+    inode_evictions,
+    /// Inodes without a name that were deleted.
+    inode_deletions,
+    /// Times that were moved without a handle, to be stored later.
+    times_deferred,
+    /// Attribute blocks that were shared instead of written.
+    xattr_blocks_shared,
+    /// Inodes entered as orphans.
+    orphans_added,
+    /// Of those, in the list because the orphan file was full or missing.
+    orphans_listed,
+    /// Orphans finished at mount.
+    orphans_processed,
     /// Reservations that were dropped while full: bugs.
     reservation_leaks,
     /// Mappings that the extent status tree answered.

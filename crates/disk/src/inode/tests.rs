@@ -32,7 +32,7 @@ fn sample(format: &InodeFormat) -> InodeCore {
     core.version = if format.is_large() { 1 << 40 } else { 9 };
     core.generation = 0xdead_beef;
     core.file_acl = Pblk::new(0xabcd_1234_5678);
-    core.block = core::array::from_fn(|i| u8::try_from(i).unwrap());
+    core.i_block = core::array::from_fn(|i| u8::try_from(i).unwrap());
     core.xattrs.fill(0x5a);
     core
 }

@@ -268,7 +268,7 @@ impl Table<'_> {
     fn resize_inode(&self, core: &InodeCore) -> Map {
         let mut map = Map::default();
         let pointer = core
-            .block
+            .i_block
             .get(52..56)
             .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
         let pblk = Pblk::new(u64::from(u32::from_le_bytes(pointer.unwrap_or_default())));
@@ -309,7 +309,7 @@ impl Table<'_> {
     fn symlink(&self, ino: Ino, core: &InodeCore, map: &Map) -> Result<()> {
         let len = usize::try_from(core.disk_size).unwrap_or(usize::MAX);
         let target = match map.runs.first() {
-            None => core.block.to_vec(),
+            None => core.i_block.to_vec(),
             Some(run) => self.volume.block(run.pblk).unwrap_or_default(),
         };
         let sound = len > 0 && target.get(..len).is_some_and(|name| !name.contains(&0));

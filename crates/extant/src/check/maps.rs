@@ -32,9 +32,9 @@ impl Walker<'_> {
     pub(super) fn walk(&self, core: &InodeCore) -> Result<Map> {
         let mut map = Map::default();
         if core.flags.contains(InodeFlags::EXTENTS) {
-            self.extents(&core.block, &mut map)?;
+            self.extents(&core.i_block, &mut map)?;
         } else {
-            self.pointers(&core.block, &mut map)?;
+            self.pointers(&core.i_block, &mut map)?;
         }
         Ok(map)
     }

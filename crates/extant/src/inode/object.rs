@@ -1,15 +1,25 @@
 //! An inode in memory.
+//!
+//! Invariants: `size >= core.disk_size` for regular files; everything in `core` that is not deferred (see
+//! [`super::times`]) is in the inode table's block of the newest transaction that changed it; `doomed` is set exactly
+//! while `core.links` is zero.
+//!
+//! Locks: the fields stand in lock order. The atomics need none.
 
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use extant_units::Ino;
-use parking_lot::RwLock;
+use extant_disk::csum::Crc32c;
+use extant_jbd2::Handle;
+use extant_units::{Ino, Tid};
+use parking_lot::{Mutex, RwLock};
 
-use super::InodeCore;
+use super::{InodeCore, InodeFlags, load};
 use crate::api::FileKind;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map::ExtentStatus;
+use crate::orphan;
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
 pub(crate) struct Inode {
@@ -25,6 +35,8 @@ pub(crate) struct Inode {
     pub(crate) lock: RwLock<()>,
     /// Cached pages against the block map: shared to fill the cache, exclusive to cut the file.
     pub(crate) invalidate: RwLock<()>,
+    /// Where the inode is recorded as an orphan. Taken under a handle, before the list of orphans.
+    pub(crate) orphan: Mutex<orphan::Place>,
     /// Extended attributes.
     pub(crate) xattr_lock: RwLock<()>,
     /// The extent tree (`i_data_sem`): read to walk, write to change.
@@ -36,7 +48,175 @@ pub(crate) struct Inode {
     /// `i_size`: raised before the folio that carries the new bytes is unlocked. Written under `lock`.
     pub(crate) size: AtomicU64,
     /// The last transaction that changed the inode.
-    pub(crate) sync_tid: AtomicU32,
+    sync_tid: TidCell,
     /// The last transaction that fdatasync must wait for.
-    pub(crate) datasync_tid: AtomicU32,
+    datasync_tid: TidCell,
+    /// References and fate; see [`super::cache`].
+    pub(super) life: Life,
+    /// Times that are newer in `core` than on disk; see [`super::times`].
+    pub(super) deferred: AtomicU8,
+    /// Known to have no set-id bits and no capabilities; see [`super::privileges`].
+    pub(super) plain: AtomicBool,
+}
+
+/// How often an inode is referenced and what becomes of it.
+#[derive(Default)]
+pub(super) struct Life {
+    /// [`super::InodeRef`]s. Grows from zero only under the cache shard's lock.
+    pub(super) refs: AtomicU32,
+    /// No name is left: the inode is deleted with its last reference.
+    pub(super) doomed: AtomicBool,
+    /// In the shard's queue of unused inodes.
+    pub(super) queued: AtomicBool,
+    /// Used since it was queued: gets a second chance.
+    pub(super) touched: AtomicBool,
+    /// Its deletion has begun, or it was given up: nobody gets a reference any more.
+    pub(super) dead: AtomicBool,
+}
+
+/// The newest of the transactions that were noted, if any was.
+#[derive(Default)]
+struct TidCell(AtomicU64);
+
+/// Marks a cell that holds a transaction.
+const SOME: u64 = 1 << 32;
+
+impl TidCell {
+    fn note(&self, tid: Tid) {
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+                let newer = Self::decode(old).is_none_or(|old| tid.is_after(old));
+                newer.then_some(SOME | u64::from(tid.get()))
+            });
+    }
+
+    fn get(&self) -> Option<Tid> {
+        Self::decode(self.0.load(Ordering::Acquire))
+    }
+
+    fn decode(raw: u64) -> Option<Tid> {
+        let tid = u32::try_from(raw & (SOME - 1)).ok()?;
+        (raw & SOME != 0).then(|| Tid::new(tid))
+    }
+}
+
+impl Inode {
+    /// An inode in memory for a core that was read or just made.
+    pub(super) fn new(fs: Weak<Fs>, ino: Ino, kind: FileKind, core: InodeCore) -> Self {
+        let life = Life::default();
+        life.doomed.store(core.links == 0, Ordering::Relaxed);
+        Self {
+            ino,
+            generation: core.generation,
+            kind,
+            fs,
+            lock: RwLock::default(),
+            invalidate: RwLock::default(),
+            orphan: Mutex::default(),
+            xattr_lock: RwLock::default(),
+            map_lock: RwLock::default(),
+            extents: ExtentStatus::default(),
+            size: AtomicU64::new(core.disk_size),
+            core: RwLock::new(core),
+            sync_tid: TidCell::default(),
+            datasync_tid: TidCell::default(),
+            life,
+            deferred: AtomicU8::new(0),
+            plain: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes what is stored and encodes it into the inode table under `h`: one credit ([`crate::credits::INODE_UPDATE`]).
+    /// `f` runs with `core` locked and must take no lock.
+    ///
+    /// # Errors
+    /// The table's block cannot be read, the journal has stopped, or a value does not fit the record. Unless the record
+    /// was the problem, the file system is of no use any more then; `core` keeps the change.
+    pub(crate) fn update<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        f: impl FnOnce(&mut InodeCore) -> R,
+    ) -> Result<R> {
+        let mut core = self.core.write();
+        let before = (core.disk_size, core.sectors);
+        let result = f(&mut core);
+        self.life.doomed.store(core.links == 0, Ordering::Release);
+        load::store(fs, h, self.ino, &core)?;
+        self.deferred.store(0, Ordering::Release);
+        if before != (core.disk_size, core.sectors) {
+            self.datasync_tid.note(h.tid());
+        }
+        self.sync_tid.note(h.tid());
+        Ok(result)
+    }
+
+    /// Notes that `h` changed something that reading the content back depends on, without the inode itself: a block of
+    /// the map, a directory block.
+    pub(crate) fn note_change(&self, h: &Handle) {
+        self.sync_tid.note(h.tid());
+        self.datasync_tid.note(h.tid());
+    }
+
+    /// The transaction that fsync (with `datasync`: fdatasync) waits for; `None` if nothing changed since it was loaded.
+    pub(crate) fn last_change(&self, datasync: bool) -> Option<Tid> {
+        if datasync {
+            self.datasync_tid.get()
+        } else {
+            self.sync_tid.get()
+        }
+    }
+
+    /// `i_size` in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// The chattr flags and internal ones.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        self.core.read().flags
+    }
+
+    /// Whether no name is left.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.life.doomed.load(Ordering::Acquire)
+    }
+
+    /// Whether its deletion has begun, or it left the cache.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.life.dead.load(Ordering::Acquire)
+    }
+
+    /// The seed of the checksums of everything the inode owns (directory, extent and orphan blocks); `None` without
+    /// metadata checksums.
+    pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
+        super::format(&fs.layout).inode_seed(self.ino, self.generation)
+    }
+
+    /// Fails with EPERM if the inode is immutable, or append-only and `append` is not all that is wanted.
+    pub(crate) fn check_changeable(&self, append: bool) -> Result<()> {
+        let flags = self.flags();
+        if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)
+        {
+            return Err(Error::NotPermitted);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tid_cell_keeps_the_newest() {
+        let cell = TidCell::default();
+        assert_eq!(cell.get(), None);
+        cell.note(Tid::new(u32::MAX));
+        cell.note(Tid::new(0));
+        cell.note(Tid::new(u32::MAX - 3));
+        assert_eq!(cell.get(), Some(Tid::new(0)), "0 comes after the wrap");
+    }
 }

@@ -1,5 +1,150 @@
-//! Inodes that a crash would leave unlinked or half truncated.
+//! Orphans: inodes that a crash would leave without a name, or cut half way.
+//!
+//! An inode is recorded as an orphan in the transaction that takes its last name or starts to cut it, and struck off in the
+//! one that completes the work. Mount finishes those that a crash left ([`process_all`]). There are two places for the
+//! record: slots in the blocks of the orphan file (feature `orphan_file`: many at once, little contention), and a list
+//! through the inodes' deletion times that starts in the superblock (always there; used when the file is full).
+//!
+//! Without a log nothing is recorded: a crash then needs e2fsck anyway, as in Linux.
+//!
+//! Invariants: an inode is recorded at most once ([`Place`]); the flag `orphan_present` is set on disk whenever the file may have entries.
+//!
+//! Locks: the inode's `orphan`, then the list's or one orphan block's. Always under a handle.
+//!
+//! # Credits
+//! [`crate::credits::ORPHAN`] for each of [`add`] and [`remove`].
 
-/// Inodes that a crash would leave unlinked or half truncated.
+mod file;
+mod list;
+mod recover;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use extant_disk::features::RoCompat;
+use extant_jbd2::Handle;
+use parking_lot::{Mutex, RwLock};
+
+use self::file::OrphanFile;
+use self::list::List;
+pub(crate) use self::recover::process_all;
+use crate::credits;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Where an inode is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Place {
+    /// Nowhere: it is no orphan.
+    #[default]
+    None,
+    /// In the list.
+    Listed,
+    /// In the orphan file: block and slot.
+    Slot {
+        /// Which of the file's blocks.
+        block: usize,
+        /// Which slot.
+        slot: usize,
+    },
+}
+
+/// The records of orphans.
 #[derive(Default)]
-pub(crate) struct Orphans {}
+pub(crate) struct Orphans {
+    list: Mutex<List>,
+    /// Opened by [`open`]; `None` without the feature.
+    file: RwLock<Option<Arc<OrphanFile>>>,
+}
+
+/// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after the replay of the journal.
+///
+/// # Errors
+/// Damage in the orphan file; a failed read; a stopped journal.
+pub(crate) fn open(fs: &Arc<Fs>) -> Result<()> {
+    let Some(ino) = fs.layout.orphan_file_inode else {
+        return Ok(());
+    };
+    let inode = fs.iget_internal(ino)?;
+    let file = OrphanFile::open(fs, &inode)?;
+    *fs.orphans.file.write() = Some(Arc::new(file));
+    set_present(fs, true)
+}
+
+/// Takes the mark off again if no orphans are left: part of unmount, after the last deletion.
+///
+/// # Errors
+/// A stopped journal.
+pub(crate) fn close(fs: &Fs) -> Result<()> {
+    let file = fs.orphans.file.read().clone();
+    match file {
+        Some(file) if file.is_empty() => set_present(fs, false),
+        _ => Ok(()),
+    }
+}
+
+/// Sets or clears `orphan_present`.
+fn set_present(fs: &Fs, present: bool) -> Result<()> {
+    let mut h = fs.start(1)?;
+    fs.super_block.update(fs, &mut h, |raw| {
+        let mut bits = RoCompat::from_bits_retain(raw.feature_ro_compat.get());
+        bits.set(RoCompat::ORPHAN_PRESENT, present);
+        raw.feature_ro_compat.set(bits.bits());
+    })
+}
+
+/// Records `inode` as an orphan. Nothing happens if it is one.
+///
+/// # Errors
+/// A failed read; a stopped journal.
+pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
+    if !fs.journal.has_log() {
+        return Ok(());
+    }
+    let mut place = inode.orphan.lock();
+    if *place != Place::None {
+        return Ok(());
+    }
+    fs.stats.orphans_added.bump();
+    let file = fs.orphans.file.read().clone();
+    if let Some(file) = file
+        && let Some((block, slot)) = file.add(fs, h, inode.ino)?
+    {
+        *place = Place::Slot { block, slot };
+        return Ok(());
+    }
+    fs.stats.orphans_listed.bump();
+    fs.orphans.list.lock().add(fs, h, inode)?;
+    *place = Place::Listed;
+    Ok(())
+}
+
+/// Strikes `inode` off the records. Nothing happens if it is no orphan.
+///
+/// # Errors
+/// A failed read; a stopped journal.
+pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
+    let mut place = inode.orphan.lock();
+    match *place {
+        Place::None => return Ok(()),
+        Place::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
+        Place::Slot { block, slot } => {
+            let file = fs.orphans.file.read().clone();
+            if let Some(file) = file {
+                file.remove(fs, h, block, slot)?;
+            }
+        }
+    }
+    *place = Place::None;
+    Ok(())
+}
+
+/// Whether `inode` is recorded as an orphan.
+pub(crate) fn is_orphan(inode: &Inode) -> bool {
+    *inode.orphan.lock() != Place::None
+}
+
+/// Credits of a handle that adds or removes one orphan and updates the inode.
+pub(crate) const CREDITS: u32 = credits::ORPHAN;

@@ -1,0 +1,287 @@
+//! Attributes: what `stat` shows, and `chmod`, `chown`, `utimes`, `truncate`.
+//!
+//! Permissions and ownership are the front end's to check; what an inode's flags forbid, and what a change drags along
+//! (set-id bits, capabilities, ACLs, times) is done here, as Linux does it.
+//!
+//! Locks: [`setattr`] takes the inode's `lock` for writing and starts handles.
+
+use std::sync::Arc;
+
+use extant_jbd2::Handle;
+
+use super::privileges::{CAPABILITY, is_outsider, stripped};
+use super::{Inode, InodeCore, InodeFlags, InodeTime, devnum, times};
+use crate::acl;
+use crate::api::{Attr, FileKind, SetAttr, SetTime};
+use crate::cred::Cred;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::map;
+use crate::xattr;
+
+const SGID: u16 = 0o2000;
+const PERM: u16 = 0o7777;
+
+/// The inode's attributes, all of one moment (the size of a growing file may be a little newer).
+pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
+    let delayed = if inode.kind == FileKind::Regular {
+        map::delayed_blocks(inode)
+    } else {
+        0
+    };
+    let per_block = fs.layout.block_size.bytes_u64() / 512;
+    let core = inode.core.read();
+    let rdev = match inode.kind {
+        FileKind::BlockDevice | FileKind::CharDevice => devnum::decode(&core.i_block),
+        _ => 0,
+    };
+    Attr {
+        ino: inode.ino,
+        generation: inode.generation,
+        kind: inode.kind,
+        perm: core.perm(),
+        nlink: u32::from(core.links),
+        uid: core.uid,
+        gid: core.gid,
+        rdev,
+        size: match inode.kind {
+            FileKind::Regular => inode.size(),
+            _ => core.disk_size,
+        },
+        blocks: core
+            .sectors
+            .saturating_add(delayed.saturating_mul(per_block)),
+        blksize: u32::try_from(fs.layout.block_size.bytes()).unwrap_or(u32::MAX),
+        atime: core.atime.into(),
+        mtime: core.mtime.into(),
+        ctime: core.ctime.into(),
+        crtime: core.crtime.map(Into::into),
+    }
+}
+
+/// Whether only times change, and only to "now": what a writer may do to a file it does not own.
+fn is_touch(changes: &SetAttr) -> bool {
+    let now = |t: Option<SetTime>| !matches!(t, Some(SetTime::At(_)));
+    changes.perm.is_none()
+        && changes.uid.is_none()
+        && changes.gid.is_none()
+        && now(changes.atime)
+        && now(changes.mtime)
+}
+
+/// Changes attributes. The size first, through the file's own path; then everything else under one handle.
+///
+/// # Errors
+/// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::IsDir`] and [`Error::Invalid`] for the size of anything but a
+/// file, [`Error::NotSupported`] for the permissions of a symbolic link, [`Error::Invalid`] for an id of all ones; and what
+/// truncation and the journal report.
+pub(crate) fn setattr(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    changes: &SetAttr,
+    cred: &Cred,
+) -> Result<()> {
+    fs.check_writable()?;
+    check(inode, changes)?;
+    if let Some(size) = changes.size {
+        super::privileges::remove_privileges(fs, inode, cred)?;
+        super::hooks::truncate(fs, inode, size, cred)?;
+    }
+    if *changes == SetAttr::default() {
+        return Ok(());
+    }
+    let _excluded = inode.lock.write();
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    let new_owner = changes.uid.is_some() || changes.gid.is_some();
+    let strips = (new_owner || changes.kill_priv) && inode.kind != FileKind::Directory;
+    let capable = strips && xattr::exists(fs, inode, &CAPABILITY)?;
+    let listed = changes.perm.is_some() && acl::has_access(fs, inode)?;
+
+    let mut credits = credits::INODE_UPDATE;
+    if capable || listed {
+        credits += 2 * credits::XATTR;
+    }
+    let mut h = fs.start(credits)?;
+    inode.not_plain();
+    if capable {
+        xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None)?;
+    }
+    let at = times::now();
+    let mode = inode.update(fs, &mut h, |core| {
+        apply(core, inode.kind, changes, cred, at)
+    })?;
+    if listed {
+        acl::chmod(fs, &mut h, inode, mode)?;
+    }
+    Ok(())
+}
+
+/// What flags and kind forbid.
+fn check(inode: &Inode, changes: &SetAttr) -> Result<()> {
+    let flags = inode.flags();
+    let touch = is_touch(changes);
+    if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !touch) {
+        // A front end's own bookkeeping (privileges to drop, its change time) is no request of a user.
+        let asked = changes.perm.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || changes.atime.is_some()
+            || changes.mtime.is_some();
+        if asked {
+            return Err(Error::NotPermitted);
+        }
+    }
+    if changes.size.is_some() {
+        inode.check_changeable(false)?;
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDir),
+            _ => return Err(Error::Invalid),
+        }
+    }
+    if changes.perm.is_some() && inode.kind == FileKind::Symlink {
+        return Err(Error::NotSupported("permissions of a symbolic link"));
+    }
+    if changes.uid == Some(u32::MAX) || changes.gid == Some(u32::MAX) {
+        return Err(Error::Invalid);
+    }
+    Ok(())
+}
+
+/// Everything but the size. Returns the new mode.
+fn apply(
+    core: &mut InodeCore,
+    kind: FileKind,
+    changes: &SetAttr,
+    cred: &Cred,
+    at: InodeTime,
+) -> u16 {
+    let wide = core.has_wide_times();
+    let new_owner = changes.uid.is_some() || changes.gid.is_some();
+    if (new_owner || changes.kill_priv) && kind != FileKind::Directory {
+        let outsider = new_owner && is_outsider(core, cred);
+        core.mode = stripped(core.mode, outsider);
+    }
+    if let Some(uid) = changes.uid {
+        core.uid = uid;
+    }
+    if let Some(gid) = changes.gid {
+        core.gid = gid;
+    }
+    if let Some(perm) = changes.perm {
+        let mut perm = perm & PERM;
+        if is_outsider(core, cred) {
+            perm &= !SGID;
+        }
+        core.mode = (core.mode & !PERM) | perm;
+    }
+    let when = |time: SetTime| match time {
+        SetTime::Now => at.clamped(wide),
+        SetTime::At(t) => InodeTime::from(t).clamped(wide),
+    };
+    if let Some(time) = changes.atime {
+        core.atime = when(time);
+    }
+    if let Some(time) = changes.mtime {
+        core.mtime = when(time);
+    } else if changes.size.is_some() {
+        core.mtime = at.clamped(wide);
+    }
+    times::changed(core, changes.ctime.map_or(at, Into::into));
+    core.mode
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Timestamp;
+    use extant_disk::inode::InodeFormat;
+    use extant_units::BlockSize;
+
+    fn core(mode: u16) -> InodeCore {
+        let format = InodeFormat {
+            inode_size: 256,
+            block_size: BlockSize::KIB4,
+            huge_file: true,
+            wide_blocks: true,
+            csum_seed: None,
+        };
+        let mut core = InodeCore::blank(&format, 32);
+        core.mode = mode;
+        core.gid = 50;
+        core
+    }
+
+    fn member() -> Cred {
+        Cred {
+            uid: 1000,
+            gid: 50,
+            privileged: false,
+            ..Cred::root()
+        }
+    }
+
+    fn outsider() -> Cred {
+        Cred {
+            gid: 60,
+            ..member()
+        }
+    }
+
+    fn after(mode: u16, changes: &SetAttr, cred: &Cred) -> InodeCore {
+        let kind = FileKind::from_mode(mode).unwrap_or(FileKind::Regular);
+        let mut core = core(mode);
+        apply(
+            &mut core,
+            kind,
+            changes,
+            cred,
+            InodeTime { secs: 7, nanos: 8 },
+        );
+        core
+    }
+
+    #[test]
+    fn chmod_keeps_the_kind_and_outsiders_lose_setgid() {
+        let to = SetAttr {
+            perm: Some(0o7777),
+            ..SetAttr::default()
+        };
+        assert_eq!(after(0o100_000, &to, &member()).mode, 0o107_777);
+        assert_eq!(after(0o100_000, &to, &outsider()).mode, 0o105_777);
+        assert_eq!(after(0o040_000, &to, &outsider()).mode, 0o045_777);
+        assert_eq!(after(0o100_000, &to, &Cred::root()).mode, 0o107_777);
+    }
+
+    #[test]
+    fn chown_takes_set_id_bits_but_not_from_directories() {
+        let to = SetAttr {
+            uid: Some(9),
+            ..SetAttr::default()
+        };
+        assert_eq!(after(0o106_755, &to, &Cred::root()).mode, 0o100_755);
+        assert_eq!(after(0o106_745, &to, &Cred::root()).mode, 0o102_745);
+        assert_eq!(after(0o046_755, &to, &Cred::root()).mode, 0o046_755);
+        assert_eq!(after(0o106_755, &to, &Cred::root()).uid, 9);
+    }
+
+    #[test]
+    fn times_are_clamped_and_truncation_is_a_modification() {
+        let late = Timestamp {
+            secs: i64::MAX,
+            nanos: 3,
+        };
+        let to = SetAttr {
+            atime: Some(SetTime::At(late)),
+            size: Some(0),
+            ..SetAttr::default()
+        };
+        let core = after(0o100_644, &to, &member());
+        assert_eq!(core.atime.secs, InodeTime::MAX_SECS_WIDE);
+        assert_eq!((core.mtime.secs, core.ctime.secs), (7, 7));
+        assert_eq!(core.version, 1);
+    }
+}

@@ -1,0 +1,361 @@
+//! The inodes in memory, by number.
+//!
+//! # Invariants
+//! - One [`Inode`] per number at most; concurrent requests for one that is not there share one read.
+//! - An [`InodeRef`] counts; the count grows from zero only under the shard's lock, so an inode that is found unused
+//!   there may be let go.
+//! - An unused inode stays for a while: each shard keeps a bounded queue of them with second chances. What is let
+//!   go was written long before (see the module's header); one whose newest change is not durable yet, or that has
+//!   deferred times, stays until that is done.
+//! - The last reference to an inode without a name hands it to the reaper ([`super::delete`]); from then on nobody gets
+//!   a reference.
+//!
+//! # Locks and concurrency
+//! A shard's lock is a leaf but for the journal's question whether a transaction is durable: it is never held over a
+//! read, nor while an inode is dropped. Shards are chosen by number; requests for numbers in different shards never
+//! meet.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_units::Ino;
+use parking_lot::{Condvar, Mutex};
+
+use super::delete::Reaper;
+use super::{Inode, InodeCore, load};
+use crate::api::FileKind;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+
+const SHARDS: usize = 64;
+/// Unused inodes that a shard keeps before it lets one go.
+const UNUSED_PER_SHARD: usize = 256;
+/// Steps of the queue per inode that becomes unused: more than one, so that a queue that grew shrinks again.
+const STEPS: usize = 4;
+
+/// The inodes in memory.
+pub(crate) struct InodeCache {
+    shards: Box<[Shard]>,
+    /// Inodes to delete.
+    pub(super) reaper: Reaper,
+    /// Inodes with times to write.
+    pub(super) late: Mutex<Vec<Arc<Inode>>>,
+}
+
+#[derive(Default)]
+struct Shard {
+    state: Mutex<ShardState>,
+    /// A busy slot was settled.
+    settled: Condvar,
+}
+
+#[derive(Default)]
+struct ShardState {
+    slots: HashMap<Ino, Slot>,
+    unused: VecDeque<Arc<Inode>>,
+}
+
+enum Slot {
+    /// Someone reads it.
+    Busy,
+    Ready(Arc<Inode>),
+}
+
+impl Default for InodeCache {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            reaper: Reaper::default(),
+            late: Mutex::default(),
+        }
+    }
+}
+
+/// A counted reference to an inode. Dropping the last one of an inode without a name hands it to the reaper; the
+/// drop itself neither waits nor starts a handle.
+pub(crate) struct InodeRef(Arc<Inode>);
+
+impl InodeRef {
+    /// The shared inode, for those that keep a pointer without a reference (a mapping's way back).
+    pub(crate) fn shared(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for InodeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InodeRef({})", self.0.ino)
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> Self {
+        self.0.life.refs.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        if self.0.life.refs.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(fs) = self.0.fs.upgrade()
+        {
+            fs.inodes.unused(&fs, &self.0);
+        }
+    }
+}
+
+/// Who asks for an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// A name or a user: the root, or an inode that is not the format's own, with a name left.
+    User,
+    /// The engine, for one of its own inodes.
+    Internal,
+    /// The processing of orphans: an inode that may have no name left.
+    Orphans,
+}
+
+impl Fs {
+    /// The inode of a number, as names and users see them.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a number that no name may lead to (reserved, past the last) and for a damaged inode;
+    /// [`Error::Stale`] for one that is free or has no name left.
+    pub(crate) fn iget(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::User)
+    }
+
+    /// One of the engine's own inodes: journal, orphan file.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`], but reserved numbers are fine.
+    pub(crate) fn iget_internal(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Internal)
+    }
+
+    /// An inode that may have lost its last name, to finish what a crash interrupted.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`], but an inode without a name is fine.
+    pub(crate) fn iget_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Orphans)
+    }
+
+    /// A reference to an inode that is in memory, for work that starts at the inode itself. `None` once it was let go or
+    /// its deletion began.
+    pub(crate) fn grab(&self, inode: &Arc<Inode>) -> Option<InodeRef> {
+        let state = self.inodes.shard(inode.ino).state.lock();
+        match state.slots.get(&inode.ino) {
+            Some(Slot::Ready(there)) if Arc::ptr_eq(there, inode) => reference(there),
+            _ => None,
+        }
+    }
+}
+
+/// Counts a reference, under the shard's lock. `None` if the inode is past that.
+fn reference(inode: &Arc<Inode>) -> Option<InodeRef> {
+    if inode.life.dead.load(Ordering::Acquire) {
+        return None;
+    }
+    inode.life.refs.fetch_add(1, Ordering::AcqRel);
+    inode.life.touched.store(true, Ordering::Relaxed);
+    Some(InodeRef(Arc::clone(inode)))
+}
+
+impl InodeCache {
+    fn shard(&self, ino: Ino) -> &Shard {
+        let at = ino.get() as usize % self.shards.len();
+        &self.shards[at]
+    }
+
+    fn get(&self, fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<InodeRef> {
+        load::check_number(fs, ino, asker)?;
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        loop {
+            match state.slots.get(&ino) {
+                Some(Slot::Ready(inode)) => {
+                    if asker == Asker::User && inode.is_unlinked() {
+                        return Err(Error::Stale);
+                    }
+                    return reference(inode).ok_or(Error::Stale);
+                }
+                Some(Slot::Busy) => shard.settled.wait(&mut state),
+                None => break,
+            }
+        }
+        state.slots.insert(ino, Slot::Busy);
+        drop(state);
+
+        let loaded = load::load(fs, ino, asker);
+        let mut state = shard.state.lock();
+        shard.settled.notify_all();
+        match loaded {
+            Ok(inode) => {
+                fs.stats.inode_loads.bump();
+                let inode = Arc::new(inode);
+                inode.life.refs.store(1, Ordering::Relaxed);
+                state.slots.insert(ino, Slot::Ready(Arc::clone(&inode)));
+                Ok(InodeRef(inode))
+            }
+            Err(error) => {
+                state.slots.remove(&ino);
+                drop(state);
+                fs.fault.report(fs, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Enters an inode that was just allocated.
+    pub(super) fn insert_new(
+        &self,
+        fs: &Arc<Fs>,
+        ino: Ino,
+        kind: FileKind,
+        core: InodeCore,
+    ) -> Result<InodeRef> {
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        loop {
+            match state.slots.get(&ino) {
+                // Someone asks for the free inode's number; that ends with an error.
+                Some(Slot::Busy) => shard.settled.wait(&mut state),
+                Some(Slot::Ready(_)) => {
+                    drop(state);
+                    let error =
+                        Error::corrupt(Place::Inode(ino), "marked free in the bitmap, but in use");
+                    fs.fault.report(fs, &error);
+                    return Err(error);
+                }
+                None => break,
+            }
+        }
+        let inode = Arc::new(Inode::new(Arc::downgrade(fs), ino, kind, core));
+        inode.life.refs.store(1, Ordering::Relaxed);
+        state.slots.insert(ino, Slot::Ready(Arc::clone(&inode)));
+        Ok(InodeRef(inode))
+    }
+
+    /// The last reference to `inode` went.
+    fn unused(&self, fs: &Arc<Fs>, inode: &Arc<Inode>) {
+        let life = &inode.life;
+        let mut let_go = Vec::new();
+        let mut state = self.shard(inode.ino).state.lock();
+        if life.refs.load(Ordering::Acquire) != 0 || life.dead.load(Ordering::Acquire) {
+            return;
+        }
+        if inode.is_unlinked() {
+            life.dead.store(true, Ordering::Release);
+            drop(state);
+            self.reaper.push(Arc::clone(inode));
+            return;
+        }
+        if life.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        life.touched.store(false, Ordering::Relaxed);
+        state.unused.push_back(Arc::clone(inode));
+        for _ in 0..STEPS {
+            if state.unused.len() <= UNUSED_PER_SHARD {
+                break;
+            }
+            let Some(oldest) = state.unused.pop_front() else {
+                break;
+            };
+            match may_go(fs, &oldest) {
+                Fate::Used => oldest.life.queued.store(false, Ordering::Release),
+                Fate::Stay => state.unused.push_back(oldest),
+                Fate::Go => {
+                    oldest.life.dead.store(true, Ordering::Release);
+                    state.slots.remove(&oldest.ino);
+                    let_go.push(oldest);
+                }
+            }
+        }
+        drop(state);
+        fs.stats.inode_evictions.add(let_go.len() as u64);
+        // Dropped here, without the lock: pages go with it.
+    }
+
+    /// Takes `inode`'s number out of the cache: it is about to be freed, or given up.
+    pub(super) fn forget(&self, inode: &Arc<Inode>) {
+        let mut state = self.shard(inode.ino).state.lock();
+        if let Some(Slot::Ready(there)) = state.slots.get(&inode.ino)
+            && Arc::ptr_eq(there, inode)
+        {
+            state.slots.remove(&inode.ino);
+        }
+        state.unused.retain(|unused| !Arc::ptr_eq(unused, inode));
+    }
+
+    /// Every inode in memory, at one moment per shard.
+    pub(super) fn all(&self) -> Vec<Arc<Inode>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let state = shard.state.lock();
+            all.extend(state.slots.values().filter_map(|slot| match slot {
+                Slot::Ready(inode) => Some(Arc::clone(inode)),
+                Slot::Busy => None,
+            }));
+        }
+        all
+    }
+
+    /// Lets go of everything: unmount's last step. References that are left keep their inode, but no one finds it.
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let old = std::mem::take(&mut *shard.state.lock());
+            for slot in old.slots.values() {
+                if let Slot::Ready(inode) = slot {
+                    inode.life.dead.store(true, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// Inodes in memory, used or not.
+    pub(crate) fn len(&self) -> usize {
+        self.shards
+            .iter()
+            .map(|shard| shard.state.lock().slots.len())
+            .sum()
+    }
+}
+
+/// What becomes of the oldest inode in the queue.
+enum Fate {
+    /// It is referenced: out of the queue.
+    Used,
+    /// It was used since, or has changes that are not durable: back to the end.
+    Stay,
+    Go,
+}
+
+fn may_go(fs: &Fs, inode: &Inode) -> Fate {
+    if inode.life.refs.load(Ordering::Acquire) != 0 {
+        return Fate::Used;
+    }
+    let durable = inode
+        .last_change(false)
+        .is_none_or(|tid| fs.journal.is_durable(tid));
+    if inode.life.touched.swap(false, Ordering::Relaxed)
+        || inode.deferred.load(Ordering::Acquire) != 0
+        || !durable
+    {
+        return Fate::Stay;
+    }
+    Fate::Go
+}

@@ -1,0 +1,136 @@
+//! New inodes.
+//!
+//! A new inode takes from its creator (owner), from its directory (group with set-group-id, flags, default ACL) and from
+//! the mount (room for fields past 128 bytes). It is complete and stored when [`new`] returns, but nothing leads to it yet: the caller
+//! enters the name under the same handle, or sets the links to zero and lets it go.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_disk::extent::{NodeMut, ROOT_CAPACITY};
+use extant_disk::features::Incompat;
+use extant_disk::xattr::XattrName;
+use extant_jbd2::Handle;
+
+use super::{Inode, InodeCore, InodeFlags, InodeRef, devnum, flags, format, load, times};
+use crate::acl;
+use crate::alloc::{self, InodeRequest};
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::xattr;
+
+/// What a new inode shall be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NewInode {
+    /// Kind.
+    pub(crate) kind: FileKind,
+    /// Permission bits that were asked for; the creator's umask or the directory's default ACL are applied.
+    pub(crate) perm: u16,
+    /// Device number of a device node, in `stat`'s encoding.
+    pub(crate) rdev: u32,
+    /// Links to begin with: 1, 2 for a directory, 0 for a file without a name (which the caller makes an orphan).
+    pub(crate) links: u16,
+}
+
+/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] credits.
+///
+/// # Errors
+/// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped journal. Nothing stays behind
+/// but an inode without links that is deleted when its reference goes.
+pub(crate) fn new(
+    fs: &Arc<Fs>,
+    h: &mut Handle,
+    parent: &Inode,
+    spec: &NewInode,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    if parent.is_unlinked() {
+        return Err(Error::NotFound);
+    }
+    let inherited = acl::inherit(fs, parent, spec.kind, spec.perm, cred.umask)?;
+    let is_dir = spec.kind == FileKind::Directory;
+    let parent_flags = parent.flags();
+    let request = InodeRequest {
+        parent: parent.ino,
+        directory: is_dir,
+        top_level: parent.ino == extant_units::Ino::ROOT
+            || parent_flags.contains(InodeFlags::TOPDIR),
+    };
+    let (ino, generation) = alloc::inode(fs, h, &request)?;
+
+    let mut core = InodeCore::blank(&format(&fs.layout), fs.layout.want_extra_isize);
+    core.generation = generation;
+    core.links = spec.links;
+    core.uid = cred.uid;
+    let (gid, perm) = group_of(fs, parent, spec.kind, inherited.perm, cred);
+    core.gid = gid;
+    core.mode = spec.kind.mode_bits() | perm;
+    core.flags = flags::inherited(parent_flags, spec.kind);
+    let at = times::now().clamped(core.has_wide_times());
+    (core.atime, core.mtime, core.ctime) = (at, at, at);
+    core.crtime = core.crtime.map(|_| at);
+    match spec.kind {
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
+            if fs.layout.features.has_incompat(Incompat::EXTENTS) {
+                core.flags |= InodeFlags::EXTENTS;
+                NodeMut::init(&mut core.i_block, 0, ROOT_CAPACITY)
+                    .map_err(|e| Error::corrupt(Place::Inode(ino), e))?;
+            }
+        }
+        FileKind::BlockDevice | FileKind::CharDevice => core.i_block = devnum::encode(spec.rdev),
+        FileKind::Fifo | FileKind::Socket => {}
+    }
+
+    let stored = load::store_new(fs, h, ino, &core);
+    let entered = stored.and_then(|()| fs.inodes.insert_new(fs, ino, spec.kind, core));
+    let inode = match entered {
+        Ok(inode) => inode,
+        Err(error) => {
+            alloc::free_inode(fs, h, ino, is_dir)?;
+            return Err(error);
+        }
+    };
+    inode.note_change(h);
+    let lists = [
+        (XattrName::ACL_ACCESS, inherited.access),
+        (XattrName::ACL_DEFAULT, inherited.default),
+    ];
+    for (name, value) in lists {
+        if let Some(value) = value
+            && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value))
+        {
+            inode.update(fs, h, |core| core.links = 0)?;
+            return Err(error);
+        }
+    }
+    Ok(inode)
+}
+
+/// Group and permissions of a new inode: a set-group-id directory (and `grpid`) passes its group on, to directories with
+/// the bit itself; a creator outside of that group gets no set-group-id executable.
+fn group_of(fs: &Fs, parent: &Inode, kind: FileKind, perm: u16, cred: &Cred) -> (u32, u16) {
+    const SGID: u16 = 0o2000;
+    const SGID_EXEC: u16 = 0o2010;
+    let (parent_gid, parent_sgid) = {
+        let core = parent.core.read();
+        (core.gid, core.mode & SGID != 0)
+    };
+    if !parent_sgid {
+        let gid = if fs.options.grpid() {
+            parent_gid
+        } else {
+            cred.gid
+        };
+        return (gid, perm);
+    }
+    if kind == FileKind::Directory {
+        return (parent_gid, perm | SGID);
+    }
+    let outsider = !cred.privileged && !cred.in_group(parent_gid);
+    if perm & SGID_EXEC == SGID_EXEC && outsider {
+        return (parent_gid, perm & !SGID);
+    }
+    (parent_gid, perm)
+}

@@ -1,0 +1,125 @@
+//! Set-user-ID, set-group-ID and file capabilities: when a change of owner or content takes them away.
+//!
+//! Locks: the inode's `lock` is held by callers that change content; handles are started here, for the rare inode that
+//! has something to lose. `plain` on the inode remembers that it has not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_disk::xattr::{NameIndex, XattrName};
+use extant_jbd2::Handle;
+
+use super::{Inode, InodeCore, times};
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::credits;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::xattr;
+
+const SUID: u16 = 0o4000;
+const SGID: u16 = 0o2000;
+const GROUP_EXEC: u16 = 0o010;
+
+/// The attribute that holds file capabilities.
+pub(super) const CAPABILITY: XattrName<'static> = XattrName {
+    index: NameIndex::SECURITY,
+    rest: b"capability",
+};
+
+/// `mode` without the set-id bits that a change of content or owner by someone takes: set-user-ID, and set-group-ID if
+/// the group may execute (else it once meant mandatory locking) or if that someone is an `outsider` to the group.
+pub(super) const fn stripped(mode: u16, outsider: bool) -> u16 {
+    let mut mode = mode & !SUID;
+    if mode & GROUP_EXEC != 0 || outsider {
+        mode &= !SGID;
+    }
+    mode
+}
+
+/// Whether `cred` is neither privileged nor in the inode's group.
+pub(crate) fn is_outsider(core: &InodeCore, cred: &Cred) -> bool {
+    !cred.privileged && !cred.in_group(core.gid)
+}
+
+/// Before the content of a file changes: takes set-id bits from unprivileged writers' files and capabilities from all, and
+/// notes the modification (stored within seconds, see [`super::times`]). Starts a handle only if there is something to take.
+///
+/// # Errors
+/// What could be taken must be, so a failure stops the write.
+pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<()> {
+    remove_privileges(fs, inode, cred)?;
+    times::touch_mtime(fs, inode);
+    Ok(())
+}
+
+/// The first half of [`file_modified`].
+///
+/// # Errors
+/// As [`file_modified`].
+pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<()> {
+    if inode.kind != FileKind::Regular || inode.is_plain() {
+        return Ok(());
+    }
+    let new_mode = {
+        let core = inode.core.read();
+        let mode = if cred.privileged {
+            core.mode
+        } else {
+            stripped(core.mode, is_outsider(&core, cred))
+        };
+        (mode != core.mode).then_some(mode)
+    };
+    let capable = xattr::exists(fs, inode, &CAPABILITY)?;
+    if new_mode.is_some() || capable {
+        let mut h = fs.start(credits::INODE_UPDATE + credits::XATTR)?;
+        if capable {
+            xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None)?;
+        }
+        take_bits(fs, &mut h, inode, new_mode)?;
+    }
+    inode.note_plain();
+    Ok(())
+}
+
+fn take_bits(fs: &Fs, h: &mut Handle, inode: &Inode, new_mode: Option<u16>) -> Result<()> {
+    inode.update(fs, h, |core| {
+        if let Some(mode) = new_mode {
+            core.mode = mode;
+        }
+        times::changed(core, times::now());
+    })
+}
+
+impl Inode {
+    /// Whether the inode is known to have no set-id bits and no capabilities.
+    fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Acquire)
+    }
+
+    /// Remembers it, if the bits still say so: they may have been set meanwhile. Attributes clear the mark themselves.
+    fn note_plain(&self) {
+        let core = self.core.read();
+        if core.mode & (SUID | SGID) == 0 {
+            self.plain.store(true, Ordering::Release);
+        }
+    }
+
+    /// Mode, owner or security attributes change: nothing is known any more.
+    pub(crate) fn not_plain(&self) {
+        self.plain.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stripped;
+
+    #[test]
+    fn bits_go_as_in_linux() {
+        assert_eq!(stripped(0o106_755, false), 0o100_755);
+        assert_eq!(stripped(0o106_745, false), 0o102_745, "no group execution");
+        assert_eq!(stripped(0o106_745, true), 0o100_745, "an outsider");
+        assert_eq!(stripped(0o101_777, true), 0o101_777, "sticky stays");
+    }
+}

@@ -1,0 +1,232 @@
+//! Times: the clock, access times by the mount's rule, and the deferral of times that change without a handle.
+//!
+//! A buffered write or a read must not start a handle only to move a time. It changes `core` and marks the inode;
+//! [`flush_times`] (before an fsync, with writeback), any other update of the inode, or the reaper's round a few seconds later
+//! stores it. Under `lazytime` access times wait for another reason to be written: an update, `sync`, or unmount, half a day at most.
+//! A crash loses the deferred times, nothing else.
+//!
+//! Locks: `core`, and the list of marked inodes inside it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Inode, InodeCore, InodeFlags, InodeTime};
+use crate::api::{FileKind, Timestamp};
+use crate::credits;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::options::AtimeMode;
+
+/// [`Inode::deferred`]: a time to be stored within seconds.
+pub(super) const SOON: u8 = 1;
+/// [`Inode::deferred`]: a time to be stored when there is another reason (`lazytime`).
+pub(super) const LAZY: u8 = 2;
+
+/// Access times are renewed at least this often under relatime.
+const DAY_SECS: i64 = 24 * 60 * 60;
+/// A write does not move a modification time that is younger: what Linux's tick does.
+const TICK_NANOS: i64 = 4_000_000;
+/// Inodes whose times are stored under one handle.
+const BATCH: usize = 16;
+
+impl From<InodeTime> for Timestamp {
+    fn from(t: InodeTime) -> Self {
+        Self {
+            secs: t.secs,
+            nanos: t.nanos,
+        }
+    }
+}
+
+impl From<Timestamp> for InodeTime {
+    fn from(t: Timestamp) -> Self {
+        Self {
+            secs: t.secs,
+            nanos: t.nanos,
+        }
+    }
+}
+
+/// The clock.
+pub(crate) fn now() -> InodeTime {
+    Timestamp::now().into()
+}
+
+/// Notes a change of the inode itself: change time and version.
+pub(crate) fn changed(core: &mut InodeCore, at: InodeTime) {
+    core.ctime = at.clamped(core.has_wide_times());
+    core.version = core.version.wrapping_add(1);
+}
+
+/// Notes a change of the content: modification time, change time and version.
+pub(crate) fn modified(core: &mut InodeCore, at: InodeTime) {
+    core.mtime = at.clamped(core.has_wide_times());
+    changed(core, at);
+}
+
+/// Notes that the content was read, by the mount's rule. Never fails: a time is not worth an error.
+pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
+    let options = &fs.options;
+    if options.atime() == AtimeMode::Noatime
+        || (options.nodiratime() && inode.kind == FileKind::Directory)
+        || fs.check_writable().is_err()
+    {
+        return;
+    }
+    let at = now();
+    if !wants_atime(&inode.core.read(), options.atime(), at) {
+        return;
+    }
+    let mut core = inode.core.write();
+    core.atime = at.clamped(core.has_wide_times());
+    defer(fs, inode, if options.lazytime() { LAZY } else { SOON });
+}
+
+/// Whether reading at `at` moves the access time.
+fn wants_atime(core: &InodeCore, mode: AtimeMode, at: InodeTime) -> bool {
+    if core.flags.contains(InodeFlags::NOATIME) || core.atime == at {
+        return false;
+    }
+    match mode {
+        AtimeMode::Noatime => false,
+        AtimeMode::Strictatime => true,
+        AtimeMode::Relatime => {
+            core.atime <= core.mtime
+                || core.atime <= core.ctime
+                || at.secs.saturating_sub(core.atime.secs) >= DAY_SECS
+        }
+    }
+}
+
+/// Notes that the content was written, to be stored within seconds.
+pub(super) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
+    let at = now();
+    let recent = |t: InodeTime| {
+        let secs = at.secs.saturating_sub(t.secs).saturating_mul(1_000_000_000);
+        let nanos = secs.saturating_add(i64::from(at.nanos) - i64::from(t.nanos));
+        (0..TICK_NANOS).contains(&nanos)
+    };
+    {
+        let core = inode.core.read();
+        if recent(core.mtime) && recent(core.ctime) {
+            return;
+        }
+    }
+    let mut core = inode.core.write();
+    modified(&mut core, at);
+    defer(fs, inode, SOON);
+}
+
+/// Marks a time as newer than its stored form. Called with `core` locked for writing.
+fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
+    if inode.deferred.fetch_or(how, Ordering::AcqRel) == 0 {
+        fs.inodes.late.lock().push(Arc::clone(inode));
+        fs.stats.times_deferred.bump();
+    }
+}
+
+/// Stores times that were deferred, if there are any. Starts a handle: see the lock order.
+///
+/// # Errors
+/// As [`Inode::update`].
+pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
+    if inode.deferred.load(Ordering::Acquire) == 0 {
+        return Ok(());
+    }
+    let mut h = fs.start(credits::INODE_UPDATE)?;
+    inode.update(fs, &mut h, |_| ())
+}
+
+/// Stores deferred times of all inodes; those that may wait for long only if `lazy` says so. Starts handles.
+///
+/// # Errors
+/// The first one, with the rest still marked.
+pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
+    let due = |inode: &Arc<Inode>| lazy || inode.deferred.load(Ordering::Acquire) & SOON != 0;
+    // An inode whose times went with an update is off the list from here on; a new mark puts it there again.
+    let marked: Vec<_> = {
+        let mut late = fs.inodes.late.lock();
+        let (now, later) = std::mem::take(&mut *late)
+            .into_iter()
+            .filter(|inode| inode.deferred.load(Ordering::Acquire) != 0)
+            .partition(due);
+        *late = later;
+        now
+    };
+    let mut result = Ok(());
+    for batch in marked.chunks(BATCH) {
+        let stored = result.clone().and_then(|()| store_batch(fs, batch));
+        if stored.is_err() {
+            let left = batch
+                .iter()
+                .filter(|inode| inode.deferred.load(Ordering::Acquire) != 0);
+            fs.inodes.late.lock().extend(left.cloned());
+        }
+        result = stored;
+    }
+    result
+}
+
+fn store_batch(fs: &Fs, batch: &[Arc<Inode>]) -> Result<()> {
+    let credits = credits::INODE_UPDATE.saturating_mul(u32::try_from(batch.len()).unwrap_or(1));
+    let mut h = fs.start(credits)?;
+    for inode in batch {
+        let gone = inode.life.dead.load(Ordering::Acquire);
+        if inode.deferred.load(Ordering::Acquire) != 0 && !gone {
+            inode.update(fs, &mut h, |_| ())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_disk::inode::InodeFormat;
+    use extant_units::BlockSize;
+
+    fn core(atime: i64, mtime: i64, ctime: i64) -> InodeCore {
+        let format = InodeFormat {
+            inode_size: 256,
+            block_size: BlockSize::KIB4,
+            huge_file: true,
+            wide_blocks: true,
+            csum_seed: None,
+        };
+        let mut core = InodeCore::blank(&format, 32);
+        let at = |secs| InodeTime { secs, nanos: 5 };
+        (core.atime, core.mtime, core.ctime) = (at(atime), at(mtime), at(ctime));
+        core
+    }
+
+    #[test]
+    fn relatime_follows_changes_and_days() {
+        let at = |secs| InodeTime { secs, nanos: 0 };
+        let wants = |core: &InodeCore, now| wants_atime(core, AtimeMode::Relatime, at(now));
+        assert!(wants(&core(10, 20, 5), 30), "modified since");
+        assert!(wants(&core(10, 5, 20), 30), "changed since");
+        assert!(wants(&core(10, 10, 5), 30), "modified at the same moment");
+        assert!(!wants(&core(20, 10, 10), 30));
+        assert!(wants(&core(20, 10, 10), 20 + DAY_SECS), "a day old");
+    }
+
+    #[test]
+    fn modes_and_the_flag_decide() {
+        let at = InodeTime { secs: 30, nanos: 0 };
+        let mut c = core(20, 10, 10);
+        assert!(wants_atime(&c, AtimeMode::Strictatime, at));
+        assert!(!wants_atime(&c, AtimeMode::Noatime, at));
+        c.flags |= InodeFlags::NOATIME;
+        assert!(!wants_atime(&c, AtimeMode::Strictatime, at));
+    }
+
+    #[test]
+    fn change_moves_the_version() {
+        let mut c = core(1, 1, 1);
+        modified(&mut c, InodeTime { secs: 9, nanos: 1 });
+        assert_eq!((c.mtime.secs, c.ctime.secs, c.version), (9, 9, 1));
+        c.version = u64::MAX;
+        changed(&mut c, InodeTime::default());
+        assert_eq!(c.version, 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! Finishing what a crash interrupted: orphans found on disk at mount.
+//!
+//! An orphan without links is deleted, one with links is cut to its size. Numbers that make no sense (a free inode, one
+//! of the format's own, one that comes twice) end the list, or free their slot, with a warning; nothing is looped over that is
+//! not counted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use extant_units::Ino;
+
+use super::{Place, file::OrphanFile};
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, InodeRef};
+
+/// Processes every orphan. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
+/// how many there were.
+///
+/// # Errors
+/// A stopped journal or a failed device. Damage of single orphans is reported and passed over.
+pub(crate) fn process_all(fs: &Arc<Fs>) -> Result<u64> {
+    let listed = process_list(fs)?;
+    let filed = process_file(fs)?;
+    let count = listed.saturating_add(filed);
+    if count > 0 {
+        tracing::info!(count, "orphans were finished");
+    }
+    fs.stats.orphans_processed.add(count);
+    Ok(count)
+}
+
+/// Where the list begins.
+fn last_orphan(fs: &Fs) -> Result<Option<Ino>> {
+    let raw = fs.super_block.read(fs)?;
+    Ok(Ino::new(raw.last_orphan.get()))
+}
+
+/// Reads the list into memory first, then works from its head.
+fn process_list(fs: &Arc<Fs>) -> Result<u64> {
+    let mut next = last_orphan(fs)?;
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    let mut newer = None;
+    while let Some(ino) = next {
+        // A number that comes again would go on for ever.
+        let usable = seen.insert(ino).then(|| fs.iget_orphan(ino)).transpose();
+        let inode = match usable {
+            Ok(Some(inode)) => inode,
+            Ok(None) => {
+                cut_list(fs, found.last(), "it comes back to itself")?;
+                break;
+            }
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                cut_list(fs, found.last(), &error.to_string())?;
+                break;
+            }
+        };
+        let older = inode.core.read().dtime;
+        fs.orphans.list.lock().adopt_oldest(&inode, newer, older);
+        *inode.orphan.lock() = Place::Listed;
+        newer = Some(ino);
+        next = Ino::new(older);
+        found.push(inode);
+    }
+    let count = found.len() as u64;
+    for inode in found {
+        finish(fs, inode)?;
+    }
+    Ok(count)
+}
+
+/// Ends the list behind `last`.
+fn cut_list(fs: &Arc<Fs>, last: Option<&InodeRef>, why: &str) -> Result<()> {
+    tracing::warn!(why, "the list of orphans ends early");
+    let mut h = fs.start(super::CREDITS)?;
+    match last {
+        None => fs
+            .super_block
+            .update(fs, &mut h, |raw| raw.last_orphan.set(0)),
+        Some(inode) => {
+            inode.update(fs, &mut h, |core| core.dtime = 0)?;
+            fs.orphans.list.lock().end_at(inode.ino);
+            Ok(())
+        }
+    }
+}
+
+fn process_file(fs: &Arc<Fs>) -> Result<u64> {
+    let file = fs.orphans.file.read().clone();
+    let Some(file) = file else { return Ok(0) };
+    let mut count = 0;
+    for (block, slot, ino) in file.entries(fs)? {
+        match fs.iget_orphan(ino) {
+            Ok(inode) => {
+                let already = {
+                    let mut place = inode.orphan.lock();
+                    let already = *place != Place::None;
+                    if !already {
+                        *place = Place::Slot { block, slot };
+                    }
+                    already
+                };
+                if already {
+                    free_slot(fs, &file, block, slot, "it is recorded twice")?;
+                } else {
+                    count += 1;
+                    finish(fs, inode)?;
+                }
+            }
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => free_slot(fs, &file, block, slot, &error.to_string())?,
+        }
+    }
+    Ok(count)
+}
+
+fn free_slot(fs: &Arc<Fs>, file: &OrphanFile, block: usize, slot: usize, why: &str) -> Result<()> {
+    tracing::warn!(block, slot, why, "entry of the orphan file dropped");
+    let mut h = fs.start(super::CREDITS)?;
+    file.remove(fs, &mut h, block, slot)
+}
+
+/// Completes one orphan.
+fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
+    if !inode.is_unlinked() {
+        let size = inode.core.read().disk_size;
+        let cut = inode::truncate_orphan(fs, &inode, size, &Cred::root());
+        match cut {
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(ino = inode.ino.get(), %error, "orphan could not be cut to its size");
+                fs.fault.report(fs, &error);
+                return Ok(());
+            }
+            Ok(()) => {}
+        }
+        let mut h = fs.start(super::CREDITS)?;
+        super::remove(fs, &mut h, &inode)?;
+    }
+    drop(inode);
+    fs.reap();
+    Ok(())
+}
+
+/// Whether going on makes no sense.
+fn is_fatal(error: &Error) -> bool {
+    matches!(error, Error::Io(_) | Error::Shutdown(_) | Error::ReadOnly)
+}

@@ -1,0 +1,191 @@
+//! Extended attributes.
+//!
+//! An inode keeps its attributes in the space behind its fixed fields and, where that does not suffice, in one block that
+//! inodes with equal attributes share. A new value goes into the inode if it fits there, else into the block; an
+//! attribute is never in both. Every change is one handle: attributes, block counts and the change time together.
+//!
+//! This module speaks full names (`user.note`) and the rules of the namespaces; `store` places; `share` counts blocks.
+//! ACLs come and go in the form that users see and are translated by [`crate::acl`].
+//!
+//! Locks: the inode's `xattr_lock` (read to look, write to change), inside it `share`'s. Handles are started before.
+//!
+//! # Credits
+//! [`credits::XATTR`] for one change, less than one more inode update.
+
+mod share;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
+use extant_jbd2::Handle;
+
+pub(crate) use self::share::SharedBlocks;
+pub(crate) use self::store::{release, set as set_locked, set_stored};
+use crate::acl::{self, AclKind};
+use crate::alloc;
+use crate::api::{FileKind, XattrMode};
+use crate::cred::Cred;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeFlags};
+
+/// Splits a full name and checks that attributes of its namespace may be had here.
+fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
+    if name.is_empty() || name.len() > XATTR_NAME_MAX {
+        return Err(Error::OutOfRange);
+    }
+    let name = XattrName::parse(name).ok_or(Error::NotSupported("attributes of this namespace"))?;
+    let served = match name.index {
+        NameIndex::USER => fs.options.user_xattr(),
+        NameIndex::POSIX_ACL_ACCESS | NameIndex::POSIX_ACL_DEFAULT => fs.options.acl(),
+        NameIndex::TRUSTED | NameIndex::SECURITY => true,
+        // `system.data` belongs to inline data, rich ACLs to no released kernel.
+        _ => false,
+    };
+    if served {
+        Ok(name)
+    } else {
+        Err(Error::NotSupported("attributes of this namespace"))
+    }
+}
+
+/// `user.` attributes exist on files and directories only.
+fn fits_kind(inode: &Inode, name: &XattrName<'_>) -> bool {
+    name.index != NameIndex::USER || matches!(inode.kind, FileKind::Regular | FileKind::Directory)
+}
+
+/// The value of an attribute.
+///
+/// # Errors
+/// [`Error::NoAttribute`]; [`Error::NotSupported`] for namespaces that are not served; [`Error::OutOfRange`] for a name that is too long.
+pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    let name = parse(fs, name)?;
+    if let Some(kind) = AclKind::of(&name) {
+        return acl::get(fs, inode, kind)?.ok_or(Error::NoAttribute);
+    }
+    if !fits_kind(inode, &name) {
+        return Err(Error::NoAttribute);
+    }
+    get_stored(fs, inode, &name)?.ok_or(Error::NoAttribute)
+}
+
+/// The stored value of an attribute, if there is one.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
+    let _shared = inode.xattr_lock.read();
+    store::find(fs, inode, name, <[u8]>::to_vec)
+}
+
+/// Whether an attribute is there.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
+    let _shared = inode.xattr_lock.read();
+    Ok(store::find(fs, inode, name, |_| ())?.is_some())
+}
+
+/// The full names of all attributes that are served.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+    let _shared = inode.xattr_lock.read();
+    let mut names = Vec::new();
+    store::for_each(fs, inode, |name| {
+        if let Some(full) = name.full()
+            && parse(fs, &full).is_ok()
+            && fits_kind(inode, name)
+        {
+            names.push(full);
+        }
+    })?;
+    Ok(names)
+}
+
+/// Sets an attribute.
+///
+/// # Errors
+/// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::OutOfRange`] for a name over 255 bytes, [`Error::TooBig`] for a value over
+/// 64 KiB, [`Error::NoSpace`] for one that fits neither inode nor block; [`Error::NotPermitted`] for immutable and
+/// append-only inodes and for `user.` attributes of special files; [`Error::Invalid`] for a bad ACL.
+pub(crate) fn set(
+    fs: &Fs,
+    inode: &Inode,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+    cred: &Cred,
+) -> Result<()> {
+    let name = parse(fs, name)?;
+    if value.len() > XATTR_VALUE_MAX {
+        return Err(Error::TooBig);
+    }
+    change(fs, inode, &name, |h| {
+        let there = store::find(fs, inode, &name, |_| ())?.is_some();
+        match mode {
+            XattrMode::Create if there => Err(Error::Exists),
+            XattrMode::Replace if !there => Err(Error::NoAttribute),
+            _ => match AclKind::of(&name) {
+                Some(kind) => acl::set(fs, h, inode, kind, value, cred),
+                None => store::set(fs, h, inode, &name, Some(value)),
+            },
+        }
+    })
+}
+
+/// Removes an attribute.
+///
+/// # Errors
+/// [`Error::NoAttribute`]; else as [`set`].
+pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result<()> {
+    let name = parse(fs, name)?;
+    change(fs, inode, &name, |h| {
+        let there = store::find(fs, inode, &name, |_| ())?.is_some();
+        match AclKind::of(&name) {
+            // Taking an ACL away that is not there is fine, as in Linux.
+            Some(kind) => acl::set(fs, h, inode, kind, &[], cred),
+            None if !there => Err(Error::NoAttribute),
+            None => store::set(fs, h, inode, &name, None),
+        }
+    })
+}
+
+/// Runs `f` under a handle with `xattr_lock` held for writing; again if space comes back with a commit.
+fn change(
+    fs: &Fs,
+    inode: &Inode,
+    name: &XattrName<'_>,
+    mut f: impl FnMut(&mut Handle) -> Result<()>,
+) -> Result<()> {
+    fs.check_writable()?;
+    if inode
+        .flags()
+        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        || !fits_kind(inode, name)
+    {
+        return Err(Error::NotPermitted);
+    }
+    let _excluded = inode.lock.write();
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    let mut attempt = 0;
+    loop {
+        let mut h = fs.start_with_revokes(credits::XATTR + credits::INODE_UPDATE, 1)?;
+        inode.not_plain();
+        let result = {
+            let _excluded = inode.xattr_lock.write();
+            f(&mut h)
+        };
+        drop(h);
+        match result {
+            Err(Error::NoSpace) if alloc::commit_frees_space(fs, attempt) => attempt += 1,
+            other => return other,
+        }
+    }
+}
