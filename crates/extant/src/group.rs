@@ -16,6 +16,8 @@
 mod bitmaps;
 mod free_map;
 mod load;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 

@@ -36,6 +36,8 @@ mod orphan;
 mod statfs;
 mod stats;
 mod super_block;
+#[cfg(test)]
+mod test_rig;
 mod tuning;
 mod xattr;
 mod zones;

@@ -25,6 +25,8 @@ mod orlov;
 mod pending;
 mod request;
 mod reservation;
+#[cfg(test)]
+mod tests;
 mod windows;
 
 use std::sync::Arc;
