@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::alloc::Allocator;
 use crate::error::Result;
 use crate::fault::Fault;
+use crate::file::Files;
 use crate::group::GroupTable;
 use crate::inode::InodeCache;
 use crate::layout::Layout;
@@ -53,6 +54,8 @@ pub(crate) struct Fs {
     pub(crate) status: Arc<StatusCache>,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
+    /// The page cache and what else regular files share.
+    pub(crate) files: Files,
     /// Unlinked and half-truncated inodes.
     pub(crate) orphans: Orphans,
     /// How it was mounted.

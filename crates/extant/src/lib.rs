@@ -25,6 +25,7 @@ mod credits;
 mod dir;
 mod error;
 mod fault;
+mod file;
 mod fs;
 mod group;
 mod inode;
