@@ -22,6 +22,8 @@ pub(crate) const XATTR: u32 = 8;
 /// Adding to or removing from the list of orphans: the superblock or the orphan file's block, the
 /// neighbour in the list, the inode itself.
 pub(crate) const ORPHAN: u32 = 3;
+/// Metadata blocks of one inode that are freed under one handle at most, each with a revoke record.
+pub(crate) const REVOKES: u32 = 1024;
 /// A bitmap, its group descriptor, the superblock, the new inode's table block.
 const INODE_BITMAP: u32 = 4;
 
@@ -68,10 +70,14 @@ pub(crate) fn convert(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1).saturating_add(1)
 }
 
-/// [`crate::map::remove`]: enough to free one extent, which may lie in several groups; more is extended or
-/// restarted for.
+/// [`crate::map::remove`]: enough to free one extent, which may lie in several groups, and room in the log for
+/// [`REVOKES`] revoke records; more is extended or restarted for.
 pub(crate) fn remove(fs: &Fs) -> u32 {
-    map_blocks(&fs.layout, 1).saturating_add(remove_extent(&fs.layout))
+    // A revoke block has a header and a tail of 20 bytes, and 8 bytes per record.
+    let per_block = u32::try_from(fs.layout.block_size.bytes() / 8).unwrap_or(u32::MAX) - 3;
+    map_blocks(&fs.layout, 1)
+        .saturating_add(remove_extent(&fs.layout))
+        .saturating_add(REVOKES.div_ceil(per_block))
 }
 
 /// Bitmaps and descriptors of the groups that the longest extent touches.

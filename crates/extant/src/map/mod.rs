@@ -16,18 +16,26 @@
 //! Locks: `map_lock` is taken here and nowhere else, read to walk the tree, write to change it together with
 //! the status tree. Status hits take no `map_lock`: the status tree is truthful whenever its own lock is free.
 
+mod change;
 mod extent_status;
 mod extent_tree;
+mod indirect;
+mod lookup;
+mod nodes;
+mod raw;
 #[cfg(test)]
 pub(crate) mod test_rng;
+#[cfg(test)]
+mod tests;
 
-use extant_jbd2::Handle;
+use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{Lblk, Pblk};
 
+pub(crate) use change::{allocate, convert_to_written, remove};
 pub(crate) use extent_status::{ExtentStatus, StatusCache};
+pub(crate) use lookup::{drop_delayed, evict, lookup, reserve_delayed};
+pub(crate) use raw::{RawMap, RawRun, raw_runs};
 
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
 
 /// What a range of a file's blocks is.
@@ -71,77 +79,6 @@ pub(crate) struct How {
     pub(crate) privileged: bool,
 }
 
-/// Where `lblk` is: a range of 1 to `max` blocks from it on. The status tree answers if it can, else the
-/// tree on disk, whose answer is remembered. Never a past-the-end error: blocks behind the last one are holes.
-///
-/// # Errors
-/// Damage or a failed read in the tree; [`crate::Error::FileTooBig`] past the last possible file block.
-pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Mapping> {
-    let _ = (fs, inode, lblk, max);
-    todo!()
-}
-
-/// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered
-/// as it is. Needs [`crate::credits::allocate`] credits. Consumes the reservations of delayed blocks.
-///
-/// # Errors
-/// [`crate::Error::NoSpace`], with nothing changed; damage; a stopped journal.
-pub(crate) fn allocate(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    lblk: Lblk,
-    len: u32,
-    how: How,
-) -> Result<Mapping> {
-    let _ = (fs, h, inode, lblk, len, how);
-    todo!()
-}
-
-/// Turns the unwritten parts of `len` blocks from `lblk` on into written ones, exactly. Holes, delayed and
-/// written parts stay. Needs [`crate::credits::convert`] credits; where the range is in many extents the handle is
-/// extended or restarted between them (each part is a valid state).
-pub(crate) fn convert_to_written(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    lblk: Lblk,
-    len: u32,
-) -> Result<()> {
-    let _ = (fs, h, inode, lblk, len);
-    todo!()
-}
-
-/// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`crate::credits::remove`] credits;
-/// may restart the handle, so the inode must be an orphan or the operation redoable. The caller has
-/// dropped the page cache over the range and excludes its refill.
-pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
-    let _ = (fs, h, inode, from, to);
-    todo!()
-}
-
-/// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
-/// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short.
-///
-/// # Errors
-/// [`crate::Error::NoSpace`] if not one block can be reserved.
-pub(crate) fn reserve_delayed(
-    fs: &Fs,
-    inode: &Inode,
-    lblk: Lblk,
-    len: u32,
-    privileged: bool,
-) -> Result<Mapping> {
-    let _ = (fs, inode, lblk, len, privileged);
-    todo!()
-}
-
-/// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out short, or its
-/// data could not be written.
-pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) {
-    let _ = (fs, inode, from, to);
-}
-
 /// The inode's sequence now; see [`Mapping::seq`].
 pub(crate) fn sequence(inode: &Inode) -> u64 {
     inode.extents.sequence()
@@ -150,4 +87,13 @@ pub(crate) fn sequence(inode: &Inode) -> u64 {
 /// Blocks that are delayed: `st_blocks` counts them.
 pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
     inode.extents.delayed_blocks()
+}
+
+/// The `i_block` of a new file: the root of an empty extent tree.
+pub(crate) fn empty_root() -> [u8; ROOT_BYTES] {
+    let mut root = [0; ROOT_BYTES];
+    // The capacity is the root's own: nothing here can be refused.
+    let made = NodeMut::init(&mut root, 0, ROOT_CAPACITY).map(drop);
+    debug_assert_eq!(made, Ok(()));
+    root
 }

@@ -19,14 +19,15 @@ fn written(pblk: u64) -> MapState {
     MapState::Written(Pblk::new(pblk))
 }
 
-/// Counters of a volume with room, and a promise of `n` blocks taken from them.
+const ROOM: u64 = 1 << 30;
+
 fn promise(counts: &Arc<Counts>, n: u32) -> Reservation {
     Reservation::take(counts, Blocks::new(u64::from(n)), false).unwrap()
 }
 
 fn room() -> Arc<Counts> {
-    let free = Blocks::new(1 << 30);
-    Arc::new(Counts::new(Blocks::ZERO, free, Blocks::ZERO, 0, 0))
+    let room = Blocks::new(ROOM);
+    Arc::new(Counts::new(Blocks::ZERO, room, Blocks::ZERO, 0, 0))
 }
 
 /// A state per block, `None` for unknown; the tree is compared with it after every operation.

@@ -9,15 +9,9 @@ use super::replace::replace;
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// What a step of [`convert_one`] did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::map) struct Converted {
-    /// The part whose state changed, as it is now.
-    pub(in crate::map) part: Extent,
-}
-
 /// Finds the first extent in `from..to` whose state is not `unwritten`, and gives its part in that range
-/// this state, splitting and joining as needed. `None` if there is none left: the whole range is done.
+/// this state, splitting and joining as needed. Answers the part, as it is now; `None` if there is none left:
+/// the whole range is done.
 ///
 /// # Errors
 /// No space for a node, or damage; the tree is as before this step.
@@ -26,7 +20,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
     from: Lblk,
     to: u64,
     unwritten: bool,
-) -> Result<Option<Converted>> {
+) -> Result<Option<Extent>> {
     let mut at = u64::from(from.get());
     while at < to.min(MAX_END) {
         let Ok(raw) = u32::try_from(at) else { break };
@@ -65,7 +59,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
         let pieces = before.into_iter().chain([part]).chain(after).collect();
         let (range, joined) = join_neighbours(leaf, place..place + 1, pieces);
         replace(nodes, &path, range, &joined)?;
-        return Ok(Some(Converted { part }));
+        return Ok(Some(part));
     }
     Ok(None)
 }

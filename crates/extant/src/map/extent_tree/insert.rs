@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use extant_disk::extent::{Extent, ExtentError};
+use extant_units::Lblk;
 
 use super::path::{Leaf, Path};
-use super::replace::replace;
+use super::replace::{replace, split_full};
 use super::store::NodesMut;
 use crate::error::Result;
 
@@ -33,6 +34,24 @@ pub(in crate::map) fn insert<N: NodesMut>(nodes: &mut N, new: Extent) -> Result<
     }
     let (range, joined) = join_neighbours(leaf, at..at, vec![new]);
     replace(nodes, &path, range, &joined)
+}
+
+/// Makes sure that the leaf for `lblk` takes one more extent, so that inserting there cannot run out of space.
+/// Answers the extents before and after `lblk` as far as they are in that leaf.
+///
+/// # Errors
+/// No space for a node, or damage; the tree is as before.
+pub(in crate::map) fn prepare<N: NodesMut>(
+    nodes: &mut N,
+    lblk: Lblk,
+) -> Result<(Option<Extent>, Option<Extent>)> {
+    let path = Path::to(nodes, lblk)?;
+    let leaf = path.leaf();
+    let at = leaf.position(lblk);
+    let before = at.checked_sub(1).and_then(|i| leaf.extents.get(i)).copied();
+    let after = leaf.extents.get(at).copied();
+    split_full(nodes, &path, at)?;
+    Ok((before, after))
 }
 
 /// For entries `range` of `leaf` that give way to `new`: takes in the neighbours on both sides, joins what

@@ -30,7 +30,7 @@ mod store;
 mod tests;
 
 pub(super) use convert::convert_one;
-pub(super) use insert::insert;
+pub(super) use insert::{insert, prepare};
 pub(super) use lookup::{Found, find, walk};
-pub(super) use remove::{Removed, remove_some};
+pub(super) use remove::{Limit, remove_some};
 pub(super) use store::{Nodes, NodesMut};

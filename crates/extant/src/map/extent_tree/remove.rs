@@ -8,6 +8,23 @@ use super::replace::replace;
 use super::store::NodesMut;
 use crate::error::Result;
 
+/// How much one step removes at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::map) struct Limit {
+    /// Extents, parts of extents included; at least one.
+    pub(in crate::map) extents: usize,
+    /// Data blocks; at least one.
+    pub(in crate::map) blocks: u64,
+}
+
+impl Limit {
+    /// As much as one leaf has.
+    pub(in crate::map) const NONE: Self = Self {
+        extents: usize::MAX,
+        blocks: u64::MAX,
+    };
+}
+
 /// What a step of [`remove_some`] did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct Removed {
@@ -17,7 +34,7 @@ pub(in crate::map) struct Removed {
     pub(in crate::map) clear_from: u64,
 }
 
-/// Removes the rightmost at most `count` extents' parts in `from..to`, all of one leaf.
+/// Removes the rightmost extents' parts in `from..to`, all of one leaf and within `limit`.
 ///
 /// Right to left, so that a truncation that is cut short leaves the front of the file. A range within one
 /// extent splits it, which may need a node.
@@ -28,7 +45,7 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
     nodes: &mut N,
     from: Lblk,
     to: u64,
-    count: usize,
+    limit: Limit,
 ) -> Result<Removed> {
     let start = u64::from(from.get());
     let mut to = to.min(MAX_END);
@@ -38,9 +55,7 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
         let leaf = path.leaf();
         let end = leaf.position(Lblk::new(last));
         let touched = leaf.extents.get(..end).unwrap_or(&[]);
-        let begin = touched
-            .partition_point(|e| e.end() <= start)
-            .max(end.saturating_sub(count.max(1)));
+        let (begin, from) = reach(touched, start, to, limit);
         let touched = touched.get(begin..).unwrap_or(&[]);
 
         let mut keep = Vec::with_capacity(2);
@@ -78,4 +93,23 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
         parts: Vec::new(),
         clear_from: start,
     })
+}
+
+/// How far to the left `limit` reaches among a leaf's extents before `to`: the place of the first extent that
+/// is touched, and the file block from which on to remove.
+fn reach(extents: &[Extent], start: u64, to: u64, limit: Limit) -> (usize, Lblk) {
+    let mut from = to;
+    let mut begin = extents.len();
+    let mut left = limit.blocks.max(1);
+    for extent in extents.iter().rev().take(limit.extents.max(1)) {
+        let high = extent.end().min(to);
+        let low = start.max(u64::from(extent.lblk.get()));
+        if high <= low || left == 0 {
+            break;
+        }
+        from = low.max(high.saturating_sub(left));
+        left = left.saturating_sub(high.saturating_sub(low));
+        begin = begin.saturating_sub(1);
+    }
+    (begin, Lblk::new(u32::try_from(from).unwrap_or(u32::MAX)))
 }

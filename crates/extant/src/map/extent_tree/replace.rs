@@ -56,6 +56,28 @@ pub(super) fn replace<N: NodesMut>(
     Ok(())
 }
 
+/// Splits `path`'s leaf if it is full, for an entry that will be inserted at `at`. `path` is stale afterwards.
+///
+/// A failure before the first change leaves the tree as it was.
+pub(super) fn split_full<N: NodesMut>(
+    nodes: &mut N,
+    path: &Path<N::Bytes>,
+    at: usize,
+) -> Result<()> {
+    let Some(leaf) = path.levels().last() else {
+        return Ok(());
+    };
+    let node = leaf.node(nodes)?;
+    if !node.is_full() {
+        return Ok(());
+    }
+    if node.max() < 2 {
+        return Err(nodes.damaged(leaf.pblk, ExtentError::Full { max: node.max() }));
+    }
+    let entries = node.slots().to_vec();
+    split(nodes, path, entries, at >= node.len())
+}
+
 /// The first file block of a node with these entries.
 fn starts_at(entries: &[Slot]) -> Lblk {
     entries
@@ -176,7 +198,7 @@ fn pull_up<N: NodesMut>(nodes: &mut N) -> Result<()> {
     Ok(())
 }
 
-/// The leaf's new `entries` do not fit it: splits it, and every full node above that has to take one more
+/// Splits the leaf, which shall have `entries` and is full or overflows, and every full node above that has to take one more
 /// entry; a root that overflows moves down into a block and the tree grows by a level.
 fn split<N: NodesMut>(
     nodes: &mut N,
@@ -190,7 +212,7 @@ fn split<N: NodesMut>(
             let node = level.node(nodes)?;
             (node.depth(), usize::from(node.max()))
         };
-        if entries.len() <= max {
+        if number < path.bottom() && entries.len() <= max {
             let first = starts_at(&entries);
             write(nodes, level, depth, &entries)?;
             return set_first(nodes, path, number, first);

@@ -3,7 +3,7 @@
 use extant_disk::extent::{Extent, Index, MAX_END, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::super::{convert_one, find, insert, remove_some, walk};
+use super::super::{Limit, convert_one, find, insert, remove_some, walk};
 use super::memory::Memory;
 use crate::map::test_rng::Rng;
 
@@ -57,11 +57,11 @@ fn use_all(tree: &mut Memory, rng: &mut Rng) -> (u32, u32) {
         count(insert(tree, new).is_ok());
         let end = u64::from(at.get()) + u64::from(rng.below(300));
         count(convert_one(tree, at, end, rng.below(2) == 0).is_ok());
-        count(remove_some(tree, at, end, 3).is_ok());
+        count(remove_some(tree, at, end, Limit::NONE).is_ok());
     }
     let mut end = MAX_END;
     for _ in 0..3000 {
-        match remove_some(tree, Lblk::ZERO, end, 50) {
+        match remove_some(tree, Lblk::ZERO, end, Limit::NONE) {
             Ok(removed) if removed.parts.is_empty() => break,
             Ok(removed) => {
                 assert!(removed.clear_from < end);
@@ -170,7 +170,7 @@ fn empty_leaves_are_tolerated() {
     filled.validate();
     assert_eq!(filled.extents().len(), 1501 - len);
     assert!(
-        remove_some(&mut tree, Lblk::new(first), u64::from(end), 9)
+        remove_some(&mut tree, Lblk::new(first), u64::from(end), Limit::NONE)
             .unwrap()
             .parts
             .is_empty()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use extant_disk::extent::{Extent, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::super::{Found, convert_one, find, insert, remove_some};
+use super::super::{Found, Limit, convert_one, find, insert, remove_some};
 use super::memory::Memory;
 use crate::error::Error;
 use crate::map::test_rng::Rng;
@@ -35,11 +35,16 @@ fn content(tree: &Memory) -> Model {
 }
 
 fn remove(tree: &mut Memory, from: u32, to: u64, step: usize) -> Vec<Extent> {
+    let limit = Limit {
+        extents: step,
+        blocks: 1 + (to % 7) * 3,
+    };
     let mut freed = Vec::new();
     let mut end = to;
     loop {
-        let removed = remove_some(tree, Lblk::new(from), end, step).unwrap();
+        let removed = remove_some(tree, Lblk::new(from), end, limit).unwrap();
         assert!(removed.parts.len() <= step);
+        assert!(removed.parts.iter().map(|e| u64::from(e.len)).sum::<u64>() <= limit.blocks);
         tree.validate();
         if removed.parts.is_empty() {
             return freed;
@@ -54,7 +59,7 @@ fn convert(tree: &mut Memory, from: u32, to: u64, unwritten: bool) -> u32 {
     let mut blocks = 0;
     while let Some(done) = convert_one(tree, Lblk::new(from), to, unwritten).unwrap() {
         tree.validate();
-        blocks += done.part.len;
+        blocks += done.len;
     }
     blocks
 }
@@ -263,7 +268,9 @@ fn no_space_changes_nothing() {
                 Found::Extent(_) => continue,
             },
             // The middle of an extent: splits it.
-            _ => remove_some(&mut tree, Lblk::new(at + 1), u64::from(at) + 2, 1).map(drop),
+            _ => {
+                remove_some(&mut tree, Lblk::new(at + 1), u64::from(at) + 2, Limit::NONE).map(drop)
+            }
         };
         if let Err(error) = done {
             assert_eq!(error.errno(), Error::NoSpace.errno());
@@ -289,7 +296,7 @@ fn steps_touch_few_nodes() {
         if let Found::Hole { .. } = find(&tree, Lblk::new(at)).unwrap() {
             insert(&mut tree, ext(at, 3, 10 + u64::from(i) * 9, false)).unwrap();
         } else {
-            remove_some(&mut tree, Lblk::new(at + 1), u64::from(at) + 2, 1).unwrap();
+            remove_some(&mut tree, Lblk::new(at + 1), u64::from(at) + 2, Limit::NONE).unwrap();
         }
         assert!(tree.touched.len() <= usize::from(tree.depth().max(1)) * 2);
     }

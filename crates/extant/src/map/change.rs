@@ -1,0 +1,318 @@
+//! Changing the map: the tree on disk and the status tree together, under `map_lock` and a handle.
+
+use extant_disk::extent::{Extent, MAX_END};
+use extant_disk::inode::InodeFlags;
+use extant_jbd2::Handle;
+use extant_units::{Blocks, Lblk, Pblk};
+
+use super::extent_status::{Promise, Status};
+use super::extent_tree::{self, Limit};
+use super::lookup::{hole, learn, mapping};
+use super::nodes::HandleNodes;
+use super::{How, MapState, Mapping, indirect};
+use crate::alloc::{self, AllocRequest, Run};
+use crate::api::FileKind;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// A goal keeps a gap of up to this many blocks open, for the blocks in between; beyond, files are sparse.
+const KEEP_GAP: u64 = 1024;
+/// Extents that one step of a removal takes at most.
+const STEP_EXTENTS: u32 = 64;
+/// Metadata blocks (of directories) that are freed under one handle at most; see [`credits::remove`].
+const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
+
+/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
+/// step that fails has changed nothing, those before it count.
+fn with_nodes<R>(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    pool: bool,
+    f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
+) -> Result<R> {
+    let root = inode.core.read().i_block;
+    let mut nodes = HandleNodes::new(fs, h, inode, root, pool);
+    let result = f(&mut nodes);
+    let stored = nodes.finish();
+    let result = result.and_then(|result| stored.map(|()| result));
+    result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+pub(super) fn has_extents(inode: &Inode) -> bool {
+    inode.core.read().flags.contains(InodeFlags::EXTENTS)
+}
+
+/// Whether the file's own blocks are metadata that the journal knows.
+fn is_metadata(inode: &Inode) -> bool {
+    inode.kind != FileKind::Regular
+}
+
+/// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered
+/// as it is. Needs [`credits::allocate`] credits. Consumes the reservations of delayed blocks.
+///
+/// # Errors
+/// [`Error::NoSpace`], with nothing changed; damage; a stopped journal; [`Error::NotSupported`] for a file without extents.
+pub(crate) fn allocate(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    lblk: Lblk,
+    len: u32,
+    how: How,
+) -> Result<Mapping> {
+    let _map = inode.map_lock.write();
+    let found = {
+        // Again, now that nobody changes it: a truncation may have been first.
+        let (status, tree) = learn(fs, inode, lblk)?;
+        mapping(&status, lblk, len, tree.sequence())
+    };
+    let delayed = match found.state {
+        MapState::Delayed => true,
+        MapState::Hole if how.only_delayed => return Ok(found),
+        MapState::Hole => false,
+        MapState::Written(_) | MapState::Unwritten(_) => return Ok(found),
+    };
+    if !has_extents(inode) {
+        return Err(Error::NotSupported(
+            "allocating blocks for a file without extents",
+        ));
+    }
+    // Room for the entry first: once the data has its place, nothing can run out of space any more.
+    let beside = with_nodes(fs, h, inode, delayed, |nodes| {
+        extent_tree::prepare(nodes, lblk)
+    })?;
+    let goal = goal_beside(beside, lblk)
+        .filter(|&goal| goal < fs.layout.end)
+        .unwrap_or_else(|| alloc::goal_for(fs, inode));
+    let want = found.len.min(Extent::max_len(how.unwritten));
+    let run = alloc::blocks(
+        fs,
+        h,
+        &AllocRequest {
+            metadata: how.metadata,
+            privileged: how.privileged,
+            reserved: delayed,
+            pool: delayed,
+            stream: (inode.kind == FileKind::Regular).then_some(inode.ino),
+            ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
+        },
+    )?;
+    let len = u32::try_from(run.len.get()).unwrap_or(want).min(want);
+    let extent = Extent {
+        lblk,
+        len,
+        pblk: run.start,
+        unwritten: how.unwritten,
+    };
+    let entered = with_nodes(fs, h, inode, delayed, |nodes| {
+        extent_tree::insert(nodes, extent)?;
+        nodes.add_blocks(len);
+        Ok(())
+    });
+    let mut tree = inode.extents.lock(&fs.status);
+    let promise = if delayed {
+        Promise::Consume
+    } else {
+        Promise::GiveBack
+    };
+    if let Err(error) = entered {
+        // Damage, or a stopped journal: the file system is going down. Keep its counts straight.
+        tree.set(
+            Status {
+                lblk,
+                len,
+                state: MapState::Hole,
+            },
+            promise,
+        );
+        drop(tree);
+        let freed = alloc::free_blocks(fs, h, run, false);
+        freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
+        return Err(error);
+    }
+    fs.stats.extents_inserted.bump();
+    let state = if how.unwritten {
+        MapState::Unwritten(run.start)
+    } else {
+        MapState::Written(run.start)
+    };
+    tree.set(Status { lblk, len, state }, promise);
+    let seq = tree.sequence();
+    drop(tree);
+    fs.status.shrink();
+    Ok(Mapping {
+        lblk,
+        len,
+        state,
+        new: true,
+        seq,
+    })
+}
+
+/// Where `lblk` belongs beside the extents before and after it.
+fn goal_beside((before, after): (Option<Extent>, Option<Extent>), lblk: Lblk) -> Option<Pblk> {
+    let at = u64::from(lblk.get());
+    if let Some(before) = before {
+        let gap = at.saturating_sub(before.end());
+        let gap = if gap > KEEP_GAP { 0 } else { gap };
+        return before
+            .pblk
+            .checked_add(u64::from(before.len))?
+            .checked_add(gap);
+    }
+    let after = after?;
+    let gap = u64::from(after.lblk.get()).saturating_sub(at);
+    after.pblk.checked_sub(gap).filter(|_| gap <= KEEP_GAP)
+}
+
+/// Turns the unwritten parts of `len` blocks from `lblk` on into written ones, exactly. Holes, delayed and
+/// written parts stay. Needs [`credits::convert`] credits; where the range is in many extents the handle is
+/// extended or restarted between them (each part is a valid state). After it at least one credit is left.
+///
+/// # Errors
+/// Damage, a stopped journal, or [`Error::NoSpace`] if a split needs a node and not even the pool has a block;
+/// what was converted so far stays.
+pub(crate) fn convert_to_written(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    lblk: Lblk,
+    len: u32,
+) -> Result<()> {
+    let end = u64::from(lblk.get())
+        .saturating_add(u64::from(len))
+        .min(MAX_END);
+    let mut at = lblk;
+    let step = credits::convert(fs);
+    loop {
+        {
+            let _map = inode.map_lock.write();
+            if !has_extents(inode) {
+                return Ok(());
+            }
+            while u64::from(at.get()) < end && h.ensure(step)? {
+                let done = with_nodes(fs, h, inode, true, |nodes| {
+                    extent_tree::convert_one(nodes, at, end, false)
+                })?;
+                let Some(part) = done else { return Ok(()) };
+                fs.stats.extents_converted.bump();
+                let state = MapState::Written(part.pblk);
+                let status = Status {
+                    lblk: part.lblk,
+                    len: part.len,
+                    state,
+                };
+                inode
+                    .extents
+                    .lock(&fs.status)
+                    .set(status, Promise::GiveBack);
+                at = u32::try_from(part.end()).map_or(Lblk::MAX, Lblk::new);
+            }
+        }
+        if u64::from(at.get()) >= end {
+            fs.status.shrink();
+            return Ok(());
+        }
+        h.restart(step)?;
+    }
+}
+
+/// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`credits::remove`] credits;
+/// may restart the handle, so the inode must be an orphan or the operation redoable. The caller has
+/// dropped the page cache over the range and excludes its refill.
+///
+/// Between its steps the map is what the disk says; a crash there leaves the front part.
+///
+/// # Errors
+/// Damage or a stopped journal, with a part removed; [`Error::NoSpace`] if cutting an extent in two needs
+/// a node and not even the pool has a block.
+pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
+    let start = u64::from(from.get());
+    let mut end = to.min(MAX_END);
+    if end >= MAX_END {
+        alloc::release_window(fs, inode.ino);
+    }
+    let need = credits::remove(fs);
+    loop {
+        // Each metadata block may need a revoke record; a handle has room for so many.
+        let mut blocks = if is_metadata(inode) {
+            METADATA_BLOCKS
+        } else {
+            u64::MAX
+        };
+        {
+            let _map = inode.map_lock.write();
+            inode.extents.lock(&fs.status).drop_delayed(start, end);
+            while start < end && blocks > 0 && h.ensure(need)? {
+                let limit = Limit {
+                    extents: step_extents(fs, h),
+                    blocks,
+                };
+                let (clear_from, freed) = remove_step(fs, h, inode, from, end, limit)?;
+                end = clear_from;
+                blocks = blocks.saturating_sub(freed);
+            }
+        }
+        if start >= end {
+            return Ok(());
+        }
+        h.restart(need)?;
+    }
+}
+
+/// Extents whose groups the credits that are left can pay for, at least one.
+fn step_extents(fs: &Fs, h: &Handle) -> usize {
+    let base = credits::remove(fs).saturating_sub(credits::remove_extent(&fs.layout));
+    let spare = h.credits_left().saturating_sub(base);
+    let count = spare / credits::remove_extent(&fs.layout).max(1);
+    count.clamp(1, STEP_EXTENTS) as usize
+}
+
+/// One step of [`remove`]. Returns from where on nothing is left, and how many blocks were freed.
+fn remove_step(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    from: Lblk,
+    end: u64,
+    limit: Limit,
+) -> Result<(u64, u64)> {
+    let (runs, clear_from) = if has_extents(inode) {
+        let removed = with_nodes(fs, h, inode, true, |nodes| {
+            let removed = extent_tree::remove_some(nodes, from, end, limit)?;
+            removed
+                .parts
+                .iter()
+                .for_each(|part| nodes.sub_blocks(part.len));
+            Ok(removed)
+        })?;
+        let run = |part: &Extent| Run {
+            start: part.pblk,
+            len: Blocks::new(u64::from(part.len)),
+        };
+        (removed.parts.iter().map(run).collect(), removed.clear_from)
+    } else {
+        indirect::remove_some(fs, h, inode, from, end, limit)
+            .inspect_err(|error| fs.fault.report(fs, error))?
+    };
+    let hole = hole(
+        Lblk::new(u32::try_from(clear_from).unwrap_or(u32::MAX)),
+        end,
+    );
+    if hole.len > 0 {
+        inode.extents.lock(&fs.status).set(hole, Promise::GiveBack);
+    }
+    fs.stats.extents_removed.add(runs.len() as u64);
+    let mut freed = 0;
+    let mut result = Ok(());
+    for run in runs {
+        freed += run.len.get();
+        // The map is right already: go on and report the first failure.
+        result = result.and(alloc::free_blocks(fs, h, run, is_metadata(inode)));
+    }
+    result.inspect_err(|error| fs.fault.report(fs, error))?;
+    Ok((clear_from, freed))
+}

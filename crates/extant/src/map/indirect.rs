@@ -1,0 +1,361 @@
+//! Block maps of ext2 and ext3: twelve block numbers in the inode, and trees of one, two and three levels.
+//!
+//! Reading and removing are complete; files that need new blocks are refused elsewhere (their inodes can be deleted
+//! and truncated, and what they have overwritten).
+//!
+//! A block of numbers has neither magic nor checksum: every number in it must be one that the file may own.
+//! The depth comes from the place in the inode, never from the disk, so a cycle ends after three levels. A
+//! removal first reads and plans, then changes, so that damage it meets leaves the map as it was.
+
+use extant_disk::extent::{MAX_END, ROOT_BYTES};
+use extant_jbd2::{Block, Handle};
+use extant_units::{Blocks, Lblk, Pblk};
+
+use super::MapState;
+use super::extent_status::Status;
+use super::extent_tree::{Limit, Nodes};
+use super::lookup::hole;
+use super::nodes::DiskNodes;
+use crate::alloc::{self, Run};
+use crate::check_kind::CheckKind;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Block numbers in the inode that name data.
+const DIRECT: usize = 12;
+/// Block numbers in the inode.
+const SLOTS: usize = ROOT_BYTES / 4;
+
+/// The tree that hangs on one of the inode's block numbers.
+#[derive(Clone, Copy)]
+struct Tree {
+    /// Place in the inode.
+    slot: usize,
+    /// Levels of blocks of numbers: 0 for a data block.
+    levels: u32,
+    /// First file block below it.
+    base: u64,
+    /// File blocks below it.
+    span: u64,
+}
+
+/// The trees of an inode, left to right. `per_block`: numbers in a block.
+fn trees(per_block: u64) -> [Tree; SLOTS] {
+    let mut base = 0;
+    core::array::from_fn(|slot| {
+        let levels = u32::try_from(slot.saturating_sub(DIRECT - 1)).unwrap_or(0);
+        let span = per_block.saturating_pow(levels);
+        let tree = Tree {
+            slot,
+            levels,
+            base,
+            span,
+        };
+        base += span;
+        tree
+    })
+}
+
+fn per_block(nodes: &DiskNodes<'_>) -> u64 {
+    nodes.block_size().bytes_u64() / 4
+}
+
+/// Number `at` of a block of numbers, or of the inode's.
+fn number(bytes: &[u8], at: usize) -> u32 {
+    let (numbers, _) = bytes.as_chunks::<4>();
+    numbers.get(at).map_or(0, |raw| u32::from_le_bytes(*raw))
+}
+
+/// The `i_block` of `nodes` with all numbers checked.
+fn checked_root(nodes: &DiskNodes<'_>) -> Result<[u8; ROOT_BYTES]> {
+    let root = nodes.root();
+    check(nodes, &root).map_err(|what| Error::corrupt(Place::Inode(nodes.ino), what))?;
+    Ok(root)
+}
+
+fn check(nodes: &DiskNodes<'_>, bytes: &[u8]) -> Result<(), String> {
+    let (numbers, _) = bytes.as_chunks::<4>();
+    let bad = numbers
+        .iter()
+        .map(|raw| u32::from_le_bytes(*raw))
+        .find(|&p| p != 0 && !nodes.usable(Pblk::new(p.into()), 1));
+    bad.map_or(Ok(()), |p| {
+        Err(format!(
+            "block map names block {p}, outside of what files may use"
+        ))
+    })
+}
+
+/// The block of numbers at `at`.
+fn read(nodes: &DiskNodes<'_>, at: u32) -> Result<Block> {
+    let at = Pblk::new(at.into());
+    let key = CheckKind::Indirect.of_inode(nodes.ino);
+    nodes.cache.read(at, key, |bytes| {
+        check(nodes, bytes).map_err(|what| {
+            Error::corrupt(Place::Inode(nodes.ino), format!("at block {at}: {what}"))
+        })
+    })
+}
+
+/// The range from `lblk` on; for a hole the whole of it as far as one block of numbers tells.
+pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
+    let root = checked_root(nodes)?;
+    let at = u64::from(lblk.get());
+    let per_block = per_block(nodes);
+    let all = trees(per_block);
+    let Some(tree) = all
+        .iter()
+        .find(|tree| at < tree.base.saturating_add(tree.span))
+    else {
+        return Ok(hole(lblk, MAX_END));
+    };
+    if tree.levels == 0 {
+        return Ok(run(&root, tree.slot, DIRECT, lblk));
+    }
+    let (mut base, mut span) = (tree.base, tree.span);
+    let mut next = number(&root, tree.slot);
+    let hole_from = |base: u64, end: u64| {
+        let start = u32::try_from(base).map_or(lblk, Lblk::new);
+        Ok(hole(start, end))
+    };
+    for _ in 0..tree.levels {
+        if next == 0 {
+            return hole_from(base, base.saturating_add(span));
+        }
+        let data = read(nodes, next)?.data();
+        span = (span / per_block).max(1);
+        let place = at.saturating_sub(base) / span;
+        base = base.saturating_add(place.saturating_mul(span));
+        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let count = data.len() / 4;
+        if span == 1 {
+            return Ok(run(&data, place, count, lblk));
+        }
+        next = number(&data, place);
+        if next == 0 {
+            let zeros = (place..count)
+                .take_while(|&at| number(&data, at) == 0)
+                .count() as u64;
+            return hole_from(base, base.saturating_add(zeros.saturating_mul(span)));
+        }
+    }
+    Ok(hole(lblk, at.saturating_add(1)))
+}
+
+/// The run of data blocks, or of holes, that number `at` of `bytes` begins; it maps `lblk`.
+fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
+    let first = number(bytes, at);
+    let follows = |(skip, place): (u32, usize)| {
+        let expected = if first == 0 {
+            Some(0)
+        } else {
+            first.checked_add(skip)
+        };
+        Some(number(bytes, place)) == expected
+    };
+    let len = (0u32..)
+        .zip(at..end)
+        .take_while(|&next| follows(next))
+        .count();
+    let len = u64::try_from(len).unwrap_or(1).max(1);
+    if first == 0 {
+        return hole(lblk, u64::from(lblk.get()).saturating_add(len));
+    }
+    let end = u64::from(lblk.get()).saturating_add(len).min(MAX_END);
+    let len = end.saturating_sub(u64::from(lblk.get()));
+    let len = u32::try_from(len).unwrap_or(1).max(1);
+    Status {
+        lblk,
+        len,
+        state: MapState::Written(Pblk::new(first.into())),
+    }
+}
+
+/// What a removal will do.
+struct Plan<'a> {
+    nodes: &'a DiskNodes<'a>,
+    /// The range that becomes a hole.
+    from: u64,
+    end: u64,
+    limit: Limit,
+    /// Runs of data blocks to free, right to left.
+    runs: Vec<Run>,
+    /// Blocks of numbers to free.
+    emptied: Vec<Pblk>,
+    /// Numbers to zero in blocks that stay.
+    zeroed: Vec<(Block, Vec<usize>)>,
+    /// From here on nothing is left.
+    clear_from: u64,
+    /// The limit was reached.
+    full: bool,
+}
+
+impl Plan<'_> {
+    /// Plans the removal below `next`, which names `tree`'s top. True if nothing is left below it.
+    fn prune(&mut self, next: u32, tree: Tree) -> Result<bool> {
+        if tree.levels == 0 {
+            return Ok(self.take(next, tree.base));
+        }
+        if self.runs.len() + self.emptied.len() >= self.limit.extents {
+            self.full = true;
+            return Ok(false);
+        }
+        let block = read(self.nodes, next)?;
+        let data = block.data();
+        let below = Tree {
+            levels: tree.levels - 1,
+            span: (tree.span / per_block(self.nodes)).max(1),
+            ..tree
+        };
+        let count = data.len() / 4;
+        let mut zeroed = Vec::new();
+        let mut left = (0..count).filter(|&at| number(&data, at) != 0).count();
+        let last = self.end.saturating_sub(1).saturating_sub(tree.base) / below.span;
+        let last = usize::try_from(last)
+            .unwrap_or(usize::MAX)
+            .min(count.saturating_sub(1));
+        for at in (0..=last).rev() {
+            let base = tree
+                .base
+                .saturating_add((at as u64).saturating_mul(below.span));
+            if self.full || base.saturating_add(below.span) <= self.from {
+                break;
+            }
+            let next = number(&data, at);
+            if next != 0 && self.prune(next, Tree { base, ..below })? {
+                zeroed.push(at);
+                left -= 1;
+            }
+        }
+        if left == 0 {
+            self.emptied.push(Pblk::new(next.into()));
+            return Ok(true);
+        }
+        if !zeroed.is_empty() {
+            self.zeroed.push((block, zeroed));
+        }
+        Ok(false)
+    }
+
+    /// Takes one data block. False if the limit is reached.
+    fn take(&mut self, pblk: u32, lblk: u64) -> bool {
+        let start = Pblk::new(pblk.into());
+        let joins = self
+            .runs
+            .last()
+            .is_some_and(|run| start.checked_add(1) == Some(run.start));
+        let room = self.runs.len() + self.emptied.len() < self.limit.extents.max(1);
+        if self.limit.blocks == 0 || !(joins || room) {
+            self.full = true;
+            return false;
+        }
+        self.limit.blocks -= 1;
+        self.clear_from = lblk;
+        match self.runs.last_mut().filter(|_| joins) {
+            Some(run) => {
+                run.start = start;
+                run.len = run.len.saturating_add(Blocks::ONE);
+            }
+            None => self.runs.push(Run {
+                start,
+                len: Blocks::ONE,
+            }),
+        }
+        true
+    }
+}
+
+/// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data blocks that the
+/// caller frees, and from where on nothing is left. The caller holds `map_lock` for writing.
+///
+/// # Errors
+/// Damage, with nothing changed, or a stopped journal.
+pub(super) fn remove_some(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    from: Lblk,
+    end: u64,
+    limit: Limit,
+) -> Result<(Vec<Run>, u64)> {
+    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let mut root = checked_root(&nodes)?;
+    let from = u64::from(from.get());
+    let mut plan = Plan {
+        nodes: &nodes,
+        from,
+        end,
+        limit,
+        runs: Vec::new(),
+        emptied: Vec::new(),
+        zeroed: Vec::new(),
+        clear_from: end,
+        full: false,
+    };
+    let mut changed = false;
+    for tree in trees(per_block(&nodes)).iter().rev() {
+        let next = number(&root, tree.slot);
+        let inside = tree.base < end && tree.base.saturating_add(tree.span) > from;
+        if next == 0 || !inside || plan.full {
+            continue;
+        }
+        if plan.prune(next, *tree)?
+            && let Some(place) = root.as_chunks_mut::<4>().0.get_mut(tree.slot)
+        {
+            *place = [0; 4];
+            changed = true;
+        }
+    }
+    let Plan {
+        runs,
+        emptied,
+        zeroed,
+        clear_from,
+        full,
+        ..
+    } = plan;
+
+    // From here on only a journal that stopped can fail.
+    changed |= !zeroed.is_empty();
+    for (block, places) in zeroed {
+        h.modify(&block, |bytes| {
+            let (numbers, _) = bytes.as_chunks_mut::<4>();
+            for at in places {
+                if let Some(number) = numbers.get_mut(at) {
+                    *number = [0; 4];
+                }
+            }
+        })?;
+    }
+    if changed {
+        inode.note_change(h);
+        let data: u64 = runs.iter().map(|run| run.len.get()).sum();
+        let blocks = data.saturating_add(emptied.len() as u64);
+        let sectors = blocks << (fs.layout.block_size.log2() - 9);
+        inode
+            .update(fs, h, |core| {
+                core.i_block = root;
+                core.sectors = core.sectors.saturating_sub(sectors);
+            })
+            .inspect_err(|error| {
+                fs.journal
+                    .abort(&format!("storing an inode's map: {error}"))
+            })?;
+    }
+    let mut result = Ok(());
+    for at in emptied {
+        result = result.and(alloc::free_blocks(
+            fs,
+            h,
+            Run {
+                start: at,
+                len: Blocks::ONE,
+            },
+            true,
+        ));
+    }
+    // Blocks of numbers that could not be freed are lost space; the map is right.
+    result.unwrap_or_else(|error| fs.fault.report(fs, &error));
+    Ok((runs, if full { clear_from } else { from }))
+}

@@ -1,0 +1,189 @@
+//! Looking up mappings, and reserving space for writes into holes.
+
+use extant_disk::extent::MAX_END;
+use extant_disk::inode::InodeFlags;
+use extant_units::{Blocks, Lblk};
+
+use super::extent_status::{Status, StatusGuard};
+use super::extent_tree::{self, Found};
+use super::nodes::DiskNodes;
+use super::{MapState, Mapping, indirect};
+use crate::alloc;
+use crate::api::FileKind;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Where `lblk` is: a range of 1 to `max` blocks from it on. The status tree answers if it can, else the
+/// tree on disk, whose answer is remembered. Blocks behind the end of the file are holes.
+///
+/// # Errors
+/// Damage or a failed read in the tree; [`Error::FileTooBig`] past the last possible file block.
+pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Mapping> {
+    let status = {
+        let mut tree = inode.extents.lock(&fs.status);
+        if let Some(found) = tree.find(lblk) {
+            fs.stats.status_hits.bump();
+            return Ok(mapping(&found, lblk, max, tree.sequence()));
+        }
+        drop(tree);
+        let _map = inode.map_lock.read();
+        let (status, tree) = learn(fs, inode, lblk)?;
+        mapping(&status, lblk, max, tree.sequence())
+    };
+    fs.status.shrink();
+    Ok(status)
+}
+
+/// What is known of `lblk`, after a look at the tree on disk if that is nothing: then with the status tree still
+/// locked. The caller holds `map_lock`.
+pub(super) fn learn<'a>(
+    fs: &Fs,
+    inode: &'a Inode,
+    lblk: Lblk,
+) -> Result<(Status, StatusGuard<'a>)> {
+    let mut tree = inode.extents.lock(&fs.status);
+    if let Some(found) = tree.find(lblk) {
+        return Ok((found, tree));
+    }
+    drop(tree);
+    fs.stats.status_misses.bump();
+    let found = on_disk(fs, inode, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
+    tree = inode.extents.lock(&fs.status);
+    tree.fill(found);
+    // In the meantime somebody may have reserved a part of a hole.
+    let known = tree.find(lblk).unwrap_or(found);
+    Ok((known, tree))
+}
+
+/// The range around `lblk` by the map on disk. The caller holds `map_lock`.
+fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
+    if u64::from(lblk.get()) >= MAX_END {
+        return Err(Error::FileTooBig);
+    }
+    if !matches!(
+        inode.kind,
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink
+    ) {
+        return Err(Error::Invalid);
+    }
+    let (root, flags) = {
+        let core = inode.core.read();
+        (core.i_block, core.flags)
+    };
+    let nodes = DiskNodes::of(fs, inode, root);
+    if !flags.contains(InodeFlags::EXTENTS) {
+        return indirect::find(&nodes, lblk);
+    }
+    in_tree(&nodes, lblk)
+}
+
+/// The range around `lblk`, which lies before [`MAX_END`], by the extent tree.
+pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
+    Ok(match extent_tree::find(nodes, lblk)? {
+        Found::Extent(e) if e.unwritten => Status {
+            lblk: e.lblk,
+            len: e.len,
+            state: MapState::Unwritten(e.pblk),
+        },
+        Found::Extent(e) => Status {
+            lblk: e.lblk,
+            len: e.len,
+            state: MapState::Written(e.pblk),
+        },
+        Found::Hole { start, end } => hole(start, end),
+    })
+}
+
+/// The hole from `start` to before `end`.
+pub(super) fn hole(start: Lblk, end: u64) -> Status {
+    let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
+    Status {
+        lblk: start,
+        len: u32::try_from(len).unwrap_or(u32::MAX),
+        state: MapState::Hole,
+    }
+}
+
+/// The part of `status` from `lblk` on, at most `max` blocks of it.
+pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mapping {
+    let from = u64::from(lblk.get());
+    let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
+    let part = part.unwrap_or(*status);
+    Mapping {
+        lblk: part.lblk,
+        len: part.len,
+        state: part.state,
+        new: false,
+        seq,
+    }
+}
+
+/// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
+/// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short.
+///
+/// # Errors
+/// [`Error::NoSpace`] if not one block can be reserved; [`Error::NotSupported`] for a hole in a file that
+/// has no extents; those of [`lookup`].
+pub(crate) fn reserve_delayed(
+    fs: &Fs,
+    inode: &Inode,
+    lblk: Lblk,
+    len: u32,
+    privileged: bool,
+) -> Result<Mapping> {
+    let mut tree = inode.extents.lock(&fs.status);
+    let known = match tree.find(lblk) {
+        Some(found) => {
+            fs.stats.status_hits.bump();
+            found
+        }
+        None => {
+            drop(tree);
+            let _map = inode.map_lock.read();
+            let (status, guard) = learn(fs, inode, lblk)?;
+            tree = guard;
+            status
+        }
+    };
+    let found = mapping(&known, lblk, len, tree.sequence());
+    if found.state != MapState::Hole {
+        return Ok(found);
+    }
+    if !inode.core.read().flags.contains(InodeFlags::EXTENTS) {
+        return Err(Error::NotSupported(
+            "writing into a hole of a file without extents",
+        ));
+    }
+    // Half of it as long as the whole is too much: a write goes as far as there is space.
+    let mut len = found.len;
+    let reservation = loop {
+        match alloc::reserve(fs, Blocks::new(u64::from(len)), privileged) {
+            Err(Error::NoSpace) if len > 1 => len /= 2,
+            other => break other?,
+        }
+    };
+    tree.set_delayed(lblk, len, reservation);
+    let seq = tree.sequence();
+    Ok(Mapping {
+        lblk,
+        len,
+        state: MapState::Delayed,
+        new: true,
+        seq,
+    })
+}
+
+/// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out short, or its
+/// data could not be written. Returns how many blocks that were.
+pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
+    inode
+        .extents
+        .lock(&fs.status)
+        .drop_delayed(u64::from(from.get()), to)
+}
+
+/// Forgets all that is known and gives reservations back, for an inode that leaves memory.
+pub(crate) fn evict(fs: &Fs, inode: &Inode) {
+    inode.extents.lock(&fs.status).clear();
+}

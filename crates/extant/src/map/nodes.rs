@@ -1,0 +1,294 @@
+//! Extent tree nodes in the block cache, for reading and, under a handle, for changing.
+//!
+//! A node read here stays in the cache as long as its bytes are held, so that a change which began with
+//! reading all it needs does not read again. Changes of the root and of the inode's block count are
+//! collected and stored once, by [`HandleNodes::finish`].
+
+use std::ops::Deref;
+
+use extant_disk::csum::Crc32c;
+use extant_disk::extent::{
+    ExtentError, Node, NodeMut, ROOT_BYTES, Slot, block_capacity, owner_seed, set_checksum,
+};
+use extant_jbd2::{Block, BlockCache, BlockData, Handle};
+use extant_units::{BlockSize, Blocks, Ino, Pblk};
+
+use super::extent_tree::{Nodes, NodesMut};
+use crate::alloc::{self, AllocRequest, Run};
+use crate::check_kind::CheckKind;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::layout::Layout;
+use crate::zones::SystemZones;
+
+/// The nodes of one inode's tree, to read. Needs no mounted file system.
+pub(super) struct DiskNodes<'a> {
+    pub(super) cache: &'a BlockCache,
+    pub(super) layout: &'a Layout,
+    pub(super) zones: &'a SystemZones,
+    pub(super) ino: Ino,
+    /// The start of every node's checksum; `None` without metadata_csum.
+    seed: Option<Crc32c>,
+    root: [u8; ROOT_BYTES],
+}
+
+/// A node's bytes; pins the block.
+pub(super) struct NodeData {
+    _block: Block,
+    data: BlockData,
+}
+
+impl Deref for NodeData {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl<'a> DiskNodes<'a> {
+    /// The tree with this root.
+    pub(super) fn new(
+        cache: &'a BlockCache,
+        layout: &'a Layout,
+        zones: &'a SystemZones,
+        (ino, generation): (Ino, u32),
+        root: [u8; ROOT_BYTES],
+    ) -> Self {
+        let seed = layout
+            .csum_seed
+            .map(|seed| owner_seed(seed, ino, generation));
+        Self {
+            cache,
+            layout,
+            zones,
+            ino,
+            seed,
+            root,
+        }
+    }
+
+    /// The tree of `inode`, whose `map_lock` the caller holds.
+    pub(super) fn of(fs: &'a Fs, inode: &Inode, root: [u8; ROOT_BYTES]) -> Self {
+        let owner = (inode.ino, inode.generation);
+        Self::new(&fs.cache, &fs.layout, &fs.zones, owner, root)
+    }
+
+    fn block(&self, at: Pblk) -> Result<Block> {
+        let key = CheckKind::ExtentNode.of_inode(self.ino);
+        self.cache.read(at, key, |bytes| {
+            let usable = |start, len| self.usable(start, len);
+            Node::check_block(bytes, self.layout.block_size, self.seed, usable)
+                .map(drop)
+                .map_err(|why| self.damaged(Some(at), why))
+        })
+    }
+}
+
+impl Nodes for DiskNodes<'_> {
+    type Bytes = NodeData;
+
+    fn block_size(&self) -> BlockSize {
+        self.layout.block_size
+    }
+
+    fn root(&self) -> [u8; ROOT_BYTES] {
+        self.root
+    }
+
+    fn node(&self, at: Pblk) -> Result<NodeData> {
+        let block = self.block(at)?;
+        let data = block.data();
+        Ok(NodeData {
+            _block: block,
+            data,
+        })
+    }
+
+    fn usable(&self, start: Pblk, len: u32) -> bool {
+        let len = Blocks::new(u64::from(len));
+        self.layout.contains(start, len) && self.zones.may_map(Some(self.ino), start, len)
+    }
+
+    fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
+        let place = at.map_or(Place::Inode(self.ino), |at| Place::ExtentNode(self.ino, at));
+        Error::corrupt(place, why)
+    }
+}
+
+/// The nodes of one inode's tree, to change under a handle. The caller holds `map_lock` for writing.
+pub(super) struct HandleNodes<'a> {
+    disk: DiskNodes<'a>,
+    fs: &'a Fs,
+    inode: &'a Inode,
+    h: &'a mut Handle,
+    /// Node blocks may come out of the pool: the change keeps a promise or gives space back.
+    pool: bool,
+    changed: bool,
+    root_changed: bool,
+    /// Blocks that the inode gained, or lost.
+    blocks: i64,
+}
+
+impl<'a> HandleNodes<'a> {
+    pub(super) fn new(
+        fs: &'a Fs,
+        h: &'a mut Handle,
+        inode: &'a Inode,
+        root: [u8; ROOT_BYTES],
+        pool: bool,
+    ) -> Self {
+        Self {
+            disk: DiskNodes::of(fs, inode, root),
+            fs,
+            inode,
+            h,
+            pool,
+            changed: false,
+            root_changed: false,
+            blocks: 0,
+        }
+    }
+
+    /// The inode has `count` data blocks more.
+    pub(super) fn add_blocks(&mut self, count: u32) {
+        self.blocks = self.blocks.saturating_add(i64::from(count));
+    }
+
+    /// The inode has `count` data blocks less.
+    pub(super) fn sub_blocks(&mut self, count: u32) {
+        self.blocks = self.blocks.saturating_sub(i64::from(count));
+    }
+
+    /// Stores what changed in the inode. A failure after a node has changed would leave inode and nodes at
+    /// odds in the running transaction, so it stops the journal before that can become durable.
+    pub(super) fn finish(self) -> Result<()> {
+        if self.changed || self.root_changed {
+            self.inode.note_change(self.h);
+        }
+        if !self.root_changed && self.blocks == 0 {
+            return Ok(());
+        }
+        let sectors = self
+            .blocks
+            .saturating_mul(1 << (self.disk.layout.block_size.log2() - 9));
+        let stored = self.inode.update(self.fs, self.h, |core| {
+            core.i_block = self.disk.root;
+            core.sectors = core.sectors.saturating_add_signed(sectors);
+        });
+        stored.inspect_err(|error| {
+            self.fs
+                .journal
+                .abort(&format!("storing an inode's map: {error}"))
+        })
+    }
+}
+
+impl Nodes for HandleNodes<'_> {
+    type Bytes = NodeData;
+
+    fn block_size(&self) -> BlockSize {
+        self.disk.block_size()
+    }
+
+    fn root(&self) -> [u8; ROOT_BYTES] {
+        self.disk.root
+    }
+
+    fn node(&self, at: Pblk) -> Result<NodeData> {
+        self.disk.node(at)
+    }
+
+    fn usable(&self, start: Pblk, len: u32) -> bool {
+        self.disk.usable(start, len)
+    }
+
+    fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
+        self.disk.damaged(at, why)
+    }
+}
+
+impl NodesMut for HandleNodes<'_> {
+    fn set_root(&mut self, root: &[u8; ROOT_BYTES]) -> Result<()> {
+        self.disk.root = *root;
+        self.root_changed = true;
+        Ok(())
+    }
+
+    fn edit(
+        &mut self,
+        at: Pblk,
+        change: impl FnOnce(&mut NodeMut<'_>) -> Result<(), ExtentError>,
+    ) -> Result<()> {
+        let block = self.disk.block(at)?;
+        let seed = self.disk.seed;
+        self.changed = true;
+        self.h
+            .modify(&block, |bytes| {
+                change(&mut NodeMut::open(bytes)?)?;
+                seed.map_or(Ok(()), |seed| set_checksum(bytes, seed))
+            })?
+            .map_err(|why| self.damaged(Some(at), why))
+    }
+
+    fn create(&mut self, at: Pblk, depth: u16, entries: &[Slot]) -> Result<()> {
+        let key = CheckKind::ExtentNode.of_inode(self.disk.ino);
+        let block = self.h.create(at, key)?;
+        let max = block_capacity(self.disk.layout.block_size);
+        let seed = self.disk.seed;
+        self.changed = true;
+        self.h
+            .modify(&block, |bytes| {
+                NodeMut::init(bytes, depth, max)?.insert(0, entries)?;
+                seed.map_or(Ok(()), |seed| set_checksum(bytes, seed))
+            })?
+            .map_err(|why| self.damaged(Some(at), why))
+    }
+
+    fn allocate(&mut self, goal: Option<Pblk>, count: usize) -> Result<Vec<Pblk>> {
+        let goal = goal.unwrap_or_else(|| alloc::goal_for(self.fs, self.inode));
+        let mut nodes = Vec::with_capacity(count);
+        while nodes.len() < count {
+            let missing = count.saturating_sub(nodes.len()) as u64;
+            let request = AllocRequest {
+                metadata: true,
+                privileged: self.pool,
+                pool: self.pool,
+                ..AllocRequest::new(goal, Blocks::new(missing))
+            };
+            match alloc::blocks(self.fs, self.h, &request) {
+                Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.saturating_add(i))),
+                Err(error) => {
+                    // None of them was used: free without forgetting. What fails here is lost space.
+                    for at in nodes {
+                        let run = Run {
+                            start: at,
+                            len: Blocks::ONE,
+                        };
+                        let freed = alloc::free_blocks(self.fs, self.h, run, false);
+                        freed.unwrap_or_else(|error| self.fs.fault.report(self.fs, &error));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.blocks = self
+            .blocks
+            .saturating_add(i64::try_from(count).unwrap_or(0));
+        Ok(nodes)
+    }
+
+    fn release(&mut self, at: Pblk) -> Result<()> {
+        self.blocks = self.blocks.saturating_sub(1);
+        alloc::free_blocks(
+            self.fs,
+            self.h,
+            Run {
+                start: at,
+                len: Blocks::ONE,
+            },
+            true,
+        )
+    }
+}

@@ -1,0 +1,79 @@
+//! The maps of internal files before a file system stands: the journal's, the orphan file's.
+
+use extant_disk::extent::ROOT_BYTES;
+use extant_jbd2::BlockCache;
+use extant_units::{Ino, Lblk, Pblk};
+
+use super::lookup::in_tree;
+use super::nodes::DiskNodes;
+use super::{MapState, indirect};
+use crate::error::{Error, Place, Result};
+use crate::layout::Layout;
+use crate::zones::SystemZones;
+
+/// A run of file blocks and where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawRun {
+    /// First file block.
+    pub(crate) lblk: Lblk,
+    /// First physical block.
+    pub(crate) pblk: Pblk,
+    /// Blocks.
+    pub(crate) len: u32,
+}
+
+/// What is needed to read the map of an inode that is not in memory.
+pub(crate) struct RawMap<'a> {
+    /// The metadata cache.
+    pub(crate) cache: &'a BlockCache,
+    /// The file system's shape.
+    pub(crate) layout: &'a Layout,
+    /// Blocks that the file may not have. Empty while they are not known yet.
+    pub(crate) zones: &'a SystemZones,
+    /// The inode.
+    pub(crate) ino: Ino,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// Its `i_block`.
+    pub(crate) i_block: [u8; ROOT_BYTES],
+    /// Whether that is an extent tree's root (the inode's EXTENTS flag), not block pointers.
+    pub(crate) extents: bool,
+}
+
+/// The runs that hold the first `blocks` blocks of a file which has no holes there: neighbouring runs joined,
+/// the last cut at `blocks`.
+///
+/// # Errors
+/// Damage or a failed read; [`Error::Corrupt`] for a hole or unwritten blocks.
+pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
+    let owner = (map.ino, map.generation);
+    let nodes = DiskNodes::new(map.cache, map.layout, map.zones, owner, map.i_block);
+    let mut runs: Vec<RawRun> = Vec::new();
+    let mut at = 0;
+    // Every round moves on by at least one block, and `blocks` is the caller's.
+    while at < blocks {
+        let lblk = Lblk::new(at);
+        let found = if map.extents {
+            in_tree(&nodes, lblk)?
+        } else {
+            indirect::find(&nodes, lblk)?
+        };
+        let part = found.cut(u64::from(at), u64::from(blocks));
+        let Some((part, MapState::Written(pblk))) = part.map(|part| (part, part.state)) else {
+            let what = format!("block {at} of this internal file is not mapped");
+            return Err(Error::corrupt(Place::Inode(map.ino), what));
+        };
+        at = at.saturating_add(part.len);
+        match runs.last_mut() {
+            Some(last) if last.pblk.checked_add(u64::from(last.len)) == Some(pblk) => {
+                last.len += part.len;
+            }
+            _ => runs.push(RawRun {
+                lblk,
+                pblk,
+                len: part.len,
+            }),
+        }
+    }
+    Ok(runs)
+}

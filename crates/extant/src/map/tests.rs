@@ -1,0 +1,3 @@
+//! Maps on real images: made by mke2fs and Linux, read here.
+
+mod linux;
