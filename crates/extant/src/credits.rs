@@ -91,11 +91,13 @@ pub(crate) fn remove_extent(layout: &Layout) -> u32 {
 /// Inserting a directory entry: every level of an indexed directory may split, each split takes a new
 /// block, and a linear directory may become an indexed one (two new blocks).
 pub(crate) fn dir_insert(fs: &Fs) -> u32 {
-    let htree_levels = 3u32;
-    let new_blocks = htree_levels + 1;
-    // Each changed index and leaf, and each new block with its place in the map; then the directory's inode.
-    (htree_levels + 1)
-        .saturating_add(map_blocks(&fs.layout, 1).saturating_mul(new_blocks))
+    let levels = 3u32;
+    let new_blocks = levels + 1;
+    // The changed nodes and leaf, the new blocks, their places in the map, the directory's inode. The new
+    // blocks are all at the end of the directory, so at most one node per level of its map splits.
+    (levels + 1)
+        .saturating_add(new_blocks)
+        .saturating_add(map_blocks(&fs.layout, new_blocks))
         .saturating_add(INODE_UPDATE)
 }
 

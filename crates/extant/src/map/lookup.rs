@@ -119,6 +119,52 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mappin
     }
 }
 
+/// Hands every range of `from..to` to `visit`, holes and delayed ones included, in order, until it answers
+/// false. Neighbours that are one range on the device come as one. Not a snapshot: each range was true when
+/// it was looked up.
+///
+/// # Errors
+/// Those of [`lookup`]; what was handed out before is right.
+pub(crate) fn for_each(
+    fs: &Fs,
+    inode: &Inode,
+    from: Lblk,
+    to: u64,
+    mut visit: impl FnMut(&Status) -> bool,
+) -> Result<()> {
+    let to = to.min(MAX_END);
+    let mut at = u64::from(from.get());
+    let mut joined: Option<Status> = None;
+    // Every round moves on by at least one block.
+    while at < to {
+        let Ok(lblk) = u32::try_from(at).map(Lblk::new) else {
+            break;
+        };
+        let left = u32::try_from(to.saturating_sub(at)).unwrap_or(u32::MAX);
+        let found = lookup(fs, inode, lblk, left)?;
+        let next = Status {
+            lblk: found.lblk,
+            len: found.len,
+            state: found.state,
+        };
+        at = next.end();
+        match &mut joined {
+            Some(last) if last.merges_with(&next) => last.len += next.len,
+            Some(last) => {
+                if !visit(last) {
+                    return Ok(());
+                }
+                *last = next;
+            }
+            none => *none = Some(next),
+        }
+    }
+    if let Some(last) = joined {
+        visit(&last);
+    }
+    Ok(())
+}
+
 /// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
 /// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short.
 ///

@@ -32,8 +32,8 @@ use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{Lblk, Pblk};
 
 pub(crate) use change::{allocate, convert_to_written, remove};
-pub(crate) use extent_status::{ExtentStatus, StatusCache};
-pub(crate) use lookup::{drop_delayed, evict, lookup, reserve_delayed};
+pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
+pub(crate) use lookup::{drop_delayed, evict, for_each, lookup, reserve_delayed};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 
 use crate::inode::Inode;

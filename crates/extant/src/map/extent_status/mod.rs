@@ -26,7 +26,8 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use cache::StatusCache;
-pub(in crate::map) use tree::{Promise, Status, StatusTree};
+pub(crate) use tree::Status;
+pub(in crate::map) use tree::{Promise, StatusTree};
 
 /// One inode's status tree; see the module.
 #[derive(Default)]

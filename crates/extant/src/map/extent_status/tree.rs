@@ -10,18 +10,18 @@ use crate::map::MapState;
 
 /// A known range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::map) struct Status {
+pub(crate) struct Status {
     /// First file block.
-    pub(in crate::map) lblk: Lblk,
+    pub(crate) lblk: Lblk,
     /// Blocks, at least one.
-    pub(in crate::map) len: u32,
+    pub(crate) len: u32,
     /// State of all of them; a physical block is the first one's.
-    pub(in crate::map) state: MapState,
+    pub(crate) state: MapState,
 }
 
 impl Status {
     /// The file block after the last.
-    pub(in crate::map) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         u64::from(self.lblk.get()) + u64::from(self.len)
     }
 
@@ -41,7 +41,7 @@ impl Status {
     }
 
     /// Whether `next` continues this range.
-    fn merges_with(&self, next: &Self) -> bool {
+    pub(in crate::map) fn merges_with(&self, next: &Self) -> bool {
         self.end() == u64::from(next.lblk.get())
             && advance(self.state, u64::from(self.len)) == next.state
             && self.len.checked_add(next.len).is_some()
