@@ -144,7 +144,7 @@ impl Inode {
         let result = f(&mut core);
         self.life.doomed.store(core.links == 0, Ordering::Release);
         load::store(fs, h, self.ino, &core)?;
-        self.deferred.store(0, Ordering::Release);
+        self.stored();
         if before != (core.disk_size, core.sectors) {
             self.datasync_tid.note(h.tid());
         }
