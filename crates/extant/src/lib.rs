@@ -32,7 +32,6 @@ mod inode;
 mod layout;
 mod map;
 mod mount;
-mod namei;
 mod options;
 mod orphan;
 mod statfs;

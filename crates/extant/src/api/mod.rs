@@ -7,12 +7,24 @@
 //! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
 //! parallel.
 
+mod file;
+mod filesystem;
+mod info;
+mod metadata;
 mod options;
+mod read_dir;
+mod trees;
 mod types;
 mod volume;
+mod walk;
 
 pub use extant_units::Ino;
+pub use file::{File, OpenOptions};
+pub use filesystem::Filesystem;
+pub use info::{GroupInfo, ImageInfo, JournalInfo};
+pub use metadata::{FileTimes, Metadata, Permissions};
 pub use options::Options;
+pub use read_dir::{DirEntry, ReadDir};
 pub use types::{
     Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
 };

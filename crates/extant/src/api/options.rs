@@ -6,16 +6,32 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 
 use super::Volume;
-use crate::{Result, Tuning};
+use crate::{Cred, Result, Tuning};
 
 /// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
 ///
 /// Opens for reading only unless [`Options::write`] says otherwise.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pub(super) write: bool,
     pub(super) mount: String,
     pub(super) tuning: Tuning,
+    pub(super) cred: Cred,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let cred = Cred {
+            umask: 0o022,
+            ..Cred::root()
+        };
+        Options {
+            write: false,
+            mount: String::new(),
+            tuning: Tuning::default(),
+            cred,
+        }
+    }
 }
 
 impl Options {
@@ -44,6 +60,12 @@ impl Options {
     /// Sets the switches of the engine.
     pub fn tuning(&mut self, tuning: Tuning) -> &mut Options {
         self.tuning = tuning;
+        self
+    }
+
+    /// Who the operations of a [`super::Filesystem`] run as: root, with umask 022, unless set.
+    pub fn cred(&mut self, cred: Cred) -> &mut Options {
+        self.cred = cred;
         self
     }
 

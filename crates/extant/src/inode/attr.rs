@@ -16,7 +16,6 @@ use crate::api::{Attr, FileKind, SetAttr, SetTime};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
-use crate::file;
 use crate::fs::Fs;
 use crate::map;
 use crate::xattr;
@@ -87,7 +86,7 @@ pub(crate) fn setattr(
     check(inode, changes)?;
     if let Some(size) = changes.size {
         super::privileges::remove_privileges(fs, inode, cred)?;
-        file::truncate(fs, inode, size, cred)?;
+        super::hooks::truncate(fs, inode, size, cred)?;
     }
     if *changes == SetAttr::default() {
         return Ok(());

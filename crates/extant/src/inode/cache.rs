@@ -28,7 +28,6 @@ use super::delete::Reaper;
 use super::{Inode, InodeCore, load};
 use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
-use crate::file;
 use crate::fs::Fs;
 
 const SHARDS: usize = 64;
@@ -353,9 +352,8 @@ fn may_go(fs: &Fs, inode: &Inode) -> Fate {
         .last_change(false)
         .is_none_or(|tid| fs.journal.is_durable(tid));
     if inode.life.touched.swap(false, Ordering::Relaxed)
-        || inode.has_deferred()
+        || inode.deferred.load(Ordering::Acquire) != 0
         || !durable
-        || file::has_dirty(inode)
     {
         return Fate::Stay;
     }

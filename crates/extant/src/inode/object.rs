@@ -35,8 +35,6 @@ pub(crate) struct Inode {
     pub(crate) lock: RwLock<()>,
     /// Cached pages against the block map: shared to fill the cache, exclusive to cut the file.
     pub(crate) invalidate: RwLock<()>,
-    /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no link.
-    pub(crate) linkable: AtomicBool,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the list of orphans.
     pub(crate) orphan: Mutex<orphan::Place>,
     /// Extended attributes.
@@ -115,7 +113,6 @@ impl Inode {
             fs,
             lock: RwLock::default(),
             invalidate: RwLock::default(),
-            linkable: AtomicBool::new(false),
             orphan: Mutex::default(),
             xattr_lock: RwLock::default(),
             map_lock: RwLock::default(),
@@ -147,7 +144,7 @@ impl Inode {
         let result = f(&mut core);
         self.life.doomed.store(core.links == 0, Ordering::Release);
         load::store(fs, h, self.ino, &core)?;
-        self.stored();
+        self.deferred.store(0, Ordering::Release);
         if before != (core.disk_size, core.sectors) {
             self.datasync_tid.note(h.tid());
         }

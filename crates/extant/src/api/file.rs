@@ -1,0 +1,290 @@
+//! An open file, and how it is opened.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use super::filesystem::Filesystem;
+use super::metadata::{FileTimes, Metadata, Permissions};
+use super::types::{FileKind, SeekTarget, SetAttr};
+use super::volume::{Node, Volume};
+use super::walk::Place;
+use crate::{Cred, Error, Result};
+
+/// How to open a file: as [`std::fs::OpenOptions`].
+#[derive(Clone)]
+pub struct OpenOptions<'a> {
+    fs: &'a Filesystem,
+    access: Access,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: u32,
+}
+
+/// What an open file may be used for.
+#[derive(Clone, Copy, Default)]
+struct Access {
+    read: bool,
+    write: bool,
+    append: bool,
+}
+
+impl<'a> OpenOptions<'a> {
+    pub(super) fn new(fs: &'a Filesystem) -> Self {
+        let access = Access::default();
+        Self {
+            fs,
+            access,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: 0o666,
+        }
+    }
+
+    /// Allows reading.
+    pub fn read(&mut self, yes: bool) -> &mut Self {
+        self.access.read = yes;
+        self
+    }
+
+    /// Allows writing.
+    pub fn write(&mut self, yes: bool) -> &mut Self {
+        self.access.write = yes;
+        self
+    }
+
+    /// Allows writing, always at the end of the file.
+    pub fn append(&mut self, yes: bool) -> &mut Self {
+        self.access.append = yes;
+        self
+    }
+
+    /// Empties the file.
+    pub fn truncate(&mut self, yes: bool) -> &mut Self {
+        self.truncate = yes;
+        self
+    }
+
+    /// Creates the file if it does not exist.
+    pub fn create(&mut self, yes: bool) -> &mut Self {
+        self.create = yes;
+        self
+    }
+
+    /// Creates the file; fails if the name exists, be it as a symbolic link.
+    pub fn create_new(&mut self, yes: bool) -> &mut Self {
+        self.create_new = yes;
+        self
+    }
+
+    /// Permissions of a file that is created, less the umask. 0o666 unless set.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if neither reading nor writing is asked for, or creating or truncating without writing;
+    /// [`Error::IsDir`] for directories; otherwise as open(2).
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let writes = self.access.write || self.access.append;
+        let makes = self.truncate || self.create || self.create_new;
+        let senseless = if writes {
+            self.access.append && self.truncate && !self.create_new
+        } else {
+            makes || !self.access.read
+        };
+        if senseless {
+            return Err(Error::Invalid);
+        }
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let perm = Permissions::from_mode(self.mode).bits();
+        let mut made = false;
+        let node = match volume.walk(path.as_ref(), !self.create_new)? {
+            Place::Found(_) if self.create_new => return Err(Error::Exists),
+            Place::Found(node) => node,
+            Place::Missing { dir, name } if self.create || self.create_new => {
+                made = true;
+                volume.create(&dir, &name, perm, cred)?
+            }
+            Place::Missing { .. } => return Err(Error::NotFound),
+        };
+        match node.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDir),
+            _ => return Err(Error::NotSupported("opening anything but a regular file")),
+        }
+        if writes && volume.read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let file = File {
+            volume: volume.clone(),
+            cred: cred.clone(),
+            node,
+            access: self.access,
+            pos: 0,
+        };
+        if self.truncate && !made {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+}
+
+/// An open regular file with a position of its own: [`Read`], [`Write`] and [`Seek`]. It stays usable when its name is
+/// removed, and fails once the file system is unmounted.
+pub struct File {
+    volume: Volume,
+    cred: Cred,
+    node: Node,
+    access: Access,
+    pos: u64,
+}
+
+impl File {
+    /// Reads from byte `pos`; less than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if the file was not opened for reading, or those of reading.
+    pub fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize> {
+        if !self.access.read {
+            return Err(Error::BadHandle);
+        }
+        self.volume.read(&self.node, pos, buf)
+    }
+
+    /// Writes at byte `pos`; less than given only if space ran out on the way. A file opened for appending is written at its
+    /// end instead.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if the file was not opened for writing, or those of writing.
+    pub fn write_at(&self, data: &[u8], pos: u64) -> Result<usize> {
+        match self.access {
+            Access { append: true, .. } => Ok(self.volume.append(&self.node, data, &self.cred)?.1),
+            Access { write: true, .. } => self.volume.write(&self.node, pos, data, &self.cred),
+            _ => Err(Error::BadHandle),
+        }
+    }
+
+    /// Makes content and attributes durable.
+    ///
+    /// # Errors
+    /// Those of writing; a failed write-back is reported once.
+    pub fn sync_all(&self) -> Result<()> {
+        self.volume.fsync(&self.node, false)
+    }
+
+    /// Makes content durable, and of the attributes what is needed to read it back.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
+    pub fn sync_data(&self) -> Result<()> {
+        self.volume.fsync(&self.node, true)
+    }
+
+    /// Cuts the file, or grows it by a hole.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the file was not opened for writing, or those of changing it.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        if !self.access.write && !self.access.append {
+            return Err(Error::Invalid);
+        }
+        self.change(&SetAttr {
+            size: Some(size),
+            ..SetAttr::default()
+        })
+    }
+
+    /// The attributes.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`] once the file system is gone.
+    pub fn metadata(&self) -> Result<Metadata> {
+        Ok(Metadata(self.volume.getattr(&self.node)?))
+    }
+
+    /// Sets the permission bits.
+    ///
+    /// # Errors
+    /// Those of changing the inode.
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        self.change(&SetAttr {
+            perm: Some(permissions.bits()),
+            ..SetAttr::default()
+        })
+    }
+
+    /// Sets times.
+    ///
+    /// # Errors
+    /// Those of changing the inode.
+    pub fn set_times(&self, times: FileTimes) -> Result<()> {
+        self.change(&times.into())
+    }
+
+    /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`) without moving the position.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAddress`] past the end of the file, or if no data follows.
+    pub fn find(&self, target: SeekTarget) -> Result<u64> {
+        self.volume.seek(&self.node, target)
+    }
+
+    /// The inode.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn change(&self, changes: &SetAttr) -> Result<()> {
+        self.volume
+            .setattr(&self.node, changes, &self.cred)
+            .map(drop)
+    }
+
+    fn advance(&mut self, by: usize) {
+        self.pos = self.pos.saturating_add(by as u64);
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let done = self.read_at(buf, self.pos)?;
+        self.advance(done);
+        Ok(done)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.access.append {
+            let (pos, done) = self.volume.append(&self.node, data, &self.cred)?;
+            self.pos = pos;
+            self.advance(done);
+            return Ok(done);
+        }
+        let done = self.write_at(data, self.pos)?;
+        self.advance(done);
+        Ok(done)
+    }
+
+    /// Nothing is buffered in the handle; see [`File::sync_all`] for durability.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(pos) => Some(pos),
+            SeekFrom::Current(by) => self.pos.checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
+        };
+        self.pos = target.ok_or(Error::Invalid)?;
+        Ok(self.pos)
+    }
+}

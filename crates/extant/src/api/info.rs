@@ -1,0 +1,273 @@
+//! What an image is made of, without mounting it.
+//!
+//! Only read, nothing locked: an image that is mounted elsewhere can be looked at, as it was at some moment.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::extent::Node;
+use extant_disk::features::{FeatureName, Incompat};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
+use extant_disk::jbd2::Checksums;
+use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_disk::superblock::{
+    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
+};
+use extant_units::{DevOff, Group};
+
+use super::types::Timestamp;
+use crate::{Error, Place, Result};
+
+/// What the superblock, the group descriptors and the journal's superblock say.
+#[derive(Clone, Debug)]
+pub struct ImageInfo {
+    /// Label; bytes, usually UTF-8.
+    pub label: Vec<u8>,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Blocks.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Blocks for root only.
+    pub reserved_blocks: u64,
+    /// Bytes of an inode.
+    pub inode_size: u32,
+    /// Inodes.
+    pub inodes: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Number of groups.
+    pub group_count: u32,
+    /// Blocks of a group.
+    pub blocks_per_group: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
+    /// When it was made.
+    pub made: Timestamp,
+    /// When it was last mounted.
+    pub mounted: Timestamp,
+    /// When it was last written.
+    pub written: Timestamp,
+    /// Where it was last mounted.
+    pub last_mounted_on: Vec<u8>,
+    /// Whether it was unmounted in order.
+    pub clean: bool,
+    /// Whether errors were found in it.
+    pub has_errors: bool,
+    /// Whether the journal must be replayed.
+    pub needs_replay: bool,
+    /// Names of compatible features.
+    pub compat: Vec<String>,
+    /// Names of incompatible features.
+    pub incompat: Vec<String>,
+    /// Names of read-only-compatible features.
+    pub ro_compat: Vec<String>,
+    /// The internal journal.
+    pub journal: Option<JournalInfo>,
+    /// Whether the journal is on another device.
+    pub external_journal: bool,
+    /// The groups, as far as their descriptors follow the superblock (with `meta_bg` some lie elsewhere).
+    pub groups: Vec<GroupInfo>,
+}
+
+/// The internal journal.
+#[derive(Clone, Debug)]
+pub struct JournalInfo {
+    /// Its inode.
+    pub inode: u32,
+    /// Its blocks.
+    pub blocks: u64,
+    /// Its checksums: `none`, `v1`, `v2`, `v3`, or `unknown` if its superblock cannot be read.
+    pub checksum: &'static str,
+    /// Whether the log is empty.
+    pub empty: bool,
+}
+
+/// One group.
+#[derive(Clone, Debug)]
+pub struct GroupInfo {
+    /// Its number.
+    pub number: u32,
+    /// Free blocks.
+    pub free_blocks: u32,
+    /// Free inodes.
+    pub free_inodes: u32,
+    /// Directories.
+    pub directories: u32,
+    /// Inodes at the end of its table that were never used.
+    pub unused_inodes: u32,
+    /// Names of its flags.
+    pub flags: Vec<&'static str>,
+}
+
+/// Reads bytes at an offset.
+type ReadAt<'a> = &'a dyn Fn(u64, &mut [u8]) -> io::Result<()>;
+
+impl ImageInfo {
+    /// Reads an image file or block device, even one that is in use.
+    ///
+    /// # Errors
+    /// [`Error::NotExt4`] and damage to the superblock or a group descriptor, by name.
+    pub fn read(path: impl AsRef<Path>) -> Result<ImageInfo> {
+        let file = File::open(path)?;
+        if file.metadata()?.is_dir() {
+            return Err(Error::IsDir);
+        }
+        ImageInfo::gather(&|at, buf| file.read_exact_at(buf, at))
+    }
+
+    /// Reads any block device.
+    ///
+    /// # Errors
+    /// As [`ImageInfo::read`].
+    pub fn of(device: &dyn BlockDevice) -> Result<ImageInfo> {
+        ImageInfo::gather(&|at, buf| device.read_at(DevOff::new(at), buf))
+    }
+
+    fn gather(read_at: ReadAt<'_>) -> Result<ImageInfo> {
+        let mut bytes = vec![0; SUPERBLOCK_SIZE];
+        match read_at(SUPERBLOCK_OFFSET, &mut bytes) {
+            Err(error)
+                if error.kind() == io::ErrorKind::UnexpectedEof
+                    || error.kind() == io::ErrorKind::InvalidInput =>
+            {
+                return Err(Error::NotExt4("it is too short".into()));
+            }
+            other => other?,
+        }
+        let sb = Superblock::parse(&bytes).map_err(refusal)?;
+        let raw = sb.raw();
+        let state = raw.state();
+        let features = sb.features();
+        let names = |names: &mut dyn Iterator<Item = FeatureName>| {
+            names.map(|name| name.to_string()).collect::<Vec<_>>()
+        };
+        let time = |secs: u64| Timestamp {
+            secs: i64::try_from(secs).unwrap_or(i64::MAX),
+            nanos: 0,
+        };
+        let internal = sb.journal_inode();
+        Ok(ImageInfo {
+            label: sb.label().to_vec(),
+            uuid: raw.uuid,
+            block_size: u32::try_from(sb.block_size().bytes()).unwrap_or(u32::MAX),
+            blocks: sb.blocks_count().get(),
+            free_blocks: raw.free_blocks_count().get(),
+            reserved_blocks: sb.reserved_blocks().get(),
+            inode_size: u32::try_from(sb.inode_size()).unwrap_or(u32::MAX),
+            inodes: sb.inodes_count(),
+            free_inodes: raw.free_inodes_count.get(),
+            group_count: sb.group_count(),
+            blocks_per_group: sb.blocks_per_group(),
+            inodes_per_group: sb.inodes_per_group(),
+            made: time(sb.made_at()),
+            mounted: time(raw.mount_time()),
+            written: time(raw.write_time()),
+            last_mounted_on: sb.last_mounted().to_vec(),
+            clean: state.contains(State::VALID),
+            has_errors: state.contains(State::ERROR),
+            needs_replay: features.has_incompat(Incompat::RECOVER),
+            compat: names(&mut features.compat.names()),
+            incompat: names(&mut features.incompat.names()),
+            ro_compat: names(&mut features.ro_compat.names()),
+            journal: internal.map(|ino| journal(&sb, ino.get(), read_at)),
+            external_journal: internal.is_none()
+                && features.has_compat(extant_disk::features::Compat::HAS_JOURNAL),
+            groups: groups(&sb, read_at)?,
+        })
+    }
+}
+
+/// What is wrong with a superblock.
+fn refusal(error: SuperblockError) -> Error {
+    match error {
+        SuperblockError::BadMagic { .. } => Error::NotExt4(error.to_string()),
+        _ => Error::corrupt(Place::Superblock, error),
+    }
+}
+
+/// The groups whose descriptors lie behind the superblock.
+fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
+    let (size, bs) = (sb.desc_size(), sb.block_size().bytes());
+    let mut count = sb.group_count();
+    if sb.features().has_incompat(Incompat::META_BG) {
+        let per_block = u32::try_from(bs / size).unwrap_or(u32::MAX);
+        count = count.min(sb.raw().first_meta_bg.get().saturating_mul(per_block));
+    }
+    let checksum = GroupChecksum::of(sb);
+    let first = sb
+        .first_data_block()
+        .get()
+        .saturating_add(1)
+        .saturating_mul(bs as u64);
+    let mut desc = vec![0; size];
+    let mut groups = Vec::new();
+    for number in 0..count {
+        let at = first.saturating_add(u64::from(number).saturating_mul(size as u64));
+        read_at(at, &mut desc)?;
+        let group = Group::new(number);
+        let desc = GroupDesc::parse(&desc, group, &checksum)
+            .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+        let flags = [
+            (GroupFlags::INODE_UNINIT, "inode_uninit"),
+            (GroupFlags::BLOCK_UNINIT, "block_uninit"),
+            (GroupFlags::ITABLE_ZEROED, "itable_zeroed"),
+        ];
+        groups.push(GroupInfo {
+            number,
+            free_blocks: desc.free_blocks,
+            free_inodes: desc.free_inodes,
+            directories: desc.used_dirs,
+            unused_inodes: desc.itable_unused,
+            flags: flags
+                .iter()
+                .filter(|(bit, _)| desc.flags.contains(*bit))
+                .map(|f| f.1)
+                .collect(),
+        });
+    }
+    Ok(groups)
+}
+
+/// The journal, found by the copy of its inode's map that the superblock keeps.
+fn journal(sb: &Superblock, inode: u32, read_at: ReadAt<'_>) -> JournalInfo {
+    /// Bytes of an inode's map; behind it follow the halves of its size.
+    const MAP: usize = 60;
+    let words = sb.raw().jnl_blocks;
+    let size = u64::from(words[15].get()) << 32 | u64::from(words[16].get());
+    let blocks = size / sb.block_size().bytes() as u64;
+    let map: Vec<u8> = words
+        .iter()
+        .flat_map(|word| word.get().to_le_bytes())
+        .collect();
+    let first = map
+        .get(..MAP)
+        .and_then(|map| Node::open(map).ok())
+        .filter(|node| node.depth() == 0)
+        .and_then(|node| node.extent(0))
+        .and_then(|extent| sb.block_size().dev_off(extent.pblk));
+    let mut block = vec![0; sb.block_size().bytes()];
+    let log = first
+        .and_then(|at| read_at(at.get(), &mut block).ok())
+        .and_then(|()| JournalSuperblock::parse(&block, sb.block_size(), blocks).ok());
+    let checksum = log
+        .as_ref()
+        .map_or("unknown", |log| match log.format().checksums {
+            Checksums::None => "none",
+            Checksums::V1 => "v1",
+            Checksums::V2 => "v2",
+            Checksums::V3 => "v3",
+        });
+    JournalInfo {
+        inode,
+        blocks,
+        checksum,
+        empty: log.is_some_and(|log| log.start() == 0),
+    }
+}
