@@ -1,2 +1,67 @@
-//! The `extant` command.
-fn main() {}
+//! The `extant` command: ext4 images without root and without loop devices.
+//!
+//! One file per command in `commands`, each a function that takes its arguments and returns a [`failure::Outcome`]. `operand` reads
+//! `IMAGE:/path`, `images` opens images, `copy` moves trees between hosts and images. `helper` is what mount(8) and umount(8) call.
+//!
+//! Exit status: 0 success, 1 failure, 2 wrong usage or a command that is not built yet.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod args;
+mod commands;
+mod copy;
+mod failure;
+mod helper;
+mod images;
+mod logging;
+mod manual;
+mod mode;
+mod operand;
+mod output;
+mod owner;
+mod progress;
+mod walk;
+
+use std::env;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::Outcome;
+
+fn main() -> ExitCode {
+    logging::install();
+    let arguments: Vec<OsString> = env::args_os().collect();
+    if let Some(exit) = helper::run(&arguments) {
+        return exit;
+    }
+    let cli = Cli::parse_from(arguments);
+    let name = cli.command.name();
+    logging::set_command(name);
+    failure::exit(name, run(cli.command))
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
+        Command::Mount(args) => commands::mount::run(&args),
+        Command::Umount(args) => commands::umount::run(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Tree(args) => commands::tree::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Cat(args) => commands::cat::run(&args),
+        Command::Cp(args) => commands::cp::run(&args),
+        Command::Mv(args) => commands::mv::run(&args),
+        Command::Rm(args) => commands::rm::run(&args),
+        Command::Mkdir(args) => commands::mkdir::run(&args),
+        Command::Ln(args) => commands::ln::run(&args),
+        Command::Chmod(args) => commands::chmod::run(&args),
+        Command::Chown(args) => commands::chown::run(&args),
+        Command::Info(args) => commands::info::run(&args),
+        Command::Manual { dir } => manual::write(&dir),
+        Command::Check(_) | Command::Map(_) | Command::Stats(_) | Command::Bench(_) => {
+            Outcome::NotBuilt
+        }
+    }
+}

@@ -33,7 +33,7 @@ pub enum OptionError {
 }
 
 /// Words with a flag of mount(2), and whether they set it.
-const FLAGS: [(&str, MountFlags, bool); 20] = [
+const FLAGS: [(&str, MountFlags, bool); 19] = [
     ("suid", MountFlags::NOSUID, false),
     ("nosuid", MountFlags::NOSUID, true),
     ("dev", MountFlags::NODEV, false),
@@ -43,7 +43,6 @@ const FLAGS: [(&str, MountFlags, bool); 20] = [
     ("async", MountFlags::SYNCHRONOUS, false),
     ("sync", MountFlags::SYNCHRONOUS, true),
     ("dirsync", MountFlags::DIRSYNC, true),
-    ("nodirsync", MountFlags::DIRSYNC, false),
     ("atime", MountFlags::NOATIME, false),
     ("noatime", MountFlags::NOATIME, true),
     ("diratime", MountFlags::NODIRATIME, false),
@@ -56,9 +55,17 @@ const FLAGS: [(&str, MountFlags, bool); 20] = [
     ("nolazytime", MountFlags::LAZYTIME, false),
 ];
 
-/// Flags that decide about times: the file system keeps them, so it reads these words too.
-const TIME_FLAGS: MountFlags = MountFlags::NOATIME
+/// Flags whose words the file system reads too: the kernel leaves times and durability to it.
+const SHARED_FLAGS: MountFlags = MountFlags::SYNCHRONOUS
+    .union(MountFlags::DIRSYNC)
+    .union(MountFlags::NOATIME)
     .union(MountFlags::NODIRATIME)
+    .union(MountFlags::RELATIME)
+    .union(MountFlags::STRICTATIME)
+    .union(MountFlags::LAZYTIME);
+
+/// Flags that not every `fusermount3` knows. They say nothing to a FUSE mount's kernel side anyway.
+const LATE_FLAGS: MountFlags = MountFlags::NODIRATIME
     .union(MountFlags::RELATIME)
     .union(MountFlags::STRICTATIME)
     .union(MountFlags::LAZYTIME);
@@ -148,8 +155,10 @@ impl MountOptions {
             _ => {
                 if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
                     self.flags.set(flag, on);
-                    self.flag_words.push(word.to_owned());
-                    if TIME_FLAGS.contains(flag) {
+                    if !LATE_FLAGS.contains(flag) {
+                        self.flag_words.push(word.to_owned());
+                    }
+                    if SHARED_FLAGS.contains(flag) {
                         self.engine.push(word.to_owned());
                     }
                 } else if !IGNORED.contains(&word)

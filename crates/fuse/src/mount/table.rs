@@ -26,8 +26,8 @@ impl MountEntry {
     /// Those of reading the table.
     pub fn find(dir: &Path) -> io::Result<Option<MountEntry>> {
         let table = fs::read("/proc/self/mountinfo")?;
-        let entries = table.split(|&b| b == b'\n').filter_map(parse);
-        Ok(entries.filter(|entry| entry.dir == dir).next_back())
+        let mut entries = table.split(|&b| b == b'\n').filter_map(parse);
+        Ok(entries.rfind(|entry| entry.dir == dir))
     }
 }
 

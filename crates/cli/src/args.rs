@@ -1,0 +1,307 @@
+//! The command line's grammar.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::operand::{ImagePath, Operand};
+
+/// Read, write and mount ext4 images without the kernel's ext4.
+///
+/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block device.
+#[derive(Parser, Debug)]
+#[command(
+    name = "extant",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Mount an image on a directory
+    Mount(Mount),
+    /// Unmount, and wait until the image is closed
+    Umount(Umount),
+    /// List directories
+    Ls(Ls),
+    /// Show a directory and everything below it
+    Tree(Tree),
+    /// Show attributes
+    Stat(Stat),
+    /// Write files to standard output
+    Cat(Cat),
+    /// Copy files and trees into, out of and between images
+    Cp(Cp),
+    /// Rename and move within an image
+    Mv(Mv),
+    /// Remove files and trees
+    Rm(Rm),
+    /// Make directories
+    Mkdir(Mkdir),
+    /// Make hard and symbolic links
+    Ln(Ln),
+    /// Change permissions
+    Chmod(Chmod),
+    /// Change owner and group
+    Chown(Chown),
+    /// Show what an image is made of
+    Info(Info),
+    /// Verify an image without writing to it (not built yet)
+    Check(Later),
+    /// Show where a file's blocks are (not built yet)
+    Map(Later),
+    /// Show the counters of a mount (not built yet)
+    Stats(Later),
+    /// Measure (not built yet)
+    Bench(Later),
+    /// Write the manual pages
+    #[command(name = "manual", hide = true)]
+    Manual { dir: PathBuf },
+}
+
+impl Command {
+    /// The word that the person typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Ls(_) => "ls",
+            Command::Tree(_) => "tree",
+            Command::Stat(_) => "stat",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Mv(_) => "mv",
+            Command::Rm(_) => "rm",
+            Command::Mkdir(_) => "mkdir",
+            Command::Ln(_) => "ln",
+            Command::Chmod(_) => "chmod",
+            Command::Chown(_) => "chown",
+            Command::Info(_) => "info",
+            Command::Check(_) => "check",
+            Command::Map(_) => "map",
+            Command::Stats(_) => "stats",
+            Command::Bench(_) => "bench",
+            Command::Manual { .. } => "manual",
+        }
+    }
+}
+
+/// Returns once the mount answers; the file system is then served by a process in the background.
+///
+/// Root mounts directly, everybody else through fusermount3. The image stays locked until it is unmounted.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mount {
+    /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other, fsname=NAME,
+    /// subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect unless suid and dev are given.
+    #[arg(short = 'o', value_name = "OPTS")]
+    pub(crate) options: Vec<String>,
+    /// Mount read-only, as -o ro
+    #[arg(short = 'r', long)]
+    pub(crate) read_only: bool,
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    pub(crate) foreground: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+    /// Directory to mount on
+    pub(crate) dir: PathBuf,
+    /// Started by another `extant mount`, which waits for a line on standard output
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+}
+
+/// Returns once everything is written, the journal is empty and the image is closed. If that failed, says so.
+#[derive(Args, Debug)]
+pub(crate) struct Umount {
+    /// Detach now, even if something still uses the mount; waits for nothing
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+    /// Directory that it is mounted on
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// Show names that begin with a dot
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Show attributes
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Show the directories themselves, not what is in them
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Tree {
+    /// Show names that begin with a dot
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Go down so many levels only
+    #[arg(short = 'L', long, value_name = "N")]
+    pub(crate) level: Option<usize>,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Show what symbolic links lead to
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Cat {
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+/// At least one of source and destination is in an image. With several sources the destination is a directory.
+/// IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
+#[derive(Args, Debug)]
+pub(crate) struct Cp {
+    /// Copy directories and what is in them; symbolic links are copied as links
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// As -r, and keep owners, permissions, times, extended attributes and hard links
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Keep owners, permissions and times
+    #[arg(short)]
+    pub(crate) preserve: bool,
+    /// Leave files alone that exist
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// Never show a progress bar. It shows on a terminal only, for copies that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE DESTINATION")]
+    pub(crate) operands: Vec<Operand>,
+}
+
+/// All operands are in the same image. With several sources the destination is a directory.
+#[derive(Args, Debug)]
+pub(crate) struct Mv {
+    /// Leave what exists alone
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/SOURCE IMAGE:/DESTINATION")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Rm {
+    /// Remove directories and what is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Remove empty directories
+    #[arg(short, long)]
+    pub(crate) dir: bool,
+    /// Do not complain about what does not exist
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Mkdir {
+    /// Make missing parents too, and do not complain about what exists
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// Permissions, as for chmod
+    #[arg(short, long)]
+    pub(crate) mode: Option<String>,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ln {
+    /// Make a symbolic link; TARGET is then what the link says
+    #[arg(short, long)]
+    pub(crate) symbolic: bool,
+    /// Replace what exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// What the link leads to
+    pub(crate) target: OsString,
+    /// The link
+    #[arg(value_name = "IMAGE:/LINK")]
+    pub(crate) link: ImagePath,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Chmod {
+    /// Change what is in directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Octal (644), or words as u=rwx,go-w,+X
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) mode: String,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Chown {
+    /// Change what is in directories too
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Change symbolic links, not what they lead to
+    #[arg(short = 'n', long)]
+    pub(crate) no_dereference: bool,
+    /// USER, USER:GROUP or :GROUP; numbers, or names that this machine knows
+    pub(crate) owner: String,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// Show every group
+    #[arg(short, long)]
+    pub(crate) groups: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+}
+
+/// Arguments of a command that is not built yet: whatever they are.
+#[derive(Args, Debug)]
+pub(crate) struct Later {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub(crate) rest: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

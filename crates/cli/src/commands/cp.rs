@@ -1,0 +1,155 @@
+//! `extant cp`: copying into, out of and between images.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use extant::{FileKind, Filesystem};
+
+use crate::args::Cp;
+use crate::copy::{Host, Inside, Job, Rules, Tree};
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::{ImagePath, Operand};
+use crate::progress::Progress;
+
+pub(crate) fn run(args: &Cp) -> Outcome {
+    let Some((to, sources)) = args.operands.split_last() else {
+        return Outcome::Usage("a source and a destination are needed".into());
+    };
+    if matches!(to, Operand::Host(_)) && sources.iter().any(|from| matches!(from, Operand::Host(_)))
+    {
+        return Outcome::Usage("neither source nor destination is IMAGE:/path".into());
+    }
+    let mut failures = Failures::of("cp");
+    // Only the destination is written to, and then it may be a source as well.
+    let mut read = Images::read();
+    let mut write = Images::write();
+    let rules = Rules {
+        recursive: args.recursive || args.archive,
+        preserve: args.preserve || args.archive,
+        archive: args.archive,
+        no_clobber: args.no_clobber,
+        umask: write.umask(),
+    };
+    let progress = Progress::new(args.quiet);
+    let copied = copy(
+        sources,
+        to,
+        rules,
+        &mut read,
+        &mut write,
+        &progress,
+        &mut failures,
+    );
+    failures.note(copied);
+    progress.finish();
+    failures.note(read.close());
+    super::finish(write, failures)
+}
+
+fn copy(
+    sources: &[Operand],
+    to: &Operand,
+    rules: Rules,
+    read: &mut Images,
+    write: &mut Images,
+    progress: &Progress,
+    failures: &mut Failures,
+) -> Result<(), Failure> {
+    let target = Side::open(to, None, write)?;
+    let tree = target.tree();
+    let into = tree.attributes(target.path(), true)?;
+    let into = into.is_some_and(|attributes| attributes.kind == FileKind::Directory);
+    if sources.len() > 1 && !into {
+        return Err(Failure::at(to, extant::Error::NotDir));
+    }
+    let mut jobs = Vec::new();
+    for from in sources {
+        if let Some(source) = failures.note(Side::open(from, Some(to), read)) {
+            let inner = match source.path().file_name() {
+                Some(name) if into && !from.means_content() => target.path().join(name),
+                _ => target.path().to_owned(),
+            };
+            jobs.push((source, inner));
+        }
+    }
+    let mut total = 0;
+    for (source, inner) in &jobs {
+        // The destination's own image is open for writing already.
+        let source = source.resolve(&target);
+        let from = source.tree();
+        let mut job = Job::new(
+            &*from,
+            &*tree,
+            source.same(&target),
+            rules,
+            progress,
+            failures,
+        );
+        if progress.wanted() {
+            total += job.size(source.path());
+            progress.expect(total);
+        }
+        job.copy(source.path(), inner);
+    }
+    Ok(())
+}
+
+/// One operand, with its image open.
+enum Side {
+    Host(PathBuf),
+    Image(Rc<Filesystem>, ImagePath),
+    /// In the image of the destination.
+    Shared(ImagePath),
+}
+
+impl Side {
+    fn open(
+        operand: &Operand,
+        other: Option<&Operand>,
+        images: &mut Images,
+    ) -> Result<Side, Failure> {
+        let at = match operand {
+            Operand::Host(path) => return Ok(Side::Host(path.clone())),
+            Operand::Image(at) => at,
+        };
+        let real = |path: &Path| path.canonicalize().at(path.display());
+        if let Some(Operand::Image(other)) = other
+            && real(&other.image)? == real(&at.image)?
+        {
+            return Ok(Side::Shared(at.clone()));
+        }
+        Ok(Side::Image(images.of(at)?, at.clone()))
+    }
+
+    /// This side, with the destination's image where it is in that.
+    fn resolve(&self, target: &Side) -> Side {
+        match (self, target) {
+            (Side::Shared(at), Side::Image(fs, _)) => Side::Image(Rc::clone(fs), at.clone()),
+            (Side::Host(path), _) => Side::Host(path.clone()),
+            (Side::Image(fs, at), _) => Side::Image(Rc::clone(fs), at.clone()),
+            (Side::Shared(at), _) => Side::Shared(at.clone()),
+        }
+    }
+
+    fn tree(&self) -> Box<dyn Tree + '_> {
+        match self {
+            Side::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
+            Side::Host(_) | Side::Shared(_) => Box::new(Host),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Side::Host(path) => path,
+            Side::Image(_, at) | Side::Shared(at) => &at.path,
+        }
+    }
+
+    fn same(&self, other: &Side) -> bool {
+        match (self, other) {
+            (Side::Image(one, _), Side::Image(two, _)) => Rc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+}

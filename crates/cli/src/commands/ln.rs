@@ -1,0 +1,63 @@
+//! `extant ln`: hard and symbolic links.
+
+use std::path::Path;
+
+use extant::{Error, Filesystem};
+
+use crate::args::Ln;
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::ImagePath;
+
+pub(crate) fn run(args: &Ln) -> Outcome {
+    let mut failures = Failures::of("ln");
+    let mut images = Images::write();
+    failures.note(link(args, &mut images));
+    super::finish(images, failures)
+}
+
+fn link(args: &Ln, images: &mut Images) -> Result<(), Failure> {
+    let fs = images.of(&args.link)?;
+    if args.symbolic {
+        let place = place(&fs, &args.link, Path::new(&args.target))?;
+        clear(args, &fs, &place)?;
+        return fs.symlink(&args.target, &place.path).at(&place);
+    }
+    let target = ImagePath::parse(&args.target)
+        .ok_or_else(|| Failure::at(args.target.display(), "not of the form IMAGE:/path"))?;
+    let real = |at: &ImagePath| at.image.canonicalize().at(at.image.display());
+    if real(&target)? != real(&args.link)? {
+        return Err(Failure::at(&args.link, Error::CrossDevice));
+    }
+    if fs.symlink_metadata(&target.path).at(&target)?.is_dir() {
+        return Err(Failure::at(&target, Error::IsDir));
+    }
+    let place = place(&fs, &args.link, &target.path)?;
+    clear(args, &fs, &place)?;
+    fs.hard_link(&target.path, &place.path).at(&place)
+}
+
+/// Where the link goes: into the directory that was named, if one was.
+fn place(fs: &Filesystem, link: &ImagePath, target: &Path) -> Result<ImagePath, Failure> {
+    match fs.metadata(&link.path) {
+        Ok(metadata) if metadata.is_dir() => {
+            let name = target
+                .file_name()
+                .ok_or_else(|| Failure::at(link, Error::Exists))?;
+            Ok(link.with_path(link.path.join(name)))
+        }
+        Ok(_) | Err(Error::NotFound) => Ok(link.clone()),
+        Err(error) => Err(Failure::at(link, error)),
+    }
+}
+
+/// Removes what is in the way, if that was asked for.
+fn clear(args: &Ln, fs: &Filesystem, place: &ImagePath) -> Result<(), Failure> {
+    if !args.force {
+        return Ok(());
+    }
+    match fs.remove_file(&place.path) {
+        Err(Error::NotFound) => Ok(()),
+        other => other.at(place),
+    }
+}

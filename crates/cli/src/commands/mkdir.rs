@@ -1,0 +1,49 @@
+//! `extant mkdir`: making directories.
+
+use extant::{Error, Permissions};
+
+use crate::args::Mkdir;
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::mode::ModeChange;
+use crate::operand::ImagePath;
+
+pub(crate) fn run(args: &Mkdir) -> Outcome {
+    let mode = match args.mode.as_deref().map(ModeChange::parse) {
+        Some(None) => return Outcome::Usage("bad mode".into()),
+        Some(mode) => mode,
+        None => None,
+    };
+    let mut failures = Failures::of("mkdir");
+    let mut images = Images::write();
+    for at in &args.paths {
+        failures.note(make(args, mode.as_ref(), &mut images, at));
+    }
+    super::finish(images, failures)
+}
+
+fn make(
+    args: &Mkdir,
+    mode: Option<&ModeChange>,
+    images: &mut Images,
+    at: &ImagePath,
+) -> Result<(), Failure> {
+    let fs = images.of(at)?;
+    let existed = match fs.metadata(&at.path) {
+        Ok(metadata) => metadata.is_dir(),
+        Err(Error::NotFound) => false,
+        Err(error) => return Err(Failure::at(at, error)),
+    };
+    if args.parents {
+        fs.create_dir_all(&at.path)
+    } else {
+        fs.create_dir(&at.path)
+    }
+    .at(at)?;
+    if let Some(mode) = mode.filter(|_| !existed) {
+        let perm = mode.apply(0o777 & !images.umask(), true, images.umask());
+        fs.set_permissions(&at.path, Permissions::from_mode(u32::from(perm)))
+            .at(at)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The commands, one file each.
+
+pub(crate) mod cat;
+pub(crate) mod chmod;
+pub(crate) mod chown;
+pub(crate) mod cp;
+pub(crate) mod info;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mount;
+pub(crate) mod mv;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod tree;
+pub(crate) mod umount;
+
+use crate::failure::{Failures, Outcome};
+use crate::images::Images;
+
+/// Ends a command that went through its operands: whatever was changed is durable when it succeeds.
+fn finish(images: Images, mut failures: Failures) -> Outcome {
+    failures.note(images.close());
+    failures.outcome()
+}

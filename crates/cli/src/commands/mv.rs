@@ -1,0 +1,65 @@
+//! `extant mv`: renaming and moving within an image.
+
+use extant::{Error, RenameFlags};
+
+use crate::args::Mv;
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::ImagePath;
+
+pub(crate) fn run(args: &Mv) -> Outcome {
+    let Some((to, sources)) = args.paths.split_last() else {
+        return Outcome::Usage("a source and a destination are needed".into());
+    };
+    let mut failures = Failures::of("mv");
+    let mut images = Images::write();
+    for from in sources {
+        failures.note(move_one(args, &mut images, from, to, sources.len() > 1));
+    }
+    super::finish(images, failures)
+}
+
+fn move_one(
+    args: &Mv,
+    images: &mut Images,
+    from: &ImagePath,
+    to: &ImagePath,
+    several: bool,
+) -> Result<(), Failure> {
+    let same = from.image.canonicalize().at(from.image.display())?
+        == to.image.canonicalize().at(to.image.display())?;
+    if !same {
+        let what = "in another image than the source: use cp -a, then rm";
+        return Err(Failure::at(to, what));
+    }
+    let fs = images.of(to)?;
+    let into = match fs.metadata(&to.path) {
+        Ok(metadata) => metadata.is_dir(),
+        Err(Error::NotFound) => false,
+        Err(error) => return Err(Failure::at(to, error)),
+    };
+    if several && !into {
+        return Err(Failure::at(to, Error::NotDir));
+    }
+    let name = from
+        .path
+        .file_name()
+        .ok_or_else(|| Failure::at(from, Error::Invalid))?;
+    let target = if into {
+        to.path.join(name)
+    } else {
+        to.path.clone()
+    };
+    let flags = if args.no_clobber {
+        RenameFlags::NOREPLACE
+    } else {
+        RenameFlags::empty()
+    };
+    match fs.rename_with(&from.path, &target, flags) {
+        // Left alone, as asked for.
+        Err(Error::Exists) if args.no_clobber => Ok(()),
+        // Which of the two is at fault the error does not say, but it is mostly the source.
+        Err(error @ (Error::NotFound | Error::CrossDevice)) => Err(Failure::at(from, error)),
+        other => other.at(to.with_path(target)),
+    }
+}

@@ -1,0 +1,72 @@
+//! `extant tree`: a directory and everything below it.
+
+use std::os::unix::ffi::OsStrExt;
+
+use crate::args::Tree;
+use crate::failure::{Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::ImagePath;
+use crate::output::Output;
+use crate::walk::{Step, walk};
+
+pub(crate) fn run(args: &Tree) -> Outcome {
+    let mut failures = Failures::of("tree");
+    let mut images = Images::read();
+    let mut out = Output::new();
+    for at in &args.paths {
+        let shown = show(args, &mut images, at, &mut out, &mut failures);
+        failures.note(shown);
+    }
+    failures.note(out.finish());
+    super::finish(images, failures)
+}
+
+fn show(
+    args: &Tree,
+    images: &mut Images,
+    at: &ImagePath,
+    out: &mut Output,
+    failures: &mut Failures,
+) -> Result<(), Failure> {
+    let fs = images.of(at)?;
+    let (mut directories, mut files) = (0u64, 0u64);
+    walk(&fs, at, |step| {
+        let Some(step) = failures.note(step) else {
+            return false;
+        };
+        let hidden = step.depth > 0 && !args.all && step.name.as_bytes().starts_with(b".");
+        if hidden || out.closed() {
+            return false;
+        }
+        if step.metadata.is_dir() {
+            directories += u64::from(step.depth > 0);
+        } else {
+            files += 1;
+        }
+        failures.note(line(&step, &fs, at, out));
+        args.level.is_none_or(|level| step.depth < level)
+    });
+    out.text(format!("\n{directories} directories, {files} files\n"))
+}
+
+fn line(
+    step: &Step,
+    fs: &extant::Filesystem,
+    at: &ImagePath,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    use crate::failure::At;
+    if let Some((own, above)) = step.last.split_last() {
+        for &last in above {
+            out.text(if last { "    " } else { "│   " })?;
+        }
+        out.text(if *own { "└── " } else { "├── " })?;
+    }
+    out.name(&step.name)?;
+    if step.metadata.is_symlink() {
+        out.text(" -> ")?;
+        let target = fs.read_link(&step.path).at(at.with_path(&step.path))?;
+        out.name(target.as_os_str())?;
+    }
+    out.text("\n")
+}

@@ -1,0 +1,89 @@
+//! Opening images for commands that look into them.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use extant::{Cred, Filesystem};
+use rustix::fs::Mode;
+use rustix::process::{getegid, geteuid, umask};
+
+use crate::failure::{At, Failure};
+use crate::operand::ImagePath;
+
+/// The images of one command: each is opened once, however many operands are in it.
+pub(crate) struct Images {
+    write: bool,
+    umask: u16,
+    open: Vec<(PathBuf, Rc<Filesystem>)>,
+}
+
+impl Images {
+    /// Images that are only read. None of their bytes change, except that a journal is replayed.
+    pub(crate) fn read() -> Images {
+        Images::new(false)
+    }
+
+    /// Images that are changed.
+    pub(crate) fn write() -> Images {
+        Images::new(true)
+    }
+
+    fn new(write: bool) -> Images {
+        // Reading the umask means setting it; nothing else runs yet.
+        let mask = umask(Mode::empty());
+        umask(mask);
+        let umask = u16::try_from(mask.bits() & 0o777).unwrap_or(0o022);
+        Images {
+            write,
+            umask,
+            open: Vec::new(),
+        }
+    }
+
+    /// The file system in the image at `path`.
+    pub(crate) fn open(&mut self, path: &Path) -> Result<Rc<Filesystem>, Failure> {
+        // By another name it would be in use, by us.
+        let real = path.canonicalize().at(path.display())?;
+        if let Some((_, fs)) = self.open.iter().find(|(known, _)| *known == real) {
+            return Ok(Rc::clone(fs));
+        }
+        let fs = Filesystem::options()
+            .write(self.write)
+            .cred(Cred {
+                uid: geteuid().as_raw(),
+                gid: getegid().as_raw(),
+                groups: Vec::new(),
+                // Whoever can write the image may do anything in it.
+                privileged: true,
+                umask: self.umask,
+            })
+            .open(path)
+            .at(path.display())?;
+        let fs = Rc::new(fs);
+        self.open.push((real, Rc::clone(&fs)));
+        Ok(fs)
+    }
+
+    /// The file system that `at` is in.
+    pub(crate) fn of(&mut self, at: &ImagePath) -> Result<Rc<Filesystem>, Failure> {
+        self.open(&at.image)
+    }
+
+    /// The umask of this process.
+    pub(crate) fn umask(&self) -> u16 {
+        self.umask
+    }
+
+    /// Closes all of them; what was changed is durable then.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for (path, fs) in self.open {
+            let closed = match Rc::try_unwrap(fs) {
+                Ok(fs) => fs.unmount(),
+                Err(shared) => shared.volume().unmount(),
+            };
+            result = result.and(closed.at(path.display()));
+        }
+        result
+    }
+}

@@ -1,0 +1,235 @@
+//! What commands print: names, modes, times.
+
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use extant::{FileKind, Metadata, Timestamp};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, plain};
+
+/// Standard output, buffered. A reader that goes away ends the output without complaint.
+pub(crate) struct Output {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+    terminal: bool,
+    closed: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Output {
+        let out = io::stdout().lock();
+        let terminal = out.is_terminal();
+        Output {
+            out: io::BufWriter::with_capacity(1 << 16, out),
+            terminal,
+            closed: false,
+        }
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        if self.closed {
+            return Ok(());
+        }
+        match self.out.write_all(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            other => other.map_err(|error| Failure::at("standard output", plain(&error))),
+        }
+    }
+
+    /// Writes text.
+    pub(crate) fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
+        self.bytes(text.as_ref().as_bytes())
+    }
+
+    /// Writes a name from an image: to a terminal without the characters that could control it.
+    pub(crate) fn name(&mut self, name: &OsStr) -> Result<(), Failure> {
+        if !self.terminal {
+            return self.bytes(name.as_bytes());
+        }
+        let shown = name.to_string_lossy();
+        let harmless = shown.chars().map(|c| if c.is_control() { '?' } else { c });
+        self.text(harmless.collect::<String>())
+    }
+
+    /// Writes a line of JSON.
+    pub(crate) fn json(&mut self, value: &Value) -> Result<(), Failure> {
+        let text = if self.terminal {
+            format!("{value:#}\n")
+        } else {
+            format!("{value}\n")
+        };
+        self.text(text)
+    }
+
+    /// Whether the reader has gone away.
+    pub(crate) fn closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes what is buffered.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        match self.out.flush() {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::at("standard output", plain(&error)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The word for a kind.
+pub(crate) fn kind_word(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Regular => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::BlockDevice => "block",
+        FileKind::CharDevice => "char",
+        FileKind::Fifo => "fifo",
+        FileKind::Socket => "socket",
+    }
+}
+
+/// Kind and permissions as `ls -l` writes them.
+pub(crate) fn mode_word(kind: FileKind, perm: u16) -> String {
+    let first = match kind {
+        FileKind::Regular => '-',
+        FileKind::Directory => 'd',
+        FileKind::Symlink => 'l',
+        FileKind::BlockDevice => 'b',
+        FileKind::CharDevice => 'c',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+    };
+    let mut word = String::from(first);
+    for (shift, special, set, unset) in [
+        (6, 0o4000, 's', 'S'),
+        (3, 0o2000, 's', 'S'),
+        (0, 0o1000, 't', 'T'),
+    ] {
+        let bits = perm >> shift;
+        word.push(if bits & 4 != 0 { 'r' } else { '-' });
+        word.push(if bits & 2 != 0 { 'w' } else { '-' });
+        word.push(match (perm & special != 0, bits & 1 != 0) {
+            (true, true) => set,
+            (true, false) => unset,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    word
+}
+
+/// Major and minor number of a device node.
+pub(crate) fn device_numbers(rdev: u32) -> (u32, u32) {
+    (
+        (rdev >> 8) & 0xfff,
+        (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
+    )
+}
+
+/// A time in UTC, as RFC 3339 writes it, with nanoseconds.
+pub(crate) fn time_word(t: Timestamp) -> String {
+    let (days, secs) = (t.secs.div_euclid(86_400), t.secs.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (secs / 3600, secs / 60 % 60, secs % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:09}Z",
+        t.nanos
+    )
+}
+
+/// The date of a day since 1970. Counts in years that begin in March, so that leap days come last.
+fn civil(days: i64) -> (i64, i64, i64) {
+    /// Days from March 1 of year 0 to January 1, 1970; of 400 years; of 100; of 4; of 1.
+    const EPOCH: i64 = 719_468;
+    const Y400: i64 = 146_097;
+    const Y100: i64 = 36_524;
+    const Y4: i64 = 1461;
+    let days = days + EPOCH;
+    let (cycles, rest) = (days.div_euclid(Y400), days.rem_euclid(Y400));
+    let centuries = (rest / Y100).min(3);
+    let rest = rest - centuries * Y100;
+    let fours = rest / Y4;
+    let rest = rest - fours * Y4;
+    let ones = (rest / 365).min(3);
+    let day_of_year = rest - ones * 365;
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let year = cycles * 400 + centuries * 100 + fours * 4 + ones;
+    if month < 10 {
+        (year, month + 3, day)
+    } else {
+        (year + 1, month - 9, day)
+    }
+}
+
+/// A number of bytes for people.
+pub(crate) fn size_word(bytes: u64) -> String {
+    let mut unit = 0;
+    let mut scaled = bytes;
+    while scaled >= 10_240 && unit < 5 {
+        scaled /= 1024;
+        unit += 1;
+    }
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    format!("{scaled} {}", units.get(unit).copied().unwrap_or("B"))
+}
+
+/// Attributes for programs.
+pub(crate) fn metadata_json(metadata: &Metadata) -> Value {
+    let attr = metadata.attr();
+    let time = |t: Timestamp| json!({ "secs": t.secs, "nanos": t.nanos });
+    let (major, minor) = device_numbers(attr.rdev);
+    json!({
+        "ino": attr.ino.get(),
+        "generation": attr.generation,
+        "kind": kind_word(attr.kind),
+        "mode": format!("{:04o}", attr.perm),
+        "nlink": attr.nlink,
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "major": major,
+        "minor": minor,
+        "size": attr.size,
+        "blocks": attr.blocks,
+        "atime": time(attr.atime),
+        "mtime": time(attr.mtime),
+        "ctime": time(attr.ctime),
+        "crtime": attr.crtime.map(time),
+    })
+}
+
+/// Bytes as text for programs; what is not UTF-8 is replaced.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_as_in_ls() {
+        assert_eq!(mode_word(FileKind::Regular, 0o4755), "-rwsr-xr-x");
+        assert_eq!(mode_word(FileKind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(mode_word(FileKind::Regular, 0o7000), "---S--S--T");
+    }
+
+    #[test]
+    fn dates_are_right_across_leap_years_and_the_epoch() {
+        let at = |secs| time_word(Timestamp { secs, nanos: 5 });
+        assert_eq!(at(0), "1970-01-01T00:00:00.000000005Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000000005Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00.000000005Z");
+        assert_eq!(at(-1), "1969-12-31T23:59:59.000000005Z");
+        assert_eq!(at(15_032_385_535), "2446-05-10T22:38:55.000000005Z");
+        assert_eq!(at(-2_147_483_648), "1901-12-13T20:45:52.000000005Z");
+    }
+}

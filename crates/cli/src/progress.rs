@@ -1,0 +1,74 @@
+//! The progress bar of long copies.
+//!
+//! It shows on a terminal only, and only for what takes longer than a moment; scripts see nothing of it.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Copies that end sooner show no bar.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How it looks.
+const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
+
+/// Counts what is copied.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    wanted: bool,
+    since: Instant,
+}
+
+impl Progress {
+    /// A bar, unless it is not wanted or nobody could see it.
+    pub(crate) fn new(quiet: bool) -> Progress {
+        let wanted = !quiet && io::stderr().is_terminal();
+        Progress {
+            bar: ProgressBar::hidden(),
+            wanted,
+            since: Instant::now(),
+        }
+    }
+
+    /// Whether a total is worth finding out.
+    pub(crate) fn wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Says how many bytes there will be.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.bar.set_length(bytes);
+    }
+
+    /// Names what is being copied.
+    pub(crate) fn begin(&self, name: &str) {
+        if self.wanted {
+            self.bar
+                .set_message(name.chars().filter(|c| !c.is_control()).collect::<String>());
+        }
+    }
+
+    /// Counts bytes.
+    pub(crate) fn add(&self, bytes: u64) {
+        if !self.wanted {
+            return;
+        }
+        self.bar.inc(bytes);
+        if self.bar.is_hidden() && self.since.elapsed() > PATIENCE {
+            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+                self.bar.set_style(style);
+            }
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    /// Takes the bar away while `print` prints.
+    pub(crate) fn pause<T>(&self, print: impl FnOnce() -> T) -> T {
+        self.bar.suspend(print)
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
