@@ -1,3 +1,6 @@
-//! Maps on real images: made by mke2fs and Linux, read here.
+//! Maps on real images: made by mke2fs and Linux and read here, and the other way round.
 
+mod block_maps;
 mod linux;
+mod mounted;
+mod operations;

@@ -233,11 +233,11 @@ fn split<N: NodesMut>(
         // What grows at its end stays full on the left; everything else is split in the middle.
         let grows_at_end = appended && level.expect.end >= MAX_END;
         let cut = if grows_at_end {
-            max
+            entries.len().saturating_sub(1)
         } else {
-            (entries.len() / 2).min(max)
+            entries.len() / 2
         };
-        let right = entries.split_off(cut.min(entries.len()));
+        let right = entries.split_off(cut.min(max));
         nodes.create(block, depth, &right)?;
         nodes.edit(at, |node| node.replace_all(&entries))?;
 

@@ -78,7 +78,7 @@ impl Volume {
 }
 
 /// The leaf entries by debugfs.
-fn debugfs_extents(image: &Image, ino: Ino) -> Vec<Extent> {
+pub(super) fn debugfs_extents(image: &Image, ino: Ino) -> Vec<Extent> {
     let text = image.debugfs(&format!("dump_extents -l <{ino}>")).unwrap();
     let entry = |line: &str| {
         let clean = line.replace(['/', '-'], " ");
@@ -99,7 +99,7 @@ fn debugfs_extents(image: &Image, ino: Ino) -> Vec<Extent> {
     text.lines().filter_map(entry).collect()
 }
 
-fn ino_of(path: &Path) -> Ino {
+pub(super) fn ino_of(path: &Path) -> Ino {
     Ino::new(u32::try_from(path.metadata().unwrap().ino()).unwrap()).unwrap()
 }
 

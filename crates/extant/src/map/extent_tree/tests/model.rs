@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use extant_disk::extent::{Extent, MAX_DEPTH, MAX_END, MAX_UNWRITTEN, MAX_WRITTEN};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::super::{Found, Limit, convert_one, find, insert, remove_some};
+use super::super::{Found, Limit, convert_one, find, insert, prepare, remove_some};
 use super::memory::Memory;
 use crate::error::Error;
 use crate::map::test_rng::Rng;
@@ -55,6 +55,17 @@ fn remove(tree: &mut Memory, from: u32, to: u64, step: usize) -> Vec<Extent> {
     }
 }
 
+/// As an allocation does it: once prepared, inserting needs no node.
+fn prepare_and_insert(tree: &mut Memory, new: Extent) {
+    let (before, after) = prepare(tree, new.lblk).unwrap();
+    assert!(before.is_none_or(|e| e.end() <= u64::from(new.lblk.get())));
+    assert!(after.is_none_or(|e| u64::from(e.lblk.get()) >= new.end()));
+    tree.validate();
+    tree.room = 0;
+    insert(tree, new).unwrap();
+    tree.room = usize::MAX;
+}
+
 fn convert(tree: &mut Memory, from: u32, to: u64, unwritten: bool) -> u32 {
     let mut blocks = 0;
     while let Some(done) = convert_one(tree, Lblk::new(from), to, unwritten).unwrap() {
@@ -98,7 +109,11 @@ fn storm(
                 };
                 next_pblk += u64::from(longest) * 2;
                 let new = ext(at, hole_end - at, pblk, rng.below(2) == 0);
-                insert(&mut tree, new).unwrap();
+                if rng.below(3) == 0 {
+                    prepare_and_insert(&mut tree, new);
+                } else {
+                    insert(&mut tree, new).unwrap();
+                }
                 for i in 0..new.len {
                     model.insert(at + i, (pblk + u64::from(i), new.unwritten));
                 }
