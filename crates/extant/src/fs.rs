@@ -3,7 +3,7 @@
 //! [`Fs`] is what every operation takes first. It has no lock of its own: each part brings its own, and
 //! the order between them stands in `docs/LOCKING.md`:
 //!
-//! `Fs::rename_lock` → inode.lock → inode.invalidate → folio → **handle** →
+//! `Fs::rename_lock` → inode.lock → the mapping's invalidate lock → folio → **handle** →
 //! xattr_lock → map_lock → extent status → group → core → block content.
 //!
 //! A handle may be started with anything left of it held, and with nothing right of it.

@@ -132,6 +132,8 @@ impl PageCache {
 impl Drop for PageCache {
     fn drop(&mut self) {
         self.stop();
+        // Owners hold their mappings, which hold what the list is part of.
+        self.shared.dirty.clear();
     }
 }
 
@@ -239,7 +241,7 @@ impl Shared {
         let Some(taken) = self.dirty.take(None) else {
             return false;
         };
-        taken.owner.write_back(reason, FLUSH_BATCH);
+        taken.owner.clone().write_back(reason, FLUSH_BATCH);
         self.dirty.put_back(taken);
         true
     }

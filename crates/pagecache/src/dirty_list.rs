@@ -29,7 +29,7 @@ pub trait Writeback: Send + Sync {
     /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures are recorded in the
     /// mapping's errors; data that cannot be written is clean afterwards. Runs on a flusher thread or on a thread
     /// that waits for memory: takes no lock that such a thread may hold (file locks, the invalidate lock).
-    fn write_back(&self, reason: WritebackReason, max_bytes: u64);
+    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64);
 }
 
 #[derive(Default)]
@@ -148,6 +148,12 @@ impl DirtyList {
         let entry = inner.entries.remove(&key);
         drop(inner);
         drop(entry);
+    }
+
+    /// Takes everything off the list: nobody will write it any more.
+    pub(crate) fn clear(&self) {
+        let entries = std::mem::take(&mut self.inner.lock().entries);
+        drop(entries);
     }
 
     /// The owners of everything listed now.

@@ -90,7 +90,7 @@ fn round(shared: &Shared) {
             .fetch_add(1, Ordering::Relaxed);
         let dirty = taken.mapping.dirty_bytes();
         let max = if over { FLUSH_BATCH } else { u64::MAX };
-        taken.owner.write_back(reason, max);
+        taken.owner.clone().write_back(reason, max);
         let stalled = taken.mapping.dirty_bytes() >= dirty;
         shared.dirty.put_back(taken);
         shared.made_progress();

@@ -1,20 +1,51 @@
 //! Regular files: their data between callers, the page cache and the device.
+//!
+//! `write` and `read` check limits and go through `data_path`, which chooses the way; `iomap_ops` answers what a range
+//! of the file is mapped to; `writeback` gives dirty data its place and moves the size on disk; `truncate` changes
+//! sizes; `sync` makes things durable.
+//!
+//! # Invariants
+//! * A write starts no journal handle, unless space is so low that promises would be unwise. (J34)
+//! * `disk_size` moves only after data is on the device, or with a truncation. (J1, J20)
+//! * A dirty block is delayed or allocated; a delayed block is dirty, once idle. (J7, J8)
+//!
+//! # Locks
+//! Writes and truncations hold the inode's `lock` exclusively (range locks come later), reads hold nothing. Filling the cache takes
+//! the mapping's invalidate lock shared, truncation exclusively. Writeback takes neither. Handles are started with folios
+//! held shared at most, and never before calling into `iomap`.
 
+mod data_path;
+mod iomap_ops;
+mod read;
+mod sync;
 mod truncate;
 mod write;
+mod writeback;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use extant_iomap::Stats as IomapStats;
-use extant_pagecache::{Config, ErrorCursor, Mapping, PageCache, Readahead};
+use extant_pagecache::{
+    Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback, WritebackErrors,
+};
+use extant_units::{Lblk, Pos};
 
-use crate::cred::Cred;
-use crate::error::Result;
+use crate::error::Error;
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::map;
 use crate::tuning::Tuning;
 
+pub(crate) use self::read::{read, seek};
+pub(crate) use self::sync::{flush_all, fsync};
+pub(crate) use self::truncate::truncate;
+pub(crate) use self::write::{WriteAt, write};
 pub(crate) use extant_iomap::Whence;
+
+/// The page cache's budget where the caller does not set one.
+const DEFAULT_BUDGET: u64 = 512 << 20;
+/// The largest readahead window.
+const READAHEAD_BYTES: u64 = 2 << 20;
 
 /// What all files of a mount share.
 pub(crate) struct Files {
@@ -22,101 +53,103 @@ pub(crate) struct Files {
     pub(crate) pages: Arc<PageCache>,
     /// Counters of the buffered path.
     pub(crate) stats: IomapStats,
+    /// Failures of any file's writeback.
+    errors: WritebackErrors,
 }
 
 impl Files {
     /// The page cache as `tuning` says, with its flushers running.
     pub(crate) fn new(tuning: &Tuning) -> Self {
-        let budget = tuning.page_cache_bytes.unwrap_or(512 << 20);
+        let budget = tuning.page_cache_bytes.unwrap_or(DEFAULT_BUDGET);
         Self {
             pages: PageCache::new(Config {
                 max_order: u32::from(tuning.max_folio_order),
                 ..Config::with_budget(budget)
             }),
             stats: IomapStats::default(),
+            errors: WritebackErrors::default(),
         }
     }
 }
 
-/// What one opener of a file has: make one per open file.
+/// A file's data in memory: made at its first use.
+pub(crate) struct FileData {
+    pub(super) mapping: Arc<Mapping>,
+    /// For callers that have no state of their own.
+    shared: OpenState,
+}
+
+/// What one opener of a file has: make one per open file with [`open`].
 pub(crate) struct OpenState {
     readahead: Readahead,
     errors: ErrorCursor,
 }
 
-/// Where a write goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WriteAt {
-    /// To this byte.
-    Pos(u64),
-    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
-    End,
+impl OpenState {
+    fn new(mapping: &Mapping) -> Self {
+        Self {
+            readahead: Readahead::new(READAHEAD_BYTES),
+            errors: mapping.errors().cursor(),
+        }
+    }
 }
 
 /// The state of a new opener of `inode`, a regular file.
-pub(crate) fn open(fs: &Arc<Fs>, inode: &Arc<Inode>) -> OpenState {
-    let _ = (fs, inode);
-    todo!()
+pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
+    OpenState::new(&data(fs, inode).mapping)
 }
 
-/// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read.
-///
-/// # Errors
-/// [`crate::Error::Io`] if the device fails before anything was read; damage in the map; a shut down file system.
-pub(crate) fn read(
-    fs: &Arc<Fs>,
-    inode: &Arc<Inode>,
-    open: &OpenState,
-    pos: u64,
-    buf: &mut [u8],
-) -> Result<usize> {
-    let _ = (fs, inode, open, pos, buf);
-    todo!()
-}
-
-/// The next data or hole at or after byte `pos`.
-///
-/// # Errors
-/// [`crate::Error::NoSuchAddress`] at or past the end, or if no data follows.
-pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
-    let _ = (fs, inode, whence, pos);
-    todo!()
-}
-
-/// Makes a file's data, and what is needed to find it again, durable; without `datasync` its times as well. Inodes of other kinds: their
-/// metadata.
-///
-/// # Errors
-/// Whatever kept data of this file from the device since `open` last asked (each opener is told once), or the journal's failure.
-pub(crate) fn fsync(
-    fs: &Arc<Fs>,
-    inode: &Arc<Inode>,
-    open: Option<&OpenState>,
-    datasync: bool,
-) -> Result<()> {
-    let _ = (fs, inode, open, datasync);
-    todo!()
-}
-
-/// Writes all dirty data of all files, and waits for it. Commits nothing.
-///
-/// # Errors
-/// The first failure.
-pub(crate) fn flush_all(fs: &Arc<Fs>) -> Result<()> {
-    let _ = fs;
-    todo!()
+/// The data of `inode`, a regular file.
+fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
+    inode.data.get_or_init(|| {
+        let owner: Weak<dyn Writeback> = Arc::downgrade(inode) as Weak<dyn Writeback>;
+        let params = MappingParams {
+            block_size: fs.layout.block_size,
+            max_order: u32::from(fs.tuning.max_folio_order),
+        };
+        let mapping = Mapping::new(&fs.files.pages, owner, params);
+        let shared = OpenState::new(&mapping);
+        FileData { mapping, shared }
+    })
 }
 
 /// Whether the file has data that is not on the device: its inode must stay in memory.
 pub(crate) fn has_dirty(inode: &Inode) -> bool {
-    let _ = inode;
-    false
+    inode
+        .data
+        .get()
+        .is_some_and(|data| data.mapping.dirty_bytes() != 0)
 }
 
-/// Drops the cached pages and the reservations of a file that is going to be deleted.
+/// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
-    let _ = (fs, inode);
+    if let Some(data) = inode.data.get() {
+        data.mapping.evict();
+    }
+    map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
 }
 
-pub(crate) use truncate::truncate;
-pub(crate) use write::write;
+/// The largest size of a file: 2^32 - 1 blocks.
+pub(crate) fn max_size(fs: &Fs) -> u64 {
+    u64::from(u32::MAX) * fs.layout.block_size.bytes_u64()
+}
+
+/// Latches damage that an operation met. Failed I/O of file data is no fault of the file system's.
+fn report(fs: &Fs, error: &Error) {
+    if let Error::Corrupt { .. } = error {
+        fs.fault.report(fs, error);
+    }
+}
+
+/// The block that holds byte `pos`, and the number of blocks that `len` bytes from there touch.
+fn blocks_of(fs: &Fs, pos: Pos, len: u64) -> Option<(Lblk, u32)> {
+    let bs = fs.layout.block_size;
+    let first = bs.lblk(pos)?;
+    let inside = bs.offset_in_block(pos) as u64;
+    let count = bs.blocks_for(inside.saturating_add(len)).get();
+    let left = u64::from(u32::MAX - first.get());
+    Some((
+        first,
+        u32::try_from(count.min(left).max(1)).unwrap_or(u32::MAX),
+    ))
+}

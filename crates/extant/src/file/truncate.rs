@@ -1,17 +1,156 @@
 //! Changing a file's size.
+//!
+//! Down: the part of the last block that is cut off is zeroed and on the device before the size changes, so that a crash followed by
+//! an extension cannot show it. Then the sizes change and the inode becomes an orphan, in one transaction; the cache goes; the
+//! blocks go, in as many transactions as it takes; and the inode ceases to be an orphan. A crash in between is finished at mount.
+//!
+//! Up: whatever the old last block holds behind the old end is zeroed the same way; then both sizes change.
+//!
+//! # Locks
+//! The inode's `lock` exclusively throughout, the invalidate lock exclusively from the size change to the removal of blocks. No handle is
+//! open while folios are zeroed, written or dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use extant_iomap::Control;
+use extant_units::{Lblk, Pos};
+
+use super::iomap_ops::FileOps;
+use super::read::check_kind;
+use super::writeback::write_range;
+use super::{data, data_path, max_size};
+use crate::alloc;
 use crate::cred::Cred;
-use crate::error::Result;
+use crate::credits;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::map::{self, MapState};
+use crate::orphan;
 
-/// Changes a regular file's size. Takes the inode's `lock`. Times and privileges are the caller's.
+/// Revoke records of a handle that frees extent nodes, between two restarts.
+const REVOKES: u32 = 64;
+
+/// Changes a regular file's size. Takes the inode's `lock`. Times and privileges are the caller's. With the size that the file
+/// has, frees what lies behind it.
 ///
 /// # Errors
-/// [`crate::Error::FileTooBig`]; device, map and journal failures.
+/// [`Error::FileTooBig`]; device, map and journal failures. If blocks could not be freed, the file has its new size and stays an orphan.
 pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
-    let _ = (fs, inode, size, cred);
-    todo!()
+    fs.check_writable()?;
+    check_kind(inode)?;
+    if size > max_size(fs) {
+        return Err(Error::FileTooBig);
+    }
+    let _size_changes = inode.lock.write();
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    let ops = FileOps {
+        fs,
+        inode,
+        data: data(fs, inode),
+        privileged: alloc::may_use_reserve(fs, cred),
+    };
+    let old = inode.size();
+    let result = if size > old {
+        extend(&ops, inode, old, size)
+    } else {
+        cut(&ops, inode, old, size)
+    };
+    result.inspect_err(|error| super::report(fs, error))
+}
+
+fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+    let fs = ops.fs;
+    let bs = fs.layout.block_size;
+    let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
+    zero_and_write(ops, inode, old, size.min(block_end))?;
+    // Blocks that lie behind the end already become part of the file: they must read as zero.
+    if size > block_end && data_path::zero_range(ops, Pos::new(block_end), size - block_end)? {
+        write_range(
+            fs,
+            inode,
+            Control::integrity(Pos::new(block_end), Pos::new(size)),
+        )?;
+    }
+    let mut h = fs.start(credits::INODE_UPDATE)?;
+    inode.update(fs, &mut h, |core| {
+        core.disk_size = size;
+        inode.size.store(size, Ordering::Release);
+    })
+}
+
+fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+    let fs = ops.fs;
+    let bs = fs.layout.block_size;
+    let has_blocks = || inode.core.read().sectors != 0;
+    if size == old && !has_blocks() && map::delayed_blocks(inode) == 0 {
+        return Ok(());
+    }
+    let block_end = bs.round_up(Pos::new(size)).unwrap_or(Pos::MAX).get();
+    if size < old {
+        zero_and_write(ops, inode, size, block_end.min(old))?;
+    } else if orphan::is_orphan(inode) {
+        // The crash that left it may have come before this was done.
+        zero_and_write(ops, inode, size, block_end)?;
+    }
+    let _blocks_go = ops.data.mapping.invalidate_lock().write();
+    if size < old {
+        let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;
+        if has_blocks() {
+            orphan::add(fs, &mut h, inode)?;
+        }
+        inode.update(fs, &mut h, |core| {
+            core.disk_size = size;
+            inode.size.store(size, Ordering::Release);
+        })?;
+    }
+    // Waits for writeback: nothing behind the end gets a place after this.
+    ops.data.mapping.drop_range(Pos::new(size), Pos::MAX);
+    if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
+        remove_blocks(fs, inode, Lblk::new(first), has_blocks())?;
+    }
+    alloc::release_window(fs, inode.ino);
+    Ok(())
+}
+
+/// Frees everything from `first` on; the inode is no orphan afterwards, unless it has lost its name.
+fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> Result<()> {
+    if !has_blocks {
+        map::drop_delayed(fs, inode, first, 1 << 32);
+        return Ok(());
+    }
+    let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
+    let first_part = credits::remove(fs).saturating_add(last);
+    let mut h = fs.start_with_revokes(first_part, REVOKES)?;
+    orphan::add(fs, &mut h, inode)?;
+    map::remove(fs, &mut h, inode, first, 1 << 32)?;
+    if !h.ensure(last)? {
+        h.restart(last)?;
+    }
+    if !inode.is_unlinked() {
+        orphan::remove(fs, &mut h, inode)?;
+    }
+    Ok(())
+}
+
+/// Zeroes `[from, to)`, a part of one block. If the block has a place, the zeros are on the device afterwards.
+fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
+    if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
+        return Ok(());
+    }
+    let Some((lblk, _)) = super::blocks_of(ops.fs, Pos::new(from), 1) else {
+        return Ok(());
+    };
+    // A block without a place shows nothing after a crash.
+    if let MapState::Written(_) = map::lookup(ops.fs, inode, lblk, 1)?.state {
+        write_range(
+            ops.fs,
+            inode,
+            Control::integrity(Pos::new(from), Pos::new(to)),
+        )?;
+    }
+    Ok(())
 }

@@ -1,25 +1,96 @@
-//! Writing to a file.
+//! Writing to files: limits, privileges, the space behind the old end, and errors that a second try may cure.
 
 use std::sync::Arc;
 
-use super::WriteAt;
-use crate::cred::Cred;
-use crate::error::Result;
-use crate::fs::Fs;
-use crate::inode::Inode;
+use extant_disk::inode::InodeFlags;
+use extant_units::Pos;
 
-/// Writes `data` into the cache; returns the bytes written, which are fewer only if an error stopped the rest. Takes
-/// privileges away and notes the time, as a modification does.
+use super::iomap_ops::FileOps;
+use super::read::check_kind;
+use super::{data, data_path, max_size};
+use crate::alloc;
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteAt {
+    /// To this byte.
+    Pos(u64),
+    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
+    End,
+}
+
+/// Writes `data` into the cache; returns the bytes written, fewer if an error or a limit stopped the rest. Takes
+/// privileges away and notes the time, as a modification does. Durable on return only with the mount option `sync` or the
+/// file's flag.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], [`crate::Error::NotPermitted`] for immutable files; device and map failures.
+/// [`Error::NoSpace`]; [`Error::FileTooBig`]; [`Error::NotPermitted`] for immutable files; device and map failures. Nothing was written then.
 pub(crate) fn write(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     at: WriteAt,
-    data: &[u8],
+    bytes: &[u8],
     cred: &Cred,
 ) -> Result<usize> {
-    let _ = (fs, inode, at, data, cred);
-    todo!()
+    fs.check_writable()?;
+    check_kind(inode)?;
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let mut result = write_locked(fs, inode, at, bytes, cred);
+    if let Err(Error::NoSpace) = result {
+        // Deleted files that are still to be freed hold space. Deletion needs that no lock is held.
+        fs.reap_all();
+        alloc::commit_frees_space(fs, 0);
+        result = write_locked(fs, inode, at, bytes, cred);
+    }
+    let done = result.inspect_err(|error| super::report(fs, error))?;
+    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+        super::fsync(fs, inode, None, false)?;
+    }
+    Ok(done)
+}
+
+fn write_locked(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<usize> {
+    let data = data(fs, inode);
+    let _one_writer = inode.lock.write();
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    let size = inode.size();
+    let pos = match at {
+        WriteAt::Pos(pos) => pos,
+        WriteAt::End => size,
+    };
+    let limit = max_size(fs);
+    let room = limit.checked_sub(pos).filter(|&room| room > 0);
+    let room = room.ok_or(Error::FileTooBig)?;
+    let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+    inode::file_modified(fs, inode, cred)?;
+    let ops = FileOps {
+        fs,
+        inode,
+        data,
+        privileged: alloc::may_use_reserve(fs, cred),
+    };
+    if pos > size {
+        // What lies behind the old end becomes part of the file: it must read as zero.
+        data_path::zero_range(&ops, Pos::new(size), pos - size)?;
+    }
+    let mut source = &bytes[..len];
+    data_path::write(&ops, Pos::new(pos), len, &mut source)
 }

@@ -6,8 +6,8 @@
 //!
 //! Locks: the fields stand in lock order. The atomics need none.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, Weak};
 
 use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use super::{InodeCore, InodeFlags, load};
 use crate::api::FileKind;
 use crate::error::{Error, Result};
+use crate::file::FileData;
 use crate::fs::Fs;
 use crate::map::ExtentStatus;
 use crate::orphan;
@@ -33,8 +34,6 @@ pub(crate) struct Inode {
     pub(crate) fs: Weak<Fs>,
     /// Directories: entries (read: look up, list; write: change). Files: size changes and truncation.
     pub(crate) lock: RwLock<()>,
-    /// Cached pages against the block map: shared to fill the cache, exclusive to cut the file.
-    pub(crate) invalidate: RwLock<()>,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the list of orphans.
     pub(crate) orphan: Mutex<orphan::Place>,
     /// Extended attributes.
@@ -51,6 +50,8 @@ pub(crate) struct Inode {
     sync_tid: TidCell,
     /// The last transaction that fdatasync must wait for.
     datasync_tid: TidCell,
+    /// Regular files: the cached data, made at first use.
+    pub(crate) data: OnceLock<FileData>,
     /// References and fate; see [`super::cache`].
     pub(super) life: Life,
     /// Times that are newer in `core` than on disk; see [`super::times`].
@@ -112,7 +113,6 @@ impl Inode {
             kind,
             fs,
             lock: RwLock::default(),
-            invalidate: RwLock::default(),
             orphan: Mutex::default(),
             xattr_lock: RwLock::default(),
             map_lock: RwLock::default(),
@@ -121,6 +121,7 @@ impl Inode {
             core: RwLock::new(core),
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
+            data: OnceLock::new(),
             life,
             deferred: AtomicU8::new(0),
             plain: AtomicBool::new(false),

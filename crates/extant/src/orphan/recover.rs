@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::{Place, file::OrphanFile};
+use super::Place;
+use super::file::OrphanFile;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;

@@ -426,7 +426,7 @@ impl WritebackOps for Toy {
 }
 
 impl Writeback for Toy {
-    fn write_back(&self, reason: WritebackReason, max_bytes: u64) {
+    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
         let control = match reason {
             WritebackReason::Sync => Control::integrity(Pos::ZERO, Pos::MAX),
             WritebackReason::Background | WritebackReason::Expired => {
@@ -434,7 +434,7 @@ impl Writeback for Toy {
             }
         };
         // Recorded in the mapping.
-        let _ = extant_iomap::write_back(self, control);
+        let _ = extant_iomap::write_back(&*self, control);
     }
 }
 

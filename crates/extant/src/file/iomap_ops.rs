@@ -1,0 +1,166 @@
+//! What a range of a file is mapped to: the border between `iomap` and the map.
+//!
+//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie. A write into a hole
+//! reserves space, and the hole becomes delayed; nothing on disk changes and no handle is started. Only when promises
+//! would outrun the free space is a place chosen at once, unwritten.
+
+use extant_blockdev::BlockDevice;
+use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats};
+use extant_pagecache::Mapping;
+use extant_units::{Pblk, Pos};
+use std::sync::atomic::Ordering;
+
+use super::{FileData, blocks_of};
+use crate::alloc;
+use crate::credits;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, How, MapState};
+
+/// A regular file, for one operation.
+pub(super) struct FileOps<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) inode: &'a Inode,
+    pub(super) data: &'a FileData,
+    /// May use the blocks reserved for root.
+    pub(super) privileged: bool,
+}
+
+/// Free blocks below which a volume counts as nearly full, whatever is promised.
+const WATERMARK: u64 = 256;
+
+impl FileOps<'_> {
+    /// A mapping of the map's as one of bytes.
+    pub(super) fn describe(&self, map: &map::Mapping) -> Result<Iomap> {
+        let bs = self.fs.layout.block_size;
+        let at = |start: Pblk| {
+            bs.dev_off(start).ok_or_else(|| {
+                Error::corrupt(Place::Inode(self.inode.ino), "an extent beyond any device")
+            })
+        };
+        let kind = match map.state {
+            MapState::Hole => Kind::Hole,
+            MapState::Delayed => Kind::Delalloc,
+            MapState::Written(start) => Kind::Mapped(at(start)?),
+            MapState::Unwritten(start) => Kind::Unwritten(at(start)?),
+        };
+        Ok(Iomap {
+            offset: bs.pos(map.lblk),
+            length: u64::from(map.len) * bs.bytes_u64(),
+            kind,
+            flags: if map.new { Flags::NEW } else { Flags::empty() },
+            cookie: map.seq,
+        })
+    }
+
+    /// Whether promises come close to what is free: then space is chosen at once.
+    fn is_low_on_space(&self) -> bool {
+        let counts = &self.fs.alloc.counts;
+        let (free, promised) = (counts.free_blocks().get(), counts.promised().get());
+        2 * free < 3 * promised || free < promised + WATERMARK
+    }
+
+    /// Space for a write, promised or chosen.
+    fn map_for_write(&self, lblk: extant_units::Lblk, count: u32) -> Result<map::Mapping> {
+        let known = map::lookup(self.fs, self.inode, lblk, count)?;
+        if known.state != MapState::Hole {
+            return Ok(known);
+        }
+        let mut attempt = 0;
+        loop {
+            let mapped = if self.fs.options.delalloc() && !self.is_low_on_space() {
+                map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
+            } else {
+                self.allocate_now(lblk, known.len.min(count))
+            };
+            match mapped {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    fn allocate_now(&self, lblk: extant_units::Lblk, count: u32) -> Result<map::Mapping> {
+        let mut h = self.fs.start(credits::allocate(self.fs))?;
+        let how = How {
+            unwritten: true,
+            privileged: self.privileged,
+            ..How::default()
+        };
+        map::allocate(self.fs, &mut h, self.inode, lblk, count, how)
+    }
+}
+
+impl IomapOps for FileOps<'_> {
+    type Error = Error;
+
+    fn mapping(&self) -> &Mapping {
+        &self.data.mapping
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        &*self.fs.dev
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.fs.files.stats
+    }
+
+    fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    fn raise_size(&self, end: u64) {
+        self.inode.size.fetch_max(end, Ordering::AcqRel);
+    }
+
+    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap> {
+        self.fs.fault.check_alive()?;
+        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        let map = match op {
+            Op::Write => self.map_for_write(lblk, count)?,
+            _ => map::lookup(self.fs, self.inode, lblk, count)?,
+        };
+        self.describe(&map)
+    }
+
+    fn end(&self, op: Op, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
+        let promised = map.kind == Kind::Delalloc && map.flags.contains(Flags::NEW);
+        if op != Op::Write || !promised || outcome.done >= len {
+            return Ok(());
+        }
+        // Space was promised for more than was written. Blocks that are dirty keep theirs.
+        let bs = self.fs.layout.block_size;
+        let from = bs.round_up(pos.saturating_add(outcome.done));
+        let from = from.unwrap_or(Pos::MAX);
+        let _nobody_fills = self.data.mapping.invalidate_lock().write();
+        for clean in self.data.mapping.clean_ranges(from, map.end()) {
+            self.drop_promise(clean.start, clean.end);
+        }
+        Ok(())
+    }
+
+    fn is_valid(&self, map: &Iomap) -> bool {
+        map.cookie == map::sequence(self.inode)
+    }
+}
+
+impl FileOps<'_> {
+    /// Gives back what is promised for the blocks of `[start, end)`.
+    pub(super) fn drop_promise(&self, start: Pos, end: Pos) {
+        let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {
+            return;
+        };
+        if let Some((first, count)) = blocks_of(self.fs, start, len) {
+            let end = u64::from(first.get()) + u64::from(count);
+            map::drop_delayed(self.fs, self.inode, first, end);
+        }
+    }
+}
+
+impl From<DeviceFault> for Error {
+    fn from(fault: DeviceFault) -> Self {
+        Self::Io(fault.to_string().into())
+    }
+}

@@ -1,0 +1,69 @@
+//! Reading from files, and looking for data in them.
+
+use std::sync::Arc;
+
+use extant_units::Pos;
+
+use super::iomap_ops::FileOps;
+use super::{OpenState, Whence, data, data_path};
+use crate::api::FileKind;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+
+/// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is the reader's own state, if it
+/// has one. Notes the access.
+///
+/// # Errors
+/// [`Error::Io`] if the device fails before anything was read; damage in the map; a shut down file system; a kind that holds no
+/// data.
+pub(crate) fn read(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    pos: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let data = data(fs, inode);
+    let open = open.unwrap_or(&data.shared);
+    let ops = FileOps {
+        fs,
+        inode,
+        data,
+        privileged: false,
+    };
+    let done = data_path::read(&ops, &open.readahead, Pos::new(pos), buf);
+    let done = done.inspect_err(|error| super::report(fs, error))?;
+    if !buf.is_empty() {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(done)
+}
+
+/// The next data or hole at or after byte `pos`; the end of the file counts as a hole.
+///
+/// # Errors
+/// [`Error::NoSuchAddress`] at or past the end, or if no data follows.
+pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let ops = FileOps {
+        fs,
+        inode,
+        data: data(fs, inode),
+        privileged: false,
+    };
+    let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
+    found.map(Pos::get).ok_or(Error::NoSuchAddress)
+}
+
+/// Fails for everything but regular files.
+pub(super) fn check_kind(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDir),
+        _ => Err(Error::Invalid),
+    }
+}

@@ -1,0 +1,77 @@
+//! fsync, fdatasync, and writing everything.
+
+use std::sync::Arc;
+
+use extant_iomap::Control;
+use extant_pagecache::{WritebackFault, WritebackReason};
+use extant_units::Pos;
+
+use super::writeback::write_range;
+use super::{OpenState, data};
+use crate::api::FileKind;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+
+/// Makes an inode's data, and what is needed to find it again, durable; without `datasync` everything else about it as
+/// well. `open` is the caller's own state, if it has one.
+///
+/// # Errors
+/// Whatever kept data of this file from the device since `open` last asked (each opener is told once), or the journal's
+/// failure.
+pub(crate) fn fsync(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    datasync: bool,
+) -> Result<()> {
+    fs.fault.check_alive()?;
+    if fs.options.read_only() {
+        return Ok(());
+    }
+    let file = (inode.kind == FileKind::Regular).then(|| data(fs, inode));
+    if file.is_some() {
+        // Failures are recorded in the mapping and told below; what did arrive is made durable first.
+        let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
+    }
+    let committed = commit(fs, inode, datasync);
+    if let Some(file) = file {
+        let open = open.unwrap_or(&file.shared);
+        told(file.mapping.errors().check(&open.errors))?;
+    }
+    committed
+}
+
+/// Makes what was written and logged so far durable.
+fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
+    if !datasync {
+        inode::flush_times(fs, inode)?;
+    }
+    match inode.last_change(datasync) {
+        Some(tid) => fs.journal.sync(tid)?,
+        None if fs.options.barrier() => fs.dev.flush()?,
+        None => {}
+    }
+    Ok(())
+}
+
+/// Writes all dirty data of all files, and waits for it. Commits nothing. Failures are recorded for each file's fsync as well.
+///
+/// # Errors
+/// Data of some file could not be written, now or earlier in the background.
+pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
+    let cursor = fs.files.errors.cursor();
+    for owner in fs.files.pages.dirty_owners() {
+        owner.write_back(WritebackReason::Sync, u64::MAX);
+    }
+    told(fs.files.errors.check(&cursor))
+}
+
+/// A recorded fault as an error.
+fn told(fault: Option<WritebackFault>) -> Result<()> {
+    match fault {
+        None => Ok(()),
+        Some(WritebackFault::NoSpace) => Err(Error::NoSpace),
+        Some(WritebackFault::Io) => Err(Error::Io("data could not be written".into())),
+    }
+}

@@ -1,0 +1,140 @@
+//! Writeback: places for dirty data, and what follows when it has arrived.
+//!
+//! A delayed range gets a place under one handle, unwritten and as long as can be had. The data goes to the device. Then, under
+//! another handle, the blocks are converted, and only after that does the size on disk move. A crash at any
+//! moment shows either the data, or zeros, or the old size: never what the blocks held before.
+//!
+//! # Locks
+//! Called by `iomap` with folios under writeback; starts handles, takes `map_lock` through `map` and `core` through
+//! [`Inode::update`]; neither the inode's `lock` nor the invalidate lock, whose holders may wait for this.
+
+use std::sync::Arc;
+
+use extant_iomap::{Control, Ioend, IoendKind, Iomap, IomapOps, WritebackOps, write_back};
+use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
+use extant_units::Pos;
+
+use super::iomap_ops::FileOps;
+use super::{blocks_of, data};
+use crate::alloc;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, How, MapState};
+
+/// The longest run that is allocated at once: the longest unwritten extent.
+const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
+
+impl FileOps<'_> {
+    /// Chooses a place for the delayed blocks at `known`, or finds what became of them meanwhile.
+    fn place(&self, known: &map::Mapping) -> Result<map::Mapping> {
+        let how = How {
+            unwritten: true,
+            only_delayed: true,
+            ..How::default()
+        };
+        let mut attempt = 0;
+        loop {
+            let mut h = self.fs.start(credits::allocate(self.fs))?;
+            let placed = map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how);
+            drop(h);
+            match placed {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+}
+
+impl WritebackOps for FileOps<'_> {
+    fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
+        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        // What is delayed is dirty: all of it can have its place now.
+        let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
+        if map.state == MapState::Delayed {
+            map.len = map.len.min(MAX_RUN);
+            map = self.place(&map)?;
+        }
+        self.describe(&map)
+    }
+
+    fn complete(&self, ioend: &Ioend) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
+        let end = ioend.end().get();
+        let grows = inode.core.read().disk_size < end.min(inode.size());
+        if ioend.kind == IoendKind::Mapped && !grows {
+            return Ok(());
+        }
+        let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
+        let mut h = fs.start(credits::convert(fs).saturating_add(credits::INODE_UPDATE))?;
+        if ioend.kind == IoendKind::Unwritten {
+            map::convert_to_written(fs, &mut h, inode, lblk, count)?;
+        }
+        if grows {
+            if !h.ensure(credits::INODE_UPDATE)? {
+                // The conversion stands; a crash here leaves written blocks behind the old size.
+                h.restart(credits::INODE_UPDATE)?;
+            }
+            // The size in memory is read under `core`: a truncation changes both under it.
+            inode.update(fs, &mut h, |core| {
+                core.disk_size = core.disk_size.max(end.min(inode.size()));
+            })?;
+        }
+        Ok(())
+    }
+
+    fn discard(&self, pos: Pos, len: u64) {
+        tracing::warn!(
+            ino = self.inode.ino.get(),
+            pos = pos.get(),
+            len,
+            "delayed data could not be placed and is lost"
+        );
+        self.drop_promise(pos, pos.saturating_add(len));
+    }
+
+    fn fault_of(error: &Error) -> WritebackFault {
+        match error {
+            Error::NoSpace => WritebackFault::NoSpace,
+            _ => WritebackFault::Io,
+        }
+    }
+}
+
+/// Writes `control`'s part of a file's dirty data, and waits for it.
+pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Result<u64> {
+    let ops = FileOps {
+        fs,
+        inode,
+        data: data(fs, inode),
+        privileged: false,
+    };
+    let bs = fs.layout.block_size;
+    let disk_end = Pos::new(inode.core.read().disk_size);
+    let mut result = Ok(0);
+    if bs.offset_in_block(disk_end) != 0 && disk_end < control.start {
+        // The size on disk is about to pass the end of a block whose tail must be zero there first.
+        result = write_back(&ops, Control::integrity(bs.round_down(disk_end), disk_end));
+    }
+    let result = result.and_then(|_| write_back(&ops, control));
+    result.inspect_err(|error| fs.files.errors.record(FileOps::fault_of(error)))
+}
+
+impl Writeback for Inode {
+    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
+        let Some(fs) = self.fs.upgrade() else { return };
+        // Deletion has begun otherwise, and drops what is dirty.
+        let Some(inode) = fs.grab(&self) else { return };
+        let control = match reason {
+            WritebackReason::Sync => Control::integrity(Pos::ZERO, Pos::MAX),
+            WritebackReason::Background | WritebackReason::Expired => {
+                Control::background(max_bytes)
+            }
+        };
+        if let Err(error) = write_range(&fs, &inode, control) {
+            tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
+            super::report(&fs, &error);
+        }
+    }
+}
