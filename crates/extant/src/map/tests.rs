@@ -1,6 +1,7 @@
 //! Maps on real images: made by mke2fs and Linux and read here, and the other way round.
 
 mod block_maps;
+mod faults;
 mod linux;
 mod mounted;
 mod operations;

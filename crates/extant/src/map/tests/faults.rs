@@ -1,0 +1,175 @@
+//! Damage met at run time, and many threads on one file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use extant_disk::extent::{MAX_END, Node};
+use extant_testkit::Image;
+use extant_units::{Lblk, Pblk};
+
+use super::mounted::{Mounted, empty_file};
+use crate::credits;
+use crate::error::{Error, Place};
+use crate::map::test_rng::Rng;
+use crate::map::{self, How, MapState};
+
+const UNWRITTEN: How = How {
+    unwritten: true,
+    only_delayed: false,
+    metadata: false,
+    privileged: false,
+};
+
+/// Threads with a region each of one file, readers all over it: the end is what each did in its region.
+#[test]
+fn threads_share_a_file() {
+    const REGION: u32 = 3000;
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let ino = empty_file(&image, "shared");
+    let device = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    let mounted = Mounted::over(Arc::new(device), true, 300);
+    let inode = mounted.inode(ino);
+    let (fs, inode_ref) = (&mounted.fs, &*inode);
+    let done = AtomicBool::new(false);
+    let states: Vec<Vec<bool>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4u32)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut rng = Rng::new(u64::from(number) + 7);
+                    let base = number * REGION;
+                    let mut mapped = vec![false; REGION as usize];
+                    for _ in 0..1200 {
+                        let at = rng.below(REGION - 40);
+                        let len = 1 + rng.below(40);
+                        let range = at as usize..(at + len) as usize;
+                        let (lblk, end) = (Lblk::new(base + at), u64::from(base + at + len));
+                        match rng.below(4) {
+                            0 => {
+                                let mut h = fs.start(credits::remove(fs)).unwrap();
+                                map::remove(fs, &mut h, inode_ref, lblk, end).unwrap();
+                                mapped[range].fill(false);
+                            }
+                            1 => {
+                                let found = map::reserve_delayed(fs, inode_ref, lblk, len, false);
+                                assert!(found.unwrap().state != MapState::Hole);
+                                map::drop_delayed(fs, inode_ref, lblk, end);
+                            }
+                            2 => {
+                                let mut h = fs.start(credits::convert(fs)).unwrap();
+                                map::convert_to_written(fs, &mut h, inode_ref, lblk, len).unwrap();
+                            }
+                            _ => {
+                                let mut h = fs.start(credits::allocate(fs)).unwrap();
+                                let found =
+                                    map::allocate(fs, &mut h, inode_ref, lblk, len, UNWRITTEN);
+                                match found {
+                                    Ok(found) => {
+                                        mapped[at as usize..(at + found.len) as usize].fill(true)
+                                    }
+                                    Err(error) => assert!(matches!(error, Error::NoSpace)),
+                                }
+                            }
+                        }
+                    }
+                    mapped
+                })
+            })
+            .collect();
+        for seed in 0..2 {
+            let done = &done;
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed);
+                while !done.load(Ordering::Relaxed) {
+                    let at = Lblk::new(rng.below(4 * REGION));
+                    let seq = map::sequence(inode_ref);
+                    let found = map::lookup(fs, inode_ref, at, 50).unwrap();
+                    assert!(
+                        found.lblk == at && found.len >= 1 && found.len <= 50 && found.seq >= seq
+                    );
+                }
+            });
+        }
+        let states = writers
+            .into_iter()
+            .map(|writer| writer.join().unwrap())
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        states
+    });
+    for (at, &mapped) in (0u32..).zip(states.iter().flatten()) {
+        let found = map::lookup(fs, &inode, Lblk::new(at), 1).unwrap();
+        let is_mapped = matches!(found.state, MapState::Written(_) | MapState::Unwritten(_));
+        assert_eq!(is_mapped, mapped, "block {at}: {found:?}");
+    }
+    let size = u64::from(4 * REGION) * 1024;
+    let mut h = mounted.start(credits::INODE_UPDATE);
+    inode
+        .update(fs, &mut h, |core| core.disk_size = size)
+        .unwrap();
+    drop(h);
+    drop(inode);
+    mounted.close();
+    image.fsck_clean().unwrap();
+}
+
+/// An image in memory with a file whose tree has blocks, and where its first node lies.
+fn with_a_tree(args: &str) -> (Vec<u8>, extant_units::Ino, Pblk) {
+    let image = Image::of_mib(8).args(args).make().unwrap();
+    let ino = empty_file(&image, "f");
+    let mounted = Mounted::new(&image, false);
+    let inode = mounted.inode(ino);
+    for at in 0..300 {
+        let mut h = mounted.start(credits::allocate(&mounted.fs));
+        map::allocate(&mounted.fs, &mut h, &inode, Lblk::new(at * 2), 1, UNWRITTEN).unwrap();
+    }
+    let root = inode.core.read().i_block;
+    let node = Node::open(&root).unwrap().index(0).unwrap().child;
+    drop(inode);
+    mounted.close();
+    let bytes = std::fs::read(image.path()).unwrap();
+    (bytes, ino, node)
+}
+
+/// A damaged node: an error that names it, counted as a fault, whatever is tried. Nothing panics.
+#[test]
+fn damaged_nodes_are_reported_with_their_place() {
+    for args in [
+        "-b 1024 -O ^has_journal",
+        "-b 1024 -O ^has_journal,^metadata_csum",
+    ] {
+        let (bytes, ino, node) = with_a_tree(args);
+        let at = usize::try_from(node.get()).unwrap() * 1024;
+        let mut rng = Rng::new(2);
+        let (mut refused, mut fine) = (0, 0);
+        for _ in 0..150 {
+            let mut bytes = bytes.clone();
+            for _ in 0..=rng.below(2) {
+                bytes[at + rng.below(60) as usize] = rng.byte();
+            }
+            let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
+            let mounted = Mounted::over(dev, false, 100);
+            let (fs, inode) = (&mounted.fs, mounted.inode(ino));
+            let result = map::lookup(fs, &inode, Lblk::new(3), 9);
+            match &result {
+                Err(Error::Corrupt { place, .. }) => {
+                    assert!(matches!(place, Place::ExtentNode(i, p) if *i == ino && *p == node));
+                    assert!(fs.stats.faults.get() > 0);
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+                Ok(_) => fine += 1,
+            }
+            // Whatever else is done ends with an answer.
+            let _ = map::reserve_delayed(fs, &inode, Lblk::new(5), 3, true);
+            let _ = map::for_each(fs, &inode, Lblk::ZERO, MAX_END, |_| true);
+            let mut h = fs.journal.start(4 * credits::remove(fs)).unwrap();
+            let _ = map::allocate(fs, &mut h, &inode, Lblk::new(5), 3, UNWRITTEN);
+            let _ = map::convert_to_written(fs, &mut h, &inode, Lblk::ZERO, 600);
+            let _ = map::remove(fs, &mut h, &inode, Lblk::new(7), MAX_END);
+            map::evict(fs, &inode);
+        }
+        assert!(refused > 60, "{args}: {refused} refused, {fine} fine");
+        assert!(args.contains("metadata_csum") || fine < 10);
+    }
+}
