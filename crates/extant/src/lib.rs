@@ -32,6 +32,7 @@ mod inode;
 mod layout;
 mod map;
 mod mount;
+mod namei;
 mod options;
 mod orphan;
 mod statfs;

@@ -8,9 +8,10 @@
 //! No lock of its own: changes are serialised by the block's, inside of [`Handle::modify`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
-use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
 use zerocopy::FromBytes;
@@ -20,18 +21,36 @@ use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::layout::Layout;
 
-/// Where the superblock lives while mounted.
-#[derive(Clone, Copy, Debug)]
+/// Where the superblock lives while mounted, and how it was found.
+#[derive(Debug)]
 pub(crate) struct SuperBlock {
     block: Pblk,
     offset: usize,
+    /// The volume was clean when it was mounted.
+    was_valid: bool,
+    unmounting: AtomicBool,
 }
 
 impl SuperBlock {
-    /// The primary superblock of a volume of this layout.
-    pub(crate) fn new(layout: &Layout) -> Self {
+    /// The primary superblock of a volume of this layout, which was mounted in `state`.
+    pub(crate) fn new(layout: &Layout, state: State) -> Self {
         let (block, offset) = layout.superblock_location();
-        Self { block, offset }
+        Self {
+            block,
+            offset,
+            was_valid: state.contains(State::VALID),
+            unmounting: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the volume was clean when it was mounted: only then may an unmount call it clean.
+    pub(crate) fn was_valid(&self) -> bool {
+        self.was_valid
+    }
+
+    /// True for the first caller: the one that unmounts.
+    pub(crate) fn begin_unmount(&self) -> bool {
+        !self.unmounting.swap(true, Ordering::AcqRel)
     }
 
     /// Changes the superblock under `h` and seals it. One credit. `f` must not take locks.

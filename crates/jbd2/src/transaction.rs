@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_units::{Pblk, Tid};
+use extant_units::Tid;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::block::Block;
@@ -69,15 +69,10 @@ impl Transaction {
 }
 
 impl Parts {
-    /// Adds a block that is about to be modified: it is no longer freed, and its copy in this transaction is
-    /// newer than any that a revoke would suppress.
+    /// Adds a block that is about to be modified: its copy in this transaction is newer than any that a revoke
+    /// would suppress. It may stay in `forgotten`: that voids versions older than this transaction's only.
     pub(crate) fn attach(&mut self, block: &Block) {
         self.blocks.push(block.clone());
-        self.revive(block.pblk());
-    }
-
-    fn revive(&mut self, p: Pblk) {
-        self.revokes.remove(&p.get());
-        self.forgotten.remove(&p.get());
+        self.revokes.remove(&block.pblk().get());
     }
 }

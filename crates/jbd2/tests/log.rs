@@ -94,6 +94,14 @@ fn blocks_that_look_like_headers_survive() {
     let tid = handle.tid();
     drop(handle);
     journal.commit(tid).unwrap();
+    let magic = |p: u64| {
+        let mut start = [0; 4];
+        dev.read_at(BS.dev_off(Pblk::new(p)).unwrap(), &mut start)
+            .unwrap();
+        start == fake[..4]
+    };
+    let headers = (LOG_AT..dev.len() / 1024).filter(|&p| magic(p)).count();
+    assert_eq!(headers, 3, "superblock, descriptor, commit record");
     recover_log(&*dev, LEN);
     let mut bytes = [0; 12];
     dev.read_at(BS.dev_off(Pblk::new(8)).unwrap(), &mut bytes)

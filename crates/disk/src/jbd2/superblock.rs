@@ -13,6 +13,8 @@ use crate::csum::Crc32c;
 pub const SUPERBLOCK_LEN: usize = 1024;
 /// The smallest log, in blocks without the superblock and the fast-commit area.
 pub const MIN_LOG_BLOCKS: u32 = 16;
+/// The largest journal, in blocks: as large as mke2fs makes them. Bounds the memory that a recovery takes.
+pub const MAX_BLOCKS: u32 = 10_240_000;
 /// `s_checksum_type`: crc32c, the only one that versions 2 and 3 use.
 const TYPE_CRC32C: u8 = 4;
 /// Fast-commit blocks where the superblock does not say.
@@ -220,6 +222,7 @@ impl JournalSuperblock {
         let (first, end, start) = (self.first(), self.end(), self.start());
         let room = end.checked_sub(first);
         let sane = first >= 1
+            && self.raw.max_len.get() <= MAX_BLOCKS
             && u64::from(self.raw.max_len.get()) <= len
             && room.is_some_and(|room| room >= MIN_LOG_BLOCKS);
         if !sane {

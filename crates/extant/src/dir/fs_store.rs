@@ -17,7 +17,6 @@ use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::layout::Layout;
 use crate::map::{self, How, MapState};
 
 /// Directories end here: above, Linux takes a size as damage unless `large_dir` is on.
@@ -57,7 +56,7 @@ impl<'a> FsStore<'a> {
         Ok(Self {
             fs,
             inode,
-            profile: profile(&fs.layout, inode),
+            profile: profile(fs, inode),
             privileged,
         })
     }
@@ -110,7 +109,8 @@ impl<'a> FsStore<'a> {
     }
 }
 
-fn profile(layout: &Layout, inode: &Inode) -> Profile {
+fn profile(fs: &Fs, inode: &Inode) -> Profile {
+    let layout = &fs.layout;
     let features = &layout.features;
     let large_dir = features.has_incompat(Incompat::LARGEDIR);
     Profile {
@@ -118,9 +118,7 @@ fn profile(layout: &Layout, inode: &Inode) -> Profile {
             block_size: layout.block_size,
             file_type: features.has_incompat(Incompat::FILETYPE),
             max_ino: layout.inodes_count,
-            seed: layout
-                .csum_seed
-                .map(|seed| extant_disk::dirent::seed_for(seed, inode.ino, inode.generation)),
+            seed: inode.csum_seed(fs),
         },
         dir_index: features.has_compat(Compat::DIR_INDEX),
         max_levels: if large_dir { 2 } else { 1 },
@@ -141,12 +139,11 @@ impl Store for FsStore<'_> {
     }
 
     fn blocks(&self) -> u32 {
-        let size = self.inode.size.load(Ordering::Acquire);
-        u32::try_from(size >> self.block_size().log2()).unwrap_or(u32::MAX)
+        u32::try_from(self.inode.size() >> self.block_size().log2()).unwrap_or(u32::MAX)
     }
 
     fn index_flag(&self) -> bool {
-        self.inode.core.read().flags.contains(InodeFlags::INDEX)
+        self.inode.flags().contains(InodeFlags::INDEX)
     }
 
     fn set_index_flag(&self, h: &mut Handle, on: bool) -> Result<()> {
@@ -172,13 +169,15 @@ impl Store for FsStore<'_> {
         block: &Block,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
+        self.inode.note_change(h);
         Ok(h.modify(block, change)?)
     }
 
     fn append(&self, h: &mut Handle, shape: Shape, bytes: &[u8]) -> Result<Lblk> {
         let lblk = Lblk::new(self.blocks());
         let size = (u64::from(lblk.get()) + 1) << self.block_size().log2();
-        if size > MAX_BYTES && self.profile.max_levels < 2 {
+        let limit = self.fs.options.max_dir_size().unwrap_or(u64::MAX);
+        if size > limit || (size > MAX_BYTES && self.profile.max_levels < 2) {
             return Err(Error::NoSpace);
         }
         let how = How {

@@ -2,7 +2,7 @@
 //!
 //! [`Store`] is the border between the algorithms (linear, index, listing) and the rest of the file system: it
 //! hands out blocks that were checked as what they are taken for, changes them under a handle, and appends
-//! new ones. [`FsStore`] is the real one; the tests have one in memory, which can lie like a hostile disk.
+//! new ones. [`super::fs_store::FsStore`] is the real one; the tests have one in memory, which can lie like a hostile disk.
 //!
 //! Locks: none taken here. The caller holds the directory's `lock`, to write for everything that takes a handle.
 

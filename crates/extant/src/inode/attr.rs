@@ -16,6 +16,7 @@ use crate::api::{Attr, FileKind, SetAttr, SetTime};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
+use crate::file;
 use crate::fs::Fs;
 use crate::map;
 use crate::xattr;
@@ -86,7 +87,7 @@ pub(crate) fn setattr(
     check(inode, changes)?;
     if let Some(size) = changes.size {
         super::privileges::remove_privileges(fs, inode, cred)?;
-        super::hooks::truncate(fs, inode, size, cred)?;
+        file::truncate(fs, inode, size, cred)?;
     }
     if *changes == SetAttr::default() {
         return Ok(());

@@ -28,6 +28,7 @@ use super::delete::Reaper;
 use super::{Inode, InodeCore, load};
 use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
+use crate::file;
 use crate::fs::Fs;
 
 const SHARDS: usize = 64;
@@ -352,8 +353,9 @@ fn may_go(fs: &Fs, inode: &Inode) -> Fate {
         .last_change(false)
         .is_none_or(|tid| fs.journal.is_durable(tid));
     if inode.life.touched.swap(false, Ordering::Relaxed)
-        || inode.deferred.load(Ordering::Acquire) != 0
+        || inode.has_deferred()
         || !durable
+        || file::has_dirty(inode)
     {
         return Fate::Stay;
     }

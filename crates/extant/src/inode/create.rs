@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extant_disk::extent::{NodeMut, ROOT_CAPACITY};
 use extant_disk::features::Incompat;
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
@@ -17,8 +16,9 @@ use crate::acl;
 use crate::alloc::{self, InodeRequest};
 use crate::api::FileKind;
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::map;
 use crate::xattr;
 
 /// What a new inode shall be.
@@ -75,8 +75,7 @@ pub(crate) fn new(
         FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
             if fs.layout.features.has_incompat(Incompat::EXTENTS) {
                 core.flags |= InodeFlags::EXTENTS;
-                NodeMut::init(&mut core.i_block, 0, ROOT_CAPACITY)
-                    .map_err(|e| Error::corrupt(Place::Inode(ino), e))?;
+                core.i_block = map::empty_root();
             }
         }
         FileKind::BlockDevice | FileKind::CharDevice => core.i_block = devnum::encode(spec.rdev),

@@ -19,11 +19,12 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_units::{Lblk, Pblk};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Inode, hooks, symlink, times};
+use super::{Inode, symlink, times};
 use crate::alloc;
 use crate::api::FileKind;
 use crate::credits;
 use crate::error::Result;
+use crate::file;
 use crate::fs::Fs;
 use crate::map;
 use crate::orphan;
@@ -197,14 +198,15 @@ fn delete_or_give_up(fs: &Arc<Fs>, inode: &Arc<Inode>) {
 
 /// Frees everything that `inode` has, and its number.
 fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
-    hooks::evict(fs, inode);
+    file::evict(fs, inode);
     let has_map = match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
         FileKind::Symlink => !symlink::is_fast(fs, &inode.core.read()),
         _ => false,
     };
     let last = credits::inode_delete(fs);
-    let mut h = fs.start_with_revokes(credits::remove(fs).saturating_add(last), REVOKES)?;
+    let mut h =
+        fs.start_with_revokes(credits::remove(fs).saturating_add(last), credits::REVOKES)?;
     if has_map && inode.core.read().sectors != 0 {
         inode.update(fs, &mut h, |core| core.disk_size = 0)?;
         map::remove(fs, &mut h, inode, Lblk::ZERO, 1 << 32)?;
@@ -229,9 +231,6 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     fs.inodes.forget(inode);
     alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
 }
-
-/// Revoke records that a handle of a deletion may need: extent nodes and directory blocks that it frees between two restarts.
-const REVOKES: u32 = 64;
 
 /// The clock in 32 bits; never zero, which would mean "not deleted".
 fn deletion_time() -> u32 {

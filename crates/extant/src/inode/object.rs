@@ -34,6 +34,8 @@ pub(crate) struct Inode {
     pub(crate) fs: Weak<Fs>,
     /// Directories: entries (read: look up, list; write: change). Files: size changes and truncation.
     pub(crate) lock: RwLock<()>,
+    /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no link.
+    pub(crate) linkable: AtomicBool,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the list of orphans.
     pub(crate) orphan: Mutex<orphan::Place>,
     /// Extended attributes.
@@ -113,6 +115,7 @@ impl Inode {
             kind,
             fs,
             lock: RwLock::default(),
+            linkable: AtomicBool::new(false),
             orphan: Mutex::default(),
             xattr_lock: RwLock::default(),
             map_lock: RwLock::default(),
@@ -145,7 +148,7 @@ impl Inode {
         let result = f(&mut core);
         self.life.doomed.store(core.links == 0, Ordering::Release);
         load::store(fs, h, self.ino, &core)?;
-        self.deferred.store(0, Ordering::Release);
+        self.stored();
         if before != (core.disk_size, core.sectors) {
             self.datasync_tid.note(h.tid());
         }

@@ -21,6 +21,8 @@ use crate::options::AtimeMode;
 pub(super) const SOON: u8 = 1;
 /// [`Inode::deferred`]: a time to be stored when there is another reason (`lazytime`).
 pub(super) const LAZY: u8 = 2;
+/// [`Inode::deferred`]: on the list of such inodes, whether or not a time is still to be stored.
+const LISTED: u8 = 4;
 
 /// Access times are renewed at least this often under relatime.
 const DAY_SECS: i64 = 24 * 60 * 60;
@@ -119,9 +121,27 @@ pub(super) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
 
 /// Marks a time as newer than its stored form. Called with `core` locked for writing.
 fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
-    if inode.deferred.fetch_or(how, Ordering::AcqRel) == 0 {
+    let before = inode.deferred.fetch_or(how | LISTED, Ordering::AcqRel);
+    if before & LISTED == 0 {
         fs.inodes.late.lock().push(Arc::clone(inode));
-        fs.stats.times_deferred.bump();
+    }
+    fs.stats.times_deferred.bump();
+}
+
+impl Inode {
+    /// Whether a time in `core` is newer than the stored one, of a kind in `which`.
+    fn defers(&self, which: u8) -> bool {
+        self.deferred.load(Ordering::Acquire) & which != 0
+    }
+
+    /// Whether any time in `core` is newer than the stored one.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.defers(SOON | LAZY)
+    }
+
+    /// Everything in `core` was stored. Called with `core` locked for writing.
+    pub(super) fn stored(&self) {
+        self.deferred.fetch_and(LISTED, Ordering::AcqRel);
     }
 }
 
@@ -130,7 +150,7 @@ fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
 /// # Errors
 /// As [`Inode::update`].
 pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
-    if inode.deferred.load(Ordering::Acquire) == 0 {
+    if !inode.has_deferred() {
         return Ok(());
     }
     let mut h = fs.start(credits::INODE_UPDATE)?;
@@ -142,37 +162,41 @@ pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
 /// # Errors
 /// The first one, with the rest still marked.
 pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
-    let due = |inode: &Arc<Inode>| lazy || inode.deferred.load(Ordering::Acquire) & SOON != 0;
-    // An inode whose times went with an update is off the list from here on; a new mark puts it there again.
-    let marked: Vec<_> = {
-        let mut late = fs.inodes.late.lock();
-        let (now, later) = std::mem::take(&mut *late)
-            .into_iter()
-            .filter(|inode| inode.deferred.load(Ordering::Acquire) != 0)
-            .partition(due);
-        *late = later;
-        now
-    };
+    let due = if lazy { SOON | LAZY } else { SOON };
+    let listed = std::mem::take(&mut *fs.inodes.late.lock());
+    let mut marked = Vec::new();
+    for inode in listed {
+        // Off the list first: a mark that comes after this puts it there again.
+        inode.deferred.fetch_and(!LISTED, Ordering::AcqRel);
+        if inode.defers(due) {
+            marked.push(inode);
+        } else if inode.has_deferred() {
+            relist(fs, inode);
+        }
+    }
     let mut result = Ok(());
     for batch in marked.chunks(BATCH) {
-        let stored = result.clone().and_then(|()| store_batch(fs, batch));
-        if stored.is_err() {
-            let left = batch
-                .iter()
-                .filter(|inode| inode.deferred.load(Ordering::Acquire) != 0);
-            fs.inodes.late.lock().extend(left.cloned());
+        result = result.and_then(|()| store_batch(fs, batch));
+        if result.is_err() {
+            let left = batch.iter().filter(|inode| inode.has_deferred());
+            left.for_each(|inode| relist(fs, Arc::clone(inode)));
         }
-        result = stored;
     }
     result
+}
+
+fn relist(fs: &Fs, inode: Arc<Inode>) {
+    let before = inode.deferred.fetch_or(LISTED, Ordering::AcqRel);
+    if before & LISTED == 0 {
+        fs.inodes.late.lock().push(inode);
+    }
 }
 
 fn store_batch(fs: &Fs, batch: &[Arc<Inode>]) -> Result<()> {
     let credits = credits::INODE_UPDATE.saturating_mul(u32::try_from(batch.len()).unwrap_or(1));
     let mut h = fs.start(credits)?;
     for inode in batch {
-        let gone = inode.life.dead.load(Ordering::Acquire);
-        if inode.deferred.load(Ordering::Acquire) != 0 && !gone {
+        if inode.has_deferred() && !inode.is_gone() {
             inode.update(fs, &mut h, |_| ())?;
         }
     }

@@ -1,15 +1,49 @@
 //! Mount and unmount: from a device to a file system and back.
+//!
+//! # Mount
+//! 1. The superblock is read and checked, its features are gated, open options take its defaults (`superblock.rs`).
+//! 2. The journal is found and replayed (`journal.rs`), of a read-only mount too, as Linux does; the superblock is read again.
+//! 3. Group descriptors are read and checked, totals summed up, system zones built.
+//! 4. The journal is opened. The superblock says, durably and before the first transaction, that the volume is in use.
+//! 5. Orphans are finished, the threads start.
+//!
+//! # Unmount
+//! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
+//! anything failed before, the superblock keeps saying that the volume needs a replay.
+//!
+//! # Concurrency
+//! Mount runs alone. Unmount runs once, whoever asks first; operations under way end with an error.
 
 mod gate;
+mod journal;
+mod superblock;
 
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{RawSuperblock, State, Superblock};
+use extant_jbd2::{BlockCache, Config, Journal};
+use extant_units::{Blocks, Ino};
+use parking_lot::Mutex;
 
-use crate::error::Result;
+use self::journal::FoundJournal;
+use crate::alloc::{Allocator, Counts, Parts};
+use crate::api::FileKind;
+use crate::error::{Error, Place, Result};
+use crate::fault::Fault;
+use crate::file::{self, Files};
 use crate::fs::Fs;
+use crate::group::{GroupTable, Totals};
+use crate::inode::InodeCache;
+use crate::layout::Layout;
+use crate::map::StatusCache;
 use crate::options::MountOptions;
+use crate::orphan::{self, Orphans};
+use crate::stats::Stats;
+use crate::super_block::{SuperBlock, now, write_directly};
 use crate::tuning::Tuning;
+use crate::xattr::SharedBlocks;
 
 /// Mounts the file system on `dev`: gates its features, replays its journal, finishes its orphans.
 ///
@@ -17,11 +51,196 @@ use crate::tuning::Tuning;
 /// Not ext4, truncated, damaged, unsupported features, a journal to replay on a read-only device.
 pub(crate) fn mount(
     dev: Arc<dyn BlockDevice>,
+    mut options: MountOptions,
+    mut tuning: Tuning,
+) -> Result<Arc<Fs>> {
+    if dev.is_read_only() {
+        options.set_read_only();
+    }
+    if options.noload() && !options.read_only() {
+        return Err(Error::BadOption("'noload': only together with 'ro'".into()));
+    }
+    let sb = superblock::read(&dev, &mut options)?;
+    let (sb, found) = replay(&dev, sb, &mut options)?;
+    if let Some(path) = options.buffered_path() {
+        tuning.buffered_path = path;
+    }
+    let fs = build(dev, &sb, found.as_ref(), options, tuning)?;
+    if let Err(error) = start(&fs) {
+        // What was begun is ended in order; the first error is the one to tell.
+        if let Err(second) = unmount(&fs) {
+            tracing::warn!(error = %second, "ending the failed mount");
+        }
+        return Err(error);
+    }
+    Ok(fs)
+}
+
+/// Finds the journal and replays it if need be; the superblock afterwards.
+fn replay(
+    dev: &Arc<dyn BlockDevice>,
+    sb: Superblock,
+    options: &mut MountOptions,
+) -> Result<(Superblock, Option<FoundJournal>)> {
+    if options.noload() {
+        return Ok((sb, None));
+    }
+    let layout = Layout::new(&sb);
+    let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
+        return Ok((sb, None));
+    };
+    let recovery = found.replay(dev, &layout)?;
+    let flagged = sb.features().has_incompat(Incompat::RECOVER);
+    if recovery.was_clean && recovery.errno == 0 && !flagged {
+        return Ok((sb, Some(found)));
+    }
+    if !recovery.was_clean {
+        tracing::info!(
+            transactions = recovery.transactions,
+            blocks = recovery.replayed,
+            "the journal was replayed"
+        );
+    }
+    if dev.is_read_only() {
+        return Ok((sb, Some(found)));
+    }
+    write_directly(dev, |raw| {
+        set_recover(raw, false);
+        if recovery.errno != 0 {
+            raw.set_state(raw.state() | State::ERROR);
+        }
+    })?;
+    let sb = superblock::read(dev, options)?;
+    Ok((sb, Some(found)))
+}
+
+fn set_recover(raw: &mut RawSuperblock, on: bool) {
+    let mut features = raw.features();
+    features.incompat.set(Incompat::RECOVER, on);
+    raw.set_features(features);
+}
+
+/// Reads the rest of the metadata and puts the parts together. The superblock is marked as in use.
+fn build(
+    dev: Arc<dyn BlockDevice>,
+    sb: &Superblock,
+    found: Option<&FoundJournal>,
     options: MountOptions,
     tuning: Tuning,
 ) -> Result<Arc<Fs>> {
-    let _ = (dev, options, tuning);
-    todo!()
+    let layout = Layout::new(sb);
+    let budget = usize::try_from(tuning.block_cache_bytes).unwrap_or(usize::MAX);
+    let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
+    let journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
+    let (groups, zones, totals) = GroupTable::load(&cache, &layout, journal_zones)?;
+    let (groups, zones) = (Arc::new(groups), Arc::new(zones));
+    let config = Config {
+        commit_interval: options.commit(),
+        barrier: options.barrier(),
+        checksums: layout.metadata_csum(),
+        ..Config::default()
+    };
+    if !options.read_only() {
+        mark_in_use(&dev, found.is_some(), totals)?;
+    }
+    let journal = match found {
+        Some(found) if !options.read_only() => {
+            let journal = Journal::open(
+                Arc::clone(&cache),
+                Arc::clone(&dev),
+                found.log_map(),
+                config,
+            )?;
+            if journal.recorded_errno() != 0 {
+                journal.clear_errno()?;
+            }
+            journal
+        }
+        _ => Journal::without_log(Arc::clone(&cache), Arc::clone(&dev), config),
+    };
+    let stats = Arc::new(Stats::default());
+    let alloc = Allocator::new(Parts {
+        layout: layout.clone(),
+        cache: Arc::clone(&cache),
+        discard: options.discard().then(|| Arc::clone(&dev)),
+        groups: Arc::clone(&groups),
+        zones: Arc::clone(&zones),
+        counts: Arc::new(counts(&layout, totals)),
+        stats: Arc::clone(&stats),
+    });
+    Ok(Arc::new(Fs {
+        super_block: SuperBlock::new(&layout, sb.raw().state()),
+        files: Files::new(&tuning),
+        fault: Fault::new(options.errors()),
+        inodes: InodeCache::default(),
+        status: Arc::new(StatusCache::default()),
+        xattr_blocks: SharedBlocks::default(),
+        orphans: Orphans::default(),
+        rename_lock: Mutex::new(()),
+        dev,
+        layout,
+        cache,
+        journal,
+        groups,
+        alloc,
+        zones,
+        options,
+        tuning,
+        stats,
+    }))
+}
+
+fn counts(layout: &Layout, totals: Totals) -> Counts {
+    Counts::new(
+        Blocks::new(layout.end.get()),
+        Blocks::new(totals.free_blocks),
+        layout.root_reserved,
+        totals.free_inodes,
+        totals.dirs,
+    )
+}
+
+/// Says on the device, before the first transaction, that the volume is in use: it needs its journal, or without
+/// one a check, should this mount not end in order. The totals are the groups'.
+fn mark_in_use(dev: &Arc<dyn BlockDevice>, has_journal: bool, totals: Totals) -> Result<()> {
+    write_directly(dev, |raw| {
+        if !raw.state().contains(State::VALID) || raw.state().contains(State::ERROR) {
+            tracing::warn!(
+                "the volume was not checked after an error or an unclean end: running e2fsck is recommended"
+            );
+        }
+        if has_journal {
+            set_recover(raw, true);
+        } else {
+            raw.set_state(raw.state() - State::VALID);
+        }
+        raw.set_mount_time(now());
+        raw.mnt_count.set(raw.mnt_count.get().saturating_add(1));
+        set_totals(raw, totals);
+    })
+}
+
+fn set_totals(raw: &mut RawSuperblock, totals: Totals) {
+    raw.set_free_blocks_count(Blocks::new(totals.free_blocks));
+    // The sum of groups is at most the number of inodes, which fits.
+    raw.free_inodes_count
+        .set(u32::try_from(totals.free_inodes).unwrap_or(u32::MAX));
+}
+
+/// The last steps: the root can be read, orphans are finished, threads run.
+fn start(fs: &Arc<Fs>) -> Result<()> {
+    if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
+        return Err(Error::corrupt(
+            Place::Inode(Ino::ROOT),
+            "the root is not a directory",
+        ));
+    }
+    if fs.options.read_only() {
+        return Ok(());
+    }
+    orphan::open(fs)?;
+    orphan::process_all(fs)?;
+    fs.start_reaper()
 }
 
 /// Writes everything home and marks the file system clean. Idempotent; later operations fail.
@@ -29,6 +248,82 @@ pub(crate) fn mount(
 /// # Errors
 /// Data or metadata could not be written: the first failure; the image is left to be replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
-    let _ = fs;
-    todo!()
+    if !fs.super_block.begin_unmount() {
+        return Ok(());
+    }
+    let writable = !fs.options.read_only();
+    let mut result = if writable { write_all(fs) } else { Ok(()) };
+    fs.files.pages.stop();
+    let retired = fs.retire_inodes();
+    if writable {
+        result = result.and(retired).and_then(|()| orphan::close(fs));
+    }
+    // The journal ends whatever happened before: its threads must.
+    result = result.and(fs.journal.close().map_err(Error::from));
+    if writable && result.is_ok() {
+        result = mark_clean(fs);
+    }
+    fs.clear_inodes();
+    fs.fault.close();
+    result
+}
+
+/// Writes all data; fails if a fault has stopped the file system.
+fn write_all(fs: &Arc<Fs>) -> Result<()> {
+    if let Some(why) = fs.fault.why() {
+        return Err(Error::Shutdown(why));
+    }
+    file::flush_all(fs)
+}
+
+/// The last write: the volume is clean, as far as it was when it was mounted.
+fn mark_clean(fs: &Fs) -> Result<()> {
+    let counts = &fs.alloc.counts;
+    let totals = Totals {
+        free_blocks: counts.free_blocks().get(),
+        free_inodes: counts.free_inodes(),
+        dirs: counts.dirs(),
+    };
+    let valid = fs.super_block.was_valid();
+    write_directly(&fs.dev, |raw| {
+        set_recover(raw, false);
+        let mut state = raw.state();
+        state.set(State::VALID, valid);
+        raw.set_state(state);
+        set_totals(raw, totals);
+        fs.fault.note_in(raw);
+    })
+}
+
+/// How much is saved before a shutdown by request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShutdownMode {
+    /// Everything.
+    Flush,
+    /// What the journal has, data not.
+    LogFlush,
+    /// Nothing: as if the power went.
+    Now,
+}
+
+/// Shuts the file system down by request: every later operation fails, nothing more is written, the image needs
+/// its journal. Hold nothing.
+///
+/// # Errors
+/// What was to be saved could not be; the file system is shut down all the same.
+pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
+    let saved = if fs.check_writable().is_err() {
+        Ok(())
+    } else {
+        let data = match mode {
+            ShutdownMode::Flush => file::flush_all(fs),
+            ShutdownMode::LogFlush | ShutdownMode::Now => Ok(()),
+        };
+        match mode {
+            ShutdownMode::Now => Ok(()),
+            _ => data.and(fs.journal.force_commit().map(drop).map_err(Error::from)),
+        }
+    };
+    fs.fault.shut_down(fs, "shut down by request");
+    saved
 }

@@ -13,8 +13,9 @@ use super::Place;
 use super::file::OrphanFile;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
+use crate::file;
 use crate::fs::Fs;
-use crate::inode::{self, InodeRef};
+use crate::inode::InodeRef;
 
 /// Processes every orphan. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
 /// how many there were.
@@ -128,7 +129,7 @@ fn free_slot(fs: &Arc<Fs>, file: &OrphanFile, block: usize, slot: usize, why: &s
 fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
     if !inode.is_unlinked() {
         let size = inode.core.read().disk_size;
-        let cut = inode::truncate_orphan(fs, &inode, size, &Cred::root());
+        let cut = file::truncate(fs, &inode, size, &Cred::root());
         match cut {
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {

@@ -121,15 +121,19 @@ impl Recorder {
         self.events.lock().len()
     }
 
+    /// How many of the first `cut` events the last flush among them covers.
+    pub(crate) fn last_flush(&self, cut: usize) -> usize {
+        let events = self.events.lock();
+        let flush = |event: &Event| matches!(event, Event::Flush);
+        events[..cut].iter().rposition(flush).unwrap_or(0)
+    }
+
     /// The device after the first `cut` events, of which the writes since the last flush arrived only where
     /// `arrived` says so. A write that did not arrive may have arrived in part: `arrived` is asked per block.
     pub(crate) fn crashed(&self, cut: usize, mut arrived: impl FnMut() -> bool) -> MemoryDevice {
+        let flushed = self.last_flush(cut);
         let events = self.events.lock();
         let events = &events[..cut];
-        let flushed = events
-            .iter()
-            .rposition(|event| matches!(event, Event::Flush))
-            .unwrap_or(0);
         let mut bytes = self.base.clone();
         for (i, event) in events.iter().enumerate() {
             let Event::Write(at, data) = event else {

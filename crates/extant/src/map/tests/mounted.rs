@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
 use extant_disk::inode::InodeFlags;
+use extant_disk::superblock::State;
 use extant_jbd2::{Config, Handle, Journal, LogMap};
 use extant_testkit::Image;
 use extant_units::{Ino, Lblk};
@@ -41,7 +42,7 @@ impl Mounted {
             ..Tuning::default()
         };
         let fs = Fs {
-            super_block: SuperBlock::new(&rig.layout),
+            super_block: SuperBlock::new(&rig.layout, State::VALID),
             layout: rig.layout,
             dev: rig.dev,
             cache: rig.cache,

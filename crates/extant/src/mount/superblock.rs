@@ -1,0 +1,114 @@
+//! Reading the superblock at mount, and what a bad one is answered with.
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError};
+use extant_units::{BlockSize, DevOff};
+
+use super::gate;
+use crate::error::{Error, Place, Result};
+use crate::options::MountOptions;
+
+/// The largest block that is supported: a page of the cache.
+const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
+
+/// Reads and checks the superblock that the options name, gates its features, and resolves the options that it
+/// decides. A volume that can only be read makes the options read-only.
+///
+/// # Errors
+/// Not ext4, damaged, truncated, unsupported: each its own.
+pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Result<Superblock> {
+    let offset = options.superblock_offset().unwrap_or(SUPERBLOCK_OFFSET);
+    let sb = read_at(dev, offset)?;
+    if offset != SUPERBLOCK_OFFSET && !options.read_only() {
+        // A backup is older than the volume: good for a look, not to go on from.
+        return Err(Error::BadOption(
+            "'sb': a backup superblock can only be mounted with 'ro' (let e2fsck -b repair the volume)".into(),
+        ));
+    }
+    let verdict = gate::judge(&sb.features())?;
+    if sb.block_size().bytes() > MAX_BLOCK {
+        return Err(Error::UnsupportedFeature(format!(
+            "blocks of {} bytes (1024, 2048 and 4096 are supported)",
+            sb.block_size().bytes()
+        )));
+    }
+    sb.check_device_len(dev.len()).map_err(convert)?;
+    if !verdict.read_only.is_empty() && !options.read_only() {
+        tracing::warn!(
+            features = verdict.read_only.join(", "),
+            "mounted read-only: features that can only be read"
+        );
+        options.set_read_only();
+    }
+    options.resolve(&sb);
+    Ok(sb)
+}
+
+fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let end = offset.saturating_add(SUPERBLOCK_SIZE as u64);
+    if end > dev.len() {
+        return Err(Error::NotExt4(format!(
+            "the device has only {} bytes",
+            dev.len()
+        )));
+    }
+    dev.read_at(DevOff::new(offset), &mut bytes)?;
+    Superblock::parse(&bytes).map_err(|error| with_hint(dev, offset, error))
+}
+
+fn convert(error: SuperblockError) -> Error {
+    match error {
+        SuperblockError::BadMagic { .. } | SuperblockError::WrongLength { .. } => {
+            Error::NotExt4(error.to_string())
+        }
+        SuperblockError::Truncated { wanted, device } => Error::Truncated {
+            expected: wanted,
+            actual: device,
+        },
+        SuperblockError::BadChecksum { .. } | SuperblockError::BadField { .. } => {
+            Error::corrupt(Place::Superblock, error)
+        }
+    }
+}
+
+/// The error of a bad primary superblock, with the first good backup if one is where `mke2fs` puts them.
+fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) -> Error {
+    let plain = convert(error);
+    if offset != SUPERBLOCK_OFFSET {
+        return plain;
+    }
+    let hint = backups(dev.len()).into_iter().find(|&at| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        dev.read_at(DevOff::new(at), &mut bytes).is_ok() && Superblock::parse(&bytes).is_ok()
+    });
+    let Some(at) = hint else { return plain };
+    let hint = format!(
+        "; a good backup lies at {at} bytes (mount with ro,sb={})",
+        at / 1024
+    );
+    match plain {
+        Error::NotExt4(what) => Error::NotExt4(what + &hint),
+        Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}{hint}")),
+        other => other,
+    }
+}
+
+/// Byte offsets of group 1's backup for each block size with full groups, within a device of `len` bytes.
+fn backups(len: u64) -> Vec<u64> {
+    [
+        BlockSize::from_log2(10),
+        BlockSize::from_log2(11),
+        BlockSize::from_log2(12),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|bs| {
+        let first = u64::from(bs == BlockSize::KIB1);
+        (first + bs.bytes_u64() * 8) * bs.bytes_u64()
+    })
+    .filter(|&at| at.saturating_add(SUPERBLOCK_SIZE as u64) <= len)
+    .collect()
+}

@@ -1,0 +1,264 @@
+//! New inodes with a name, and without one.
+//!
+//! One handle allocates the inode, fills it and enters its name; nobody sees the inode before the name is in. Where
+//! that fails after the inode was made, the inode becomes an orphan under the same handle and goes with its only reference.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_jbd2::Handle;
+
+use super::{Durable, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry};
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode, InodeRef, NewInode};
+use crate::{credits, dir, orphan};
+
+/// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the NUL).
+const MAX_TARGET: usize = 4095;
+
+/// What is to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) kind: FileKind,
+    /// Permission and set-id bits; the caller's umask or a default ACL is applied.
+    pub(super) perm: u16,
+    /// For device nodes.
+    pub(super) rdev: u32,
+    /// For symbolic links.
+    pub(super) target: &'a [u8],
+}
+
+impl Wanted<'_> {
+    fn new(kind: FileKind, perm: u16) -> Self {
+        Self {
+            kind,
+            perm,
+            rdev: 0,
+            target: &[],
+        }
+    }
+
+    /// What a rename with `WHITEOUT` leaves: a character device 0:0 without permissions.
+    pub(super) fn whiteout() -> Self {
+        Self::new(FileKind::CharDevice, 0)
+    }
+}
+
+/// Creates a regular file called `name`.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::NameTooLong`], [`Error::Invalid`] for a NUL or slash in the name, [`Error::NotPermitted`] in an immutable
+/// directory, [`Error::NotFound`] in a removed one, [`Error::NoSpace`]; damage. The same for all that follow.
+pub(crate) fn create(
+    fs: &Arc<Fs>,
+    dir: &Inode,
+    name: &[u8],
+    perm: u16,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    make(fs, dir, name, Wanted::new(FileKind::Regular, perm), cred)
+}
+
+/// Creates a directory called `name`.
+///
+/// # Errors
+/// As [`create()`], and [`Error::TooManyLinks`].
+pub(crate) fn mkdir(
+    fs: &Arc<Fs>,
+    dir: &Inode,
+    name: &[u8],
+    perm: u16,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    make(fs, dir, name, Wanted::new(FileKind::Directory, perm), cred)
+}
+
+/// Creates a device node, named pipe, socket or regular file called `name`. `rdev`, in the encoding of `stat`, counts for device
+/// nodes only.
+///
+/// # Errors
+/// As [`create()`]; [`Error::NotPermitted`] for a directory, [`Error::Invalid`] for a symbolic link.
+pub(crate) fn mknod(
+    fs: &Arc<Fs>,
+    dir: &Inode,
+    name: &[u8],
+    (kind, rdev): (FileKind, u32),
+    perm: u16,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    match kind {
+        FileKind::Directory => return Err(Error::NotPermitted),
+        FileKind::Symlink => return Err(Error::Invalid),
+        _ => {}
+    }
+    let wanted = Wanted {
+        rdev,
+        ..Wanted::new(kind, perm)
+    };
+    make(fs, dir, name, wanted, cred)
+}
+
+/// Creates a symbolic link called `name` to `target`, 1 to 4095 bytes and less than a block.
+///
+/// # Errors
+/// As [`create()`]; [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one too long.
+pub(crate) fn symlink(
+    fs: &Arc<Fs>,
+    dir: &Inode,
+    name: &[u8],
+    target: &[u8],
+    cred: &Cred,
+) -> Result<InodeRef> {
+    if target.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if target.contains(&0) {
+        return Err(Error::Invalid);
+    }
+    if target.len() > MAX_TARGET.min(fs.layout.block_size.bytes() - 1) {
+        return Err(Error::NameTooLong);
+    }
+    let wanted = Wanted {
+        target,
+        ..Wanted::new(FileKind::Symlink, 0o777)
+    };
+    make(fs, dir, name, wanted, cred)
+}
+
+/// Creates a regular file without a name: an orphan until [`super::link()`] gives it one.
+///
+/// # Errors
+/// As [`create()`], as far as they apply.
+pub(crate) fn tmpfile(fs: &Arc<Fs>, dir: &Inode, perm: u16, cred: &Cred) -> Result<InodeRef> {
+    if dir.kind != FileKind::Directory {
+        return Err(Error::NotDir);
+    }
+    retry(fs, || {
+        let _shared = dir.lock.read();
+        may_create(dir)?;
+        let mut h = fs.start(credits::inode_create(fs).saturating_add(credits::ORPHAN))?;
+        let wanted = Wanted::new(FileKind::Regular, perm);
+        let inode = new_inode(fs, &mut h, dir, &wanted, 0, cred)?;
+        orphan::add(fs, &mut h, &inode)?;
+        inode.linkable.store(true, Ordering::Release);
+        Ok(inode)
+    })
+}
+
+fn make(
+    fs: &Arc<Fs>,
+    dir: &Inode,
+    name: &[u8],
+    wanted: Wanted<'_>,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    check_name(name)?;
+    if is_dot(name) {
+        return Err(Error::Exists);
+    }
+    let (inode, durable) = retry(fs, || {
+        let _exclusive = dir.lock.write();
+        if dir::lookup(fs, dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        may_create(dir)?;
+        if wanted.kind == FileKind::Directory {
+            check_room_for_subdir(fs, dir)?;
+        }
+        let mut h = fs.start(make_credits(fs, wanted.kind))?;
+        let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
+            dir::insert(fs, h, dir, name, (inode.ino, wanted.kind), cred.privileged)?;
+            let now = inode::now();
+            dir.update(fs, h, |core| {
+                inode::modified(core, now);
+                if wanted.kind == FileKind::Directory {
+                    add_subdir(core);
+                }
+            })
+        })?;
+        Ok((inode, Durable::end(fs, h, &[dir])))
+    })?;
+    durable.settle(fs)?;
+    Ok(inode)
+}
+
+/// Credits for a new inode with its content and its name.
+pub(super) fn make_credits(fs: &Fs, kind: FileKind) -> u32 {
+    let content = match kind {
+        // Its first block, or its target's.
+        FileKind::Directory | FileKind::Symlink => credits::allocate(fs).saturating_add(2),
+        _ => 0,
+    };
+    credits::inode_create(fs)
+        .saturating_add(credits::dir_insert(fs))
+        .saturating_add(credits::INODE_UPDATE)
+        .saturating_add(credits::ORPHAN)
+        .saturating_add(content)
+}
+
+/// Makes an inode with its content and calls `enter` to give it its name; one that fails there is given up again.
+pub(super) fn make_under(
+    fs: &Arc<Fs>,
+    h: &mut Handle,
+    dir: &Inode,
+    wanted: &Wanted<'_>,
+    cred: &Cred,
+    enter: impl FnOnce(&mut Handle, &Arc<Inode>) -> Result<()>,
+) -> Result<InodeRef> {
+    // A directory has its own "." as a second link.
+    let links = if wanted.kind == FileKind::Directory {
+        2
+    } else {
+        1
+    };
+    let inode = new_inode(fs, h, dir, wanted, links, cred)?;
+    let done = fill(fs, h, dir, &inode, wanted, cred).and_then(|()| enter(h, &inode));
+    if let Err(error) = done {
+        // If this fails as well, the journal has stopped and nothing of it will be seen.
+        unname(fs, h, &inode)?;
+        return Err(error);
+    }
+    Ok(inode)
+}
+
+fn new_inode(
+    fs: &Arc<Fs>,
+    h: &mut Handle,
+    dir: &Inode,
+    wanted: &Wanted<'_>,
+    links: u16,
+    cred: &Cred,
+) -> Result<InodeRef> {
+    let new = NewInode {
+        kind: wanted.kind,
+        perm: wanted.perm,
+        rdev: wanted.rdev,
+        links,
+    };
+    inode::new(fs, h, dir, &new, cred)
+}
+
+/// Gives a new inode what its kind needs beyond the inode.
+fn fill(
+    fs: &Fs,
+    h: &mut Handle,
+    dir: &Inode,
+    inode: &Inode,
+    wanted: &Wanted<'_>,
+    cred: &Cred,
+) -> Result<()> {
+    match wanted.kind {
+        FileKind::Directory => dir::init_new(fs, h, inode, dir.ino, cred.privileged),
+        FileKind::Symlink => inode::set_target(fs, h, inode, wanted.target, cred.privileged),
+        _ => Ok(()),
+    }
+}
+
+/// Leaves a new inode without a name: an orphan.
+fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
+    inode.update(fs, h, |core| core.links = 0)?;
+    orphan::add(fs, h, inode)
+}

@@ -1,0 +1,50 @@
+//! Two names that change places.
+
+use super::rename::{Place, check_move};
+use super::{Durable, add_subdir, check_room_for_subdir, drop_subdir};
+use crate::api::FileKind;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+use crate::{credits, dir};
+
+/// Lets each of two names lead to the other's inode. All directories involved are locked; the inodes are different.
+pub(super) fn swap(
+    fs: &Fs,
+    (old, source): (Place<'_>, &Inode),
+    (new, target): (Place<'_>, &Inode),
+) -> Result<Durable> {
+    check_move(fs, old, source, new.dir)?;
+    check_move(fs, new, target, old.dir)?;
+    let across = old.dir.ino != new.dir.ino;
+    let up = source.kind == FileKind::Directory;
+    let down = target.kind == FileKind::Directory;
+    // A directory for a file: one parent gains a subdirectory, the other loses it.
+    if across && up != down {
+        check_room_for_subdir(fs, if up { new.dir } else { old.dir })?;
+    }
+
+    let mut h = fs.start(2 * credits::DIR_REMOVE + 2 + 4 * credits::INODE_UPDATE)?;
+    let now = inode::now();
+    for (place, is, becomes) in [(old, source, target), (new, target, source)] {
+        let to = (becomes.ino, becomes.kind);
+        dir::retarget(fs, &mut h, place.dir, place.name, is.ino, to)?;
+        is.update(fs, &mut h, |core| inode::changed(core, now))?;
+    }
+    for (moved, directory, parent) in [(source, up, new.dir), (target, down, old.dir)] {
+        if across && directory {
+            dir::set_parent(fs, &mut h, moved, parent.ino)?;
+        }
+    }
+    for (dir, loses, gains) in [(old.dir, up, down), (new.dir, down, up)] {
+        dir.update(fs, &mut h, |core| {
+            inode::modified(core, now);
+            match (loses, gains) {
+                (true, false) if across => drop_subdir(core),
+                (false, true) if across => add_subdir(core),
+                _ => {}
+            }
+        })?;
+    }
+    Ok(Durable::end(fs, h, &[old.dir, new.dir]))
+}

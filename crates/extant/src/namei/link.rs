@@ -1,0 +1,76 @@
+//! Another name for an inode.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Durable, MAX_LINKS, check_name, is_dot, may_create, retry, tree};
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode, InodeFlags};
+use crate::{credits, dir, orphan};
+
+/// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
+///
+/// # Errors
+/// As [`super::create()`]; [`Error::NotPermitted`] for directories and for immutable or append-only inodes,
+/// [`Error::TooManyLinks`], [`Error::NotFound`] for an inode that lost its last name, [`Error::CrossDevice`] into a directory
+/// of another project that its children inherit.
+pub(crate) fn link(
+    fs: &Arc<Fs>,
+    inode: &Inode,
+    dir: &Inode,
+    name: &[u8],
+    cred: &Cred,
+) -> Result<()> {
+    check_name(name)?;
+    if is_dot(name) {
+        return Err(Error::Exists);
+    }
+    let durable = retry(fs, || {
+        let _locked = tree::lock_all(&[dir, inode]);
+        if dir::lookup(fs, dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        may_create(dir)?;
+        let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        if inode.kind == FileKind::Directory || inode.flags().intersects(fixed) {
+            return Err(Error::NotPermitted);
+        }
+        tree::check_project(dir, inode)?;
+        let unnamed = {
+            let links = inode.core.read().links;
+            if links == 0 && !inode.linkable.load(Ordering::Acquire) {
+                return Err(Error::NotFound);
+            }
+            if links >= MAX_LINKS {
+                return Err(Error::TooManyLinks);
+            }
+            links == 0
+        };
+        let needed = credits::dir_insert(fs)
+            .saturating_add(2 * credits::INODE_UPDATE)
+            .saturating_add(credits::ORPHAN);
+        let mut h = fs.start(needed)?;
+        dir::insert(
+            fs,
+            &mut h,
+            dir,
+            name,
+            (inode.ino, inode.kind),
+            cred.privileged,
+        )?;
+        let now = inode::now();
+        inode.update(fs, &mut h, |core| {
+            core.links = core.links.saturating_add(1);
+            inode::changed(core, now);
+        })?;
+        if unnamed {
+            orphan::remove(fs, &mut h, inode)?;
+        }
+        dir.update(fs, &mut h, |core| inode::modified(core, now))?;
+        Ok(Durable::end(fs, h, &[dir]))
+    })?;
+    durable.settle(fs)
+}

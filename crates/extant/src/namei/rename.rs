@@ -1,0 +1,255 @@
+//! Renames.
+//!
+//! Looks first, then locks both directories, a directory that gets another parent, and what is replaced; looks again; changes
+//! all under one handle. A directory that moves to another parent additionally takes [`Fs::rename_lock`], under which
+//! it is made sure that it does not end below itself.
+
+use std::sync::Arc;
+
+use extant_jbd2::Handle;
+
+use super::create::{Wanted, make_credits, make_under};
+use super::{
+    Durable, add_subdir, check_name, check_room_for_subdir, drop_link, drop_subdir, exchange,
+    is_dot, may_create, may_remove, retry, tree,
+};
+use crate::api::{FileKind, RenameFlags};
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode, InodeRef};
+use crate::{credits, dir};
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) dir: &'a InodeRef,
+    pub(super) name: &'a [u8],
+}
+
+impl Place<'_> {
+    /// The inode that the name leads to, at this moment.
+    fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
+        tree::look(fs, self.dir, self.name)
+    }
+}
+
+/// Lets what `old` names be named by `new` instead.
+///
+/// What `new` names before is replaced if both are directories and it is empty, or none is one; with `NOREPLACE` it is
+/// an error; with `EXCHANGE` it must exist and gets the old name. `WHITEOUT` leaves a character device 0:0 under the old
+/// name. Two names of one inode stay as they are.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Exists`] (`NOREPLACE`), [`Error::NotDir`], [`Error::IsDir`], [`Error::NotEmpty`], [`Error::Invalid`] for a
+/// directory moved into itself and for flags that exclude each other, [`Error::Busy`] for the dots, [`Error::NotPermitted`] for
+/// immutable or append-only inodes, [`Error::TooManyLinks`], [`Error::CrossDevice`] as in [`super::link()`], [`Error::NameTooLong`],
+/// [`Error::NoSpace`]; damage.
+pub(crate) fn rename(
+    fs: &Arc<Fs>,
+    (old_dir, old_name): (&InodeRef, &[u8]),
+    (new_dir, new_name): (&InodeRef, &[u8]),
+    flags: RenameFlags,
+    cred: &Cred,
+) -> Result<()> {
+    let excludes = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+    if flags.contains(RenameFlags::EXCHANGE) && flags.intersects(excludes) {
+        return Err(Error::Invalid);
+    }
+    if !(flags - RenameFlags::all()).is_empty() {
+        return Err(Error::Invalid);
+    }
+    check_name(old_name)?;
+    check_name(new_name)?;
+    if is_dot(old_name) {
+        return Err(Error::Busy);
+    }
+    if is_dot(new_name) {
+        return Err(match flags.contains(RenameFlags::NOREPLACE) {
+            true => Error::Exists,
+            false => Error::Busy,
+        });
+    }
+    let old = Place {
+        dir: old_dir,
+        name: old_name,
+    };
+    let new = Place {
+        dir: new_dir,
+        name: new_name,
+    };
+    let (durable, replaced) = retry(fs, || {
+        loop {
+            if let Some(done) = attempt(fs, old, new, flags, cred)? {
+                return Ok(done);
+            }
+        }
+    })?;
+    drop(replaced); // its last reference, perhaps: with no lock and no handle held
+    fs.reap_if_behind();
+    durable.settle(fs)
+}
+
+/// One try; `None` if the names changed between looking and locking.
+fn attempt(
+    fs: &Arc<Fs>,
+    old: Place<'_>,
+    new: Place<'_>,
+    flags: RenameFlags,
+    cred: &Cred,
+) -> Result<Option<(Durable, Option<InodeRef>)>> {
+    let source = old.look(fs)?.ok_or(Error::NotFound)?;
+    let target = new.look(fs)?;
+    if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
+        return Err(Error::Exists);
+    }
+    let swap = flags.contains(RenameFlags::EXCHANGE);
+    if swap && target.is_none() {
+        return Err(Error::NotFound);
+    }
+    let across = old.dir.ino != new.dir.ino;
+    let is_dir = |inode: &InodeRef| inode.kind == FileKind::Directory;
+    let moves = across && is_dir(&source);
+    let above = target.as_ref().filter(|target| across && is_dir(target));
+
+    let stable = (moves || above.is_some()).then(|| fs.rename_lock.lock());
+    if moves && tree::is_at_or_above(fs, source.ino, new.dir)? {
+        return Err(Error::Invalid);
+    }
+    if let Some(target) = above
+        && tree::is_at_or_above(fs, target.ino, old.dir)?
+    {
+        return Err(if swap {
+            Error::Invalid
+        } else {
+            Error::NotEmpty
+        });
+    }
+    let mut involved: Vec<&Inode> = vec![old.dir, new.dir];
+    if moves {
+        involved.push(&source);
+    }
+    involved.extend(target.as_ref().map(|target| -> &Inode { target }));
+    let locked = tree::lock_all(&involved);
+    if !tree::still(fs, old.dir, old.name, Some(&source))?
+        || !tree::still(
+            fs,
+            new.dir,
+            new.name,
+            target.as_deref().map(|inode| &**inode),
+        )?
+    {
+        return Ok(None);
+    }
+    let durable = match &target {
+        Some(target) if target.ino == source.ino => Durable::nothing(),
+        Some(target) if swap => exchange::swap(fs, (old, &source), (new, target))?,
+        _ => replace(fs, (old, &source), (new, target.as_deref()), flags, cred)?,
+    };
+    drop(locked);
+    drop(stable);
+    Ok(Some((durable, target)))
+}
+
+/// What both kinds of rename check of an entry that leads to `inode` and goes to another place, locks held.
+pub(super) fn check_move(fs: &Fs, from: Place<'_>, inode: &Inode, to: &Inode) -> Result<()> {
+    may_remove(from.dir, inode)?;
+    tree::check_not_own(fs, from.dir, inode)?;
+    tree::check_project(to, inode)
+}
+
+fn replace(
+    fs: &Arc<Fs>,
+    (old, source): (Place<'_>, &Inode),
+    (new, target): (Place<'_>, Option<&Arc<Inode>>),
+    flags: RenameFlags,
+    cred: &Cred,
+) -> Result<Durable> {
+    let directory = source.kind == FileKind::Directory;
+    let across = old.dir.ino != new.dir.ino;
+    check_move(fs, old, source, new.dir)?;
+    match target {
+        Some(target) => {
+            may_remove(new.dir, target)?;
+            match (directory, target.kind == FileKind::Directory) {
+                (true, false) => return Err(Error::NotDir),
+                (false, true) => return Err(Error::IsDir),
+                _ => {}
+            }
+            tree::check_not_own(fs, new.dir, target)?;
+            if directory && !dir::is_empty(fs, target)? {
+                return Err(Error::NotEmpty);
+            }
+        }
+        None => {
+            may_create(new.dir)?;
+            if directory && across {
+                check_room_for_subdir(fs, new.dir)?;
+            }
+        }
+    }
+
+    let mut h = fs.start(needed(fs, flags))?;
+    let now = inode::now();
+    let enter = |h: &mut Handle, whiteout: Option<&Inode>| {
+        let to = (source.ino, source.kind);
+        match target {
+            Some(target) => dir::retarget(fs, h, new.dir, new.name, target.ino, to)?,
+            None => dir::insert(fs, h, new.dir, new.name, to, cred.privileged)?,
+        }
+        match whiteout {
+            Some(left) => {
+                let left = (left.ino, left.kind);
+                dir::retarget(fs, h, old.dir, old.name, source.ino, left)
+            }
+            None => dir::remove(fs, h, old.dir, old.name, source.ino),
+        }
+    };
+    if flags.contains(RenameFlags::WHITEOUT) {
+        let wanted = Wanted::whiteout();
+        make_under(fs, &mut h, old.dir, &wanted, cred, |h, left| {
+            enter(h, Some(left))
+        })?;
+    } else {
+        enter(&mut h, None)?;
+    }
+
+    if directory && across {
+        dir::set_parent(fs, &mut h, source, new.dir.ino)?;
+    }
+    source.update(fs, &mut h, |core| inode::changed(core, now))?;
+    if let Some(target) = target {
+        drop_link(fs, &mut h, target, now)?;
+    }
+    // The old directory loses a subdirectory if the source leaves, or replaces one beside it; the new one gains one
+    // if the source comes and replaces none.
+    let loses = directory && (across || target.is_some());
+    old.dir.update(fs, &mut h, |core| {
+        inode::modified(core, now);
+        if loses {
+            drop_subdir(core);
+        }
+    })?;
+    if across {
+        new.dir.update(fs, &mut h, |core| {
+            inode::modified(core, now);
+            if directory && target.is_none() {
+                add_subdir(core);
+            }
+        })?;
+    }
+    Ok(Durable::end(fs, h, &[old.dir, new.dir]))
+}
+
+/// Credits of a rename.
+fn needed(fs: &Fs, flags: RenameFlags) -> u32 {
+    let whiteout = if flags.contains(RenameFlags::WHITEOUT) {
+        make_credits(fs, FileKind::CharDevice)
+    } else {
+        0
+    };
+    credits::dir_insert(fs)
+        .saturating_add(2 * credits::DIR_REMOVE + 1)
+        .saturating_add(4 * credits::INODE_UPDATE + credits::ORPHAN)
+        .saturating_add(whiteout)
+}

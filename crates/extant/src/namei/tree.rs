@@ -1,0 +1,130 @@
+//! Several inodes at once: locks, and the shape of the tree.
+
+use std::sync::Arc;
+
+use extant_units::Ino;
+use parking_lot::RwLockWriteGuard;
+
+use super::child;
+use crate::api::FileKind;
+use crate::dir;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeFlags, InodeRef};
+
+/// How deep a directory may lie before the way up is taken for a circle.
+const MAX_DEPTH: u32 = 1 << 20;
+
+/// The `lock`s of several inodes, exclusively.
+#[must_use]
+pub(super) struct Locked<'a>(Vec<RwLockWriteGuard<'a, ()>>);
+
+/// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no inode's `lock`.
+///
+/// While it holds one it waits for none: if one is taken it lets go of all, waits for that one, and goes on from
+/// there. So no order between inodes is needed, and none that a hostile tree pretends can lead to a deadlock.
+pub(super) fn lock_all<'a>(inodes: &[&'a Inode]) -> Locked<'a> {
+    let mut distinct: Vec<&Inode> = inodes.to_vec();
+    distinct.sort_unstable_by_key(|inode| inode.ino);
+    distinct.dedup_by_key(|inode| inode.ino);
+    loop {
+        let mut held = Vec::with_capacity(distinct.len());
+        let mut taken = None;
+        for (at, inode) in distinct.iter().enumerate() {
+            let guard = if at == 0 {
+                Some(inode.lock.write())
+            } else {
+                inode.lock.try_write()
+            };
+            match guard {
+                Some(guard) => held.push(guard),
+                None => {
+                    taken = Some(at);
+                    break;
+                }
+            }
+        }
+        match taken {
+            None => return Locked(held),
+            Some(at) => {
+                drop(held);
+                distinct.swap(0, at);
+            }
+        }
+    }
+}
+
+/// The names of a directory as they were at one moment: what `name` leads to. Takes the directory's lock shared.
+pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
+    let _shared = dir.lock.read();
+    match dir::lookup(fs, dir, name)? {
+        Some(ino) => Ok(Some(child(fs, dir, ino)?)),
+        None => Ok(None),
+    }
+}
+
+/// Whether `name` leads to `expected`, or nowhere if that is `None`. The directory's lock is held.
+pub(super) fn still(fs: &Fs, dir: &Inode, name: &[u8], expected: Option<&Inode>) -> Result<bool> {
+    Ok(dir::lookup(fs, dir, name)? == expected.map(|inode| inode.ino))
+}
+
+/// Fails if one of `dirs` has an entry that leads to `inode` although the inode is that directory itself.
+pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
+    if dir.ino != inode.ino {
+        return Ok(());
+    }
+    let error = Error::corrupt(
+        Place::Inode(dir.ino),
+        "directory has an entry that leads to itself",
+    );
+    fs.fault.report(fs, &error);
+    Err(error)
+}
+
+/// Whether `ancestor` is `dir` or lies above it. The rename lock is held, so that no directory changes its parent
+/// meanwhile; no inode's `lock` is.
+///
+/// # Errors
+/// Damage: a way up that does not end at the root.
+pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
+    let mut at = dir.clone();
+    for _ in 0..MAX_DEPTH {
+        if at.ino == ancestor {
+            return Ok(true);
+        }
+        if at.ino == Ino::ROOT {
+            return Ok(false);
+        }
+        let up = {
+            let _shared = at.lock.read();
+            dir::parent(fs, &at)?
+        };
+        let above = child(fs, &at, up)?;
+        if above.kind != FileKind::Directory {
+            return Err(damaged(
+                fs,
+                at.ino,
+                "'..' leads to something that is no directory",
+            ));
+        }
+        at = above;
+    }
+    Err(damaged(fs, dir.ino, "the way up does not end at the root"))
+}
+
+fn damaged(fs: &Fs, ino: Ino, what: &str) -> Error {
+    let error = Error::corrupt(Place::Inode(ino), what);
+    fs.fault.report(fs, &error);
+    error
+}
+
+/// Fails if `inode` must not enter `dir` because its children inherit another project.
+pub(super) fn check_project(dir: &Inode, inode: &Inode) -> Result<()> {
+    let core = dir.core.read();
+    let (inherits, project) = (core.flags.contains(InodeFlags::PROJINHERIT), core.projid);
+    drop(core);
+    if inherits && project != inode.core.read().projid {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
+}

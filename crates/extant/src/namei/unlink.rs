@@ -1,0 +1,81 @@
+//! Names that go.
+
+use std::sync::Arc;
+
+use super::{Durable, check_length, drop_link, drop_subdir, is_dot, may_remove, tree};
+use crate::api::FileKind;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+use crate::{credits, dir};
+
+/// Removes the name `name` of anything but a directory.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] for an immutable or append-only directory or inode;
+/// damage.
+pub(crate) fn unlink(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<()> {
+    remove(fs, dir, name, false)
+}
+
+/// Removes the empty directory `name`.
+///
+/// # Errors
+/// As [`unlink`], but [`Error::NotDir`]; [`Error::NotEmpty`]; [`Error::Invalid`] for ".".
+pub(crate) fn rmdir(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<()> {
+    remove(fs, dir, name, true)
+}
+
+fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()> {
+    check_length(name)?;
+    if is_dot(name) {
+        return Err(match name {
+            _ if !directory => Error::IsDir,
+            b"." => Error::Invalid,
+            _ => Error::NotEmpty,
+        });
+    }
+    loop {
+        let victim = tree::look(fs, dir, name)?.ok_or(Error::NotFound)?;
+        let locked = tree::lock_all(&[dir, &victim]);
+        if !tree::still(fs, dir, name, Some(&victim))? {
+            continue;
+        }
+        let durable = remove_locked(fs, dir, name, &victim, directory)?;
+        drop(locked);
+        drop(victim); // its last reference, perhaps: with no lock and no handle held
+        fs.reap_if_behind();
+        return durable.settle(fs);
+    }
+}
+
+fn remove_locked(
+    fs: &Fs,
+    dir: &Inode,
+    name: &[u8],
+    victim: &Arc<Inode>,
+    directory: bool,
+) -> Result<Durable> {
+    may_remove(dir, victim)?;
+    match (victim.kind == FileKind::Directory, directory) {
+        (true, false) => return Err(Error::IsDir),
+        (false, true) => return Err(Error::NotDir),
+        _ => {}
+    }
+    tree::check_not_own(fs, dir, victim)?;
+    if directory && !dir::is_empty(fs, victim)? {
+        return Err(Error::NotEmpty);
+    }
+    let needed = credits::DIR_REMOVE + 2 * credits::INODE_UPDATE + credits::ORPHAN;
+    let mut h = fs.start(needed)?;
+    dir::remove(fs, &mut h, dir, name, victim.ino)?;
+    let now = inode::now();
+    drop_link(fs, &mut h, victim, now)?;
+    dir.update(fs, &mut h, |core| {
+        inode::modified(core, now);
+        if directory {
+            drop_subdir(core);
+        }
+    })?;
+    Ok(Durable::end(fs, h, &[dir]))
+}

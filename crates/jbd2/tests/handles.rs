@@ -1,0 +1,392 @@
+//! Handles: credits, growing, restarting, waiting for room, many threads.
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::*;
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_jbd2::{Config, JournalError};
+use extant_units::{DevOff, Pblk};
+use parking_lot::{Condvar, Mutex};
+
+const LEN: u32 = 128;
+
+#[test]
+fn a_block_costs_a_credit_once_per_transaction() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev, LEN, manual());
+    let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+    let mut handle = journal.start(2).unwrap();
+    for value in 0..5 {
+        handle.modify(&block, |bytes| stamp(bytes, value)).unwrap();
+    }
+    assert_eq!(handle.credits_left(), 1);
+    assert!(handle.ensure(1).unwrap());
+    assert_eq!(handle.credits_left(), 1);
+    assert!(handle.ensure(4).unwrap());
+    assert_eq!(handle.credits_left(), 4);
+    let tid = handle.tid();
+    drop(handle);
+    let mut next = journal.start(1).unwrap();
+    assert_eq!(next.tid(), tid);
+    next.modify(&block, |bytes| stamp(bytes, 9)).unwrap();
+    assert_eq!(next.credits_left(), 1, "it is in the transaction already");
+}
+
+#[test]
+fn extending_ends_where_the_transaction_is_full_and_restart_goes_on() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let max = journal.max_credits();
+    let mut handle = journal.start(1).unwrap();
+    let first = handle.tid();
+    let mut grown = 1;
+    while handle.extend(1).unwrap() {
+        grown += 1;
+    }
+    assert!(grown >= max, "{grown} of {max}");
+    for p in 0..u64::from(max) * 3 {
+        if !handle.ensure(1).unwrap() {
+            let before = handle.tid();
+            handle.restart(1).unwrap();
+            assert_ne!(handle.tid(), before);
+        }
+        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, p + 1)).unwrap();
+    }
+    let last = handle.tid();
+    assert!(last.is_after(first.next()));
+    drop(handle);
+    journal.commit(last).unwrap();
+    recover_log(&*dev, LEN);
+    for p in 0..u64::from(max) * 3 {
+        assert_eq!(stamp_on(&*dev, p), p + 1);
+    }
+    assert_eq!(journal.stats().credit_overflows, 0);
+}
+
+#[test]
+fn a_commit_wanted_refuses_to_extend() {
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev, LEN, manual());
+    let mut handle = journal.start(1).unwrap();
+    let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 1)).unwrap();
+    let tid = handle.tid();
+    journal.request_commit(tid);
+    while handle.extend(1).unwrap() {
+        std::thread::yield_now();
+    }
+    assert!(!journal.is_durable(tid));
+    handle.restart(1).unwrap();
+    journal.request_commit(handle.tid());
+    drop(handle);
+    journal.commit(tid).unwrap();
+}
+
+#[test]
+fn using_more_than_declared_is_counted_where_it_is_tolerated() {
+    let dev = Arc::new(formatted(LEN));
+    let config = Config {
+        tolerate_overflow: true,
+        ..manual()
+    };
+    let (cache, journal) = open(dev.clone(), LEN, config);
+    let mut handle = journal.start(2).unwrap();
+    for p in 0..90 {
+        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, p + 1)).unwrap();
+    }
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+    assert_eq!(journal.stats().credit_overflows, 88);
+    recover_log(&*dev, LEN);
+    assert!((0..90).all(|p| stamp_on(&*dev, p) == p + 1));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a handle of 1 credits uses 2")]
+fn using_more_than_declared_asserts() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let mut handle = journal.start(1).unwrap();
+    for p in 0..2 {
+        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, 1)).unwrap();
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "this thread holds a handle")]
+fn waiting_for_a_commit_with_a_handle_asserts() {
+    let (_, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let handle = journal.start(1).unwrap();
+    let _ = journal.commit(handle.tid());
+}
+
+#[test]
+fn a_panic_under_a_handle_stops_the_journal() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let inner = journal.clone();
+    let panicked = std::thread::spawn(move || {
+        let mut handle = inner.start(1).unwrap();
+        let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+        handle.modify(&block, |_| panic!("half way")).unwrap()
+    });
+    assert!(panicked.join().is_err());
+    assert!(journal.aborted().is_some());
+    assert!(matches!(journal.start(1), Err(JournalError::Aborted(_))));
+}
+
+#[test]
+fn a_panicking_callback_stops_the_journal_and_nobody_waits_for_ever() {
+    let (_, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let mut handle = journal.start(1).unwrap();
+    handle.on_commit(Box::new(|| panic!("planned")));
+    let tid = handle.tid();
+    drop(handle);
+    assert!(journal.commit(tid).is_err());
+    assert!(journal.aborted().unwrap().contains("jbd2-commit"));
+    assert!(journal.close().is_err());
+}
+
+#[test]
+fn the_commit_interval_commits_and_leaves_an_empty_transaction_alone() {
+    let dev = Arc::new(formatted(LEN));
+    let config = Config {
+        commit_interval: Duration::from_millis(20),
+        ..Config::default()
+    };
+    let (cache, journal) = open(dev, LEN, config);
+    drop(journal.start(1).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(journal.stats().commits, 0);
+    let tid = put(&cache, &journal, &[3], 1);
+    while !journal.is_durable(tid) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(journal.stats().commits, 1);
+}
+
+#[test]
+fn a_sync_handle_commits_without_being_waited_for() {
+    let (_, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let mut handle = journal.start(1).unwrap();
+    drop(handle.create(Pblk::new(5), KEY).unwrap());
+    handle.set_sync();
+    let tid = handle.tid();
+    drop(handle);
+    while !journal.is_durable(tid) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn commits_and_checkpoints_wait_for_open_handles_of_others() {
+    let (cache, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
+    let released = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let mut handle = journal.start(2).unwrap();
+        let block = cache.read_unchecked(Pblk::new(3)).unwrap();
+        handle.modify(&block, |bytes| stamp(bytes, 1)).unwrap();
+        let waiting = s.spawn(|| {
+            journal.checkpoint_all().unwrap();
+            assert!(released.load(Ordering::SeqCst));
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        handle.modify(&block, |bytes| stamp(bytes, 2)).unwrap();
+        released.store(true, Ordering::SeqCst);
+        drop(handle);
+        waiting.join().unwrap();
+    });
+    assert_eq!(journal.stats().blocks_checkpointed, 1);
+    drop(journal.start(1).unwrap());
+}
+
+/// A device whose writes to one block wait until they are let through.
+struct Gate {
+    inner: MemoryDevice,
+    block: u64,
+    /// Whether the gate is open, and how many writes have arrived at it.
+    state: Mutex<(bool, u64)>,
+    changed: Condvar,
+    durable_writes: AtomicU64,
+}
+
+impl BlockDevice for Gate {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        let at = self.block * BYTES as u64;
+        if (offset.get()..offset.get() + buf.len() as u64).contains(&at) {
+            let mut state = self.state.lock();
+            state.1 += 1;
+            self.changed.notify_all();
+            while !state.0 {
+                self.changed.wait(&mut state);
+            }
+        }
+        self.inner.write_at(offset, buf)
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.write_at(offset, buf)?;
+        self.durable_writes.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_freed_block_on_its_way_home_is_not_reusable_before_it_has_landed() {
+    let dev = Arc::new(Gate {
+        inner: formatted(LEN),
+        block: 3,
+        state: Mutex::new((false, 0)),
+        changed: Condvar::new(),
+        durable_writes: AtomicU64::new(0),
+    });
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    // Fill half of the log: the checkpoint thread begins with block 3 and stands at the gate.
+    let mut value = 0;
+    while dev.state.lock().1 == 0 {
+        value += 1;
+        let blocks: &[u64] = if value == 1 { &[3, 4, 5] } else { &[4, 5, 6] };
+        journal
+            .commit(put(&cache, &journal, blocks, value))
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut handle = journal.start_with_revokes(1, 1).unwrap();
+    handle.forget(Pblk::new(3)).unwrap();
+    let opened = Arc::new(AtomicBool::new(false));
+    let reused_early = Arc::new(AtomicBool::new(true));
+    let (gate, early) = (opened.clone(), reused_early.clone());
+    handle.on_commit(Box::new(move || {
+        early.store(!gate.load(Ordering::SeqCst), Ordering::SeqCst);
+    }));
+    let tid = handle.tid();
+    drop(handle);
+    let commit_records = dev.durable_writes.load(Ordering::SeqCst);
+    journal.request_commit(tid);
+    while dev.durable_writes.load(Ordering::SeqCst) == commit_records {
+        std::thread::yield_now();
+    }
+    // The record is written. Time for a callback that does not wait to show itself.
+    std::thread::sleep(Duration::from_millis(30));
+    opened.store(true, Ordering::SeqCst);
+    dev.state.lock().0 = true;
+    dev.changed.notify_all();
+    journal.commit(tid).unwrap();
+    assert!(!reused_early.load(Ordering::SeqCst));
+}
+
+#[test]
+fn starts_wait_for_room_and_make_it_themselves() {
+    let dev = Arc::new(Gate {
+        inner: formatted(LEN),
+        block: 3,
+        state: Mutex::new((false, 0)),
+        changed: Condvar::new(),
+        durable_writes: AtomicU64::new(0),
+    });
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    std::thread::scope(|s| {
+        let writer = s.spawn(|| {
+            for value in 1..100 {
+                let blocks = [3, 10 + value % 9, 20 + value % 8];
+                journal
+                    .commit(put(&cache, &journal, &blocks, value))
+                    .unwrap();
+            }
+        });
+        // With the gate shut nothing leaves the log: the writer must stop, before it overwrites its tail.
+        while journal.stats().space_waits == 0 {
+            assert!(!writer.is_finished());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let stats = journal.stats();
+        assert!(stats.log_blocks_written < u64::from(LEN), "{stats:?}");
+        let crashed = MemoryDevice::from_bytes(&dev.inner.to_bytes());
+        recover_log(&crashed, LEN);
+        assert_eq!(stamp_on(&crashed, 3), stats.commits);
+        dev.state.lock().0 = true;
+        dev.changed.notify_all();
+        writer.join().unwrap();
+    });
+    assert_eq!(journal.stats().commits, 99);
+    recover_log(&*dev, LEN);
+    assert_eq!(stamp_on(&*dev, 3), 99);
+}
+
+#[test]
+fn many_threads_lose_nothing_in_a_tiny_log() {
+    const THREADS: u64 = 8;
+    const ROUNDS: u64 = 400;
+    let dev = Arc::new(formatted(LEN));
+    let (cache, journal) = open(dev.clone(), LEN, Config::default());
+    std::thread::scope(|s| {
+        for t in 0..THREADS {
+            let (cache, journal) = (&cache, &journal);
+            s.spawn(move || {
+                let mut rng = Rng(t + 1);
+                let own = 100 + t;
+                for round in 1..=ROUNDS {
+                    let mut handle = journal.start_with_revokes(4, 1).unwrap();
+                    // A counter that all threads share, one of its own, and one that comes and goes.
+                    for p in [50, own] {
+                        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+                        let add = |bytes: &mut [u8]| {
+                            let old = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+                            stamp(bytes, old + 1);
+                        };
+                        handle.modify(&block, add).unwrap();
+                    }
+                    let temporary = Pblk::new(200 + t);
+                    if round % 2 == 1 {
+                        let block = handle.create(temporary, KEY).unwrap();
+                        handle.modify(&block, |bytes| stamp(bytes, round)).unwrap();
+                    } else {
+                        handle.forget(temporary).unwrap();
+                    }
+                    let tid = handle.tid();
+                    if rng.below(10) == 0 {
+                        handle.restart(2).unwrap();
+                    }
+                    drop(handle);
+                    match rng.below(20) {
+                        0 => journal.commit(tid).unwrap(),
+                        1 => journal.request_commit(tid),
+                        2 => journal.checkpoint_all().unwrap(),
+                        3 => journal.sync(tid).unwrap(),
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+    journal.force_commit().unwrap();
+    let crashed = MemoryDevice::from_bytes(&dev.to_bytes());
+    recover_log(&crashed, LEN);
+    journal.close().unwrap();
+    for dev in [&crashed, &*dev] {
+        assert_eq!(stamp_on(dev, 50), THREADS * ROUNDS);
+        for t in 0..THREADS {
+            assert_eq!(stamp_on(dev, 100 + t), ROUNDS);
+        }
+    }
+    let stats = journal.stats();
+    assert_eq!(stats.credit_overflows, 0, "{stats:?}");
+    assert!(stats.cow_copies > 0 && stats.revokes > 0, "{stats:?}");
+}
