@@ -98,4 +98,23 @@ impl Fs {
         }
         Ok(())
     }
+
+    /// Makes everything durable that was done before the call: deletions, data, deferred times, the journal. Hold nothing.
+    ///
+    /// # Errors
+    /// The first failure; the rest was tried all the same.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
+        self.fault.check_alive()?;
+        if self.options.read_only() {
+            return Ok(());
+        }
+        self.reap_all();
+        let data = crate::file::flush_all(self);
+        let times = crate::inode::flush_all_times(self, false);
+        self.journal.force_commit()?;
+        if self.options.barrier() {
+            self.dev.flush()?;
+        }
+        data.and(times)
+    }
 }

@@ -1,12 +1,14 @@
 //! How a file system is opened.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, FileDevice, OpenError, OpenMode};
 
 use super::Volume;
-use crate::{Cred, Result, Tuning};
+use crate::options::MountOptions;
+use crate::{Cred, Error, Result, Tuning, mount};
 
 /// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
 ///
@@ -77,8 +79,24 @@ impl Options {
     /// the image, [`crate::Error::BadOption`] for a mount option, [`crate::Error::NeedsReplay`] for a dirty journal on a device that
     /// cannot be written.
     pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        let _ = path.as_ref();
-        todo!("waits for mount")
+        let mode = if self.write {
+            OpenMode::ReadWrite
+        } else {
+            OpenMode::ReadOnly
+        };
+        let device = FileDevice::open(path, mode).map_err(|error| match error {
+            OpenError::InUse(_) => Error::InUse,
+            OpenError::NotADevice(_) => {
+                Error::NotExt4("neither a regular file nor a block device".into())
+            }
+            OpenError::Io(_, error) => match error.kind() {
+                io::ErrorKind::NotFound => Error::NotFound,
+                io::ErrorKind::PermissionDenied => Error::AccessDenied,
+                io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
+                _ => error.into(),
+            },
+        })?;
+        self.open_volume_on(Arc::new(device))
     }
 
     /// Like [`Options::open_volume`], for any block device.
@@ -86,7 +104,10 @@ impl Options {
     /// # Errors
     /// As [`Options::open_volume`], less what opening a file can do.
     pub fn open_volume_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        let _ = device;
-        todo!("waits for mount")
+        let mut options = MountOptions::parse(&self.mount)?;
+        if !self.write {
+            options.set_read_only();
+        }
+        mount::mount(device, options, self.tuning).map(Volume::new)
     }
 }
