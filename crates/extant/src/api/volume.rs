@@ -257,7 +257,7 @@ impl Volume {
     /// Reads from byte `pos` into `buf`; returns how much there was: less than asked for only at the end of the file.
     pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
         self.check()?;
-        let read = file::read(&self.fs, &node.inode, node.open(&self.fs), pos, buf)?;
+        let read = file::read(&self.fs, &node.inode, Some(node.open(&self.fs)), pos, buf)?;
         inode::touch_atime(&self.fs, &node.inode);
         Ok(read)
     }
