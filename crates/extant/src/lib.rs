@@ -39,6 +39,8 @@ mod statfs;
 mod stats;
 mod super_block;
 #[cfg(test)]
+mod test_mount;
+#[cfg(test)]
 mod test_rig;
 mod tuning;
 mod xattr;

@@ -19,6 +19,7 @@ use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map;
+use crate::orphan;
 use crate::xattr;
 
 /// What a new inode shall be.
@@ -34,7 +35,7 @@ pub(crate) struct NewInode {
     pub(crate) links: u16,
 }
 
-/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] credits.
+/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] and [`crate::credits::ORPHAN`] credits.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped journal. Nothing stays behind
@@ -101,6 +102,7 @@ pub(crate) fn new(
             && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value))
         {
             inode.update(fs, h, |core| core.links = 0)?;
+            orphan::add(fs, h, &inode)?;
             return Err(error);
         }
     }

@@ -70,7 +70,10 @@ pub(crate) fn open(fs: &Arc<Fs>) -> Result<()> {
     let inode = fs.iget_internal(ino)?;
     let file = OrphanFile::open(fs, &inode)?;
     *fs.orphans.file.write() = Some(Arc::new(file));
-    set_present(fs, true)
+    if fs.journal.has_log() {
+        set_present(fs, true)?;
+    }
+    Ok(())
 }
 
 /// Takes the mark off again if no orphans are left: part of unmount, after the last deletion.
