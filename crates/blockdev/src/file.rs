@@ -195,6 +195,14 @@ impl BlockDevice for FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    /// Gives the lock back at once. Closing the file is not enough: a process that this one is forking just now
+    /// shares the open file until it executes its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// The most buffers one vectored system call takes.
 const IOV_MAX: usize = 1024;
 

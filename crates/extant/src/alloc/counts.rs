@@ -39,7 +39,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counters of a volume of `total` blocks, `free` of which are, `root_reserved` only for root.
+    /// Counters of a volume with `free` blocks, `root_reserved` of them only for root. The pool is a fiftieth of
+    /// `total`: the volume's blocks, or zero where files have no extents to split.
     pub(crate) fn new(
         total: Blocks,
         free: Blocks,

@@ -17,6 +17,8 @@
 mod gate;
 mod journal;
 mod superblock;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -191,8 +193,10 @@ fn build(
 }
 
 fn counts(layout: &Layout, totals: Totals) -> Counts {
+    let extents = layout.features.has_incompat(Incompat::EXTENTS);
+    let pooled = if extents { layout.end.get() } else { 0 };
     Counts::new(
-        Blocks::new(layout.end.get()),
+        Blocks::new(pooled),
         Blocks::new(totals.free_blocks),
         layout.root_reserved,
         totals.free_inodes,

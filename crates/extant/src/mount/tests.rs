@@ -1,0 +1,376 @@
+//! Mount and unmount of real images: judged by e2fsck and dumpe2fs, compared with Linux where there is a loop device.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_testkit::{Cmd, Image, Need, Subject, need};
+use zerocopy::FromBytes;
+
+use super::*;
+
+const SHAPES: &[(u64, &str)] = &[
+    (64, "-b 1024"),
+    (64, "-b 2048 -O orphan_file"),
+    (200, "-b 4096"),
+    (67, "-b 1024 -O ^64bit"),
+    (40, "-b 1024 -O ^metadata_csum,uninit_bg"),
+    (150, "-b 1024 -O ^metadata_csum,uninit_bg,^64bit -I 128"),
+    (64, "-b 1024 -O ^metadata_csum,^uninit_bg,^flex_bg -g 1024"),
+    (64, "-b 4096 -I 1024 -O ^has_journal"),
+    (40, "-b 1024 -O ^extent,^64bit,^metadata_csum"),
+    (96, "-b 2048 -O metadata_csum_seed,orphan_file -i 4096"),
+    (128, "-b 1024 -J size=32"),
+];
+
+fn open(image: &Image, options: &str) -> Result<Arc<Fs>> {
+    let options = MountOptions::parse(options).unwrap();
+    let mode = if options.noload() {
+        OpenMode::ReadOnly
+    } else {
+        OpenMode::ReadWrite
+    };
+    let dev = FileDevice::open(image.path(), mode).unwrap();
+    mount(Arc::new(dev), options, Tuning::default())
+}
+
+fn refusal(result: Result<Arc<Fs>>) -> Error {
+    match result {
+        Ok(_) => panic!("mounted"),
+        Err(error) => error,
+    }
+}
+
+/// Changes the primary superblock of `image` and seals it.
+fn patch(image: &Image, change: impl FnOnce(&mut RawSuperblock)) {
+    image
+        .patch(SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, |bytes| {
+            let raw = RawSuperblock::mut_from_bytes(bytes).unwrap();
+            change(raw);
+            raw.seal();
+        })
+        .unwrap();
+}
+
+#[test]
+fn every_shape_mounts_and_unmounts_clean() {
+    for (mib, args) in SHAPES {
+        let image = Image::of_mib(*mib).args(args).make().unwrap();
+        let fs = open(&image, "").unwrap_or_else(|error| panic!("{args}: {error}"));
+        let has_log = fs.journal.has_log();
+        assert_eq!(has_log, !args.contains("^has_journal"), "{args}");
+        assert_eq!(image.needs_recovery().unwrap(), has_log, "{args}");
+        unmount(&fs).unwrap_or_else(|error| panic!("{args}: {error}"));
+        unmount(&fs).unwrap();
+        assert!(matches!(fs.check_writable(), Err(Error::Shutdown(_))));
+        drop(fs);
+        image
+            .fsck_clean()
+            .unwrap_or_else(|error| panic!("{args}: {error}"));
+        assert_eq!(image.header("Mount count").unwrap(), "1");
+        assert_eq!(image.header("Filesystem state").unwrap(), "clean");
+    }
+}
+
+#[test]
+fn a_read_only_mount_writes_nothing() {
+    for args in ["-b 1024", "-b 4096 -O ^has_journal"] {
+        let image = Image::of_mib(64).args(args).make().unwrap();
+        let before = image.fingerprint().unwrap();
+        for options in ["ro", "ro,noload"] {
+            let fs = open(&image, options).unwrap();
+            assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
+            assert!(fs.iget(Ino::ROOT).is_ok());
+            unmount(&fs).unwrap();
+            drop(fs);
+        }
+        assert_eq!(image.fingerprint().unwrap(), before);
+    }
+}
+
+#[test]
+fn a_crash_leaves_a_journal_that_the_next_mount_replays() {
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let free = image.header("Free inodes").unwrap();
+    {
+        let fs = open(&image, "").unwrap();
+        let mut h = fs.start(4).unwrap();
+        fs.super_block
+            .update(&fs, &mut h, |raw| {
+                raw.volume_name[..3].copy_from_slice(b"hey")
+            })
+            .unwrap();
+        drop(h);
+        fs.journal.force_commit().unwrap();
+        // As if the process died: nothing is checkpointed.
+        fs.journal.abort("crash");
+    }
+    assert!(image.needs_recovery().unwrap());
+    assert_eq!(image.header("Filesystem volume name").unwrap(), "<none>");
+    let copy = image.copy().unwrap();
+
+    // Read-only device: a plain error, unless the journal is to be left alone.
+    let dev = |image: &Image| FileDevice::open(image.path(), OpenMode::ReadOnly).unwrap();
+    let error = refusal(mount(
+        Arc::new(dev(&image)),
+        MountOptions::default(),
+        Tuning::default(),
+    ));
+    assert!(matches!(error, Error::NeedsReplay), "{error}");
+    let fs = open(&image, "ro,noload").unwrap();
+    unmount(&fs).unwrap();
+    drop(fs);
+
+    // A read-only mount of a writable device replays, and no more than that.
+    let fs = open(&image, "ro").unwrap();
+    unmount(&fs).unwrap();
+    drop(fs);
+    assert_eq!(image.header("Filesystem volume name").unwrap(), "hey");
+    image.fsck_clean().unwrap();
+
+    let fs = open(&copy, "").unwrap();
+    assert_eq!(fs.super_block.read(&fs).unwrap().mnt_count.get(), 2);
+    unmount(&fs).unwrap();
+    drop(fs);
+    assert_eq!(copy.header("Filesystem volume name").unwrap(), "hey");
+    assert_eq!(copy.header("Free inodes").unwrap(), free);
+    copy.fsck_clean().unwrap();
+}
+
+#[test]
+fn bad_input_gets_its_own_plain_error() {
+    let text = |bytes: &[u8]| {
+        let dev = Arc::new(MemoryDevice::from_bytes(bytes));
+        refusal(mount(dev, MountOptions::default(), Tuning::default())).to_string()
+    };
+    assert!(text(&[]).contains("only 0 bytes"));
+    assert!(text(&[0; 8192]).contains("not an ext4 file system"));
+    let image = Image::of_mib(32).args("-b 1024").make().unwrap();
+    let good = std::fs::read(image.path()).unwrap();
+    assert_eq!(
+        text(&good[..20 << 20]),
+        "truncated image: the file system has 33554432 bytes, the device 20971520"
+    );
+    let mut bad = good.clone();
+    bad[1024 + 4] ^= 1;
+    let said = text(&bad);
+    assert!(
+        said.contains("corrupt superblock: bad superblock checksum"),
+        "{said}"
+    );
+    assert!(
+        said.contains("a good backup lies at 8389632 bytes (mount with ro,sb=8193)"),
+        "{said}"
+    );
+    bad[1024..2048].fill(0);
+    let said = text(&bad);
+    assert!(
+        said.contains("not an ext4 file system") && said.contains("sb=8193"),
+        "{said}"
+    );
+    let options = MountOptions::parse("ro,noload,sb=8193").unwrap();
+    let dev = Arc::new(MemoryDevice::from_bytes(&bad));
+    let fs = mount(dev, options, Tuning::default()).unwrap();
+    assert!(fs.iget(Ino::ROOT).is_ok());
+    unmount(&fs).unwrap();
+    // A descriptor that does not match its checksum.
+    let mut bad = good.clone();
+    bad[2048 + 64 + 3] ^= 0x80;
+    assert!(
+        text(&bad).contains("corrupt descriptor of group 1: group 1: bad descriptor checksum"),
+        "{}",
+        text(&bad)
+    );
+}
+
+#[test]
+fn the_gate_refuses_or_restricts_by_name() {
+    let image = Image::of_mib(32).args("-b 1024").make().unwrap();
+    patch(&image, |raw| {
+        let bits = raw.feature_incompat.get() | 0x8000 | 1 << 30;
+        raw.feature_incompat.set(bits);
+    });
+    let error = refusal(open(&image, ""));
+    assert_eq!(
+        error.to_string(),
+        "unsupported feature: inline_data, FEATURE_I30"
+    );
+    for (args, name) in [
+        ("-O bigalloc", "bigalloc"),
+        ("-O quota", "quota"),
+        ("-O project,quota", "project"),
+        ("-O verity", "verity"),
+    ] {
+        let image = Image::of_mib(64).args("-b 4096").args(args).make().unwrap();
+        let fs = open(&image, "").unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(
+            matches!(fs.check_writable(), Err(Error::ReadOnly)),
+            "{name}"
+        );
+        unmount(&fs).unwrap();
+        drop(fs);
+        image.fsck_clean().unwrap();
+    }
+    for args in [
+        "-O journal_dev -b 4096",
+        "-O meta_bg,^resize_inode",
+        "-O mmp",
+        "-O inline_data",
+        "-O casefold",
+        "-O encrypt",
+        "-O ea_inode",
+        "-O large_dir",
+    ] {
+        let image = Image::of_mib(64).args(args).make().unwrap();
+        let error = refusal(open(&image, ""));
+        assert!(
+            matches!(error, Error::UnsupportedFeature(_)),
+            "{args}: {error}"
+        );
+    }
+}
+
+#[test]
+fn bad_combinations_of_options_are_refused() {
+    let image = Image::of_mib(32).args("-b 1024").make().unwrap();
+    assert!(matches!(
+        refusal(open_with(&image, "noload")),
+        Error::BadOption(_)
+    ));
+    assert!(matches!(
+        refusal(open_with(&image, "sb=8193")),
+        Error::BadOption(_)
+    ));
+    image.fsck_clean().unwrap();
+}
+
+fn open_with(image: &Image, options: &str) -> Result<Arc<Fs>> {
+    let dev = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    mount(
+        Arc::new(dev),
+        MountOptions::parse(options).unwrap(),
+        Tuning::default(),
+    )
+}
+
+#[test]
+fn a_fault_stops_changes_and_is_recorded() {
+    for (options, level) in [
+        ("", "ro"),
+        ("errors=continue", "none"),
+        ("errors=panic", "all"),
+    ] {
+        let image = Image::of_mib(32).args("-b 1024").make().unwrap();
+        let fs = open(&image, options).unwrap();
+        fs.fault.report(&fs, &Error::NoSpace);
+        assert!(fs.check_writable().is_ok());
+        let damage = Error::corrupt(Place::Inode(Ino::new(77).unwrap()), "test");
+        fs.fault.report(&fs, &damage);
+        fs.fault.report(&fs, &damage);
+        match level {
+            "none" => assert!(fs.check_writable().is_ok()),
+            "ro" => {
+                assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
+                assert!(fs.fault.check_alive().is_ok());
+            }
+            _ => assert!(matches!(fs.fault.check_alive(), Err(Error::Shutdown(_)))),
+        }
+        assert_eq!(unmount(&fs).is_ok(), level == "none");
+        drop(fs);
+        assert!(
+            image
+                .header("Filesystem state")
+                .unwrap()
+                .contains("with errors"),
+            "{options}"
+        );
+        let count = if level == "none" { "2" } else { "1" };
+        assert_eq!(image.header("FS Error count").unwrap(), count, "{options}");
+        assert_eq!(image.header("First error function").unwrap(), "inode");
+        assert_eq!(image.header("First error inode #").unwrap(), "77");
+        assert_eq!(image.header("First error err").unwrap(), "EFSCORRUPTED");
+    }
+}
+
+#[test]
+fn the_journal_is_found_through_the_superblocks_copy() {
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let said = image.debugfs("imap <8>").unwrap();
+    let block: u64 = said
+        .split("block ")
+        .nth(2)
+        .or_else(|| said.split("at block ").nth(1))
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let offset = u64::from_str_radix(said.trim().rsplit_once("0x").unwrap().1, 16).unwrap();
+    image
+        .patch(block * 1024 + offset, 128, |bytes| bytes[40] ^= 0xFF)
+        .unwrap();
+    let fs = open(&image, "").unwrap();
+    assert!(fs.journal.has_log());
+    unmount(&fs).unwrap();
+}
+
+#[test]
+fn totals_are_what_linux_says() {
+    if !need(&[Need::Loop]) {
+        return;
+    }
+    for (mib, args) in SHAPES {
+        for options in ["bsddf", "minixdf"] {
+            let image = Image::of_mib(*mib).args(args).make().unwrap();
+            let linux = {
+                let mounted = Subject::Ext4.mount(image.path(), options).unwrap();
+                let out = Cmd::new("stat")
+                    .args(["-f", "-c", "%s %b %f %a %c %d"])
+                    .arg(mounted.dir())
+                    .ok()
+                    .unwrap()
+                    .out;
+                out.split_whitespace()
+                    .map(|n| n.parse::<u64>().unwrap())
+                    .collect::<Vec<_>>()
+            };
+            let fs = open(&image, options).unwrap();
+            let said = crate::statfs::statfs(&fs);
+            let ours = [
+                u64::from(said.block_size),
+                said.blocks,
+                said.blocks_free,
+                said.blocks_available,
+                said.inodes,
+                said.inodes_free,
+            ];
+            unmount(&fs).unwrap();
+            drop(fs);
+            assert_eq!(ours.to_vec(), linux, "{mib} MiB {args} {options}");
+        }
+    }
+}
+
+/// Damages a mounted-looking image in every 64th byte of its first blocks and descriptors: never a panic.
+#[test]
+fn damaged_metadata_never_panics() {
+    let image = Image::of_mib(2)
+        .args("-b 1024 -O ^metadata_csum,^uninit_bg")
+        .make()
+        .unwrap();
+    let good = std::fs::read(image.path()).unwrap();
+    let mut mounted = 0;
+    for at in (1024..2048 + 128).step_by(3) {
+        for value in [0u8, 0x7F, 0xFF] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bad));
+            if let Ok(fs) = mount(dev, MountOptions::default(), Tuning::default()) {
+                mounted += 1;
+                let _ = unmount(&fs);
+            }
+        }
+    }
+    assert!(mounted > 100, "{mounted}");
+}
