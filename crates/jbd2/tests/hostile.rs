@@ -1,0 +1,297 @@
+//! Damaged and hostile logs: an error that names the place and nothing written, or an earlier boundary; never
+//! a panic, never a write where none belongs.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
+use extant_jbd2::{Config, JournalError, LogMap, inspect, recover};
+use extant_units::{BlockSize, Blocks, Pblk};
+
+const LEN: u32 = 64;
+/// Device block of log block `index`.
+fn place(index: u32) -> u64 {
+    log_map(LEN).block(index).unwrap().get()
+}
+
+/// A device whose log holds three transactions: blocks 1..=4 are stamped 1, then 3..=6 are 2, then 1 is
+/// revoked and 7 is 3. Log blocks: descriptor 1, copies 2..6, commit 6; 7, 8..12, 12; revoke 13, 14, 15, 16.
+fn dirty(checksums: bool) -> MemoryDevice {
+    let dev = Arc::new(formatted(LEN));
+    let config = Config {
+        checksums,
+        ..manual()
+    };
+    let (cache, journal) = open(dev.clone(), LEN, config);
+    journal
+        .commit(put(&cache, &journal, &[1, 2, 3, 4], 1))
+        .unwrap();
+    journal
+        .commit(put(&cache, &journal, &[3, 4, 5, 6], 2))
+        .unwrap();
+    let mut handle = journal.start_with_revokes(1, 1).unwrap();
+    handle.forget(Pblk::new(1)).unwrap();
+    let block = cache.read_unchecked(Pblk::new(7)).unwrap();
+    handle.modify(&block, |bytes| stamp(bytes, 3)).unwrap();
+    let tid = handle.tid();
+    drop(handle);
+    journal.commit(tid).unwrap();
+    journal.abort("the test crashes here");
+    MemoryDevice::from_bytes(&dev.to_bytes())
+}
+
+fn state(dev: &dyn BlockDevice) -> Vec<u64> {
+    (1..=7).map(|p| stamp_on(dev, p)).collect()
+}
+
+/// What may show: nothing, or the end of one of the three transactions.
+const BOUNDARIES: [[u64; 7]; 4] = [
+    [0; 7],
+    [1, 1, 1, 1, 0, 0, 0],
+    [1, 1, 2, 2, 2, 2, 0],
+    [0, 1, 2, 2, 2, 2, 3],
+];
+
+fn try_recover(dev: &dyn BlockDevice) -> Result<extant_jbd2::Recovery, JournalError> {
+    recover(dev, BS, &log_map(LEN), Blocks::new(dev.len() / 1024))
+}
+
+fn write(dev: &MemoryDevice, log_block: u32, at: usize, bytes: &[u8]) {
+    let offset = BS.dev_off(Pblk::new(place(log_block))).unwrap();
+    let offset = offset.checked_add(at as u64).unwrap();
+    dev.write_at(offset, bytes).unwrap();
+}
+
+#[test]
+fn the_undamaged_log_shows_its_last_boundary() {
+    for checksums in [false, true] {
+        let dev = dirty(checksums);
+        let recovery = try_recover(&dev).unwrap();
+        assert_eq!(
+            (recovery.transactions, recovery.replayed, recovery.revoked),
+            (3, 6, 1)
+        );
+        assert_eq!(state(&dev), BOUNDARIES[3]);
+    }
+}
+
+#[test]
+fn with_checksums_no_flipped_bit_shows() {
+    let good = dirty(true).to_bytes();
+    let (mut errors, mut shorter, mut unharmed) = (0, 0, 0);
+    for log_block in 0..17 {
+        for at in (0..BYTES).step_by(7) {
+            let bit = 1 << (at % 8);
+            let dev = MemoryDevice::from_bytes(&good);
+            let offset = usize::try_from(place(log_block)).unwrap() * BYTES + at;
+            write(&dev, log_block, at, &[good[offset] ^ bit]);
+            let before = dev.to_bytes();
+            match try_recover(&dev) {
+                Err(_) => {
+                    assert!(
+                        dev.to_bytes() == before,
+                        "block {log_block}+{at}: written all the same"
+                    );
+                    errors += 1;
+                }
+                Ok(_) => {
+                    let shown = state(&dev);
+                    let boundary = BOUNDARIES.iter().position(|b| b[..] == shown);
+                    match boundary.unwrap_or_else(|| panic!("block {log_block}+{at}: {shown:?}")) {
+                        3 => unharmed += 1,
+                        _ => shorter += 1,
+                    }
+                }
+            }
+        }
+    }
+    // Magic and sequence numbers end the log; the second half of a commit block and superseded copies do not matter.
+    assert!(
+        errors > 800 && shorter > 8 && unharmed > 200,
+        "{errors} {shorter} {unharmed}"
+    );
+}
+
+#[test]
+fn without_checksums_random_damage_ends_in_a_result() {
+    let good = dirty(false).to_bytes();
+    let mut rng = Rng(4711);
+    let mut replays = 0;
+    for _ in 0..1500 {
+        let dev = MemoryDevice::from_bytes(&good);
+        for _ in 0..1 + rng.below(6) {
+            // Control blocks and the superblock, in their first bytes mostly.
+            let log_block = [0, 1, 6, 7, 12, 13, 14, 16][usize::try_from(rng.below(8)).unwrap()];
+            let reach = if rng.below(2) == 0 { 64 } else { 1024 };
+            let at = usize::try_from(rng.below(reach)).unwrap();
+            let byte =
+                [0, 1, 0xff, rng.next().to_le_bytes()[0]][usize::try_from(rng.below(4)).unwrap()];
+            write(&dev, log_block, at, &[byte]);
+        }
+        let log = log_map(LEN);
+        let before = dev.to_bytes();
+        let result = try_recover(&dev);
+        let after = dev.to_bytes();
+        match result {
+            Err(_) => assert!(after == before),
+            Ok(_) => {
+                replays += 1;
+                // Inside the log only the superblock may change.
+                for p in (LOG_AT..dev.len() / 1024)
+                    .filter(|&p| log.contains(Pblk::new(p)) && p != place(0))
+                {
+                    let range = usize::try_from(p).unwrap() * BYTES
+                        ..(usize::try_from(p).unwrap() + 1) * BYTES;
+                    assert!(
+                        before[range.clone()] == after[range],
+                        "block {p} of the log"
+                    );
+                }
+            }
+        }
+    }
+    assert!(replays > 150, "{replays}");
+}
+
+/// Damage to a log without checksums and what is said of it.
+fn refused(expected: &str, damage: impl FnOnce(&MemoryDevice)) {
+    let dev = dirty(false);
+    damage(&dev);
+    let before = dev.to_bytes();
+    let error = try_recover(&dev).unwrap_err().to_string();
+    assert!(
+        error.contains(expected),
+        "{error:?} does not say {expected:?}"
+    );
+    assert!(dev.to_bytes() == before, "{expected}: written all the same");
+}
+
+#[test]
+fn damage_is_named_and_nothing_is_written() {
+    let word = |value: u32| value.to_be_bytes();
+    // The first tag's block number is at 12 of the descriptor.
+    refused("lies past the end of the file system", |dev| {
+        write(dev, 7, 12, &word(5000))
+    });
+    let inside = u32::try_from(place(40)).unwrap();
+    refused("is a block of the log", |dev| {
+        write(dev, 7, 12, &word(inside))
+    });
+    refused("claims", |dev| write(dev, 13, 12, &word(4000)));
+    refused("this is no journal superblock", |dev| {
+        write(dev, 0, 0, &[0])
+    });
+    refused("unknown journal features", |dev| {
+        write(dev, 0, 0x28, &word(0x41))
+    });
+    refused("more than one version", |dev| {
+        write(dev, 0, 0x28, &word(0x18))
+    });
+    refused("starts at block 64", |dev| write(dev, 0, 0x1c, &word(64)));
+    refused("claims blocks 1..65", |dev| write(dev, 0, 0x10, &word(65)));
+    refused("blocks of 4096 bytes", |dev| {
+        write(dev, 0, 0x0c, &word(4096))
+    });
+}
+
+#[test]
+fn a_wrong_checksum_names_its_transaction_or_copy() {
+    let dev = dirty(true);
+    write(&dev, 8, 100, &[1]);
+    // Log block 8 is the second transaction's copy of block 3, the last one of it.
+    let error = try_recover(&dev).unwrap_err().to_string();
+    assert!(
+        error.contains("log block 8: wrong checksum of the copy of block 3"),
+        "{error}"
+    );
+    let dev = dirty(true);
+    write(&dev, 7, 100, &[1]);
+    let error = try_recover(&dev).unwrap_err().to_string();
+    assert!(error.contains("has a wrong checksum"), "{error}");
+    // A superseded copy is not needed.
+    let dev = dirty(true);
+    write(&dev, 4, 100, &[1]);
+    try_recover(&dev).unwrap();
+    assert_eq!(state(&dev), BOUNDARIES[3]);
+}
+
+#[test]
+fn a_stale_commit_ends_the_log() {
+    // The third transaction's commit is damaged and older than the second's: left over from another round.
+    let dev = dirty(true);
+    write(&dev, 16, 48, &[0; 8]);
+    let recovery = try_recover(&dev).unwrap();
+    assert_eq!(recovery.transactions, 2);
+    assert_eq!(state(&dev), BOUNDARIES[2]);
+}
+
+#[test]
+fn a_log_that_bites_its_tail_ends() {
+    // Every block is a descriptor of the expected transaction whose tags say nothing.
+    let dev = dirty(false);
+    let header = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1, 0, 0, 0, 2];
+    for log_block in 1..LEN {
+        write(&dev, log_block, 0, &[0; BYTES]);
+        write(&dev, log_block, 0, &header);
+    }
+    let recovery = try_recover(&dev).unwrap();
+    assert_eq!((recovery.transactions, recovery.replayed), (0, 0));
+}
+
+#[test]
+fn the_sequence_never_repeats_a_number_that_was_tried() {
+    let dev = dirty(true);
+    // The third transaction loses its commit record: it was never there.
+    write(&dev, 16, 0, &[0; BYTES]);
+    try_recover(&dev).unwrap();
+    assert_eq!(state(&dev), BOUNDARIES[2]);
+    let dev = Arc::new(dev);
+    let (cache, journal) = open(dev.clone(), LEN, manual());
+    let tid = put(&cache, &journal, &[1], 9);
+    assert!(
+        tid.get() > 4,
+        "{tid} may be taken for what is left of transaction 4"
+    );
+}
+
+#[test]
+fn an_error_recorded_by_an_earlier_user_is_reported_and_cleared() {
+    let dev = Arc::new(dirty(false));
+    write(&dev, 0, 0x20, &(-5i32).to_be_bytes());
+    assert_eq!(try_recover(&*dev).unwrap().errno, -5);
+    let (_, journal) = open(dev.clone(), LEN, manual());
+    assert_eq!(journal.recorded_errno(), -5);
+    journal.clear_errno().unwrap();
+    journal.close().unwrap();
+    assert_eq!(inspect(&*dev, BS, &log_map(LEN)).unwrap().errno(), 0);
+}
+
+#[test]
+fn a_read_only_device_is_refused_only_if_it_must_be_written() {
+    let dir = std::env::temp_dir().join(format!("extant-jbd2-{}", std::process::id()));
+    std::fs::write(&dir, dirty(true).to_bytes()).unwrap();
+    let dev = FileDevice::open(&dir, OpenMode::ReadOnly).unwrap();
+    assert!(matches!(try_recover(&dev), Err(JournalError::ReadOnly)));
+    drop(dev);
+    try_recover(&FileDevice::open(&dir, OpenMode::ReadWrite).unwrap()).unwrap();
+    let dev = FileDevice::open(&dir, OpenMode::ReadOnly).unwrap();
+    assert!(try_recover(&dev).unwrap().was_clean);
+    std::fs::remove_file(dir).unwrap();
+}
+
+#[test]
+fn maps_that_make_no_sense_are_refused() {
+    let dev = MemoryDevice::new(64 << 10);
+    for runs in [
+        vec![],
+        vec![(Pblk::new(60), 10)],
+        vec![(Pblk::new(1), 20), (Pblk::new(10), 20)],
+        vec![(Pblk::MAX, 1)],
+    ] {
+        let error =
+            recover(&dev, BlockSize::KIB1, &LogMap::new(runs), Blocks::new(64)).unwrap_err();
+        assert!(matches!(error, JournalError::Corrupt(_)), "{error}");
+    }
+}
