@@ -45,9 +45,13 @@ pub struct BlockCache {
     device_blocks: Blocks,
     shard_budget: usize,
     hash: BlockHash,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Padded]>,
     misses: AtomicU64,
 }
+
+/// A shard on cache lines of its own.
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
 
 #[derive(Default)]
 struct Shard {
@@ -72,10 +76,10 @@ impl BlockCache {
         let hash = BlockHash::default();
         let shards = (0..SHARDS)
             .map(|_| {
-                Mutex::new(Shard {
+                Padded(Mutex::new(Shard {
                     map: HashMap::with_hasher(hash.clone()),
                     ..Shard::default()
-                })
+                }))
             })
             .collect();
         Arc::new(Self {
@@ -240,7 +244,7 @@ impl BlockCache {
         let hash = self.hash.hash_one(p.get());
         // The map inside takes the hash's low and topmost bits; these are neither.
         let index = usize::try_from((hash >> 40) % SHARDS as u64).unwrap_or(0);
-        &self.shards[index]
+        &self.shards[index].0
     }
 
     pub(crate) fn stats(&self) -> CacheStats {
@@ -249,7 +253,7 @@ impl BlockCache {
             ..CacheStats::default()
         };
         for shard in &self.shards {
-            let shard = shard.lock();
+            let shard = shard.0.lock();
             stats.hits += shard.hits;
             stats.evictions += shard.evictions;
         }

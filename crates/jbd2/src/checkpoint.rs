@@ -138,9 +138,8 @@ impl Core {
         self.counters
             .blocks_checkpointed
             .fetch_add(written as u64, Ordering::Relaxed);
-        if log.external && self.config.barrier && written > 0 {
-            dev.flush()
-                .map_err(JournalError::io("flushing metadata blocks"))?;
+        if log.external && written > 0 {
+            self.flush()?;
         }
         Ok(())
     }

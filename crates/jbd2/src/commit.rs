@@ -47,6 +47,14 @@ impl State {
         self.runs(tid) || self.commits(tid)
     }
 
+    /// Whether `tid` runs or commits and its flush of the device has not begun yet.
+    fn will_flush(&self, tid: Tid) -> bool {
+        let running = self.running.as_ref();
+        let committing = self.committing.as_ref();
+        running.is_some_and(|r| r.transaction.tid == tid && !r.flushing)
+            || committing.is_some_and(|c| c.tid == tid && !c.flushing)
+    }
+
     fn runs(&self, tid: Tid) -> bool {
         self.running
             .as_ref()
@@ -79,8 +87,7 @@ impl Core {
         self.assert_no_handle_here();
         self.check_alive()?;
         let mut state = self.state.lock();
-        let flushing = state.committing.as_ref().is_some_and(|c| c.flushing);
-        let covered = state.runs(tid) || (state.commits(tid) && !flushing);
+        let covered = state.will_flush(tid);
         if state.is_live(tid) {
             self.counters.commit_waits.fetch_add(1, Ordering::Relaxed);
         }
@@ -211,10 +218,10 @@ impl Core {
         while let Some(running) = &mut state.running {
             running.locked = true;
             if running.handles == 0 {
-                if !running.transaction.is_dirty() && self.config.barrier {
+                if !running.transaction.is_dirty() {
                     // Nothing will be committed, but who waits may count on the flush.
-                    MutexGuard::unlocked(state, || self.cache.device().flush())
-                        .map_err(JournalError::io("flushing the device"))?;
+                    running.flushing = true;
+                    MutexGuard::unlocked(state, || self.flush())?;
                 }
                 break;
             }
@@ -248,11 +255,7 @@ impl Core {
             .blocks_checkpointed
             .fetch_add(snapshots.len() as u64, Ordering::Relaxed);
         self.note_flushing();
-        if self.config.barrier {
-            dev.flush()
-                .map_err(JournalError::io("flushing metadata blocks"))?;
-        }
-        Ok(())
+        self.flush()
     }
 
     /// The versions that `tid` has to write, in the order of their block numbers.

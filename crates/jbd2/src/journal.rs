@@ -207,14 +207,28 @@ impl Journal {
     /// # Errors
     /// See [`Journal::commit`]; or the device failed to flush.
     pub fn sync(&self, tid: Tid) -> Result<(), JournalError> {
-        if !self.core.wait_for(tid)? && self.core.config.barrier {
-            self.core
-                .cache
-                .device()
-                .flush()
-                .map_err(JournalError::io("flushing the device"))?;
+        if self.core.wait_for(tid)? {
+            return Ok(());
         }
-        Ok(())
+        self.core.flush()
+    }
+
+    /// [`Journal::force_commit`], and besides everything that was written to the device before this call is
+    /// durable, whether or not there was anything to commit: what syncfs needs.
+    ///
+    /// # Errors
+    /// See [`Journal::sync`].
+    pub fn sync_all(&self) -> Result<(), JournalError> {
+        let live = {
+            let state = self.core.state.lock();
+            let running = state.running.as_ref().map(|r| r.transaction.tid);
+            running.or(state.committing.as_ref().map(|c| c.tid))
+        };
+        self.core.check_alive()?;
+        match live {
+            Some(tid) => self.sync(tid),
+            None => self.core.flush(),
+        }
     }
 
     /// Asks for the commit of `tid`, if it runs, and does not wait.
@@ -375,6 +389,17 @@ impl Core {
     pub(crate) fn abort_with(&self, error: JournalError) -> JournalError {
         self.abort(&error.to_string());
         error
+    }
+
+    /// Flushes the device that the blocks live on, if barriers are on.
+    pub(crate) fn flush(&self) -> Result<(), JournalError> {
+        if !self.config.barrier {
+            return Ok(());
+        }
+        self.cache
+            .device()
+            .flush()
+            .map_err(JournalError::io("flushing the device"))
     }
 
     /// Runs a thread's body; a panic stops the journal.

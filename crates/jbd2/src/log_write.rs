@@ -35,12 +35,9 @@ impl Core {
         log.begin(head, tid)?;
         log.write(head, image.iter().map(|block| &**block))?;
         drop(image);
-        if log.external && self.config.barrier {
+        if log.external {
             // Blocks and data at home are covered by the record's preflush only on the log's device.
-            self.cache
-                .device()
-                .flush()
-                .map_err(JournalError::io("flushing the device"))?;
+            self.flush()?;
         }
         self.note_flushing();
         self.check_alive()?;

@@ -77,6 +77,8 @@ pub(crate) struct Running {
     pub(crate) locked: bool,
     /// A commit was asked for.
     pub(crate) wanted: bool,
+    /// It ends empty, and the flush that stands in for its commit has begun.
+    pub(crate) flushing: bool,
 }
 
 /// The committing transaction.
@@ -153,6 +155,7 @@ impl Core {
                 since: Instant::now(),
                 locked: false,
                 wanted: false,
+                flushing: false,
             });
             state.next_tid = state.next_tid.next();
             // The commit thread counts the new transaction's age.

@@ -260,4 +260,14 @@ fn sync_covers_data_written_before_it() {
     journal.sync(tid).unwrap();
     let crashed = dev.crashed(dev.position(), || false);
     assert_eq!(stamp_on(&crashed, 90), 7);
+    for value in 8..10 {
+        dev.write_at(at, &u64::to_le_bytes(value)).unwrap();
+        // First nothing runs, then an empty transaction does.
+        let handle = (value == 9).then(|| journal.start(1).unwrap());
+        drop(handle);
+        journal.sync_all().unwrap();
+        let crashed = dev.crashed(dev.position(), || false);
+        assert_eq!(stamp_on(&crashed, 90), value);
+    }
+    assert_eq!(journal.stats().commits, 1);
 }

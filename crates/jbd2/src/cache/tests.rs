@@ -177,7 +177,7 @@ fn the_budget_holds_and_held_blocks_stay() {
     for p in 0..20_000 {
         cache.read_unchecked(Pblk::new(p)).unwrap();
     }
-    let kept: usize = cache.shards.iter().map(|s| s.lock().map.len()).sum();
+    let kept: usize = cache.shards.iter().map(|s| s.0.lock().map.len()).sum();
     assert!(kept <= 1024 + 500, "{kept} blocks kept");
     let reads = dev.reads();
     for block in &held {

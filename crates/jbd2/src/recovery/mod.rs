@@ -64,7 +64,8 @@ pub fn inspect(
 }
 
 /// Replays a log that is not empty onto the file system on the same device and marks it empty. Copies may
-/// belong to any of the file system's `device_blocks` blocks.
+/// belong to any of the file system's `device_blocks` blocks. This goes past any [`crate::BlockCache`]: make the
+/// cache afterwards.
 ///
 /// # Errors
 /// The log is damaged, unsupported or holds fast commits, the device failed or is read-only. Nothing was
