@@ -5,12 +5,13 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
 DESTDIR ?=
+BINARY ?= $(TARGET)/release/extant
 IMAGE ?= extant.img
 SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 
-.PHONY: help run stop build test lint tidy doc soak deny bench-sidebyside install uninstall clean
+.PHONY: help run stop build test lint tidy doc soak deny bench-sidebyside install install-files uninstall clean
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
@@ -64,11 +65,20 @@ bench-sidebyside:
 	$(CARGO) build --release -p extant-cli
 	$(CARGO) run --release -p extant-bench -- sidebyside $(ARGS)
 
-install: build
-	install -D -m 755 $(TARGET)/release/extant "$(DESTDIR)$(PREFIX)/bin/extant"
+install: build install-files
+
+# What is installed, from a BINARY that is there already.
+install-files:
+	install -D -m 755 "$(BINARY)" "$(DESTDIR)$(PREFIX)/bin/extant"
+	rm -rf "$(TARGET)/man" && "$(BINARY)" manual "$(TARGET)/man"
+	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBINDIR)"
+	install -m 644 "$(TARGET)"/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
+	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/mount.fuse.extant"
+	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
 uninstall:
-	rm -f "$(DESTDIR)$(PREFIX)/bin/extant"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant*.1
+	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
 clean:
 	$(CARGO) clean

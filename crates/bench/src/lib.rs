@@ -4,6 +4,5 @@
 //! to measured in the same run.
 #![forbid(unsafe_code)]
 
-pub mod json;
 pub mod machine;
 pub mod rows;

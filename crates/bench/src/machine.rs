@@ -1,9 +1,9 @@
 //! What the figures were measured on.
 
-use crate::json::Value;
+use serde_json::{Value, json};
 
 /// Processor, cores, memory, kernel.
-pub fn describe() -> Vec<(&'static str, Value)> {
+pub fn describe() -> Value {
     let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text
@@ -20,22 +20,10 @@ pub fn describe() -> Vec<(&'static str, Value)> {
         .next()
         .and_then(|kib| kib.parse().ok())
         .unwrap_or(f64::NAN);
-    vec![
-        (
-            "cpu",
-            Value::Text(field(&read("/proc/cpuinfo"), "model name")),
-        ),
-        (
-            "cores",
-            Value::Number(f64::from(u32::try_from(cores).unwrap_or(0))),
-        ),
-        (
-            "memory_gib",
-            Value::Number((memory / 1024.0 / 1024.0 * 10.0).round() / 10.0),
-        ),
-        (
-            "kernel",
-            Value::Text(read("/proc/sys/kernel/osrelease").trim().to_owned()),
-        ),
-    ]
+    json!({
+        "cpu": field(&read("/proc/cpuinfo"), "model name"),
+        "cores": cores,
+        "memory_gib": (memory / 1024.0 / 1024.0 * 10.0).round() / 10.0,
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+    })
 }

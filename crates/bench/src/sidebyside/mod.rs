@@ -6,10 +6,10 @@ mod source;
 mod variant;
 mod work;
 
-use extant_bench::json::Value;
 use extant_bench::machine;
 use extant_bench::rows::{Rows, Unit};
 use extant_testkit::{Need, Result, bail};
+use serde_json::json;
 use source::Source;
 use std::path::PathBuf;
 use variant::Variant;
@@ -93,11 +93,11 @@ pub(crate) fn run(plan: &Plan) -> Result<()> {
         println!("{}: {}", v.name(), v.describe());
     }
     if let Some(path) = &plan.json {
-        let all = Value::object([
-            ("machine", Value::object(machine::describe())),
-            ("rows", rows.json("sidebyside")),
-            ("missing", rows.missing_json()),
-        ]);
+        let all = json!({
+            "machine": machine::describe(),
+            "rows": rows.json("sidebyside"),
+            "missing": rows.not_measured(),
+        });
         std::fs::write(path, format!("{all}\n"))?;
     }
     Ok(())
