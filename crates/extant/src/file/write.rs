@@ -23,7 +23,7 @@ pub(crate) enum WriteAt {
     End,
 }
 
-/// Writes `data` into the cache; returns the bytes written, fewer if an error or a limit stopped the rest. Takes
+/// Writes `bytes` into the cache; returns where, and how many, fewer if an error or a limit stopped the rest. Takes
 /// privileges away and notes the time, as a modification does. Durable on return only with the mount option `sync` or the
 /// file's flag.
 ///
@@ -35,11 +35,11 @@ pub(crate) fn write(
     at: WriteAt,
     bytes: &[u8],
     cred: &Cred,
-) -> Result<usize> {
+) -> Result<(u64, usize)> {
     fs.check_writable()?;
     check_kind(inode)?;
     if bytes.is_empty() {
-        return Ok(0);
+        return Ok((inode.size(), 0));
     }
     let mut result = write_locked(fs, inode, at, bytes, cred);
     if let Err(Error::NoSpace) = result {
@@ -48,11 +48,11 @@ pub(crate) fn write(
         alloc::commit_frees_space(fs, 0);
         result = write_locked(fs, inode, at, bytes, cred);
     }
-    let done = result.inspect_err(|error| super::report(fs, error))?;
+    let written = result.inspect_err(|error| super::report(fs, error))?;
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         super::fsync(fs, inode, None, false)?;
     }
-    Ok(done)
+    Ok(written)
 }
 
 fn write_locked(
@@ -61,7 +61,7 @@ fn write_locked(
     at: WriteAt,
     bytes: &[u8],
     cred: &Cred,
-) -> Result<usize> {
+) -> Result<(u64, usize)> {
     let data = data(fs, inode);
     let _one_writer = inode.lock.write();
     if inode.is_gone() {
@@ -92,5 +92,6 @@ fn write_locked(
         data_path::zero_range(&ops, Pos::new(size), pos - size)?;
     }
     let mut source = &bytes[..len];
-    data_path::write(&ops, Pos::new(pos), len, &mut source)
+    let done = data_path::write(&ops, Pos::new(pos), len, &mut source)?;
+    Ok((pos, done))
 }

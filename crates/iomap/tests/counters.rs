@@ -1,0 +1,221 @@
+//! Claims as counters: what is not done is not counted.
+
+mod toy;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_iomap::*;
+use extant_pagecache::PageCacheStats;
+use extant_units::{BlockSize, Pos};
+use toy::{Block, Rng, Setup};
+
+#[test]
+fn a_cached_overwrite_asks_no_map_at_any_offset_and_folio_size() {
+    for order in [0, 3, 9] {
+        let toy = Setup {
+            order,
+            ..Setup::default()
+        }
+        .build();
+        toy.write(0, &vec![1; 4 << 20]).unwrap();
+        let before = toy.stats.snapshot();
+        let offsets = [0, 4096, 1_000_000, (2 << 20) - 1024, (4 << 20) - 1024];
+        for at in offsets {
+            toy.write(at, &[2; 1024]).unwrap();
+        }
+        toy.sync().unwrap();
+        // Clean again, and still backed.
+        for at in offsets {
+            toy.write(at, &[3; 1024]).unwrap();
+        }
+        let after = toy.stats.snapshot();
+        assert_eq!(after.begins, before.begins, "order {order}");
+        assert_eq!(after.overwrites, before.overwrites + 10);
+        assert_eq!(after.edge_reads, before.edge_reads);
+    }
+}
+
+#[test]
+fn a_cached_read_makes_an_overwrite_free_of_maps_too() {
+    let toy = Setup::default().build();
+    toy.write(0, &vec![1; 1 << 20]).unwrap();
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    assert_eq!(toy.read(0, 1 << 20).len(), 1 << 20);
+    let before = toy.stats.snapshot();
+    toy.write(12_288, &[9; 5000]).unwrap();
+    assert_eq!(toy.stats.snapshot().begins, before.begins);
+}
+
+#[test]
+fn truncated_blocks_ask_for_space_again() {
+    let toy = Setup::default().build();
+    toy.write(0, &vec![1; 1 << 20]).unwrap();
+    toy.sync().unwrap();
+    toy.truncate(300_000);
+    // The folio is still there, as large as before, but its end has no space any more.
+    toy.write(600_000, &[2; 100]).unwrap();
+    toy.check_idle();
+    assert_eq!(toy.reserved(), 1);
+    toy.sync().unwrap();
+    assert_eq!(toy.on_disk()[600_000..], [2; 100]);
+}
+
+#[test]
+fn appends_within_a_block_map_once() {
+    let toy = Setup::default().build();
+    for i in 0..4u8 {
+        toy.write(u64::from(i) * 1024, &[i; 1024]).unwrap();
+    }
+    let stats = toy.stats.snapshot();
+    assert_eq!(stats.begins, 1);
+    assert_eq!(stats.overwrites, 3);
+    assert_eq!(toy.reserved(), 1);
+}
+
+fn order_of(stats: &PageCacheStats) -> Vec<u64> {
+    stats.folios_by_order.to_vec()
+}
+
+#[test]
+fn folio_orders_follow_the_length_of_the_write() {
+    let toy = Setup::default().build();
+    toy.write(0, &vec![1; 2 << 20]).unwrap();
+    assert_eq!(order_of(&toy.cache.stats())[9], 1);
+    // 5 pages from page 513: 1, 2, 2.
+    toy.write((2 << 20) + 4096, &vec![1; 5 * 4096]).unwrap();
+    let orders = order_of(&toy.cache.stats());
+    assert_eq!(orders[..3], [1, 2, 0]);
+}
+
+#[test]
+fn streams_use_few_mappings_and_large_writes() {
+    let toy = Setup::default().build();
+    for i in 0..16 {
+        toy.write(i << 20, &vec![1; 1 << 20]).unwrap();
+    }
+    toy.sync().unwrap();
+    let stats = toy.stats.snapshot();
+    assert_eq!(stats.begins, 16, "one mapping for each call");
+    assert_eq!(stats.map_calls, 1, "one allocation for 16 MiB");
+    assert_eq!(stats.ioends, 1);
+    assert_eq!(stats.written_bytes, 16 << 20);
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    for i in 0..16 {
+        toy.read(i << 20, 1 << 20);
+    }
+    let reads = toy.stats.snapshot().fill_reads;
+    assert!(reads <= 33, "{reads} device reads for 16 MiB");
+    assert!(order_of(&toy.cache.stats())[7..].iter().sum::<u64>() > 16);
+}
+
+#[test]
+fn holes_are_read_without_folios() {
+    let toy = Setup::default().build();
+    toy.truncate(64 << 20);
+    assert!(toy.read(5, 10 << 20).iter().all(|&byte| byte == 0));
+    assert_eq!(toy.mapping.folio_count(), 0);
+    assert_eq!(toy.stats.snapshot().fill_reads, 0);
+}
+
+#[test]
+fn zeroing_what_is_zero_dirties_nothing() {
+    let toy = Setup {
+        block: BlockSize::KIB1,
+        ..Setup::default()
+    }
+    .build();
+    toy.write(0, &[5; 1500]).unwrap();
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    // The tail behind the end is zero on the device: looking at it is enough.
+    assert!(!truncate_page(&*toy, Pos::new(1500)).unwrap());
+    assert_eq!(toy.mapping.dirty_bytes(), 0);
+    zero_range(&*toy, Pos::new(2048), 1 << 20).unwrap();
+    assert_eq!(toy.mapping.folio_count(), 1, "holes stay holes");
+    assert!(toy.state(5).is_none());
+}
+
+/// A source that gives only so much at a time, or stops.
+struct Dripping<'a> {
+    data: &'a [u8],
+    most: usize,
+    end: usize,
+}
+
+impl Source for Dripping<'_> {
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        let stop = self.end.min(self.data.len());
+        let rest = &self.data[offset.min(stop)..stop];
+        let len = rest.len().min(into.len()).min(self.most);
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+}
+
+#[test]
+fn short_copies_shrink_the_chunk_and_give_back_what_was_promised() {
+    let data = Rng(4).bytes(1 << 20);
+    let toy = Setup::default().build();
+    let mut source = Dripping {
+        data: &data,
+        most: 10_000,
+        end: usize::MAX,
+    };
+    let done = write(&*toy, Pos::ZERO, data.len(), &mut source).unwrap();
+    assert_eq!(done, data.len());
+    assert!(toy.read(0, data.len()) == data);
+    toy.check_idle();
+
+    let toy = Setup::default().build();
+    let mut source = Dripping {
+        data: &data,
+        most: usize::MAX,
+        end: 300_000,
+    };
+    let done = write(&*toy, Pos::ZERO, data.len(), &mut source).unwrap();
+    assert!((290_000..=300_000).contains(&done), "{done}");
+    assert_eq!(toy.size(), done as u64);
+    toy.check_idle();
+    assert_eq!(toy.reserved(), (done as u64).div_ceil(4096));
+}
+
+#[test]
+fn readers_grow_their_window() {
+    let toy = Setup::default().build();
+    toy.write(0, &Rng(3).bytes(8 << 20)).unwrap();
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    let before = toy.stats.snapshot();
+    for i in 0..(8 << 20) / 4096 {
+        toy.read(i * 4096, 4096);
+    }
+    let reads = toy.stats.snapshot().fill_reads - before.fill_reads;
+    assert!(reads < 40, "{reads} device reads instead of 2048");
+}
+
+/// Set by one test alone.
+static DONE: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn an_integrity_pass_ends_while_others_go_on_dirtying() {
+    let toy = Setup::default().build();
+    toy.write(0, &vec![1; 4 << 20]).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = Rng(8);
+            while !DONE.load(Ordering::Relaxed) {
+                toy.write(rng.below(4 << 20) & !4095, &[2; 4096]).unwrap();
+                let end = toy.size();
+                if end < 40 << 20 {
+                    toy.write(end, &[3; 4096]).unwrap();
+                }
+            }
+        });
+        for _ in 0..20 {
+            toy.sync().unwrap();
+        }
+        DONE.store(true, Ordering::Relaxed);
+    });
+    assert!(matches!(toy.state(0), Some(Block::Written(_))));
+}
