@@ -1,0 +1,258 @@
+//! The cache as a whole: its budget, its limits, its flushers, and what truncation leaves.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use extant_pagecache::*;
+use extant_units::{BlockSize, PageIdx, Pos};
+
+/// A file whose writeback only cleans.
+struct Sink {
+    mapping: Arc<Mapping>,
+    passes: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Sink {
+    fn new(cache: &PageCache, block_size: BlockSize) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
+            mapping: Mapping::new(
+                cache,
+                this.clone(),
+                MappingParams {
+                    block_size,
+                    max_order: 9,
+                },
+            ),
+            passes: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+        })
+    }
+
+    /// Dirties `len` bytes at `pos`, as a write would.
+    fn dirty(&self, pos: u64, len: u64) {
+        let mut done = 0;
+        while done < len {
+            self.mapping.throttle();
+            let at = Pos::new(pos + done);
+            let folio = self.mapping.get_or_create(at, len - done);
+            let Some(mut guard) = self.mapping.lock_stable(&folio) else {
+                continue;
+            };
+            let from = folio.offset_of(at);
+            let to = folio.offset_of(Pos::new(pos + len));
+            guard.bytes_mut()[from..to].fill(7);
+            guard.mark_uptodate(from..to);
+            guard.mark_dirty(from..to);
+            done += (to - from) as u64;
+        }
+    }
+
+    fn clean(&self, pos: u64) {
+        let folio = self.mapping.get_or_create(Pos::new(pos), 4096);
+        if let Some(mut guard) = self.mapping.lock(&folio) {
+            guard.mark_uptodate(0..folio.len());
+        }
+    }
+}
+
+impl Writeback for Sink {
+    fn write_back(self: Arc<Self>, _: WritebackReason, max_bytes: u64) {
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        let mut taken = 0;
+        for folio in self
+            .mapping
+            .tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, usize::MAX)
+        {
+            if taken >= max_bytes {
+                break;
+            }
+            if let Some(mut guard) = self.mapping.lock(&folio) {
+                guard.take_dirty(folio.len(), |run| taken += run.len() as u64);
+                drop(guard);
+                self.mapping.end_writeback([&folio]);
+            }
+        }
+        self.written.fetch_add(taken, Ordering::Relaxed);
+    }
+}
+
+fn config(budget: u64) -> Config {
+    Config {
+        flushers: 0,
+        ..Config::with_budget(budget)
+    }
+}
+
+#[test]
+fn the_budget_holds_under_clean_and_dirty_load() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    for round in 0..4u64 {
+        for i in 0..64 {
+            file.dirty((round * 64 + i) << 20, 1 << 20);
+            let stats = cache.stats();
+            assert!(stats.held_bytes <= 8 << 20);
+            assert!(stats.dirty_bytes <= (8 << 20) / 2 + (1 << 20));
+        }
+    }
+    let stats = cache.stats();
+    assert!(stats.reclaimed > 0 && stats.throttled > 0);
+    assert!(file.written.load(Ordering::Relaxed) > 240 << 20);
+}
+
+#[test]
+fn used_folios_get_a_second_chance() {
+    let cache = PageCache::new(config(1 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    for page in 0..200 {
+        file.clean(page * 4096);
+    }
+    let hot = file.mapping.get(PageIdx::new(3)).unwrap();
+    let hot = Arc::downgrade(&hot);
+    for page in 200..1000 {
+        if let Some(folio) = hot.upgrade() {
+            folio.mark_referenced();
+        }
+        file.clean(page * 4096);
+    }
+    assert!(hot.upgrade().is_some(), "the page in use stays");
+    assert!(file.mapping.get(PageIdx::new(5)).is_none());
+    assert!(cache.stats().reclaimed >= 700);
+}
+
+#[test]
+fn dirty_folios_are_never_reclaimed() {
+    let cache = PageCache::new(config(1 << 20));
+    let (dirty, clean) = (
+        Sink::new(&cache, BlockSize::KIB4),
+        Sink::new(&cache, BlockSize::KIB4),
+    );
+    dirty.dirty(0, 100 << 10);
+    for page in 0..2000 {
+        clean.clean(page * 4096);
+    }
+    assert_eq!(dirty.mapping.dirty_bytes(), 100 << 10);
+    assert_eq!(dirty.passes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn old_dirty_data_is_flushed_without_being_asked() {
+    let cache = PageCache::new(Config {
+        flush_interval: Duration::from_millis(2),
+        dirty_expire: Duration::from_millis(4),
+        flushers: 1,
+        ..Config::with_budget(8 << 20)
+    });
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    file.dirty(0, 10_000);
+    while file.mapping.dirty_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    while !cache.dirty_owners().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(Arc::strong_count(&file), 1, "the list lets go of its owner");
+    file.dirty(0, 10);
+    assert_eq!(cache.dirty_owners().len(), 1, "and takes it again");
+}
+
+#[test]
+fn writers_wait_for_flushers_at_the_limit() {
+    let cache = PageCache::new(Config {
+        flushers: 2,
+        ..Config::with_budget(4 << 20)
+    });
+    let files: Vec<_> = (0..4).map(|_| Sink::new(&cache, BlockSize::KIB1)).collect();
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                for i in 0..64 {
+                    file.dirty(i * 300_000, 300_000);
+                }
+            });
+        }
+    });
+    let stats = cache.stats();
+    assert!(stats.flusher_passes > 0);
+    assert!(stats.held_bytes <= stats.budget_bytes);
+    for file in files {
+        assert!(file.passes.load(Ordering::Relaxed) > 0);
+    }
+}
+
+#[test]
+fn truncation_drops_whole_folios_and_zeroes_parts() {
+    let cache = PageCache::new(config(16 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB1);
+    file.dirty(0, 3 << 20);
+    assert_eq!(file.mapping.folio_count(), 2);
+    file.mapping.drop_range(Pos::new(5000), Pos::MAX);
+    assert_eq!(file.mapping.folio_count(), 1);
+    assert_eq!(
+        file.mapping.dirty_bytes(),
+        5 * 1024,
+        "the cut block stays dirty"
+    );
+    let folio = file.mapping.get(PageIdx::new(0)).unwrap();
+    let guard = file.mapping.read(&folio).unwrap();
+    assert!(guard.bytes()[..5000].iter().all(|&byte| byte == 7));
+    assert!(guard.bytes()[5000..].iter().all(|&byte| byte == 0));
+    drop(guard);
+    let clean = file.mapping.clean_ranges(Pos::ZERO, Pos::new(8192));
+    assert_eq!(clean, [Pos::new(5120)..Pos::new(8192)]);
+    drop(folio);
+    file.mapping.evict();
+    let stats = cache.stats();
+    assert_eq!((stats.used_bytes, stats.dirty_bytes), (0, 0));
+    assert!(cache.dirty_owners().is_empty());
+}
+
+#[test]
+fn a_mapping_that_goes_takes_its_accounts_with_it() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    file.dirty(0, 1 << 20);
+    // What keeps it alive is the list of dirty mappings.
+    let weak = Arc::downgrade(&file);
+    drop(file);
+    assert!(weak.upgrade().is_some());
+    drop(cache);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn unused_memory_goes_back_to_the_host() {
+    let cache = PageCache::new(config(64 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    for i in 0..32 {
+        file.clean(i << 21);
+        file.dirty(i << 21, 1 << 20);
+    }
+    let before = cache.stats().held_bytes;
+    file.mapping.evict();
+    assert_eq!(cache.stats().held_bytes, before, "recycled at first");
+    cache.shrink(4 << 20);
+    assert!(cache.stats().held_bytes <= 4 << 20);
+}
+
+#[test]
+fn seeking_in_the_cache_sees_blocks() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB1);
+    file.dirty(10 << 10, 3 << 10);
+    file.dirty(1 << 20, 100);
+    let seek = |from: u64, cached| {
+        let found = file
+            .mapping
+            .seek_cached(Pos::new(from), Pos::new(2 << 20), cached);
+        found.map(Pos::get)
+    };
+    assert_eq!(seek(0, true), Some(10 << 10));
+    assert_eq!(seek(11 << 10, true), Some(11 << 10));
+    assert_eq!(seek(11 << 10, false), Some(13 << 10));
+    assert_eq!(seek(13 << 10, true), Some(1 << 20));
+    assert_eq!(seek((1 << 20) + 1024, true), None);
+    assert_eq!(seek(0, false), Some(0));
+}
