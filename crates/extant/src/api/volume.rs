@@ -28,8 +28,10 @@ impl Node {
         }
     }
 
-    fn open(&self, fs: &Arc<Fs>) -> &OpenState {
-        self.open.get_or_init(|| file::open(fs, &self.inode))
+    /// The reader's state, for regular files.
+    fn open(&self, fs: &Arc<Fs>) -> Option<&OpenState> {
+        let regular = self.inode.kind == FileKind::Regular;
+        regular.then(|| self.open.get_or_init(|| file::open(fs, &self.inode)))
     }
 
     /// The inode's number.
@@ -257,30 +259,27 @@ impl Volume {
     /// Reads from byte `pos` into `buf`; returns how much there was: less than asked for only at the end of the file.
     pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
         self.check()?;
-        let read = file::read(&self.fs, &node.inode, Some(node.open(&self.fs)), pos, buf)?;
-        inode::touch_atime(&self.fs, &node.inode);
-        Ok(read)
+        file::read(&self.fs, &node.inode, node.open(&self.fs), pos, buf)
     }
 
     /// Writes `data` at byte `pos`, growing the file if needed. Returns how much was written: less than given only if
     /// space ran out or a limit was met on the way.
     pub fn write(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
         node.open(&self.fs);
-        file::write(&self.fs, &node.inode, WriteAt::Pos(pos), data, cred)
+        let at = WriteAt::Pos(pos);
+        file::write(&self.fs, &node.inode, at, data, cred).map(|(_, written)| written)
     }
 
     /// Writes `data` at the end of the file, as one step; returns where that was and how much was written.
     pub fn append(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
         node.open(&self.fs);
-        let end = node.inode.size();
-        let written = file::write(&self.fs, &node.inode, WriteAt::End, data, cred)?;
-        Ok((end, written))
+        file::write(&self.fs, &node.inode, WriteAt::End, data, cred)
     }
 
     /// Makes the file's content durable, and its attributes too unless `datasync` says that those needed to read it
     /// back are enough. For directories: its entries.
     pub fn fsync(&self, node: &Node, datasync: bool) -> Result<()> {
-        file::fsync(&self.fs, &node.inode, Some(node.open(&self.fs)), datasync)
+        file::fsync(&self.fs, &node.inode, node.open(&self.fs), datasync)
     }
 
     /// Finds data or a hole.
