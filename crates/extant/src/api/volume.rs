@@ -295,6 +295,7 @@ impl Volume {
     /// Totals.
     pub fn statfs(&self) -> Result<FsStat> {
         self.check()?;
+        self.fs.reap_all(); // what was deleted counts as free
         Ok(statfs::statfs(&self.fs))
     }
 

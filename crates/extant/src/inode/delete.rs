@@ -19,7 +19,7 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_units::{Lblk, Pblk};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Inode, symlink, times};
+use super::{Inode, InodeFlags, symlink, times};
 use crate::alloc;
 use crate::api::FileKind;
 use crate::credits;
@@ -223,7 +223,11 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
         core.file_acl = Pblk::ZERO;
         core.xattrs.fill(0);
         if has_map {
-            core.i_block = [0; BLOCK_AREA];
+            // An extent tree keeps its (empty) root: e2fsck takes a block of inodes without one for garbage.
+            core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {
+                true => map::empty_root(),
+                false => [0; BLOCK_AREA],
+            };
         }
         core.dtime = deletion_time();
     })?;

@@ -118,7 +118,7 @@ pub(crate) fn symlink(
     if target.contains(&0) {
         return Err(Error::Invalid);
     }
-    if target.len() > MAX_TARGET.min(fs.layout.block_size.bytes() - 1) {
+    if target.len() > MAX_TARGET {
         return Err(Error::NameTooLong);
     }
     let wanted = Wanted {
@@ -165,6 +165,9 @@ fn make(
             return Err(Error::Exists);
         }
         may_create(dir)?;
+        if wanted.target.len() >= fs.layout.block_size.bytes() {
+            return Err(Error::NameTooLong);
+        }
         if wanted.kind == FileKind::Directory {
             check_room_for_subdir(fs, dir)?;
         }
