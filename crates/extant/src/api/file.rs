@@ -5,8 +5,9 @@ use std::path::Path;
 
 use super::filesystem::Filesystem;
 use super::metadata::{FileTimes, Metadata, Permissions};
+use super::node::Node;
 use super::types::{FileKind, SeekTarget, SetAttr};
-use super::volume::{Node, Volume};
+use super::volume::Volume;
 use super::walk::Place;
 use crate::{Cred, Error, Result};
 

@@ -8,10 +8,11 @@ use tracing::error;
 
 use super::file::{File, OpenOptions};
 use super::metadata::{FileTimes, Metadata, Permissions};
+use super::node::Node;
 use super::options::Options;
 use super::read_dir::ReadDir;
 use super::types::{FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
-use super::volume::{Node, Volume};
+use super::volume::Volume;
 use crate::{Cred, Error, Result};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths inside of the file

@@ -11,6 +11,7 @@ mod file;
 mod filesystem;
 mod info;
 mod metadata;
+mod node;
 mod options;
 mod read_dir;
 mod trees;
@@ -23,9 +24,10 @@ pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;
 pub use info::{GroupInfo, ImageInfo, JournalInfo};
 pub use metadata::{FileTimes, Metadata, Permissions};
+pub use node::Node;
 pub use options::Options;
 pub use read_dir::{DirEntry, ReadDir};
 pub use types::{
     Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
 };
-pub use volume::{Node, Volume};
+pub use volume::Volume;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, FileDevice, OpenError, OpenMode};
 
 use super::Volume;
-use crate::options::MountOptions;
-use crate::{Cred, Error, Result, Tuning, mount};
+use crate::{Cred, Error, MountOptions, Result, Tuning, mount};
 
 /// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
 ///
@@ -71,32 +70,37 @@ impl Options {
         self
     }
 
-    /// Opens the image file or block device at `path` at the level of inodes. It stays locked against other
-    /// openers until it is unmounted.
+    /// Opens the image file or block device at `path` at the level of inodes. It stays locked against other openers until
+    /// it is unmounted.
+    ///
+    /// A journal that must be replayed is, also when the file system is opened for reading: that, and nothing else, writes
+    /// to an image that was opened so. The mount option `noload` leaves it alone.
     ///
     /// # Errors
-    /// [`crate::Error::InUse`] if another process has it open, [`crate::Error::NotExt4`] and its neighbours for what is wrong with
-    /// the image, [`crate::Error::BadOption`] for a mount option, [`crate::Error::NeedsReplay`] for a dirty journal on a device that
+    /// [`Error::InUse`] if another process has it open, [`Error::NotExt4`] and its neighbours for what is wrong with
+    /// the image, [`Error::BadOption`] for a mount option, [`Error::NeedsReplay`] for a journal to replay on a device that
     /// cannot be written.
     pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        let mode = if self.write {
-            OpenMode::ReadWrite
-        } else {
-            OpenMode::ReadOnly
-        };
-        let device = FileDevice::open(path, mode).map_err(|error| match error {
-            OpenError::InUse(_) => Error::InUse,
-            OpenError::NotADevice(_) => {
-                Error::NotExt4("neither a regular file nor a block device".into())
-            }
-            OpenError::Io(_, error) => match error.kind() {
-                io::ErrorKind::NotFound => Error::NotFound,
-                io::ErrorKind::PermissionDenied => Error::AccessDenied,
-                io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
-                _ => error.into(),
+        let path = path.as_ref();
+        let options = self.parsed()?;
+        if !options.read_only() {
+            return mounted(
+                open_device(path, OpenMode::ReadWrite)?,
+                options,
+                self.tuning,
+            );
+        }
+        let device = open_device(path, OpenMode::ReadOnly)?;
+        match mounted(device, options.clone(), self.tuning) {
+            Err(Error::NeedsReplay) => match open_device(path, OpenMode::ReadWrite) {
+                Ok(device) => mounted(device, options, self.tuning),
+                Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => {
+                    Err(Error::NeedsReplay)
+                }
+                Err(error) => Err(error),
             },
-        })?;
-        self.open_volume_on(Arc::new(device))
+            other => other,
+        }
     }
 
     /// Like [`Options::open_volume`], for any block device.
@@ -104,10 +108,36 @@ impl Options {
     /// # Errors
     /// As [`Options::open_volume`], less what opening a file can do.
     pub fn open_volume_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        mounted(device, self.parsed()?, self.tuning)
+    }
+
+    fn parsed(&self) -> Result<MountOptions> {
         let mut options = MountOptions::parse(&self.mount)?;
         if !self.write {
             options.set_read_only();
         }
-        mount::mount(device, options, self.tuning).map(Volume::new)
+        Ok(options)
+    }
+}
+
+fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) -> Result<Volume> {
+    Ok(Volume::new(mount::mount(device, options, tuning)?))
+}
+
+fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
+    match FileDevice::open(path, mode) {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(OpenError::InUse(_)) => Err(Error::InUse),
+        Err(OpenError::NotADevice(path)) if path.is_dir() => Err(Error::IsDir),
+        Err(OpenError::NotADevice(_)) => Err(Error::NotExt4(
+            "neither a regular file nor a block device".into(),
+        )),
+        Err(OpenError::Io(_, error)) => Err(match error.kind() {
+            io::ErrorKind::NotFound => Error::NotFound,
+            io::ErrorKind::PermissionDenied => Error::AccessDenied,
+            io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
+            io::ErrorKind::NotADirectory => Error::NotDir,
+            _ => error.into(),
+        }),
     }
 }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use extant_units::Ino;
 
 use super::metadata::Metadata;
+use super::node::Node;
 use super::types::FileKind;
-use super::volume::{Node, Volume};
+use super::volume::Volume;
 use crate::Result;
 
 /// Entries taken from the directory at once.

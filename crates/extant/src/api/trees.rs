@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use super::filesystem::Filesystem;
+use super::node::Node;
 use super::types::FileKind;
-use super::volume::Node;
 use crate::{Error, Place, Result};
 
 /// Names taken from a directory at once.

@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::node::Node;
 use super::types::FileKind;
-use super::volume::{Node, Volume};
+use super::volume::Volume;
 use crate::{Error, Result};
 
 /// Symbolic links followed on one path, as Linux has it.

@@ -26,15 +26,6 @@ mod ioctl {
     pub(super) const SHUTDOWN: u32 = 0x8004_587d;
 }
 
-/// Pairs of a chattr flag and the flag of `struct fsxattr` that says the same.
-const XFLAGS: [(u32, u32); 6] = [
-    (super::data::IMMUTABLE, 0x08),
-    (super::data::APPEND_ONLY, 0x10),
-    (0x08, 0x20),         // sync
-    (0x80, 0x40),         // noatime
-    (0x40, 0x80),         // nodump
-    (0x2000_0000, 0x200), // project inheritance
-];
 /// Bytes of `struct fsxattr`, and where the project id stands in it.
 const FSXATTR_LEN: usize = 28;
 const FSXATTR_PROJECT: usize = 12;
@@ -193,29 +184,15 @@ impl Server<'_> {
                 answer.extend_from_slice(&node.generation().to_ne_bytes());
             }
             ioctl::FSGETXATTR => {
-                let flags = self.volume.flags(node)?;
-                let xflags = XFLAGS.iter().filter(|(flag, _)| flags & flag != 0);
-                let xflags = xflags.fold(0, |all, (_, xflag)| all | xflag);
+                let (xflags, project) = self.volume.xflags(node)?;
                 answer.resize(FSXATTR_LEN, 0);
-                answer[..4].copy_from_slice(&u32::to_ne_bytes(xflags));
+                answer[..4].copy_from_slice(&xflags.to_ne_bytes());
                 answer[FSXATTR_PROJECT..FSXATTR_PROJECT + 4]
-                    .copy_from_slice(&self.volume.project(node)?.to_ne_bytes());
+                    .copy_from_slice(&project.to_ne_bytes());
             }
             ioctl::FSSETXATTR => {
-                let xflags = word(0)?;
-                let known = XFLAGS.iter().fold(0, |all, (_, xflag)| all | xflag);
-                if xflags & !known != 0 || word(FSXATTR_PROJECT)? != self.volume.project(node)? {
-                    return Err(Errno::OPNOTSUPP);
-                }
-                let mut flags = self.volume.flags(node)?;
-                for (flag, xflag) in XFLAGS {
-                    flags = if xflags & xflag != 0 {
-                        flags | flag
-                    } else {
-                        flags & !flag
-                    };
-                }
-                self.volume.set_flags(node, flags, &cred)?;
+                self.volume
+                    .set_xflags(node, word(0)?, word(FSXATTR_PROJECT)?, &cred)?;
             }
             // The command's number says that it returns a word, though it takes one: FUSE does not pass it on. What was
             // done so far is committed, which is the second of the three ways that ext4 knows.
