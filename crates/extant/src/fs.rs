@@ -110,7 +110,7 @@ impl Fs {
         }
         self.reap_all();
         let data = crate::file::flush_all(self);
-        let times = crate::inode::flush_all_times(self, false);
+        let times = crate::inode::flush_all_times(self, true);
         self.journal.force_commit()?;
         if self.options.barrier() {
             self.dev.flush()?;

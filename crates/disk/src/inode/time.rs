@@ -46,7 +46,7 @@ impl InodeTime {
         } else {
             Self::MAX_SECS_NARROW
         };
-        if self.secs >= max || self.secs < Self::MIN_SECS {
+        if self.secs >= max || self.secs <= Self::MIN_SECS {
             return Self {
                 secs: self.secs.clamp(Self::MIN_SECS, max),
                 nanos: 0,
@@ -91,7 +91,7 @@ mod tests {
                 };
                 let (lo, extra) = t.encode(true);
                 let back = InodeTime::decode(lo, Some(extra));
-                if t.secs == InodeTime::MAX_SECS_WIDE {
+                if [InodeTime::MIN_SECS, InodeTime::MAX_SECS_WIDE].contains(&t.secs) {
                     assert_eq!(back, InodeTime { nanos: 0, ..t });
                 } else {
                     assert_eq!(back, t);

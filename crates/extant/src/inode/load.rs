@@ -46,13 +46,17 @@ pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
     Ok(Inode::new(Arc::downgrade(fs), ino, kind, core))
 }
 
-/// The record of inode `ino`, decoded.
+/// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
 pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     let place = fs.groups.inode_location(&fs.layout, ino)?;
     let block = fs.cache.read_unchecked(place.block)?;
     let bytes = block.data();
     let end = place.offset.saturating_add(fs.layout.inode_size.into());
     let record = bytes.get(place.offset..end).unwrap_or_default();
+    if record.iter().all(|byte| *byte == 0) {
+        // Never used: it has no checksum yet either.
+        return Err(Error::Stale);
+    }
     InodeCore::decode(&format(&fs.layout), ino, record)
         .map_err(|e| Error::corrupt(Place::Inode(ino), e))
 }

@@ -21,6 +21,8 @@ mod load;
 mod object;
 mod privileges;
 mod symlink;
+#[cfg(test)]
+mod tests;
 mod times;
 
 use extant_disk::features::Incompat;

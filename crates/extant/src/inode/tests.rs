@@ -1,0 +1,665 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+
+use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
+use extant_units::Ino;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+
+use super::*;
+use crate::api::{Attr, FileKind, SetAttr, SetTime, Timestamp, XattrMode};
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::namei;
+use crate::test_mount::TestFs;
+use crate::xattr;
+
+const CONFIGURATIONS: [&str; 4] = [
+    "-b 4096 -I 256 -O orphan_file",
+    "-b 1024 -I 128",
+    "-b 1024 -I 1024 -O ^metadata_csum,^64bit",
+    "-b 2048 -I 256 -O ^has_journal,^orphan_file",
+];
+
+/// Around every limit of the stored times.
+const SECONDS: [i64; 8] = [
+    -0x8000_0001,
+    -0x8000_0000,
+    -1,
+    0x7fff_ffff,
+    0x8000_0000,
+    0x2_7fff_ffff,
+    0x3_7fff_fffe,
+    0x4_0000_0000,
+];
+
+fn errno<T>(result: Result<T>) -> i32 {
+    result.err().map_or(0, |e| e.errno())
+}
+
+fn at(secs: i64, nanos: u32) -> SetTime {
+    SetTime::At(Timestamp { secs, nanos })
+}
+
+/// What both sides can say about an inode.
+#[derive(PartialEq, Eq, Debug)]
+struct Facts {
+    mode: u32,
+    links: u64,
+    owner: (u32, u32),
+    rdev: u64,
+    size: u64,
+    blocks: u64,
+    atime: (i64, i64),
+    mtime: (i64, i64),
+    target: Option<Vec<u8>>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+fn ours(fs: &TestFs, inode: &InodeRef) -> Facts {
+    let attr: Attr = getattr(fs, inode);
+    let (major, minor) = (
+        attr.rdev >> 8 & 0xfff,
+        attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00,
+    );
+    Facts {
+        mode: attr.mode().into(),
+        links: attr.nlink.into(),
+        owner: (attr.uid, attr.gid),
+        rdev: rustix::fs::makedev(major, minor),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: (attr.atime.secs, attr.atime.nanos.into()),
+        mtime: (attr.mtime.secs, attr.mtime.nanos.into()),
+        target: (attr.kind == FileKind::Symlink).then(|| readlink(fs, inode).unwrap()),
+        xattrs: xattr::list(fs, inode)
+            .unwrap()
+            .into_iter()
+            .map(|name| {
+                let value = xattr::get(fs, inode, &name).unwrap();
+                (name, value)
+            })
+            .collect(),
+    }
+}
+
+fn linux(path: &Path) -> Facts {
+    // Before the times: it moves one.
+    let target = fs::read_link(path);
+    let meta = fs::symlink_metadata(path).unwrap();
+    let mut names = vec![0; 4096];
+    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
+    let xattrs = names[..len]
+        .split(|b| *b == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let mut value = vec![0; 65536];
+            let text = std::str::from_utf8(name).unwrap();
+            let len = rustix::fs::lgetxattr(path, text, &mut value[..]).unwrap();
+            value.truncate(len);
+            (name.to_vec(), value)
+        })
+        .collect();
+    Facts {
+        mode: meta.mode(),
+        links: meta.nlink(),
+        owner: (meta.uid(), meta.gid()),
+        rdev: meta.rdev(),
+        size: meta.size(),
+        blocks: meta.blocks(),
+        atime: (meta.atime(), meta.atime_nsec()),
+        mtime: (meta.mtime(), meta.mtime_nsec()),
+        target: target.ok().map(|t| t.into_os_string().into_encoded_bytes()),
+        xattrs,
+    }
+}
+
+/// Makes inodes of all kinds under Linux; their names.
+fn populate(root: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut named = |name: &str| {
+        names.push(name.to_owned());
+        root.join(name)
+    };
+    let file = named("file");
+    fs::write(&file, vec![5; 10_000]).unwrap();
+    std::os::unix::fs::chown(&file, Some(70_001), Some(4_000_000_000)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6751)).unwrap();
+    Cmd::new("setfacl")
+        .args(["-m", "u:7:rw,g:9:r"])
+        .arg(&file)
+        .ok()
+        .unwrap();
+    fs::create_dir(named("dir")).unwrap();
+    std::os::unix::fs::symlink("x".repeat(59), named("fast")).unwrap();
+    std::os::unix::fs::symlink("y".repeat(60), named("slow")).unwrap();
+    for (name, kind) in [("block", "b"), ("char", "c")] {
+        let numbers = if kind == "b" {
+            ["8", "1"]
+        } else {
+            ["300", "70000"]
+        };
+        Cmd::new("mknod")
+            .arg(named(name))
+            .arg(kind)
+            .args(numbers)
+            .ok()
+            .unwrap();
+    }
+    Cmd::new("mknod").arg(named("pipe")).arg("p").ok().unwrap();
+    for (i, tv_sec) in SECONDS.into_iter().enumerate() {
+        let path = named(&format!("time{i}"));
+        File::create(&path).unwrap();
+        let time = |tv_nsec| Timespec { tv_sec, tv_nsec };
+        let times = Timestamps {
+            last_access: time(1),
+            last_modification: time(999_999_999),
+        };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+    }
+    names
+}
+
+#[test]
+fn what_linux_wrote_is_read() {
+    if !need(&[Need::Loop, Need::Tool("setfacl")]) {
+        return;
+    }
+    for args in CONFIGURATIONS {
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let mount = Subject::Ext4.mount(image.path(), "").unwrap();
+        let names = populate(mount.dir());
+        rustix::fs::syncfs(File::open(mount.dir()).unwrap()).unwrap();
+        let seen: Vec<_> = names.iter().map(|n| linux(&mount.join(n))).collect();
+        mount.unmount().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        for (name, seen) in names.iter().zip(seen) {
+            assert_eq!(ours(&fs, &fs.find(name)), seen, "{name} with {args}");
+        }
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
+}
+
+/// The same inodes, made by us: Linux reads what we read, with the same clamping as if it had written them.
+#[test]
+fn what_we_write_linux_reads() {
+    for args in CONFIGURATIONS {
+        let image = Image::of_mib(16).args(args).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let root = Cred::root();
+        let file = fs.create("file");
+        let owner = SetAttr {
+            uid: Some(70_001),
+            gid: Some(4_000_000_000),
+            ..SetAttr::default()
+        };
+        setattr(&fs, &file, &owner, &root).unwrap();
+        let mode = SetAttr {
+            perm: Some(0o6751),
+            ..SetAttr::default()
+        };
+        setattr(&fs, &file, &mode, &root).unwrap();
+        xattr::set(&fs, &file, b"user.x", &[1; 300], XattrMode::Either, &root).unwrap();
+        fs.mkdir("dir");
+        for (name, target) in [("fast", "x".repeat(59)), ("slow", "y".repeat(60))] {
+            namei::symlink(&fs, &fs.root(), name.as_bytes(), target.as_bytes(), &root).unwrap();
+        }
+        let special = [
+            ("block", FileKind::BlockDevice, 0x801),
+            ("char", FileKind::CharDevice, 0x1111_2c70),
+            ("pipe", FileKind::Fifo, 0),
+            ("socket", FileKind::Socket, 0),
+        ];
+        for (name, kind, rdev) in special {
+            let kind = (kind, rdev);
+            namei::mknod(&fs, &fs.root(), name.as_bytes(), kind, 0o640, &root).unwrap();
+        }
+        let mut names = vec![
+            "file", "dir", "fast", "slow", "block", "char", "pipe", "socket",
+        ];
+        let times: Vec<_> = (0..SECONDS.len()).map(|i| format!("time{i}")).collect();
+        for (name, secs) in times.iter().zip(SECONDS) {
+            let changes = SetAttr {
+                atime: Some(at(secs, 1)),
+                mtime: Some(at(secs, 999_999_999)),
+                ..SetAttr::default()
+            };
+            setattr(&fs, &fs.create(name), &changes, &root).unwrap();
+            names.push(name);
+        }
+        let seen: Vec<_> = names.iter().map(|n| ours(&fs, &fs.find(n))).collect();
+        fs.unmount();
+        image.fsck_clean().unwrap();
+        if !need(&[Need::Loop]) {
+            return;
+        }
+        let mount = Subject::Ext4.mount(image.path(), "ro").unwrap();
+        for (name, seen) in names.iter().zip(&seen) {
+            assert_eq!(&linux(&mount.join(name)), seen, "{name} with {args}");
+        }
+        mount.unmount().unwrap();
+        // Setting the same times through Linux stores the same bits.
+        let mount = Subject::Ext4.mount(image.path(), "").unwrap();
+        for (i, tv_sec) in SECONDS.into_iter().enumerate() {
+            let path = mount.join(format!("time{i}"));
+            let time = |tv_nsec| Timespec { tv_sec, tv_nsec };
+            let times = Timestamps {
+                last_access: time(1),
+                last_modification: time(999_999_999),
+            };
+            let before = linux(&path);
+            rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+            assert_eq!(linux(&path), before, "{tv_sec} with {args}");
+        }
+        mount.unmount().unwrap();
+    }
+}
+
+#[test]
+fn one_read_serves_all_that_ask_at_once() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let ino = fs.create("f").ino;
+    fs.unmount();
+    let fs = TestFs::mount(image.path(), "");
+    let before = fs.stats.inode_loads.get();
+    let start = Barrier::new(8);
+    let inodes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    fs.iget(ino).unwrap()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(inodes.iter().all(|i| Arc::ptr_eq(i, &inodes[0])));
+    assert_eq!(fs.stats.inode_loads.get() - before, 1);
+}
+
+#[test]
+fn unused_inodes_leave_and_come_back() {
+    let image = Image::of_mib(64).args("-N 40000").make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let root = fs.root();
+    for i in 0..20_000 {
+        let name = format!("f{i}");
+        namei::create(&fs, &root, name.as_bytes(), 0o600, &Cred::root()).unwrap();
+    }
+    drop(root);
+    // What a running transaction changed stays; now nothing does.
+    fs.journal.force_commit().unwrap();
+    for i in 0..20_000 {
+        drop(fs.find(&format!("f{i}")));
+    }
+    assert!(fs.inodes.len() < 18_000, "{} in memory", fs.inodes.len());
+    assert!(fs.stats.inode_evictions.get() > 2000);
+    for i in (0..20_000).step_by(777) {
+        assert_eq!(fs.find(&format!("f{i}")).core.read().mode, 0o100_600);
+    }
+    fs.unmount();
+    image.fsck_clean().unwrap();
+}
+
+#[test]
+fn numbers_that_no_name_leads_to_are_refused() {
+    let image = Image::of_mib(8).args("-O orphan_file").make().unwrap();
+    let fs = TestFs::mount(image.path(), "errors=continue");
+    let orphans = fs.layout.orphan_file_inode.unwrap();
+    for ino in [1, 3, 5, 7, 8, 10, orphans.get(), fs.layout.inodes_count + 1] {
+        assert_eq!(errno(fs.iget(Ino::new(ino).unwrap())), 117, "{ino}");
+    }
+    assert_eq!(errno(fs.iget(Ino::new(100).unwrap())), 116, "free");
+    let file = fs.create("f");
+    let ino = file.ino;
+    fs.unlink("f");
+    assert_eq!(errno(fs.iget(ino)), 116, "without a name");
+    assert_eq!(getattr(&fs, &file).nlink, 0);
+    drop(file);
+    fs.reap_all();
+    assert_eq!(errno(fs.iget(ino)), 116, "deleted");
+}
+
+#[test]
+fn a_number_is_reused_with_another_generation() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let first = fs.create("f");
+    let (ino, generation) = (first.ino, first.generation);
+    fs.unlink("f");
+    drop(first);
+    fs.reap_all();
+    let second = fs.create("f");
+    assert_eq!(second.ino, ino);
+    assert_ne!(second.generation, generation);
+}
+
+#[test]
+fn new_inodes_take_over_what_linux_lets_them() {
+    let image = Image::of_mib(8).args("-I 256").make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let root = Cred::root();
+    let user = Cred {
+        uid: 1000,
+        gid: 1000,
+        groups: vec![7],
+        privileged: false,
+        umask: 0o027,
+    };
+    let dir = fs.mkdir("d");
+    let changes = SetAttr {
+        perm: Some(0o2777),
+        gid: Some(50),
+        ..SetAttr::default()
+    };
+    setattr(&fs, &dir, &changes, &root).unwrap();
+    let noatime_dirsync = get_flags(&dir) | 0x80 | 0x1_0000;
+    set_flags(&fs, &dir, noatime_dirsync, &root).unwrap();
+    let sub = namei::mkdir(&fs, &dir, b"sub", 0o777, &user).unwrap();
+    let attr = getattr(&fs, &sub);
+    assert_eq!((attr.perm, attr.uid, attr.gid), (0o2750, 1000, 50));
+    assert_eq!(get_flags(&sub) & 0x1_0080, 0x1_0080);
+    let file = namei::create(&fs, &dir, b"f", 0o2775, &user).unwrap();
+    let attr = getattr(&fs, &file);
+    assert_eq!(
+        (attr.perm, attr.gid),
+        (0o750, 50),
+        "no set-group-id from outside of the group"
+    );
+    assert_eq!(get_flags(&file) & 0x1_0080, 0x80, "no dirsync for files");
+    let member = Cred {
+        groups: vec![50],
+        ..user.clone()
+    };
+    let file = namei::create(&fs, &dir, b"g", 0o2775, &member).unwrap();
+    assert_eq!(getattr(&fs, &file).perm, 0o2750);
+    let fifo = namei::mknod(&fs, &dir, b"p", (FileKind::Fifo, 0), 0o666, &user).unwrap();
+    assert_eq!(get_flags(&fifo), 0x80);
+    assert!(!fifo.flags().contains(InodeFlags::EXTENTS));
+    let attr = getattr(&fs, &file);
+    assert_eq!(attr.crtime, Some(attr.mtime));
+    drop((dir, sub, file, fifo));
+    fs.unmount();
+    image.fsck_clean().unwrap();
+}
+
+#[test]
+fn protected_inodes_refuse() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let root = Cred::root();
+    let file = fs.create("f");
+    let (append, immutable) = (0x20, 0x10);
+    let base = get_flags(&file);
+    let touch = SetAttr {
+        mtime: Some(SetTime::Now),
+        ..SetAttr::default()
+    };
+    let changes = [
+        SetAttr {
+            perm: Some(0),
+            ..SetAttr::default()
+        },
+        SetAttr {
+            uid: Some(1),
+            ..SetAttr::default()
+        },
+        SetAttr {
+            atime: Some(at(5, 5)),
+            ..SetAttr::default()
+        },
+        SetAttr {
+            size: Some(0),
+            ..SetAttr::default()
+        },
+    ];
+    for flag in [append, immutable] {
+        set_flags(&fs, &file, base | flag, &root).unwrap();
+        for change in &changes {
+            assert_eq!(errno(setattr(&fs, &file, change, &root)), 1, "{change:?}");
+        }
+        let touched = errno(setattr(&fs, &file, &touch, &root));
+        assert_eq!(touched, if flag == append { 0 } else { 1 });
+        set_flags(&fs, &file, base, &root).unwrap();
+    }
+    for change in &changes {
+        setattr(&fs, &file, change, &root).unwrap();
+    }
+    let dir = fs.mkdir("d");
+    let size = &changes[3];
+    assert_eq!(errno(setattr(&fs, &dir, size, &root)), 21);
+    let kind = (FileKind::Fifo, 0);
+    let fifo = namei::mknod(&fs, &fs.root(), b"p", kind, 0o600, &root).unwrap();
+    assert_eq!(errno(setattr(&fs, &fifo, size, &root)), 22);
+    let nobody = SetAttr {
+        gid: Some(u32::MAX),
+        ..SetAttr::default()
+    };
+    assert_eq!(errno(setattr(&fs, &file, &nobody, &root)), 22);
+}
+
+#[test]
+fn writes_take_privileges_and_move_times_without_a_handle() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let root = Cred::root();
+    let user = Cred {
+        uid: 1000,
+        gid: 1000,
+        privileged: false,
+        ..Cred::root()
+    };
+    let file = fs.create("f");
+    let suid = SetAttr {
+        perm: Some(0o6755),
+        ..SetAttr::default()
+    };
+    let cap = b"security.capability";
+    for (cred, left) in [(&root, 0o6755), (&user, 0o755)] {
+        setattr(&fs, &file, &suid, &root).unwrap();
+        xattr::set(&fs, &file, cap, &[1; 20], XattrMode::Either, &root).unwrap();
+        file_modified(&fs, &file, cred).unwrap();
+        assert_eq!(getattr(&fs, &file).perm, left);
+        assert_eq!(
+            errno(xattr::get(&fs, &file, cap)),
+            61,
+            "capabilities go in any case"
+        );
+    }
+    let handles = fs.journal.stats().handles;
+    let before = getattr(&fs, &file);
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    file_modified(&fs, &file, &user).unwrap();
+    assert_eq!(fs.journal.stats().handles, handles, "no handle");
+    let after = getattr(&fs, &file);
+    assert!(after.mtime > before.mtime && after.ctime > before.ctime);
+    assert!(fs.stats.times_deferred.get() > 0);
+    // Stored with the next reason, or the next round.
+    flush_times(&fs, &file).unwrap();
+    assert_eq!(fs.journal.stats().handles, handles + 1);
+    flush_times(&fs, &file).unwrap();
+    assert_eq!(
+        fs.journal.stats().handles,
+        handles + 1,
+        "nothing more to store"
+    );
+    drop(file);
+    fs.unmount();
+    let fs = TestFs::mount(image.path(), "");
+    assert_eq!(getattr(&fs, &fs.find("f")).mtime, after.mtime);
+}
+
+#[test]
+fn access_times_follow_the_mount() {
+    for (options, moves) in [
+        ("noatime", false),
+        ("strictatime", true),
+        ("lazytime", true),
+    ] {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), options);
+        let file = fs.create("f");
+        let old = SetAttr {
+            atime: Some(at(1000, 0)),
+            ..SetAttr::default()
+        };
+        setattr(&fs, &file, &old, &Cred::root()).unwrap();
+        let handles = fs.journal.stats().handles;
+        touch_atime(&fs, &file);
+        let atime = getattr(&fs, &file).atime;
+        assert_eq!(atime.secs != 1000, moves, "{options}");
+        assert_eq!(fs.journal.stats().handles, handles, "{options}: no handle");
+        drop(file);
+        fs.unmount();
+        let fs = TestFs::mount(image.path(), "noatime");
+        assert_eq!(
+            getattr(&fs, &fs.find("f")).atime,
+            atime,
+            "{options}: stored at unmount"
+        );
+        fs.unmount();
+        image.fsck_clean().unwrap();
+    }
+}
+
+/// Random bytes in the inode table of a volume without checksums: errors at most.
+#[test]
+fn hostile_inodes_never_panic() {
+    let maker = Image::of_mib(8).args("-b 1024 -I 256 -O ^metadata_csum");
+    let image = maker.make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let file = fs.create("file");
+    crate::file::write(
+        &fs,
+        &file,
+        crate::file::WriteAt::Pos(0),
+        &[7; 5000],
+        &Cred::root(),
+    )
+    .unwrap();
+    namei::symlink(&fs, &fs.root(), b"link", b"target", &Cred::root()).unwrap();
+    fs.mkdir("dir");
+    xattr::set(
+        &fs,
+        &file,
+        b"user.x",
+        b"y",
+        XattrMode::Either,
+        &Cred::root(),
+    )
+    .unwrap();
+    let place = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
+    let at = place.block.get() * 1024 + place.offset as u64;
+    drop(file);
+    fs.unmount();
+    let good = image.bytes(0, 8 << 20).unwrap();
+    let mut rng = Rng::new(99);
+    for round in 0..150 {
+        let mut bad = good.clone();
+        let start = usize::try_from(at).unwrap();
+        // The records of the file, the link and the directory follow each other.
+        for _ in 0..=rng.below(5) {
+            let limit = if rng.chance(50) { 176 } else { 768 };
+            bad[start + rng.index(limit)] = u8::try_from(rng.below(256)).unwrap();
+        }
+        let dev = Arc::new(extant_blockdev::MemoryDevice::from_bytes(&bad));
+        let Ok(fs) = TestFs::on(dev, "errors=continue") else {
+            continue;
+        };
+        for name in ["file", "link", "dir"] {
+            let Ok(inode) = namei::lookup(&fs, &fs.root(), name.as_bytes()) else {
+                continue;
+            };
+            getattr(&fs, &inode);
+            let _ = readlink(&fs, &inode);
+            let _ = xattr::list(&fs, &inode);
+            let _ = xattr::set(
+                &fs,
+                &inode,
+                b"user.n",
+                &[1; 200],
+                XattrMode::Either,
+                &Cred::root(),
+            );
+            let cut = SetAttr {
+                size: Some(rng.below(6000)),
+                ..SetAttr::default()
+            };
+            let _ = setattr(&fs, &inode, &cut, &Cred::root());
+            let mut buf = [0; 3000];
+            let open = crate::file::open(&fs, &inode);
+            let _ = crate::file::read(&fs, &inode, Some(&open), 100, &mut buf);
+            drop(inode);
+            let _ = match name {
+                "dir" => namei::rmdir(&fs, &fs.root(), b"dir"),
+                _ => namei::unlink(&fs, &fs.root(), name.as_bytes()),
+            };
+            fs.reap_all();
+        }
+        assert!(fs.stats.reservation_leaks.get() == 0, "round {round}");
+    }
+}
+
+#[test]
+fn flags_have_two_views() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let root = Cred::root();
+    let file = fs.create("f");
+    set_flags(&fs, &file, get_flags(&file) | 0x40 | 0x80, &root).unwrap();
+    let mut view = FlagSet::get(&file);
+    assert_eq!(view.xflags, 0x80 | 0x40, "nodump, noatime");
+    view.xflags = 0x20;
+    view.set(&fs, &file, &root).unwrap();
+    assert_eq!(
+        get_flags(&file),
+        0x8_0000 | 0x8,
+        "extents stay, sync is set"
+    );
+    view.project = 5;
+    assert_eq!(errno(view.set(&fs, &file, &root)), 95);
+    assert_eq!(
+        errno(set_flags(&fs, &file, 0x8_4008, &root)),
+        95,
+        "journalled data"
+    );
+    drop(file);
+    fs.unmount();
+    let list = Cmd::new("debugfs")
+        .args(["-R", "stat f"])
+        .arg(image.path())
+        .ok()
+        .unwrap()
+        .out;
+    assert!(list.contains("Flags: 0x80008"), "{list}");
+}
+
+#[test]
+fn errors_name_the_inode() {
+    let image = Image::of_mib(8).make().unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let file = fs.create("f");
+    let place = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
+    let at = place.block.get() * fs.layout.block_size.bytes_u64() + place.offset as u64;
+    let ino = file.ino;
+    drop(file);
+    fs.unmount();
+    image.patch(at + 4, 1, |b| b[0] ^= 1).unwrap();
+    let fs = TestFs::mount(image.path(), "");
+    let error = namei::lookup(&fs, &fs.root(), b"f").map(drop).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }));
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("corrupt inode {ino}: bad inode checksum")),
+        "{error}"
+    );
+    assert!(fs.check_writable().is_err(), "a fault stops changes");
+}
