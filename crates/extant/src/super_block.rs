@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
+use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
@@ -92,6 +93,10 @@ impl SuperBlock {
 
 /// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and faults.
 ///
+/// A drive may tear it between its two sectors. The mark of a volume in use ([`is_in_use`]) stands in the first; it is
+/// set before the second sector is written and cleared after, so that a torn superblock always carries it, and the
+/// next mount can tell a tear from damage.
+///
 /// # Errors
 /// The device failed.
 pub(crate) fn write_directly(
@@ -101,12 +106,27 @@ pub(crate) fn write_directly(
     let at = DevOff::new(SUPERBLOCK_OFFSET);
     let mut bytes = [0; SUPERBLOCK_SIZE];
     dev.read_at(at, &mut bytes)?;
+    let mut in_use = false;
     if let Ok(raw) = RawSuperblock::mut_from_bytes(&mut bytes) {
         f(raw);
         seal(raw);
+        in_use = is_in_use(raw);
     }
-    dev.write_durable(at, &bytes)?;
+    let (first, second) = bytes.split_at(SUPERBLOCK_SIZE / 2);
+    let behind = DevOff::new(SUPERBLOCK_OFFSET + first.len() as u64);
+    if in_use {
+        dev.write_durable(at, first)?;
+        dev.write_durable(behind, second)?;
+    } else {
+        dev.write_durable(behind, second)?;
+        dev.write_durable(at, first)?;
+    }
     Ok(())
+}
+
+/// Whether the superblock says that the volume is in use, or was left without an unmount.
+pub(crate) fn is_in_use(raw: &RawSuperblock) -> bool {
+    raw.features().has_incompat(Incompat::RECOVER) || !raw.state().contains(State::VALID)
 }
 
 fn seal(raw: &mut RawSuperblock) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::{CheckOptions, Cred, Node, Options, RenameFlags, SetAttr, Volume, check};
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
-use extant_testkit::crash::{Budget, CrashState, Explorer};
+use extant_testkit::crash::{Budget, CrashState, Cut, Explorer};
 use extant_testkit::{Image, Rng};
 use extant_units::DevOff;
 
@@ -443,6 +443,9 @@ fn e2fsck(state: &CrashState) -> Result<(), String> {
         .device
         .read_at(DevOff::ZERO, &mut bytes)
         .map_err(|error| error.to_string())?;
+    if let Ok(path) = std::env::var("EXTANT_KEEP_STATE") {
+        std::fs::write(path, &bytes).map_err(|error| error.to_string())?;
+    }
     let image = Image::of_bytes(&bytes).map_err(|error| error.to_string())?;
     image.fsck_replay().map_err(|error| error.to_string())?;
     image.fsck_clean().map_err(|error| error.to_string())
@@ -462,16 +465,28 @@ fn every_cut_of_every_workload_is_recovered() {
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(1);
     let visited = AtomicU64::new(0);
+    let only = std::env::var("EXTANT_WORKLOAD").ok();
+    let every = std::env::var("EXTANT_E2FSCK_EVERY")
+        .ok()
+        .and_then(|every| every.parse().ok());
+    let every = every.unwrap_or(E2FSCK_EVERY);
     std::thread::scope(|scope| {
         let workers: Vec<_> = WORKLOADS
             .iter()
+            .filter(|(name, ..)| only.as_deref().is_none_or(|only| only == *name))
             .map(|(name, args, workload)| {
                 let visited = &visited;
                 scope.spawn(move || {
                     let (base, dev, promises) = record(args, *workload, seed);
                     let explorer = Explorer::new(base, dev.events(), seed, budget());
                     let totals = explorer.run(name, |state| {
-                        if visited.fetch_add(1, Ordering::Relaxed) % E2FSCK_EVERY == 0 {
+                        // A torn superblock is beyond e2fsck, though not beyond us.
+                        let torn = matches!(state.cut, Cut::Torn { .. });
+                        if visited
+                            .fetch_add(1, Ordering::Relaxed)
+                            .is_multiple_of(every)
+                            && !torn
+                        {
                             e2fsck(&state)?;
                         }
                         judge(&state, &promises)

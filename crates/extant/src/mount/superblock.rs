@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
-use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError};
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError,
+};
 use extant_units::{BlockSize, DevOff};
+use zerocopy::IntoBytes;
 
 use super::gate;
 use crate::error::{Error, Place, Result};
 use crate::options::MountOptions;
+use crate::super_block::is_in_use;
 
 /// The largest block that is supported: a page of the cache.
 const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
@@ -56,7 +61,58 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
         )));
     }
     dev.read_at(DevOff::new(offset), &mut bytes)?;
-    Superblock::parse(&bytes).map_err(|error| with_hint(dev, offset, error))
+    match Superblock::parse(&bytes) {
+        Err(SuperblockError::BadChecksum { .. }) if offset == SUPERBLOCK_OFFSET => {
+            let mended = mend_torn(dev, &bytes).map_or_else(|| Superblock::parse(&bytes), Ok);
+            mended.map_err(|error| with_hint(dev, offset, error))
+        }
+        result => result.map_err(|error| with_hint(dev, offset, error)),
+    }
+}
+
+/// A superblock whose checksum is wrong because the power went between its two sectors: the checksum stands in the
+/// second, most of what changes in the first, and each of them is the old one or the new one. All such states
+/// carry the mark of a volume in use (see [`crate::super_block::write_directly`]). Believed only if everything that
+/// never changes equals a backup, where the volume has one. `None` if this is damage of another kind.
+fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
+    let mut raw = RawSuperblock::copy_from(bytes)?;
+    if !is_in_use(&raw) {
+        return None;
+    }
+    raw.seal();
+    let mended = Superblock::parse(raw.as_bytes()).ok()?;
+    let fixed = |sb: &Superblock| {
+        let raw = sb.raw();
+        let lasting = Incompat::all() - Incompat::RECOVER;
+        (
+            (
+                raw.uuid,
+                raw.checksum_seed,
+                raw.hash_seed,
+                sb.blocks_count(),
+                sb.inodes_count(),
+            ),
+            (
+                sb.block_size(),
+                sb.inode_size(),
+                sb.desc_size(),
+                sb.blocks_per_group(),
+            ),
+            (
+                sb.features().incompat & lasting,
+                sb.journal_inode(),
+                sb.orphan_file_inode(),
+            ),
+        )
+    };
+    let backup = good_backup(dev).map(|(_, sb)| sb);
+    if backup.is_some_and(|backup| fixed(&backup) != fixed(&mended)) {
+        return None;
+    }
+    tracing::warn!(
+        "the superblock was being written when the volume was left; its checksum is made anew"
+    );
+    Some(mended)
 }
 
 fn convert(error: SuperblockError) -> Error {
@@ -80,11 +136,9 @@ fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) ->
     if offset != SUPERBLOCK_OFFSET {
         return plain;
     }
-    let hint = backups(dev.len()).into_iter().find(|&at| {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
-        dev.read_at(DevOff::new(at), &mut bytes).is_ok() && Superblock::parse(&bytes).is_ok()
-    });
-    let Some(at) = hint else { return plain };
+    let Some((at, _)) = good_backup(dev) else {
+        return plain;
+    };
     let hint = format!(
         "; a good backup lies at {at} bytes (mount with ro,sb={})",
         at / 1024
@@ -94,6 +148,15 @@ fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) ->
         Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}{hint}")),
         other => other,
     }
+}
+
+/// The first good backup where `mke2fs` puts them, and its byte offset.
+fn good_backup(dev: &Arc<dyn BlockDevice>) -> Option<(u64, Superblock)> {
+    backups(dev.len()).into_iter().find_map(|at| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        dev.read_at(DevOff::new(at), &mut bytes).ok()?;
+        Some((at, Superblock::parse(&bytes).ok()?))
+    })
 }
 
 /// Byte offsets of group 1's backup for each block size with full groups, within a device of `len` bytes.
