@@ -30,7 +30,14 @@ impl Core {
         let image = self.image(log, tid, &snapshots, &parts.revokes);
         let len = u32::try_from(image.len() + 1).unwrap_or(u32::MAX);
         self.wait_for_log_blocks(log, len)?;
-        let head = log.index.lock().head();
+        let (head, next) = {
+            let index = log.index.lock();
+            (index.head(), index.next())
+        };
+        if next != tid {
+            let why = format!("internal error: transaction {tid} where {next} belongs");
+            return Err(JournalError::Aborted(why.into()));
+        }
         self.check_alive()?;
         log.begin(head, tid)?;
         log.write(head, image.iter().map(|block| &**block))?;

@@ -96,17 +96,29 @@ fn using_more_than_declared_is_counted_where_it_is_tolerated() {
         ..manual()
     };
     let (cache, journal) = open(dev.clone(), LEN, config);
-    let mut handle = journal.start(2).unwrap();
-    for p in 0..90 {
-        let block = cache.read_unchecked(Pblk::new(p)).unwrap();
-        handle.modify(&block, |bytes| stamp(bytes, p + 1)).unwrap();
+    let overflow = |blocks: u64, value: u64| {
+        let mut handle = journal.start(2).unwrap();
+        for p in 0..blocks {
+            let block = cache.read_unchecked(Pblk::new(p)).unwrap();
+            handle.modify(&block, |bytes| stamp(bytes, value)).unwrap();
+        }
+        let tid = handle.tid();
+        drop(handle);
+        journal.commit(tid)
+    };
+    // Each takes most of the log: the commit itself has to wait for room.
+    for value in 1..4 {
+        overflow(90, value).unwrap();
+        let crashed = MemoryDevice::from_bytes(&dev.to_bytes());
+        recover_log(&crashed, LEN);
+        assert!((0..90).all(|p| stamp_on(&crashed, p) == value));
     }
-    let tid = handle.tid();
-    drop(handle);
-    journal.commit(tid).unwrap();
-    assert_eq!(journal.stats().credit_overflows, 88);
+    assert_eq!(journal.stats().credit_overflows, 3 * 88);
+    // And one that no log of this length can hold stops the journal before anything is written.
+    assert!(overflow(200, 4).is_err());
+    assert!(journal.aborted().unwrap().contains("does not fit the log"));
     recover_log(&*dev, LEN);
-    assert!((0..90).all(|p| stamp_on(&*dev, p) == p + 1));
+    assert!((0..90).all(|p| stamp_on(&*dev, p) == 3));
 }
 
 #[test]

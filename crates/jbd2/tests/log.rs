@@ -270,4 +270,9 @@ fn sync_covers_data_written_before_it() {
         assert_eq!(stamp_on(&crashed, 90), value);
     }
     assert_eq!(journal.stats().commits, 1);
+    // The empty transaction left no gap in the log.
+    journal.commit(put(&cache, &journal, &[3], 2)).unwrap();
+    let crashed = dev.crashed(dev.position(), || false);
+    assert_eq!(recover_log(&crashed, LEN).transactions, 2);
+    assert_eq!(stamp_on(&crashed, 3), 2);
 }
