@@ -60,11 +60,6 @@ pub(crate) fn allocate(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1)
 }
 
-/// Writeback that enters up to `extents` runs under one handle.
-pub(crate) fn write_chunk(fs: &Fs, extents: u32) -> u32 {
-    map_blocks(&fs.layout, extents)
-}
-
 /// [`crate::map::convert_to_written`] of one extent, and the size that moves with it.
 pub(crate) fn convert(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1).saturating_add(1)

@@ -125,6 +125,10 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mappin
 ///
 /// # Errors
 /// Those of [`lookup`]; what was handed out before is right.
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the map command will be the caller")
+)]
 pub(crate) fn for_each(
     fs: &Fs,
     inode: &Inode,
@@ -229,7 +233,8 @@ pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
         .drop_delayed(u64::from(from.get()), to)
 }
 
-/// Forgets all that is known and gives reservations back, for an inode that leaves memory.
+/// Forgets all that is known and gives reservations back.
+#[cfg(test)]
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
     inode.extents.lock(&fs.status).clear();
 }

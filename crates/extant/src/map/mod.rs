@@ -1,6 +1,6 @@
 //! From file blocks to disk blocks.
 //!
-//! Answers where a file's block lies ([`lookup`]), gives it a place ([`allocate`]), and takes places away
+//! Answers where a file's block lies ([`lookup()`]), gives it a place ([`allocate`]), and takes places away
 //! ([`remove`]). The parts:
 //!
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
@@ -32,8 +32,10 @@ use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{Lblk, Pblk};
 
 pub(crate) use change::{allocate, convert_to_written, remove};
-pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
-pub(crate) use lookup::{drop_delayed, evict, for_each, lookup, reserve_delayed};
+pub(crate) use extent_status::{ExtentStatus, StatusCache};
+pub(crate) use lookup::{drop_delayed, lookup, reserve_delayed};
+#[cfg(test)]
+pub(crate) use lookup::{evict, for_each};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 
 use crate::inode::Inode;

@@ -51,6 +51,7 @@ impl StatusCache {
     }
 
     /// Ranges forgotten since the mount.
+    #[cfg(test)]
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! The extent status tree: what is known of a file's map in memory.
 //!
-//! Every block of a file is in exactly one of four states ([`MapState`]) or unknown. Delayed ranges are known
+//! Every block of a file is in exactly one of four states ([`MapState`](crate::map::MapState)) or unknown. Delayed ranges are known
 //! here and nowhere else; all else is a cache of the tree on disk and may be forgotten at any time.
 //!
-//! Invariants: ranges are disjoint, sorted and as long as they can be (J13, [`StatusTree::check`]); a known
+//! Invariants: ranges are disjoint, sorted and as long as they can be (J13); a known
 //! range is what the tree on disk says, except that a delayed one is a hole there (J14); the reservation
 //! holds one block per delayed block (J9, J10).
 //!

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use extant_units::{Blocks, Lblk, Pblk};
+use extant_units::{Blocks, Lblk};
 
 use crate::alloc::Reservation;
 use crate::map::MapState;
@@ -209,7 +209,8 @@ impl StatusTree {
         dropped
     }
 
-    /// Forgets everything and gives every reservation back: the inode leaves memory.
+    /// Forgets everything and gives every reservation back.
+    #[cfg(test)]
     pub(in crate::map) fn clear(&mut self) {
         self.ranges.clear();
         self.last = None;
@@ -245,6 +246,7 @@ impl StatusTree {
     }
 
     /// All known ranges.
+    #[cfg(test)]
     pub(in crate::map) fn iter(&self) -> impl Iterator<Item = Status> {
         self.ranges
             .iter()

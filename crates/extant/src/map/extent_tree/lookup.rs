@@ -1,8 +1,6 @@
-//! Looking up a file block, and walking over all extents.
+//! Looking up a file block.
 
-use std::ops::Deref;
-
-use extant_disk::extent::{Extent, MAX_END};
+use extant_disk::extent::Extent;
 use extant_units::Lblk;
 
 use super::path::Level;
@@ -18,12 +16,12 @@ pub(in crate::map) enum Found {
     Hole {
         /// First block of the hole.
         start: Lblk,
-        /// The block after it: at most [`MAX_END`].
+        /// The block after it: at most [`extant_disk::extent::MAX_END`].
         end: u64,
     },
 }
 
-/// Looks up `lblk`, which must lie before [`MAX_END`].
+/// Looks up `lblk`, which must lie before [`extant_disk::extent::MAX_END`].
 pub(in crate::map) fn find<N: Nodes>(nodes: &N, lblk: Lblk) -> Result<Found> {
     let mut level = Level::root(nodes)?;
     // A child's depth is one less than its parent's: at most MAX_DEPTH rounds.
@@ -57,43 +55,5 @@ pub(in crate::map) fn find<N: Nodes>(nodes: &N, lblk: Lblk) -> Result<Found> {
                 });
             }
         }
-    }
-}
-
-/// All extents from the one that holds `from`, or the first after it, in order. Stops at the first error.
-/// Each step looks up anew, so it is safe (and not a snapshot) if the tree changes between steps.
-pub(in crate::map) fn walk<N: Nodes>(nodes: &N, from: Lblk) -> Walk<'_, N> {
-    Walk {
-        nodes,
-        at: u64::from(from.get()),
-    }
-}
-
-/// See [`walk`].
-pub(in crate::map) struct Walk<'a, N> {
-    nodes: &'a N,
-    /// Where to look next; only grows.
-    at: u64,
-}
-
-impl<N: Nodes> Iterator for Walk<'_, N> {
-    type Item = Result<Extent>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.at < MAX_END {
-            let lblk = Lblk::new(u32::try_from(self.at).ok()?);
-            match find(self.nodes, lblk) {
-                Ok(Found::Extent(extent)) => {
-                    self.at = extent.end();
-                    return Some(Ok(extent));
-                }
-                Ok(Found::Hole { end, .. }) => self.at = end.max(self.at + 1),
-                Err(error) => {
-                    self.at = MAX_END;
-                    return Some(Err(error));
-                }
-            }
-        }
-        None
     }
 }

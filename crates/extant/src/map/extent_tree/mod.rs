@@ -28,9 +28,13 @@ mod replace;
 mod store;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod walk;
 
 pub(super) use convert::convert_one;
 pub(super) use insert::{insert, prepare};
-pub(super) use lookup::{Found, find, walk};
+pub(super) use lookup::{Found, find};
 pub(super) use remove::{Limit, remove_some};
 pub(super) use store::{Nodes, NodesMut};
+#[cfg(test)]
+pub(super) use walk::walk;

@@ -19,6 +19,7 @@ pub(in crate::map) struct Limit {
 
 impl Limit {
     /// As much as one leaf has.
+    #[cfg(test)]
     pub(in crate::map) const NONE: Self = Self {
         extents: usize::MAX,
         blocks: u64::MAX,
