@@ -18,7 +18,6 @@ const SHAPES: &[(u64, &str)] = &[
     (150, "-b 1024 -O ^metadata_csum,uninit_bg,^64bit -I 128"),
     (64, "-b 1024 -O ^metadata_csum,^uninit_bg,^flex_bg -g 1024"),
     (64, "-b 4096 -I 1024 -O ^has_journal"),
-    (40, "-b 1024 -O ^extent,^64bit,^metadata_csum"),
     (96, "-b 2048 -O metadata_csum_seed,orphan_file -i 4096"),
     (128, "-b 1024 -J size=32"),
 ];
@@ -70,6 +69,20 @@ fn every_shape_mounts_and_unmounts_clean() {
         assert_eq!(image.header("Mount count").unwrap(), "1");
         assert_eq!(image.header("Filesystem state").unwrap(), "clean");
     }
+}
+
+/// Without the extent feature new files could not get blocks: read-only, and said so.
+#[test]
+fn without_extents_the_mount_is_read_only() {
+    let image = Image::of_mib(40).args("-b 1024 -O ^extent,^64bit,^metadata_csum");
+    let image = image.make().unwrap();
+    let before = image.fingerprint().unwrap();
+    let fs = open(&image, "").unwrap();
+    assert!(matches!(fs.check_writable(), Err(Error::ReadOnly)));
+    assert!(fs.iget(Ino::ROOT).is_ok());
+    unmount(&fs).unwrap();
+    drop(fs);
+    assert_eq!(image.fingerprint().unwrap(), before);
 }
 
 #[test]
