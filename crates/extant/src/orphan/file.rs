@@ -176,4 +176,16 @@ impl OrphanFile {
             .iter()
             .all(|block| block.free.load(Ordering::Acquire) == self.slots)
     }
+
+    /// Slots of all blocks.
+    #[cfg(test)]
+    pub(super) fn slots_in_all(&self) -> usize {
+        self.slots * self.blocks.len()
+    }
+
+    /// Where the file begins.
+    #[cfg(test)]
+    pub(super) fn first_block(&self) -> Pblk {
+        self.blocks.first().map_or(Pblk::ZERO, |block| block.pblk)
+    }
 }

@@ -11,6 +11,7 @@ use extant_units::Ino;
 
 use super::Place;
 use super::file::OrphanFile;
+use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::file;
@@ -128,9 +129,7 @@ fn free_slot(fs: &Arc<Fs>, file: &OrphanFile, block: usize, slot: usize, why: &s
 /// Completes one orphan.
 fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
     if !inode.is_unlinked() {
-        let size = inode.core.read().disk_size;
-        let cut = file::truncate(fs, &inode, size, &Cred::root());
-        match cut {
+        match cut(fs, &inode) {
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
                 tracing::warn!(ino = inode.ino.get(), %error, "orphan could not be cut to its size");
@@ -145,6 +144,15 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
     drop(inode);
     fs.reap();
     Ok(())
+}
+
+/// Frees what lies behind the end of a file. Nothing else is ever cut.
+fn cut(fs: &Arc<Fs>, inode: &InodeRef) -> Result<()> {
+    if inode.kind != FileKind::Regular {
+        return Ok(());
+    }
+    let size = inode.core.read().disk_size;
+    file::truncate(fs, inode, size, &Cred::root())
 }
 
 /// Whether going on makes no sense.
