@@ -15,7 +15,7 @@ use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::api::Timestamp;
 use crate::error::{Error, Place, Result};
@@ -93,9 +93,9 @@ impl SuperBlock {
 
 /// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and faults.
 ///
-/// A drive may tear it between its two sectors. The mark of a volume in use ([`is_in_use`]) stands in the first; it is
-/// set before the second sector is written and cleared after, so that a torn superblock always carries it, and the
-/// next mount can tell a tear from damage.
+/// A drive may tear it between its two sectors: the checksum stands in the second, most of what changes in the first.
+/// So that the next mount can tell a tear from damage, the mark of a volume in use ([`is_in_use`]) changes in a
+/// write of its own, in which nothing else does, and everything else changes while it is set.
 ///
 /// # Errors
 /// The device failed.
@@ -106,22 +106,48 @@ pub(crate) fn write_directly(
     let at = DevOff::new(SUPERBLOCK_OFFSET);
     let mut bytes = [0; SUPERBLOCK_SIZE];
     dev.read_at(at, &mut bytes)?;
-    let mut in_use = false;
-    if let Ok(raw) = RawSuperblock::mut_from_bytes(&mut bytes) {
-        f(raw);
-        seal(raw);
-        in_use = is_in_use(raw);
+    let too_short = || Error::corrupt(Place::Superblock, "the block is too short");
+    let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
+    let mut new = old.clone();
+    f(&mut new);
+    seal(&mut new);
+    if is_in_use(&old) != is_in_use(&new) {
+        let mut between = if is_in_use(&new) {
+            old.clone()
+        } else {
+            new.clone()
+        };
+        let marked = if is_in_use(&new) { &new } else { &old };
+        copy_mark(marked, &mut between);
+        between.seal();
+        dev.write_durable(at, between.as_bytes())?;
     }
-    let (first, second) = bytes.split_at(SUPERBLOCK_SIZE / 2);
-    let behind = DevOff::new(SUPERBLOCK_OFFSET + first.len() as u64);
-    if in_use {
-        dev.write_durable(at, first)?;
-        dev.write_durable(behind, second)?;
-    } else {
-        dev.write_durable(behind, second)?;
-        dev.write_durable(at, first)?;
-    }
+    dev.write_durable(at, new.as_bytes())?;
     Ok(())
+}
+
+/// Gives `to` the mark that `from` has.
+fn copy_mark(from: &RawSuperblock, to: &mut RawSuperblock) {
+    let mut features = to.features();
+    let recover = from.features().has_incompat(Incompat::RECOVER);
+    features.incompat.set(Incompat::RECOVER, recover);
+    to.set_features(features);
+    let mut state = to.state();
+    state.set(State::VALID, from.state().contains(State::VALID));
+    to.set_state(state);
+}
+
+/// The superblock before or after the write that changed its mark, if the checksum of `torn` is the one that it has.
+pub(crate) fn mend_mark(torn: &RawSuperblock) -> Option<Box<RawSuperblock>> {
+    let mut by_journal = Box::new(torn.clone());
+    let mut features = torn.features();
+    features.incompat.toggle(Incompat::RECOVER);
+    by_journal.set_features(features);
+    let mut by_state = Box::new(torn.clone());
+    by_state.set_state(torn.state() ^ State::VALID);
+    [by_journal, by_state]
+        .into_iter()
+        .find(|mended| mended.checksum_ok())
 }
 
 /// Whether the superblock says that the volume is in use, or was left without an unmount.

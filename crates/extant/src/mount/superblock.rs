@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 use super::gate;
 use crate::error::{Error, Place, Result};
 use crate::options::MountOptions;
-use crate::super_block::is_in_use;
+use crate::super_block::{is_in_use, mend_mark};
 
 /// The largest block that is supported: a page of the cache.
 const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
@@ -70,12 +70,16 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
     }
 }
 
-/// A superblock whose checksum is wrong because the power went between its two sectors: the checksum stands in the
-/// second, most of what changes in the first, and each of them is the old one or the new one. All such states
-/// carry the mark of a volume in use (see [`crate::super_block::write_directly`]). Believed only if everything that
-/// never changes equals a backup, where the volume has one. `None` if this is damage of another kind.
+/// A superblock whose checksum is wrong because the power went between its two sectors, each of which is the old or
+/// the new one (see [`crate::super_block::write_directly`]). If the mark was just being changed, the checksum proves it.
+/// Otherwise the volume is marked as in use, and what never changes must equal a backup, where it has one. `None`
+/// if this is damage of another kind.
 fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
     let mut raw = RawSuperblock::copy_from(bytes)?;
+    if let Some(mended) = mend_mark(&raw) {
+        tracing::warn!("the superblock was torn while the volume was marked; mended");
+        return Superblock::parse(mended.as_bytes()).ok();
+    }
     if !is_in_use(&raw) {
         return None;
     }
