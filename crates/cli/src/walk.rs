@@ -20,7 +20,7 @@ pub(crate) struct Step {
     pub(crate) metadata: Metadata,
     /// Directories above it on this walk.
     pub(crate) depth: usize,
-    /// For each level from the second on, whether it is the last in its directory.
+    /// For itself and each directory on the way but the first, outermost first: whether it is the last in its directory.
     pub(crate) last: Vec<bool>,
 }
 
@@ -51,16 +51,7 @@ pub(crate) fn walk(
             };
             match level.names.next() {
                 Some(name) => {
-                    let mut last: Vec<bool> = stack
-                        .iter()
-                        .skip(1)
-                        .map(|level| level.names.len() == 0)
-                        .collect();
-                    // The level just taken from is the innermost one.
-                    if stack.len() == 1 {
-                        last.clear();
-                    }
-                    last.push(stack.last().is_some_and(|level| level.names.len() == 0));
+                    let last = stack.iter().map(|level| level.names.len() == 0).collect();
                     let path = stack
                         .last()
                         .map_or_else(PathBuf::new, |level| level.path.join(&name));
