@@ -173,6 +173,7 @@ const WORKLOADS: &[(&str, &str, Workload)] = &[
     ),
     ("orphan_list", "-b 1024 -O ^orphan_file", open_and_unlinked),
     ("splitting_directories", "-b 1024", splitting_directories),
+    ("moving_directories", "-b 1024", moving_directories),
     ("journal_wraps", "-b 1024 -J size=1", journal_wraps),
     (
         "no_checksums",
@@ -304,6 +305,38 @@ fn splitting_directories(run: &mut Run) {
         run.rename(&name, &long);
         if round % 20 == 19 {
             run.fsync(&long);
+        }
+    }
+}
+
+/// Directories that change parents, swap places, replace each other; whiteouts; files that get their first name late.
+fn moving_directories(run: &mut Run) {
+    let name = |rng: &mut Rng| format!("m{}", rng.below(6)).into_bytes();
+    let mut dirs = vec![run.root.clone()];
+    for _ in 0..80 {
+        let (from, to) = (run.rng.index(dirs.len()), run.rng.index(dirs.len()));
+        let (old, new) = (name(&mut run.rng), name(&mut run.rng));
+        let flags = [0, 0, 1, 2, 4].map(RenameFlags::from_bits_retain)[run.rng.index(5)];
+        let (volume, cred) = (&run.volume, &run.cred);
+        // Most of these have a reason to fail now and then; what counts is that none is half done.
+        match run.rng.below(8) {
+            0..=1 => {
+                if let Ok(made) = volume.mkdir(&dirs[from], &new, 0o755, cred)
+                    && dirs.len() < 6
+                {
+                    dirs.push(made);
+                }
+            }
+            2 => drop(volume.rmdir(&dirs[from], &old, cred)),
+            3 => {
+                let unnamed = volume.tmpfile(&dirs[from], 0o600, cred);
+                let _ = unnamed.and_then(|file| volume.link(&file, &dirs[to], &new, cred));
+            }
+            4 => drop(volume.unlink(&dirs[from], &old, cred)),
+            _ => drop(volume.rename(&dirs[from], &old, &dirs[to], &new, flags, cred)),
+        }
+        if run.rng.chance(8) {
+            volume.sync().unwrap();
         }
     }
 }

@@ -274,8 +274,8 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
         let lblk = path.leaf()?;
         let leaf = store.read(lblk, Shape::Leaf)?;
         let data = store.data(&leaf);
-        if store.check(lblk, format.fits_compacted(&data, entry))? {
-            let as_it_is = store.check(lblk, format.has_room(&data, entry))?;
+        let as_it_is = store.check(lblk, format.has_room(&data, entry))?;
+        if as_it_is || store.check(lblk, format.fits_compacted(&data, entry))? {
             drop(data);
             let done = store.modify(h, &leaf, |bytes| {
                 if !as_it_is {

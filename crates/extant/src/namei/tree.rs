@@ -12,9 +12,6 @@ use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 
-/// How deep a directory may lie before the way up is taken for a circle.
-const MAX_DEPTH: u32 = 1 << 20;
-
 /// The `lock`s of several inodes, exclusively.
 #[must_use]
 pub(super) struct Locked<'a>(Vec<RwLockWriteGuard<'a, ()>>);
@@ -88,7 +85,9 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
 /// Damage: a way up that does not end at the root.
 pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
     let mut at = dir.clone();
-    for _ in 0..MAX_DEPTH {
+    // A way up that leads in a circle comes back to one of the milestones, which stand ever farther apart.
+    let mut milestone = dir.ino;
+    for step in 1_u64.. {
         if at.ino == ancestor {
             return Ok(true);
         }
@@ -108,6 +107,12 @@ pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Res
             ));
         }
         at = above;
+        if at.ino == milestone {
+            break;
+        }
+        if step.is_power_of_two() {
+            milestone = at.ino;
+        }
     }
     Err(damaged(fs, dir.ino, "the way up does not end at the root"))
 }
