@@ -40,6 +40,8 @@ pub(crate) struct Agreed {
 pub(crate) struct Wishes {
     /// Let the kernel keep dirty pages.
     pub(crate) writeback: bool,
+    /// The finest time an inode can hold, in nanoseconds: the kernel's own times are no finer.
+    pub(crate) time_gran: u32,
 }
 
 /// Answers INIT.
@@ -131,7 +133,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         max_background: MAX_BACKGROUND,
         congestion_threshold: CONGESTION,
         max_write: MAX_IO,
-        time_gran: 1,
+        time_gran: wishes.time_gran,
         max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
         ..InitOut::default()
     };
@@ -148,6 +150,13 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
 mod tests {
     use super::*;
 
+    fn wishes(writeback: bool) -> Wishes {
+        Wishes {
+            writeback,
+            time_gran: 1,
+        }
+    }
+
     #[test]
     fn only_what_is_offered_and_wanted_is_agreed_on() {
         let everything = abi::InitIn {
@@ -156,14 +165,20 @@ mod tests {
             max_readahead: 1,
             flags: u32::MAX,
         };
-        let (out, agreed) = negotiate(&everything, u32::MAX, Wishes { writeback: true });
+        let (out, agreed) = negotiate(&everything, u32::MAX, wishes(true));
         assert!(agreed.writeback && agreed.no_open && agreed.no_opendir && agreed.setxattr_ext);
         let truncate_on_open = u32::try_from(InitFlags::ATOMIC_O_TRUNC.bits()).unwrap();
         assert_eq!(out.flags & truncate_on_open, 0, "truncations would be lost");
         assert_eq!(out.flags2, 0);
-        let (_, agreed) = negotiate(&everything, 0, Wishes { writeback: false });
+        let (_, agreed) = negotiate(&everything, 0, wishes(false));
         assert!(!agreed.writeback);
-        let (out, _) = negotiate(&abi::InitIn::default(), 0, Wishes { writeback: true });
+        let coarse = Wishes {
+            time_gran: 1_000_000_000,
+            ..wishes(true)
+        };
+        let (out, _) = negotiate(&everything, 0, coarse);
+        assert_eq!(out.time_gran, 1_000_000_000);
+        let (out, _) = negotiate(&abi::InitIn::default(), 0, wishes(true));
         assert_eq!(out.flags, 0);
     }
 }

@@ -73,6 +73,7 @@ impl Mount {
         let mount::Attached { fd, point } = mount::attach(source, dir, options).map_err(failed)?;
         let wishes = Wishes {
             writeback: options.writeback() && !volume.read_only(),
+            time_gran: volume.time_granularity(),
         };
         let ready = Device::new(fd).and_then(|device| {
             let agreed = init::handshake(&device, wishes)?;

@@ -327,6 +327,18 @@ impl Volume {
         file::write(self.fs(), node.inode(), at, data, cred).map(|(_, written)| written)
     }
 
+    /// Writes back what a cache above this one took earlier (the kernel's page cache of a mount): like [`Volume::write`], but
+    /// no privileges are taken away and no time is noted, which that cache did when it took the write, and what the
+    /// file's flags forbid by now does not matter.
+    ///
+    /// # Errors
+    /// As pwrite(2).
+    pub fn write_back(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
+        node.open(self.fs());
+        let at = WriteAt::Cached(pos);
+        file::write(self.fs(), node.inode(), at, data, cred).map(|(_, written)| written)
+    }
+
     /// Writes `data` at the end of the file, as one step; returns where that was and how much was written.
     ///
     /// # Errors
@@ -366,6 +378,16 @@ impl Volume {
         // Space of deleted files counts as free as soon as it is.
         self.fs().reap_all();
         Ok(statfs::statfs(self.fs()))
+    }
+
+    /// The finest time that every inode can hold, in nanoseconds: 1, or a whole second where inodes have 128 bytes.
+    pub fn time_granularity(&self) -> u32 {
+        // From 256 bytes on Linux and mke2fs give inodes their nanoseconds.
+        if self.fs().layout.inode_size > 128 {
+            1
+        } else {
+            1_000_000_000
+        }
     }
 
     /// Whether the mount refuses changes.

@@ -21,6 +21,9 @@ pub(crate) enum WriteAt {
     Pos(u64),
     /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
     End,
+    /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write earlier: what a write asks for
+    /// was checked then, and the time noted, which the cache reports by itself.
+    Cached(u64),
 }
 
 /// Writes `bytes` into the cache; returns where, and how many, fewer if an error or a limit stopped the rest. Takes
@@ -68,19 +71,22 @@ fn write_locked(
         return Err(Error::Stale);
     }
     let flags = inode.flags();
-    if flags.contains(InodeFlags::IMMUTABLE) {
+    let fresh = !matches!(at, WriteAt::Cached(_));
+    if fresh && flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
     let size = inode.size();
     let pos = match at {
-        WriteAt::Pos(pos) => pos,
+        WriteAt::Pos(pos) | WriteAt::Cached(pos) => pos,
         WriteAt::End => size,
     };
     let limit = max_size(fs);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
     let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
-    inode::file_modified(fs, inode, cred)?;
+    if fresh {
+        inode::file_modified(fs, inode, cred)?;
+    }
     let ops = FileOps {
         fs,
         inode,

@@ -79,7 +79,7 @@ impl Server<'_> {
         flags: u32,
         reply: &mut ReplyBuf,
     ) -> Outcome {
-        self.check_append_only(node, offset, data)?;
+        self.check_unopened(node, offset, data)?;
         let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
         let mut cred = super::cred(header, 0);
         if flags & abi::WRITE_CACHE != 0 {
@@ -92,7 +92,12 @@ impl Server<'_> {
             };
         }
         cred.privileged &= !kill;
-        let done = self.volume.write(node, offset, data, &cred)?;
+        let done = if flags & abi::WRITE_CACHE != 0 && !kill {
+            // The kernel noted the time when it took the write, and reports it by itself.
+            self.volume.write_back(node, offset, data, &cred)?
+        } else {
+            self.volume.write(node, offset, data, &cred)?
+        };
         if kill {
             // The mode may have changed, which the kernel does not expect of a WRITE.
             self.device
@@ -104,11 +109,18 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// Without OPEN messages nobody has checked that an append-only file was opened for appending. The kernel
-    /// writes whole pages back, so what is there already may come again, but not changed.
-    fn check_append_only(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        if self.settings.strict_open || self.volume.flags(node)? & APPEND_ONLY == 0 {
+    /// Without OPEN messages nobody has checked that an immutable file was not opened for writing, and an append-only one
+    /// for appending. The kernel writes whole pages back, so what is there already may come again, but not changed.
+    fn check_unopened(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        if self.settings.strict_open {
             return Ok(());
+        }
+        let attributes = self.volume.flags(node)?;
+        if attributes & (IMMUTABLE | APPEND_ONLY) == 0 {
+            return Ok(());
+        }
+        if attributes & IMMUTABLE != 0 {
+            return Err(Errno::PERM);
         }
         let mut old = vec![0; data.len()];
         let len = self.volume.read(node, offset, &mut old)?;
