@@ -98,13 +98,13 @@ pub(crate) fn set(
     } else {
         Acl::from_posix(value).map_err(invalid)?
     };
+    if kind == AclKind::Default && inode.kind != FileKind::Directory && !acl.is_empty() {
+        return Err(Error::AccessDenied);
+    }
     if !acl.is_empty() {
         acl.validate().map_err(invalid)?;
     }
     if kind == AclKind::Default {
-        if inode.kind != FileKind::Directory && !acl.is_empty() {
-            return Err(Error::AccessDenied);
-        }
         let stored = (!acl.is_empty()).then(|| acl.to_stored());
         return xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref());
     }
@@ -197,3 +197,6 @@ pub(crate) fn inherit(
         default: (kind == FileKind::Directory).then(|| default.to_stored()),
     })
 }
+
+#[cfg(test)]
+mod tests;
