@@ -106,7 +106,7 @@ pub(crate) fn set(
     }
     if kind == AclKind::Default {
         let stored = (!acl.is_empty()).then(|| acl.to_stored());
-        return xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref());
+        return xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref(), cred);
     }
     let mut new_mode = None;
     let mut stored = None;
@@ -118,7 +118,7 @@ pub(crate) fn set(
         stored = (!plain).then(|| acl.to_stored());
     }
     // The attribute first: it is what may find no space.
-    xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref())?;
+    xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref(), cred)?;
     if let Some(mode) = new_mode {
         inode.update(fs, h, |core| {
             core.mode = mode;
@@ -139,13 +139,13 @@ fn invalid(error: AclError) -> Error {
 ///
 /// # Errors
 /// Damage; a stopped journal.
-pub(crate) fn chmod(fs: &Fs, h: &mut Handle, inode: &Inode, mode: u16) -> Result<()> {
+pub(crate) fn chmod(fs: &Fs, h: &mut Handle, inode: &Inode, mode: u16, cred: &Cred) -> Result<()> {
     let Some(mut acl) = read(fs, inode, AclKind::Access)? else {
         return Ok(());
     };
     acl.chmod(mode);
     let stored = acl.to_stored();
-    xattr::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored))
+    xattr::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored), cred)
 }
 
 /// What a new inode takes over.

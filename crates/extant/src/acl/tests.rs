@@ -261,7 +261,15 @@ fn damaged_acls_are_named() {
     let file = fs.create("f");
     let mut h = fs.start(20).unwrap();
     let bad = [1, 0, 0, 0, 0x40, 0, 7, 0];
-    xattr::set_stored(&fs, &mut h, &file, &XattrName::ACL_ACCESS, Some(&bad)).unwrap();
+    xattr::set_stored(
+        &fs,
+        &mut h,
+        &file,
+        &XattrName::ACL_ACCESS,
+        Some(&bad),
+        &Cred::root(),
+    )
+    .unwrap();
     drop(h);
     let error = xattr::get(&fs, &file, ACCESS.as_bytes()).unwrap_err();
     assert!(

@@ -108,14 +108,14 @@ pub(crate) fn setattr(
     let mut h = fs.start(credits)?;
     inode.not_plain();
     if capable {
-        xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None)?;
+        xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None, cred)?;
     }
     let at = times::now();
     let mode = inode.update(fs, &mut h, |core| {
         apply(core, inode.kind, changes, cred, at)
     })?;
     if listed {
-        acl::chmod(fs, &mut h, inode, mode)?;
+        acl::chmod(fs, &mut h, inode, mode, cred)?;
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ pub(crate) fn new(
     ];
     for (name, value) in lists {
         if let Some(value) = value
-            && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value))
+            && let Err(error) = xattr::set_stored(fs, h, &inode, &name, Some(&value), cred)
         {
             inode.update(fs, h, |core| core.links = 0)?;
             orphan::add(fs, h, &inode)?;

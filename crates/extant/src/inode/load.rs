@@ -100,6 +100,12 @@ pub(super) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> 
 }
 
 fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
+    // A change that is half in the transaction must not be followed by more.
+    let result = try_encode(fs, h, ino, core, clear);
+    result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
     let place = fs.groups.inode_location(&fs.layout, ino)?;
     let block = fs.cache.read_unchecked(place.block)?;
     let end = place.offset.saturating_add(fs.layout.inode_size.into());
@@ -112,9 +118,5 @@ fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> R
         core.encode(&format, ino, record)
     })?;
     fs.stats.inode_stores.bump();
-    encoded.map_err(|e| {
-        let error = Error::corrupt(Place::Inode(ino), e);
-        fs.fault.report(fs, &error);
-        error
-    })
+    encoded.map_err(|e| Error::corrupt(Place::Inode(ino), e))
 }

@@ -74,7 +74,7 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
     if new_mode.is_some() || capable {
         let mut h = fs.start(credits::INODE_UPDATE + credits::XATTR)?;
         if capable {
-            xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None)?;
+            xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None, cred)?;
         }
         take_bits(fs, &mut h, inode, new_mode)?;
     }

@@ -132,7 +132,7 @@ pub(crate) fn set(
             XattrMode::Replace if !there => Err(Error::NoAttribute),
             _ => match AclKind::of(&name) {
                 Some(kind) => acl::set(fs, h, inode, kind, value, cred),
-                None => store::set(fs, h, inode, &name, Some(value)),
+                None => store::set(fs, h, inode, &name, Some(value), cred),
             },
         }
     })
@@ -150,7 +150,7 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
             // Taking an ACL away that is not there is fine, as in Linux.
             Some(kind) => acl::set(fs, h, inode, kind, &[], cred),
             None if !there => Err(Error::NoAttribute),
-            None => store::set(fs, h, inode, &name, None),
+            None => store::set(fs, h, inode, &name, None, cred),
         }
     })
 }

@@ -18,6 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::store::{key, read_block};
 use crate::alloc::{self, AllocRequest, Run};
+use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -107,6 +108,7 @@ pub(super) fn replace(
     inode: &Inode,
     old: Pblk,
     set: &XattrSet,
+    cred: &Cred,
 ) -> Result<Pblk> {
     if set.is_empty() {
         drop_reference(fs, h, inode, old)?;
@@ -124,7 +126,7 @@ pub(super) fn replace(
     if old.get() != 0 && change_in_place(fs, h, inode, old, &bytes)? {
         return Ok(old);
     }
-    let new = write_new(fs, h, inode, &bytes)?;
+    let new = write_new(fs, h, inode, &bytes, cred)?;
     drop_reference(fs, h, inode, old)?;
     Ok(new)
 }
@@ -202,9 +204,10 @@ fn change_in_place(
     Ok(true)
 }
 
-fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8]) -> Result<Pblk> {
+fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) -> Result<Pblk> {
     let request = AllocRequest {
         metadata: true,
+        privileged: alloc::may_use_reserve(fs, cred),
         ..AllocRequest::new(alloc::goal_for(fs, inode), Blocks::ONE)
     };
     let pblk = alloc::blocks(fs, h, &request)?.start;

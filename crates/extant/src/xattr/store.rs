@@ -10,6 +10,7 @@ use extant_units::{Ino, Pblk};
 
 use super::share;
 use crate::check_kind::CheckKind;
+use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
@@ -98,7 +99,7 @@ pub(super) fn for_each(fs: &Fs, inode: &Inode, mut f: impl FnMut(&XattrName<'_>)
 }
 
 /// Sets (or with `None` removes) an attribute in its stored form, taking `xattr_lock`: for callers with a handle of
-/// their own, who have checked what is to be checked.
+/// their own, who have checked what is to be checked. `cred` decides whether root's reserve may be used.
 ///
 /// # Errors
 /// [`Error::NoSpace`] for a value that fits nowhere or if no block is left; damage; a stopped journal.
@@ -108,9 +109,10 @@ pub(crate) fn set_stored(
     inode: &Inode,
     name: &XattrName<'_>,
     value: Option<&[u8]>,
+    cred: &Cred,
 ) -> Result<()> {
     let _excluded = inode.xattr_lock.write();
-    set(fs, h, inode, name, value)
+    set(fs, h, inode, name, value, cred)
 }
 
 /// Sets (or with `None` removes) an attribute, with `xattr_lock` held. Removing one that is not there moves the change time only.
@@ -123,6 +125,7 @@ pub(crate) fn set(
     inode: &Inode,
     name: &XattrName<'_>,
     value: Option<&[u8]>,
+    cred: &Cred,
 ) -> Result<()> {
     let area_len = inode.core.read().xattrs.len();
     let mut area = with_area(fs, inode, XattrSet::read)?;
@@ -159,7 +162,7 @@ pub(crate) fn set(
     let new_acl = if block == old_block {
         file_acl
     } else {
-        share::replace(fs, h, inode, file_acl, &block)?
+        share::replace(fs, h, inode, file_acl, &block, cred)?
     };
     let per_block = fs.layout.block_size.bytes_u64() / 512;
     inode.update(fs, h, |core| {
