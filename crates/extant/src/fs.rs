@@ -111,10 +111,7 @@ impl Fs {
         self.reap_all();
         let data = crate::file::flush_all(self);
         let times = crate::inode::flush_all_times(self, true);
-        self.journal.force_commit()?;
-        if self.options.barrier() {
-            self.dev.flush()?;
-        }
+        self.journal.sync_all()?;
         data.and(times)
     }
 }
