@@ -7,17 +7,13 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::inode::Inode;
 use crate::tuning::BufferedPath;
 
 const NOT_BUILT: Error = Error::NotSupported("the buffer-head path is not built yet");
 
-/// The way for `inode`'s data.
-pub(super) fn choose(fs: &Fs, inode: &Inode) -> BufferedPath {
-    let asked = fs.options.buffered_path();
-    let asked = asked.unwrap_or(fs.tuning.buffered_path);
-    eligible(asked, inode.flags())
+/// The way for a file's data.
+fn choose(ops: &FileOps<'_>) -> BufferedPath {
+    eligible(ops.fs.tuning.buffered_path, ops.flags)
 }
 
 /// What the mount asks for, unless the file cannot have it: contents that are no plain blocks need the
@@ -41,7 +37,7 @@ pub(super) fn read(
     pos: Pos,
     buf: &mut [u8],
 ) -> Result<usize> {
-    match choose(ops.fs, ops.inode) {
+    match choose(ops) {
         BufferedPath::Iomap => match extant_iomap::read(ops, readahead, pos, buf) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
@@ -58,10 +54,10 @@ pub(super) fn write(
     source: &mut impl Source,
 ) -> Result<usize> {
     // A block map of the older kind is readable, but does not grow.
-    if !ops.inode.flags().contains(InodeFlags::EXTENTS) {
+    if !ops.flags.contains(InodeFlags::EXTENTS) {
         return Err(Error::NotSupported("writing to files without extents"));
     }
-    match choose(ops.fs, ops.inode) {
+    match choose(ops) {
         BufferedPath::Iomap => match extant_iomap::write(ops, pos, len, source) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
@@ -72,7 +68,7 @@ pub(super) fn write(
 
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
-    match choose(ops.fs, ops.inode) {
+    match choose(ops) {
         BufferedPath::Iomap => {
             extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)
         }

@@ -4,14 +4,18 @@
 //! reserves space, and the hole becomes delayed; nothing on disk changes and no handle is started. Only when promises
 //! would outrun the free space is a place chosen at once, unwritten.
 
-use extant_blockdev::BlockDevice;
-use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats};
-use extant_pagecache::Mapping;
-use extant_units::{Pblk, Pos};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{FileData, blocks_of};
+use extant_blockdev::BlockDevice;
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats};
+use extant_pagecache::Mapping;
+use extant_units::{Lblk, Pblk, Pos};
+
+use super::{FileData, blocks_of, data};
 use crate::alloc;
+use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
@@ -23,6 +27,8 @@ pub(super) struct FileOps<'a> {
     pub(super) fs: &'a Fs,
     pub(super) inode: &'a Inode,
     pub(super) data: &'a FileData,
+    /// The inode's flags when the operation began.
+    pub(super) flags: InodeFlags,
     /// May use the blocks reserved for root.
     pub(super) privileged: bool,
 }
@@ -30,7 +36,23 @@ pub(super) struct FileOps<'a> {
 /// Free blocks below which a volume counts as nearly full, whatever is promised.
 const WATERMARK: u64 = 256;
 
-impl FileOps<'_> {
+impl<'a> FileOps<'a> {
+    pub(super) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
+        Self {
+            fs,
+            inode,
+            data: data(fs, inode),
+            flags: inode.flags(),
+            privileged: false,
+        }
+    }
+
+    /// The same for an operation of `cred`'s.
+    pub(super) fn with_cred(mut self, cred: &Cred) -> Self {
+        self.privileged = alloc::may_use_reserve(self.fs, cred);
+        self
+    }
+
     /// A mapping of the map's as one of bytes.
     pub(super) fn describe(&self, map: &map::Mapping) -> Result<Iomap> {
         let bs = self.fs.layout.block_size;
@@ -62,7 +84,7 @@ impl FileOps<'_> {
     }
 
     /// Space for a write, promised or chosen.
-    fn map_for_write(&self, lblk: extant_units::Lblk, count: u32) -> Result<map::Mapping> {
+    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
         let known = map::lookup(self.fs, self.inode, lblk, count)?;
         if known.state != MapState::Hole {
             return Ok(known);
@@ -81,7 +103,7 @@ impl FileOps<'_> {
         }
     }
 
-    fn allocate_now(&self, lblk: extant_units::Lblk, count: u32) -> Result<map::Mapping> {
+    fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
         let mut h = self.fs.start(credits::allocate(self.fs))?;
         let how = How {
             unwritten: true,

@@ -18,6 +18,8 @@ mod data_path;
 mod iomap_ops;
 mod read;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod truncate;
 mod write;
 mod writeback;
@@ -37,13 +39,14 @@ use crate::map;
 use crate::tuning::Tuning;
 
 pub(crate) use self::read::{read, seek};
-pub(crate) use self::sync::{flush_all, fsync};
+pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{WriteAt, write};
 pub(crate) use extant_iomap::Whence;
 
-/// The page cache's budget where the caller does not set one.
-const DEFAULT_BUDGET: u64 = 512 << 20;
+/// Bounds of the page cache's budget where the caller does not set one.
+const LEAST_BUDGET: u64 = 32 << 20;
+const MOST_BUDGET: u64 = 8 << 30;
 /// The largest readahead window.
 const READAHEAD_BYTES: u64 = 2 << 20;
 
@@ -60,7 +63,7 @@ pub(crate) struct Files {
 impl Files {
     /// The page cache as `tuning` says, with its flushers running.
     pub(crate) fn new(tuning: &Tuning) -> Self {
-        let budget = tuning.page_cache_bytes.unwrap_or(DEFAULT_BUDGET);
+        let budget = tuning.page_cache_bytes.unwrap_or_else(default_budget);
         Self {
             pages: PageCache::new(Config {
                 max_order: u32::from(tuning.max_folio_order),
@@ -70,6 +73,17 @@ impl Files {
             errors: WritebackErrors::default(),
         }
     }
+}
+
+/// A quarter of the memory that the host can give now.
+fn default_budget() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = info.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemAvailable:")?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let bytes = available.unwrap_or(0).saturating_mul(1024);
+    (bytes / 4).clamp(LEAST_BUDGET, MOST_BUDGET)
 }
 
 /// A file's data in memory: made at its first use.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
-use super::{OpenState, Whence, data, data_path};
+use super::{OpenState, Whence, data_path};
 use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -26,14 +26,8 @@ pub(crate) fn read(
 ) -> Result<usize> {
     fs.fault.check_alive()?;
     check_kind(inode)?;
-    let data = data(fs, inode);
-    let open = open.unwrap_or(&data.shared);
-    let ops = FileOps {
-        fs,
-        inode,
-        data,
-        privileged: false,
-    };
+    let ops = FileOps::new(fs, inode);
+    let open = open.unwrap_or(&ops.data.shared);
     let done = data_path::read(&ops, &open.readahead, Pos::new(pos), buf);
     let done = done.inspect_err(|error| super::report(fs, error))?;
     if !buf.is_empty() {
@@ -49,12 +43,7 @@ pub(crate) fn read(
 pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
     fs.fault.check_alive()?;
     check_kind(inode)?;
-    let ops = FileOps {
-        fs,
-        inode,
-        data: data(fs, inode),
-        privileged: false,
-    };
+    let ops = FileOps::new(fs, inode);
     let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
     found.map(Pos::get).ok_or(Error::NoSuchAddress)
 }

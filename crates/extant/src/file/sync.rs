@@ -55,6 +55,15 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
     Ok(())
 }
 
+/// Writes a file's dirty data, and waits for it, so that a transaction that starts later does not become durable before the
+/// data. Failures are recorded for fsync. No handle may be held.
+pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
+    if inode.kind == FileKind::Regular && super::has_dirty(inode) {
+        // Told by fsync.
+        let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
+    }
+}
+
 /// Writes all dirty data of all files, and waits for it. Commits nothing. Failures are recorded for each file's fsync as well.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use extant_units::{Lblk, Pos};
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
 use super::writeback::write_range;
-use super::{data, data_path, max_size};
+use super::{data_path, max_size};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::credits;
@@ -47,12 +47,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    let ops = FileOps {
-        fs,
-        inode,
-        data: data(fs, inode),
-        privileged: alloc::may_use_reserve(fs, cred),
-    };
+    let ops = FileOps::new(fs, inode).with_cred(cred);
     let old = inode.size();
     let result = if size > old {
         extend(&ops, inode, old, size)

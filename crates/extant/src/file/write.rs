@@ -7,7 +7,7 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
-use super::{data, data_path, max_size};
+use super::{data_path, max_size};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
@@ -51,11 +51,11 @@ pub(crate) fn write(
         alloc::commit_frees_space(fs, 0);
         result = write_locked(fs, inode, at, bytes, cred);
     }
-    let written = result.inspect_err(|error| super::report(fs, error))?;
-    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+    let (flags, pos, done) = result.inspect_err(|error| super::report(fs, error))?;
+    if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
         super::fsync(fs, inode, None, false)?;
     }
-    Ok(written)
+    Ok((pos, done))
 }
 
 fn write_locked(
@@ -64,15 +64,14 @@ fn write_locked(
     at: WriteAt,
     bytes: &[u8],
     cred: &Cred,
-) -> Result<(u64, usize)> {
-    let data = data(fs, inode);
+) -> Result<(InodeFlags, u64, usize)> {
     let _one_writer = inode.lock.write();
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    let flags = inode.flags();
+    let ops = FileOps::new(fs, inode).with_cred(cred);
     let fresh = !matches!(at, WriteAt::Cached(_));
-    if fresh && flags.contains(InodeFlags::IMMUTABLE) {
+    if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
     let size = inode.size();
@@ -87,17 +86,11 @@ fn write_locked(
     if fresh {
         inode::file_modified(fs, inode, cred)?;
     }
-    let ops = FileOps {
-        fs,
-        inode,
-        data,
-        privileged: alloc::may_use_reserve(fs, cred),
-    };
     if pos > size {
         // What lies behind the old end becomes part of the file: it must read as zero.
         data_path::zero_range(&ops, Pos::new(size), pos - size)?;
     }
     let mut source = &bytes[..len];
     let done = data_path::write(&ops, Pos::new(pos), len, &mut source)?;
-    Ok((pos, done))
+    Ok((ops.flags, pos, done))
 }

@@ -14,8 +14,8 @@ use extant_iomap::{Control, Ioend, IoendKind, Iomap, IomapOps, WritebackOps, wri
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
+use super::blocks_of;
 use super::iomap_ops::FileOps;
-use super::{blocks_of, data};
 use crate::alloc;
 use crate::credits;
 use crate::error::{Error, Result};
@@ -104,12 +104,7 @@ impl WritebackOps for FileOps<'_> {
 
 /// Writes `control`'s part of a file's dirty data, and waits for it.
 pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Result<u64> {
-    let ops = FileOps {
-        fs,
-        inode,
-        data: data(fs, inode),
-        privileged: false,
-    };
+    let ops = FileOps::new(fs, inode);
     let bs = fs.layout.block_size;
     let disk_end = Pos::new(inode.core.read().disk_size);
     let mut result = Ok(0);

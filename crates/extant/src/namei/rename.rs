@@ -16,6 +16,7 @@ use super::{
 use crate::api::{FileKind, RenameFlags};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
+use crate::file;
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeRef};
 use crate::{credits, dir};
@@ -106,6 +107,10 @@ fn attempt(
     let swap = flags.contains(RenameFlags::EXCHANGE);
     if swap && target.is_none() {
         return Err(Error::NotFound);
+    }
+    if target.is_some() && !swap && fs.options.auto_da_alloc() {
+        // After a crash the name leads to the old content or the new, not to a file whose data was still to come.
+        file::settle(fs, &source);
     }
     let across = old.dir.ino != new.dir.ino;
     let is_dir = |inode: &InodeRef| inode.kind == FileKind::Directory;

@@ -1,0 +1,154 @@
+//! Claims about the data path, as counters of a mounted image.
+
+use std::sync::Arc;
+
+use extant_blockdev::MemoryDevice;
+use extant_testkit::Image;
+use extant_units::Lblk;
+
+use super::{WriteAt, fsync, has_dirty, read, write};
+use crate::api::FileKind;
+use crate::cred::Cred;
+use crate::fs::Fs;
+use crate::inode::InodeRef;
+use crate::map::{self, MapState};
+use crate::options::MountOptions;
+use crate::tuning::Tuning;
+use crate::{mount, namei};
+
+fn mounted(options: &str) -> Arc<Fs> {
+    let image = Image::of_mib(32).args("-b 4096").make().unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let options = MountOptions::parse(options).unwrap();
+    let mut tuning = Tuning::default();
+    tuning.page_cache_bytes = Some(32 << 20);
+    mount::mount(Arc::new(MemoryDevice::from_bytes(&bytes)), options, tuning).unwrap()
+}
+
+fn file(fs: &Arc<Fs>, name: &[u8]) -> InodeRef {
+    let root = fs.iget(extant_units::Ino::ROOT).unwrap();
+    namei::create(fs, &root, name, 0o644, &Cred::root()).unwrap()
+}
+
+fn put(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, data: &[u8]) {
+    let (_, done) = write(fs, inode, WriteAt::Pos(pos), data, &Cred::root()).unwrap();
+    assert_eq!(done, data.len());
+}
+
+fn disk_size(inode: &InodeRef) -> u64 {
+    inode.core.read().disk_size
+}
+
+#[test]
+fn iomap_15_appends_start_no_handle() {
+    let fs = mounted("");
+    let inode = file(&fs, b"log");
+    // The first write looks whether there are privileges to take away.
+    put(&fs, &inode, 0, b"x");
+    let before = fs.journal.stats().handles;
+    for _ in 0..3000 {
+        write(&fs, &inode, WriteAt::End, &[7; 1000], &Cred::root()).unwrap();
+    }
+    assert_eq!(fs.journal.stats().handles, before);
+    assert_eq!(inode.size(), 3_000_001);
+    assert_eq!(disk_size(&inode), 0, "the size on disk waits for the data");
+    let begins = fs.files.stats.snapshot().begins;
+    assert!(begins <= 740, "{begins} mappings for 733 blocks");
+    fsync(&fs, &inode, None, false).unwrap();
+    assert_eq!(disk_size(&inode), 3_000_001);
+    assert_eq!(map::delayed_blocks(&inode), 0);
+    assert_eq!(fs.alloc.counts.promised().get(), 0);
+    assert!(!has_dirty(&inode));
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn iomap_17_writeback_maps_long_runs_under_few_handles() {
+    let fs = mounted("");
+    let inode = file(&fs, b"stream");
+    for i in 0..8 {
+        put(&fs, &inode, i << 20, &vec![1; 1 << 20]);
+    }
+    let (before, handles) = (fs.files.stats.snapshot(), fs.journal.stats().handles);
+    fsync(&fs, &inode, None, true).unwrap();
+    let after = fs.files.stats.snapshot();
+    let runs = after.ioends - before.ioends;
+    assert!(runs <= 4, "{runs} ioends for 8 MiB");
+    assert!(after.map_calls - before.map_calls <= runs + 1);
+    let handles = fs.journal.stats().handles - handles;
+    assert!(handles <= 2 * runs + 2, "{handles} handles for {runs} runs");
+    assert_eq!(fs.journal.stats().credit_overflows, 0);
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn an_overwrite_of_written_blocks_changes_no_metadata() {
+    let fs = mounted("");
+    let inode = file(&fs, b"db");
+    put(&fs, &inode, 0, &vec![1; 1 << 20]);
+    fsync(&fs, &inode, None, false).unwrap();
+    let before = fs.journal.stats().handles;
+    put(&fs, &inode, 4096, &vec![2; 8192]);
+    fsync(&fs, &inode, None, true).unwrap();
+    assert_eq!(fs.journal.stats().handles, before);
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn without_delayed_allocation_space_is_unwritten_until_the_data_is_there() {
+    let fs = mounted("nodelalloc");
+    let inode = file(&fs, b"now");
+    put(&fs, &inode, 0, &[1; 10_000]);
+    let map = map::lookup(&fs, &inode, Lblk::ZERO, 10).unwrap();
+    assert!(matches!(map.state, MapState::Unwritten(_)));
+    assert_eq!(disk_size(&inode), 0);
+    let mut buf = vec![0; 10_000];
+    read(&fs, &inode, None, 0, &mut buf).unwrap();
+    assert_eq!(buf, [1; 10_000]);
+    fsync(&fs, &inode, None, false).unwrap();
+    let map = map::lookup(&fs, &inode, Lblk::ZERO, 10).unwrap();
+    assert!(matches!(map.state, MapState::Written(_)));
+    assert_eq!(disk_size(&inode), 10_000);
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn a_sync_mount_leaves_nothing_dirty() {
+    let fs = mounted("sync");
+    let inode = file(&fs, b"safe");
+    put(&fs, &inode, 0, &[1; 5000]);
+    assert!(!has_dirty(&inode));
+    assert_eq!(disk_size(&inode), 5000);
+    let tid = inode.last_change(false).unwrap();
+    assert!(fs.journal.is_durable(tid));
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn a_rename_over_another_file_waits_for_the_data() {
+    let fs = mounted("");
+    let root = fs.iget(extant_units::Ino::ROOT).unwrap();
+    let old = file(&fs, b"config");
+    put(&fs, &old, 0, b"old");
+    let new = file(&fs, b"config.new");
+    put(&fs, &new, 0, b"newer");
+    let flags = crate::RenameFlags::default();
+    let (from, to) = ((&root, &b"config.new"[..]), (&root, &b"config"[..]));
+    namei::rename(&fs, from, to, flags, &Cred::root()).unwrap();
+    assert!(!has_dirty(&new));
+    assert_eq!(disk_size(&new), 5);
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn only_files_hold_data() {
+    let fs = mounted("");
+    let root = fs.iget(extant_units::Ino::ROOT).unwrap();
+    assert_eq!(root.kind, FileKind::Directory);
+    let denied = read(&fs, &root, None, 0, &mut [0; 10]).unwrap_err();
+    assert!(matches!(denied, crate::Error::IsDir));
+    let denied = write(&fs, &root, WriteAt::End, b"x", &Cred::root()).unwrap_err();
+    assert!(matches!(denied, crate::Error::IsDir));
+    fsync(&fs, &root, None, false).unwrap();
+    mount::unmount(&fs).unwrap();
+}
