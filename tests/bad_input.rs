@@ -189,7 +189,7 @@ fn damage_is_named_and_nothing_is_written() -> Result<()> {
         (Damage::Inode, &["cat"], "/file", "inode"),
         (Damage::ExtentBlock, &["cat"], "/comb", "extent"),
         (Damage::DirectoryBlock, &["ls"], "/dir", "directory"),
-        (Damage::XattrBlock, &["cp", "-r"], "/attr", "attribute"),
+        (Damage::XattrBlock, &["cp", "-a"], "/attr", "attribute"),
     ];
     for (what, command, path, word) in later {
         let image = damage::with_files()?;

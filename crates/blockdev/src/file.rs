@@ -1,8 +1,8 @@
 //! A device over a file or a block device of the host.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use extant_units::DevOff;
@@ -72,7 +72,8 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> Result<Self, OpenError> {
         let path = path.as_ref();
         let io_error = |source| OpenError::Io(path.to_owned(), source);
-        let kind = path.metadata().map_err(io_error)?.file_type();
+        let metadata = path.metadata().map_err(io_error)?;
+        let kind = metadata.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(OpenError::NotADevice(path.to_owned()));
         }
@@ -81,6 +82,10 @@ impl FileDevice {
             flags |= OFlags::EXCL;
         }
         let read_only = mode == OpenMode::ReadOnly;
+        if !read_only && kind.is_block_device() && is_write_protected(&metadata) {
+            // Linux lets root open such a device for writing, and refuses each write.
+            return Err(io_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
         let mut file = OpenOptions::new()
             .read(true)
             .write(!read_only)
@@ -106,6 +111,13 @@ impl FileDevice {
             read_only,
         })
     }
+}
+
+/// Whether a block device is set read-only, as sysfs says; `false` where that cannot be known.
+fn is_write_protected(metadata: &Metadata) -> bool {
+    let device = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|ro| ro.starts_with(b"1"))
 }
 
 impl BlockDevice for FileDevice {
