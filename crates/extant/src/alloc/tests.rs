@@ -1,6 +1,7 @@
 //! The allocators over real images: against a model in memory, and against `dumpe2fs` afterwards.
 
 mod inodes;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

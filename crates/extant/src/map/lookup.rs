@@ -227,6 +227,8 @@ pub(crate) fn reserve_delayed(
 /// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out short, or its
 /// data could not be written. Returns how many blocks that were.
 pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
+    // An allocation between its look at the range and its end holds the promise for kept.
+    let _map = inode.map_lock.read();
     inode
         .extents
         .lock(&fs.status)

@@ -9,10 +9,11 @@
 //!
 //! # Unmount
 //! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
-//! anything failed before, the superblock keeps saying that the volume needs a replay.
+//! metadata could not be written, the superblock keeps saying that the volume needs a replay.
 //!
 //! # Concurrency
-//! Mount runs alone. Unmount runs once, whoever asks first; operations under way end with an error.
+//! Mount runs alone. Unmount runs once, whoever asks first; callers have ended their operations. One that has not ends
+//! with an error, or its change may be lost.
 
 mod gate;
 mod journal;
@@ -250,26 +251,30 @@ fn start(fs: &Arc<Fs>) -> Result<()> {
 /// Writes everything home and marks the file system clean. Idempotent; later operations fail.
 ///
 /// # Errors
-/// Data or metadata could not be written: the first failure; the image is left to be replayed.
+/// Data or metadata could not be written: the first failure. Unless it was only data, the image is left to be replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     if !fs.super_block.begin_unmount() {
         return Ok(());
     }
     let writable = !fs.options.read_only();
-    let mut result = if writable { write_all(fs) } else { Ok(()) };
+    let data = if writable { write_all(fs) } else { Ok(()) };
     fs.files.pages.stop();
-    let retired = fs.retire_inodes();
+    let mut metadata = fs.retire_inodes();
     if writable {
-        result = result.and(retired).and_then(|()| orphan::close(fs));
+        metadata = metadata.and_then(|()| orphan::close(fs));
+        let promised = fs.alloc.counts.promised();
+        if !promised.is_zero() && data.is_ok() {
+            tracing::error!(%promised, "blocks are still promised at unmount");
+        }
     }
     // The journal ends whatever happened before: its threads must.
-    result = result.and(fs.journal.close().map_err(Error::from));
-    if writable && result.is_ok() {
-        result = mark_clean(fs);
+    metadata = metadata.and(fs.journal.close().map_err(Error::from));
+    if writable && metadata.is_ok() {
+        metadata = mark_clean(fs);
     }
     fs.clear_inodes();
     fs.fault.close();
-    result
+    data.and(metadata)
 }
 
 /// Writes all data; fails if a fault has stopped the file system.
