@@ -111,7 +111,10 @@ fn hash(version: &str, flags: u32) -> Result<()> {
 
 fn one(block: usize, inode: usize, args: &str) -> Result<()> {
     let image = Image::of_mib(40).args(args).args("-N 4096").junk().make()?;
-    let limits = Limits::ext4(block, inode);
+    let mut limits = Limits::ext4(block, inode);
+    if args.contains("large_file") {
+        limits = limits.with_large_file();
+    }
     let mount = Subject::under_test().mount(image.path(), "")?;
     odd::make(&mount.join("odd"), limits, 400)?;
     let storm = Storm::default();

@@ -23,7 +23,11 @@ const AT_LEAST: usize = 10_000;
 fn source() -> Result<(Image, Mount)> {
     let image = Image::of_mib(1024).args("-N 120000").make()?;
     let linux = Subject::Ext4.mount(image.path(), "")?;
-    odd::make(&linux.join("odd"), Limits::ext4(4096, 256), 4000)?;
+    odd::make(
+        &linux.join("odd"),
+        Limits::ext4(4096, 256).with_large_file(),
+        4000,
+    )?;
     let mut entries = 4000;
     for (i, real) in REAL.iter().enumerate() {
         if entries > 2 * AT_LEAST || !Path::new(real).is_dir() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
-use extant_disk::features::Incompat;
+use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
@@ -22,6 +22,9 @@ use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::layout::Layout;
 
+/// The largest size that readers without `large_file` understand.
+const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;
+
 /// Where the superblock lives while mounted, and how it was found.
 #[derive(Debug)]
 pub(crate) struct SuperBlock {
@@ -29,6 +32,8 @@ pub(crate) struct SuperBlock {
     offset: usize,
     /// The volume was clean when it was mounted.
     was_valid: bool,
+    /// The feature `large_file` is set.
+    large_file: AtomicBool,
     unmounting: AtomicBool,
 }
 
@@ -40,6 +45,7 @@ impl SuperBlock {
             block,
             offset,
             was_valid: state.contains(State::VALID),
+            large_file: AtomicBool::new(layout.features.has_ro_compat(RoCompat::LARGE_FILE)),
             unmounting: AtomicBool::new(false),
         }
     }
@@ -77,6 +83,23 @@ impl SuperBlock {
             })
         })?;
         changed.ok_or_else(|| Error::corrupt(Place::Superblock, "the block is too short"))
+    }
+
+    /// Notes that a file of `size` bytes is there: past 2 GiB, the superblock says so, from the first such file on. Uses the
+    /// credit for the superblock that comes with an inode's update.
+    ///
+    /// # Errors
+    /// As [`SuperBlock::update`].
+    pub(crate) fn note_file_size(&self, fs: &Fs, h: &mut Handle, size: u64) -> Result<()> {
+        if size <= LARGEST_SMALL_FILE || self.large_file.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.update(fs, h, |raw| {
+            let features = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+            raw.feature_ro_compat.set(features);
+        })?;
+        self.large_file.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// A copy of the superblock as it is in the running transaction.

@@ -24,6 +24,9 @@ pub struct Limits {
     pub wide_times: bool,
     /// Owners and devices may be made (the caller is root).
     pub root: bool,
+    /// Size of the largest file, a hole but for its end. Through a mount that cannot tell where holes are it is read in
+    /// full.
+    pub far: u64,
 }
 
 impl Limits {
@@ -35,6 +38,16 @@ impl Limits {
             symlink: block.min(4096) - 1,
             wide_times: inode > 128,
             root: true,
+            far: (64 << 20) + 77,
+        }
+    }
+
+    /// With a largest file past 4 GiB.
+    #[must_use]
+    pub fn with_large_file(self) -> Limits {
+        Limits {
+            far: (4 << 30) + 77,
+            ..self
         }
     }
 }
@@ -45,7 +58,7 @@ pub fn make(dir: &Path, limits: Limits, many: u32) -> Result<()> {
     names(&dir.join("names")).context(|| "names")?;
     modes(&dir.join("modes"), limits).context(|| "modes")?;
     links(&dir.join("links"), limits).context(|| "links")?;
-    sizes(&dir.join("sizes")).context(|| "sizes")?;
+    sizes(&dir.join("sizes"), limits).context(|| "sizes")?;
     xattrs(&dir.join("xattrs"), limits).context(|| "xattrs")?;
     times(&dir.join("times"), limits).context(|| "times")?;
     if limits.root {
@@ -132,7 +145,7 @@ fn links(dir: &Path, limits: Limits) -> Result<()> {
     Ok(())
 }
 
-fn sizes(dir: &Path) -> Result<()> {
+fn sizes(dir: &Path, limits: Limits) -> Result<()> {
     fs::create_dir(dir)?;
     for size in [
         0usize, 1, 59, 60, 511, 512, 1023, 1024, 1025, 4095, 4096, 4097, 65_537, 1_000_003,
@@ -145,7 +158,7 @@ fn sizes(dir: &Path) -> Result<()> {
     let holes = [
         ("hole-then-byte", 1u64 << 20, 1u64),
         ("only-hole", 5_000_000, 0),
-        ("far", (4 << 30) + 77, 3),
+        ("far", limits.far, 3),
     ];
     for (name, size, bytes) in holes {
         let f = File::create(dir.join(name))?;

@@ -150,6 +150,9 @@ impl Inode {
         load::store(fs, h, self.ino, &core)?;
         self.stored();
         if before != (core.disk_size, core.sectors) {
+            if self.kind == FileKind::Regular {
+                fs.super_block.note_file_size(fs, h, core.disk_size)?;
+            }
             self.datasync_tid.note(h.tid());
         }
         self.sync_tid.note(h.tid());

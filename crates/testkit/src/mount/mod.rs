@@ -221,7 +221,10 @@ impl Mount {
             }
             // Linux may still hold the last file of a finished process for a moment.
             let busy = o.err.contains("busy") && Instant::now() < end;
-            ensure!(busy, "{}: {}", self.how, o.describe());
+            if !busy {
+                let said = self.daemon_said();
+                bail!("{}: {}{said}", self.how, o.describe());
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
         self.live = false;
@@ -246,6 +249,14 @@ impl Mount {
         daemon.running().kill()?;
         self.live = false;
         detach(&self.dir)
+    }
+
+    /// What the daemon has printed, if it runs in our foreground.
+    fn daemon_said(&mut self) -> String {
+        let said = self.daemon.as_mut().and_then(|d| d.running().texts().ok());
+        said.map_or_else(String::new, |(out, err)| {
+            format!("the daemon said:\n{out}{err}")
+        })
     }
 
     fn umount_command(&self) -> Cmd {
