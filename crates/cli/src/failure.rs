@@ -52,6 +52,8 @@ pub(crate) enum Outcome {
     Failed(Failure),
     /// The operands make no sense together.
     Usage(String),
+    /// With an exit status of the command's own, and perhaps a failure to print.
+    Status(u8, Option<Failure>),
     /// The command is not built yet.
     NotBuilt,
 }
@@ -155,6 +157,12 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
         Outcome::Usage(what) => {
             print(command, &format!("{what} (see extant {command} --help)"));
             ExitCode::from(2)
+        }
+        Outcome::Status(status, failure) => {
+            if let Some(failure) = failure {
+                print(command, &failure);
+            }
+            ExitCode::from(status)
         }
         Outcome::NotBuilt => {
             print(command, &"not built yet");

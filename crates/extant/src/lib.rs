@@ -47,7 +47,7 @@ mod xattr;
 mod zones;
 
 pub use api::*;
-pub use check::{CheckOptions, Finding, Report, check};
+pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
 pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod cat;
+pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cp;

@@ -26,6 +26,7 @@ pub use info::{GroupInfo, ImageInfo, JournalInfo};
 pub use metadata::{FileTimes, Metadata, Permissions};
 pub use node::Node;
 pub use options::Options;
+pub(crate) use options::open_device;
 pub use read_dir::{DirEntry, ReadDir};
 pub use types::{
     Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,

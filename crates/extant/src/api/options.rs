@@ -124,7 +124,7 @@ fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) 
     Ok(Volume::new(mount::mount(device, options, tuning)?))
 }
 
-fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
     match FileDevice::open(path, mode) {
         Ok(device) => Ok(Arc::new(device)),
         Err(OpenError::InUse(_)) => Err(Error::InUse),

@@ -27,11 +27,13 @@ mod special;
 mod usage;
 mod volume;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, OpenMode};
 
+use crate::api::open_device;
 use crate::error::Result;
 use report::Findings;
 pub use report::{Finding, Report};
@@ -58,6 +60,15 @@ impl Default for CheckOptions<'_> {
             progress: None,
         }
     }
+}
+
+/// Checks the image file or block device at `path`, which nobody may have open for writing meanwhile. See [`check`].
+///
+/// # Errors
+/// [`crate::Error::InUse`], or another reason why it cannot be opened; else as [`check`].
+pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
+    let device = open_device(path.as_ref(), OpenMode::ReadOnly)?;
+    check(device, options)
 }
 
 /// Checks the file system on `dev` without writing to it.

@@ -1,0 +1,94 @@
+//! `extant check`: is the image sound?
+
+use extant::{CheckOptions, Report};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::args::Check;
+use crate::failure::{At, Failure, Outcome};
+use crate::output::Output;
+
+/// Exit status when something was found, and when nothing could be said: e2fsck's.
+const FOUND: u8 = 4;
+const FAILED: u8 = 8;
+
+pub(crate) fn run(args: &Check) -> Outcome {
+    match examine(args).and_then(|report| show(args, &report).map(|()| report.is_clean())) {
+        Ok(true) => Outcome::Done,
+        Ok(false) => Outcome::Status(FOUND, None),
+        Err(failure) => Outcome::Status(FAILED, Some(failure)),
+    }
+}
+
+fn examine(args: &Check) -> Result<Report, Failure> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}% {eta}") {
+        bar.set_style(style);
+    }
+    let progress = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let mut options = CheckOptions {
+        progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
+        ..CheckOptions::default()
+    };
+    if let Some(threads) = args.threads {
+        options.threads = usize::from(threads);
+    }
+    let report = extant::check_image(&args.image, &options).at(args.image.display());
+    bar.finish_and_clear();
+    report
+}
+
+fn show(args: &Check, report: &Report) -> Result<(), Failure> {
+    let mut out = Output::new();
+    if args.json {
+        out.json(&as_json(report))?;
+        return out.finish();
+    }
+    for finding in &report.findings {
+        out.text(format!("{finding}\n"))?;
+    }
+    for note in &report.notes {
+        out.text(format!("{note} (not counted: every mount counts anew)\n"))?;
+    }
+    if report.replayed > 0 {
+        let replayed = report.replayed;
+        out.text(format!(
+            "as it will be once its journal is replayed ({replayed} transactions)\n"
+        ))?;
+    }
+    let verdict = match report.found {
+        0 => "clean".to_owned(),
+        1 => "1 finding".to_owned(),
+        found => format!("{found} findings"),
+    };
+    out.text(format!(
+        "{}: {verdict}; {} inodes, {} of them directories; {} of {} blocks in use\n",
+        args.image.display(),
+        report.inodes_used,
+        report.directories,
+        report.blocks_used,
+        report.blocks
+    ))?;
+    out.finish()
+}
+
+fn as_json(report: &Report) -> Value {
+    let list = |findings: &[extant::Finding]| -> Vec<Value> {
+        let one = |finding: &extant::Finding| json!({"where": finding.place.to_string(), "what": finding.what});
+        findings.iter().map(one).collect()
+    };
+    json!({
+        "clean": report.is_clean(),
+        "found": report.found,
+        "findings": list(&report.findings),
+        "notes": list(&report.notes),
+        "replayed_transactions": report.replayed,
+        "inodes_used": report.inodes_used,
+        "directories": report.directories,
+        "blocks_used": report.blocks_used,
+        "blocks": report.blocks,
+    })
+}
