@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant::{Cred, Error, Node, Volume};
+use extant::{Cred, Error, Node, Options, RenameFlags, Volume};
 use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
 use names::{list, open, open_read_only};
 
@@ -338,6 +338,62 @@ fn broken_directory_blocks_are_named_and_do_no_harm() {
         let _ = volume.unmount();
     }
     assert!(named > 30, "{named}");
+}
+
+#[test]
+fn directories_that_contain_each_other_do_not_hang() {
+    let image = Image::of_mib(8)
+        .args("-b 1024 -O ^metadata_csum")
+        .make()
+        .unwrap();
+    let cred = Cred::root();
+    let volume = open(&image);
+    let root = volume.root().unwrap();
+    let a = volume.mkdir(&root, b"a", 0o755, &cred).unwrap();
+    let b = volume.mkdir(&a, b"b", 0o755, &cred).unwrap();
+    let (a, b) = (a.ino(), b.ino());
+    volume.mkdir(&root, b"c", 0o755, &cred).unwrap();
+    drop(root);
+    volume.unmount().unwrap();
+    drop(volume);
+    // "a" contains "b" contains "a", and both say so: ".." of "a" leads to "b".
+    image
+        .debugfs_write(&format!("link <{a}> /a/b/loop"))
+        .unwrap();
+    image.debugfs_write(&format!("link <{a}> /a/own")).unwrap();
+    let block: u64 = image.debugfs("blocks /a").unwrap().trim().parse().unwrap();
+    let up = b.get().to_le_bytes();
+    image
+        .patch(block * 1024 + 12, 4, |bytes| bytes.copy_from_slice(&up))
+        .unwrap();
+
+    let volume = Options::new()
+        .write(true)
+        .mount_options("errors=continue")
+        .open_volume(image.path())
+        .unwrap();
+    let none = RenameFlags::empty();
+    let root = volume.root().unwrap();
+    let (a, b) = (volume.node(a).unwrap(), volume.node(b).unwrap());
+    std::thread::scope(|s| {
+        for (dir, name) in [(&a, &b"b"[..]), (&b, b"loop"), (&a, b"own")] {
+            let (volume, cred) = (&volume, &cred);
+            s.spawn(move || {
+                for _ in 0..300 {
+                    let _ = volume.rmdir(dir, name, cred);
+                    let _ = volume.lookup(dir, name);
+                    let _ = volume.rename(dir, name, dir, b"moved", RenameFlags::EXCHANGE, cred);
+                    let _ = volume.rename(dir, name, dir, b"moved", none, cred);
+                    let _ = volume.rename(dir, b"moved", dir, name, none, cred);
+                }
+            });
+        }
+    });
+    let moved = volume.rename(&root, b"c", &b, b"c", none, &cred);
+    match moved {
+        Err(Error::Corrupt { what, .. }) => assert!(what.contains("root"), "{what}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -373,6 +373,53 @@ fn new_inodes_take_after_their_directory() {
 }
 
 #[test]
+fn no_space_leaves_nothing_behind() {
+    // Out of blocks, and out of inodes.
+    for args in ["-b 1024 -N 6000", "-b 1024 -N 200"] {
+        let image = Image::of_mib(4).args(args).make().unwrap();
+        let volume = open(&image);
+        let root = volume.root().unwrap();
+        let user = Cred {
+            privileged: false,
+            ..Cred::root()
+        };
+        let before = volume.statfs().unwrap();
+        for round in 0..3 {
+            let dir = volume.mkdir(&root, b"dir", 0o755, &user).unwrap();
+            let mut made = Vec::new();
+            let full = loop {
+                let name = format!("{}-{}", made.len(), "n".repeat(100)).into_bytes();
+                let target = [b't'; 300];
+                let done = match made.len() % 3 {
+                    0 => volume.mkdir(&dir, &name, 0o755, &user),
+                    1 => volume.symlink(&dir, &name, &target, &user),
+                    _ => volume.create(&dir, &name, 0o644, &user),
+                };
+                match done {
+                    Ok(_) => made.push(name),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(full, Error::NoSpace), "{full}");
+            assert_eq!(list(&volume, &dir).len(), made.len(), "{args} {round}");
+            for (i, name) in made.iter().enumerate() {
+                match i % 3 {
+                    0 => volume.rmdir(&dir, name, &user).unwrap(),
+                    _ => volume.unlink(&dir, name, &user).unwrap(),
+                }
+            }
+            volume.rmdir(&root, b"dir", &user).unwrap();
+        }
+        drop(root);
+        let after = volume.statfs().unwrap();
+        assert_eq!(after.inodes_free, before.inodes_free, "{args}");
+        assert_eq!(after.blocks_free, before.blocks_free, "{args}");
+        volume.unmount().unwrap();
+        image.fsck_clean().unwrap();
+    }
+}
+
+#[test]
 fn renames_from_many_threads_lose_nothing() {
     // Directories move among each other, also into places that would make a loop.
     let image = Image::of_mib(32).args("-b 1024").make().unwrap();
