@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 
 /// The extended attribute, of any file of a mount, whose value names the socket. Not stored in the image and not listed.
 pub const CONTROL_ATTRIBUTE: &str = "extant.control";
+/// What the daemon says to a client that it has taken in: from then on the client will be told.
+const GREETING: [u8; 1] = *b"+";
 /// The first word of a good outcome.
 const GOOD: &str = "ok";
 /// How long a client may take to read its line.
@@ -45,9 +47,9 @@ impl Control {
         thread::Builder::new()
             .name("fuse-control".into())
             .spawn(move || {
-                for client in listener.incoming().map_while(Result::ok) {
+                for mut client in listener.incoming().map_while(Result::ok) {
                     let mut clients = clients.lock();
-                    if clients.len() < CLIENTS {
+                    if clients.len() < CLIENTS && client.write_all(&GREETING).is_ok() {
                         clients.push(client);
                     }
                 }
@@ -85,7 +87,8 @@ impl Waiter {
         let mut name = [0; 128];
         let len = rustix::fs::getxattr(dir, CONTROL_ATTRIBUTE, &mut name)?;
         let name = name.get(..len).unwrap_or(&[]);
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+        stream.read_exact(&mut [0; GREETING.len()])?;
         Ok(Waiter(stream))
     }
 

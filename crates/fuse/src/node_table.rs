@@ -93,14 +93,6 @@ impl NodeTable {
         }
     }
 
-    /// Forgets everything: the kernel is gone.
-    pub(crate) fn clear(&self) {
-        for shard in &self.shards {
-            let all = std::mem::take(&mut *shard.lock());
-            drop(all);
-        }
-    }
-
     fn shard(&self, id: u64) -> &Mutex<Shard> {
         // A remainder below SHARDS fits every usize.
         &self.shards[usize::try_from(id % SHARDS as u64).unwrap_or(0)]

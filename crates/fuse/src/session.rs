@@ -54,10 +54,11 @@ pub enum MountError {
 }
 
 impl Mount {
-    /// Mounts `volume` on `dir`. `source` is what the table of mounts shows as its device.
+    /// Mounts `volume` on `dir`. `source` is what the table of mounts shows as its device. Clones of `volume` keep the image
+    /// locked after the mount has ended.
     ///
     /// # Errors
-    /// See [`MountError`]. The volume stays open.
+    /// See [`MountError`].
     pub fn new(
         volume: Volume,
         source: &str,
@@ -122,19 +123,27 @@ impl Mount {
     /// What closing the file system reports, or what ended the connection.
     pub fn run(self) -> Result<(), MountError> {
         let served = self.serve();
-        self.nodes.clear();
-        let closed = self.volume.unmount();
+        let Mount {
+            volume,
+            nodes,
+            point,
+            control,
+            ..
+        } = self;
+        drop(nodes);
+        let closed = volume.unmount();
+        // The lock on the image goes with the last reference to the device.
+        drop(volume);
         let outcome = match (closed, served) {
             (Err(error), _) => Err(MountError::from(error)),
             (Ok(()), Err(source)) => Err(MountError::Attach {
-                dir: self.point.dir.clone(),
+                dir: point.dir.clone(),
                 source,
             }),
             (Ok(()), Ok(())) => Ok(()),
         };
-        info!("{}: unmounted", self.point.dir.display());
-        self.control
-            .finish(outcome.as_ref().map(|_| ()).map_err(ToString::to_string));
+        info!("{}: unmounted", point.dir.display());
+        control.finish(outcome.as_ref().map(|_| ()).map_err(ToString::to_string));
         outcome
     }
 

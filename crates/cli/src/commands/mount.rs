@@ -83,15 +83,7 @@ fn serve(args: &Mount) -> Result<(), Failure> {
     }
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
     let source = image.display().to_string();
-    let session = match Session::new(volume.clone(), &source, &dir, &options) {
-        Ok(session) => session,
-        Err(failed) => {
-            if let Err(error) = volume.unmount() {
-                error!("{}: {error}", args.image.display());
-            }
-            return Err(Failure::new(failed));
-        }
-    };
+    let session = Session::new(volume, &source, &dir, &options).map_err(Failure::new)?;
     let unmounter = session.unmounter();
     let requests = session.requests();
     thread::Builder::new()
