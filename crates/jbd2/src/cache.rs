@@ -142,6 +142,12 @@ impl BlockCache {
         Ok(block)
     }
 
+    /// Whether block `p` is there: a lookup would not read it. True for a moment only; for deciding about readahead.
+    pub fn is_cached(&self, p: Pblk) -> bool {
+        let shard = self.shard(p).lock();
+        shard.map.get(&p.get()).is_some_and(|b| b.key().is_some())
+    }
+
     /// Brings up to `count` blocks from `first` into the cache with one large read (of 4 MiB at most). Best
     /// effort: blocks that are cached or being read are left alone, errors are left to the later read.
     pub fn readahead(&self, first: Pblk, count: u32) {

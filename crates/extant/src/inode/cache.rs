@@ -299,7 +299,9 @@ impl InodeCache {
         {
             state.slots.remove(&inode.ino);
         }
-        state.unused.retain(|unused| !Arc::ptr_eq(unused, inode));
+        if inode.life.queued.load(Ordering::Acquire) {
+            state.unused.retain(|unused| !Arc::ptr_eq(unused, inode));
+        }
     }
 
     /// Every inode in memory, at one moment per shard.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Ino};
+use extant_units::{Blocks, Ino, Pblk};
 
 use super::cache::Asker;
 use super::{Inode, InodeCore, InodeFlags, format};
@@ -49,6 +49,9 @@ pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
 pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     let place = fs.groups.inode_location(&fs.layout, ino)?;
+    if !fs.cache.is_cached(place.block) {
+        readahead(fs, ino, place.block);
+    }
     let block = fs.cache.read_unchecked(place.block)?;
     let bytes = block.data();
     let end = place.offset.saturating_add(fs.layout.inode_size.into());
@@ -59,6 +62,21 @@ pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
     }
     InodeCore::decode(&format(&fs.layout), ino, record)
         .map_err(|e| Error::corrupt(Place::Inode(ino), e))
+}
+
+/// Reads the part of the inode table around `block` in one go: neighbours in a directory are neighbours there.
+fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
+    const WINDOW: u32 = 16;
+    let layout = &fs.layout;
+    let Some((_, index)) = layout.group_of_inode(ino) else {
+        return;
+    };
+    let at = index / layout.inodes_per_block.max(1);
+    let first = at - at % WINDOW;
+    if let Some(start) = block.checked_sub(u64::from(at - first)) {
+        let len = WINDOW.min(layout.itable_blocks.saturating_sub(first));
+        fs.cache.readahead(start, len);
+    }
 }
 
 /// What the rest of the file system says about a decoded inode.
