@@ -72,7 +72,6 @@ pub struct MountOptions {
     auto_da_alloc: bool,
     user_xattr: Option<bool>,
     acl: Option<bool>,
-    block_validity: Option<bool>,
     atime: AtimeMode,
     nodiratime: bool,
     lazytime: bool,
@@ -102,7 +101,6 @@ impl Default for MountOptions {
             auto_da_alloc: true,
             user_xattr: None,
             acl: None,
-            block_validity: None,
             atime: AtimeMode::Relatime,
             nodiratime: false,
             lazytime: false,
@@ -158,7 +156,6 @@ impl MountOptions {
         // These two have been on by default in Linux for long, whatever the superblock says.
         self.user_xattr.get_or_insert(true);
         self.acl.get_or_insert(true);
-        self.block_validity.get_or_insert(true);
         self.resuid.get_or_insert(u32::from(raw.def_resuid.get()));
         self.resgid.get_or_insert(u32::from(raw.def_resgid.get()));
         let writeback = DefaultMountOpts::JMODE_DATA | DefaultMountOpts::JMODE_ORDERED;
@@ -270,11 +267,6 @@ impl MountOptions {
     /// `acl`
     pub fn acl(&self) -> bool {
         self.acl.unwrap_or(true)
-    }
-
-    /// `block_validity`: extents are checked against the system zones.
-    pub fn block_validity(&self) -> bool {
-        self.block_validity.unwrap_or(true)
     }
 
     /// When reading updates the access time.

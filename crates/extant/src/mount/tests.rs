@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_testkit::{Cmd, Image, Need, Subject, need};
+use extant_units::DevOff;
 use zerocopy::FromBytes;
 
 use super::*;
@@ -365,25 +366,117 @@ fn totals_are_what_linux_says() {
     }
 }
 
-/// Damages a mounted-looking image in every 64th byte of its first blocks and descriptors: never a panic.
+/// Uses what mounted as well as it goes; errors are fine, panics and hangs are not.
+fn use_somehow(fs: &Arc<Fs>, n: usize) {
+    let cred = crate::Cred::root();
+    let Ok(root) = fs.iget(Ino::ROOT) else { return };
+    let name = format!("f{n}");
+    if let Ok(file) = crate::namei::create(fs, &root, name.as_bytes(), 0o644, &cred) {
+        let _ = file::write(fs, &file, file::WriteAt::Pos(3000), &[7; 9000], &cred);
+        let _ = file::fsync(fs, &file, None, false);
+    }
+    let _ = crate::namei::mkdir(fs, &root, b"dir", 0o755, &cred);
+    let _ = crate::namei::unlink(fs, &root, name.as_bytes());
+    let said = crate::statfs::statfs(fs);
+    assert!(said.blocks_available <= said.blocks_free);
+}
+
+/// Damages every byte of the superblock, seals it, and mounts and uses what comes out.
 #[test]
-fn damaged_metadata_never_panics() {
-    let image = Image::of_mib(2)
-        .args("-b 1024 -O ^metadata_csum,^uninit_bg")
+fn hostile_superblocks_never_panic() {
+    let image = Image::of_mib(4)
+        .args("-b 1024 -O orphan_file")
         .make()
         .unwrap();
     let good = std::fs::read(image.path()).unwrap();
     let mut mounted = 0;
-    for at in (1024..2048 + 128).step_by(3) {
-        for value in [0u8, 0x7F, 0xFF] {
+    for at in 0..SUPERBLOCK_SIZE - 4 {
+        // Names, times and the tail that means nothing are many.
+        if (0x78..0xC8).contains(&at) || (0x1A0..0x240).contains(&at) || at > 0x290 {
+            continue;
+        }
+        for flip in [0xFF, 0x01, 0x80] {
             let mut bad = good.clone();
-            bad[at] = value;
+            let raw = &mut bad[1024..2048];
+            raw[at] ^= flip;
+            RawSuperblock::mut_from_bytes(raw).unwrap().seal();
             let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bad));
             if let Ok(fs) = mount(dev, MountOptions::default(), Tuning::default()) {
                 mounted += 1;
+                use_somehow(&fs, at);
                 let _ = unmount(&fs);
             }
         }
     }
     assert!(mounted > 100, "{mounted}");
+}
+
+/// Damages the descriptors of a volume without checksums.
+#[test]
+fn hostile_descriptors_never_panic() {
+    let image = Image::of_mib(18)
+        .args("-b 1024 -O ^metadata_csum,^uninit_bg")
+        .make()
+        .unwrap();
+    let good = std::fs::read(image.path()).unwrap();
+    let mut mounted = 0;
+    for at in 2048..2048 + 3 * 64 {
+        for flip in [0xFF, 0x01, 0x80] {
+            let mut bad = good.clone();
+            bad[at] ^= flip;
+            let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bad));
+            if let Ok(fs) = mount(dev, MountOptions::default(), Tuning::default()) {
+                mounted += 1;
+                use_somehow(&fs, at);
+                let _ = unmount(&fs);
+            }
+        }
+    }
+    assert!(mounted > 50, "{mounted}");
+}
+
+/// A device on which every write of a block full of `0xD7` fails: file data, and nothing else.
+fn without_data(image: &Image) -> Arc<dyn BlockDevice> {
+    struct NoData(MemoryDevice);
+    impl BlockDevice for NoData {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> std::io::Result<()> {
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: DevOff, buf: &[u8]) -> std::io::Result<()> {
+            if buf.starts_with(&[0xD7; 512]) {
+                return Err(std::io::Error::other("bad sector"));
+            }
+            self.0.write_at(offset, buf)
+        }
+        fn flush(&self) -> std::io::Result<()> {
+            self.0.flush()
+        }
+    }
+    let bytes = std::fs::read(image.path()).unwrap();
+    Arc::new(NoData(MemoryDevice::from_bytes(&bytes)))
+}
+
+#[test]
+fn lost_data_is_a_fault_only_if_asked_for() {
+    let image = Image::of_mib(32).args("-b 1024").make().unwrap();
+    for (options, stopped) in [("data_err=ignore", false), ("data_err=abort", true)] {
+        let options = MountOptions::parse(options).unwrap();
+        let fs = mount(without_data(&image), options, Tuning::default()).unwrap();
+        let root = fs.iget(Ino::ROOT).unwrap();
+        let cred = crate::Cred::root();
+        let file = crate::namei::create(&fs, &root, b"f", 0o644, &cred).unwrap();
+        let at = file::WriteAt::Pos(0);
+        file::write(&fs, &file, at, &[0xD7; 65536], &cred).unwrap();
+        let open = file::open(&fs, &file);
+        assert!(matches!(
+            file::fsync(&fs, &file, Some(&open), false),
+            Err(Error::Io(_))
+        ));
+        assert_eq!(fs.check_writable().is_err(), stopped);
+        assert_eq!(fs.alloc.counts.promised(), Blocks::ZERO);
+        let _ = unmount(&fs);
+    }
 }

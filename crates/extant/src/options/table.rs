@@ -88,8 +88,6 @@ const OPTIONS: &[(&str, Effect)] = &[
     ("nouser_xattr", Word(|o| o.user_xattr = Some(false))),
     ("acl", Word(|o| o.acl = Some(true))),
     ("noacl", Word(|o| o.acl = Some(false))),
-    ("block_validity", Word(|o| o.block_validity = Some(true))),
-    ("noblock_validity", Word(|o| o.block_validity = Some(false))),
     ("relatime", Word(|o| o.atime = AtimeMode::Relatime)),
     ("strictatime", Word(|o| o.atime = AtimeMode::Strictatime)),
     ("noatime", Word(|o| o.atime = AtimeMode::Noatime)),
@@ -116,6 +114,8 @@ const OPTIONS: &[(&str, Effect)] = &[
         Word(|o| o.buffered_path = Some(BufferedPath::BufferHead)),
     ),
     // Names that ask for what is done anyway, or that tune machinery which does not exist here.
+    ("block_validity", Ignored),
+    ("noblock_validity", Ignored),
     ("dioread_nolock", Ignored),
     ("init_itable", Ignored),
     ("noinit_itable", Ignored),
