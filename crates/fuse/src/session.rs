@@ -72,8 +72,9 @@ impl Mount {
         let nodes = NodeTable::new(volume.root()?);
         let control = Control::open().map_err(failed)?;
         let mount::Attached { fd, point } = mount::attach(source, dir, options).map_err(failed)?;
+        let read_only = volume.read_only();
         let wishes = Wishes {
-            writeback: options.writeback() && !volume.read_only(),
+            writeback: options.writeback() && !read_only,
             time_gran: volume.time_granularity(),
         };
         let ready = Device::new(fd).and_then(|device| {
@@ -100,7 +101,8 @@ impl Mount {
             control,
             counters: Arc::new(Counters::new()),
             agreed,
-            strict_open: options.strict_open(),
+            // Where nothing can be written there is nothing to refuse.
+            strict_open: options.strict_open() && !read_only,
         })
     }
 

@@ -106,7 +106,7 @@ impl Default for MountOptions {
             subtype: None,
             max_read: None,
             writeback: true,
-            strict_open: false,
+            strict_open: true,
             engine: Vec::new(),
         }
     }
