@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+mod storm;
+
 use std::collections::BTreeMap;
 
 use extant_disk::features::RoCompat;
