@@ -1,3 +1,5 @@
+//! Inodes: given out once, spread as Linux spreads them, tables initialised before use.
+
 use std::collections::HashSet;
 
 use extant_blockdev::BlockDevice;
