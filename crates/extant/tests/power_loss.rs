@@ -19,7 +19,7 @@ const E2FSCK_EVERY: u64 = 400;
 
 /// The bytes of file number `id`: a function of the position, so that any part can be judged.
 fn expected(id: u64, pos: u64) -> u8 {
-    let mixed = (id << 32 ^ pos / 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let mixed = ((id << 32) ^ (pos / 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
     // Never zero: zeros may stand for what was not written yet.
     u8::try_from(mixed).unwrap_or(1).max(1)
 }

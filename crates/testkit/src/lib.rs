@@ -6,7 +6,7 @@
 //! cannot share a misunderstanding with it.
 //!
 //! Every guard (temporary directory, mount, process) cleans up when dropped, also while a test
-//! panics. What a machine lacks is skipped with a reason and counted ([`need`]).
+//! panics. What a machine lacks is skipped with a reason and counted ([`need()`]).
 #![forbid(unsafe_code)]
 
 pub mod cmd;

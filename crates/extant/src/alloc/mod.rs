@@ -3,7 +3,7 @@
 //! # Credits
 //! | function | metadata blocks it may modify |
 //! |---|---|
-//! | [`blocks`] | [`BLOCKS_CREDITS`]: the group's bitmap and its descriptor's block |
+//! | [`blocks()`] | [`BLOCKS_CREDITS`]: the group's bitmap and its descriptor's block |
 //! | [`free_blocks`] | [`free_credits`]: bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
 //! | [`inode`] | [`INODE_CREDITS`] |
 //! | [`free_inode`] | [`FREE_INODE_CREDITS`] |
@@ -51,7 +51,7 @@ use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::zones::SystemZones;
 
-/// Credits of [`blocks`].
+/// Credits of [`blocks()`].
 pub(crate) const BLOCKS_CREDITS: u32 = 2;
 /// Credits of [`inode`]: inode bitmap, block bitmap (of a group that was uninitialised), descriptor block, block of the inode table.
 pub(crate) const INODE_CREDITS: u32 = 4;

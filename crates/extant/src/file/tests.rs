@@ -20,8 +20,10 @@ fn mounted(options: &str) -> Arc<Fs> {
     let image = Image::of_mib(32).args("-b 4096").make().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let options = MountOptions::parse(options).unwrap();
-    let mut tuning = Tuning::default();
-    tuning.page_cache_bytes = Some(32 << 20);
+    let tuning = Tuning {
+        page_cache_bytes: Some(32 << 20),
+        ..Tuning::default()
+    };
     mount::mount(Arc::new(MemoryDevice::from_bytes(&bytes)), options, tuning).unwrap()
 }
 

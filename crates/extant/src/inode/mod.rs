@@ -1,6 +1,6 @@
 //! Inodes: in memory, on disk, and between the two.
 //!
-//! [`Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a number share one [`Inode`].
+//! [`crate::fs::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a number share one [`Inode`].
 //! What an inode stores is its [`InodeCore`]: readers lock it shared and look; writers go through
 //! [`Inode::update`], which changes it and encodes it into the inode table's block under their handle while the lock is
 //! held. So the block of the newest transaction always holds the newest state, nothing is written at eviction, and

@@ -112,7 +112,7 @@ impl MountPoint {
     }
 }
 
-/// As [`MountPoint::detach`], for a mount of any process.
+/// Detaches as an unmount of the same mount would, for a mount of any process.
 pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
     if by_helper {
         return fusermount::unmount(dir, lazy);
