@@ -10,6 +10,7 @@
 use extant_disk::extent::{MAX_DEPTH, block_capacity};
 use extant_units::BlockSize;
 
+use crate::alloc::INODE_CREDITS;
 use crate::fs::Fs;
 use crate::layout::Layout;
 
@@ -24,8 +25,6 @@ pub(crate) const XATTR: u32 = 8;
 pub(crate) const ORPHAN: u32 = 3;
 /// Metadata blocks of one inode that are freed under one handle at most, each with a revoke record.
 pub(crate) const REVOKES: u32 = 1024;
-/// A bitmap, its group descriptor, the superblock, the new inode's table block.
-const INODE_BITMAP: u32 = 4;
 
 /// Tree nodes that inserting `extents` extents may change: every level may split and the root grow; more
 /// than one also fills leaves.
@@ -101,10 +100,10 @@ pub(crate) const DIR_REMOVE: u32 = 1 + INODE_UPDATE;
 
 /// Allocating and filling in an inode, its attribute block for inherited ACLs included.
 pub(crate) fn inode_create(_fs: &Fs) -> u32 {
-    INODE_BITMAP + INODE_UPDATE + XATTR
+    INODE_CREDITS + INODE_UPDATE + XATTR
 }
 
 /// Deleting an inode whose blocks are gone: bitmap, descriptor, attribute block, list of orphans.
 pub(crate) fn inode_delete(_fs: &Fs) -> u32 {
-    INODE_BITMAP + INODE_UPDATE + XATTR + ORPHAN
+    INODE_CREDITS + INODE_UPDATE + XATTR + ORPHAN
 }

@@ -27,7 +27,7 @@ use extant_units::{Group, Ino, Pblk};
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use self::bitmaps::Bitmaps;
-pub(crate) use self::free_map::{Found, FreeMap};
+pub(crate) use self::free_map::FreeMap;
 pub(crate) use self::load::Totals;
 use crate::error::{Error, Place, Result};
 use crate::layout::Layout;

@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::fs::Fs;
+
 /// A counter that only grows.
 #[derive(Default, Debug)]
 pub(crate) struct Counter(AtomicU64);
@@ -80,8 +82,6 @@ counters! {
     orphans_listed,
     /// Orphans finished at mount.
     orphans_processed,
-    /// Reservations that were dropped while full: bugs.
-    reservation_leaks,
     /// Mappings that the extent status tree answered.
     status_hits,
     /// Mappings that had to be looked up on disk.
@@ -94,4 +94,22 @@ counters! {
     extents_converted,
     /// Faults reported.
     faults,
+}
+
+/// The counters of every layer by name, as of now: the file system's, the journal's, the buffered path's.
+pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
+    macro_rules! add {
+        ($to:ident, $from:ident: $($field:ident)*) => {
+            $to.extend([$((stringify!($field), $from.$field)),*])
+        };
+    }
+    let mut all = fs.stats.all();
+    let journal = fs.journal.stats();
+    add!(all, journal: handles commits commit_waits blocks_logged log_blocks_written revokes blocks_checkpointed
+        tail_updates space_waits cow_copies credit_overflows cache_hits cache_misses cache_evictions);
+    let data = fs.files.stats.snapshot();
+    add!(all, data: begins overwrites stale_retries edge_reads fill_reads fill_bytes map_calls ioends written_bytes
+        merges failed_ioends);
+    all.push(("reservation_leaks", fs.alloc.counts.leaked()));
+    all
 }

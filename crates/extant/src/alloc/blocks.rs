@@ -34,7 +34,7 @@ struct Granted {
 }
 
 impl Core {
-    /// See [`super::blocks()`].
+    /// See [`fn@super::blocks`].
     pub(super) fn allocate(
         self: &Arc<Self>,
         h: &mut Handle,

@@ -36,6 +36,8 @@ pub(crate) struct Counts {
     pool: u64,
     free_inodes: AtomicU64,
     dirs: AtomicU64,
+    /// Promises that were forgotten: bugs.
+    leaked: AtomicU64,
 }
 
 impl Counts {
@@ -56,6 +58,7 @@ impl Counts {
             pool: (total.get() / 50).min(POOL_MAX),
             free_inodes: AtomicU64::new(free_inodes),
             dirs: AtomicU64::new(dirs),
+            leaked: AtomicU64::new(0),
         }
     }
 
@@ -112,6 +115,16 @@ impl Counts {
     pub(super) fn inode_freed(&self, is_dir: bool) {
         self.free_inodes.fetch_add(1, Relaxed);
         self.dirs.fetch_sub(u64::from(is_dir), Relaxed);
+    }
+
+    /// A reservation was dropped while full.
+    pub(super) fn leak(&self) {
+        self.leaked.fetch_add(1, Relaxed);
+    }
+
+    /// Reservations that were dropped while full.
+    pub(crate) fn leaked(&self) -> u64 {
+        self.leaked.load(Relaxed)
     }
 
     /// Free blocks, promised ones included.

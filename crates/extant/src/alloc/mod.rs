@@ -3,10 +3,10 @@
 //! # Credits
 //! | function | metadata blocks it may modify |
 //! |---|---|
-//! | [`blocks()`] | [`BLOCKS_CREDITS`]: the group's bitmap and its descriptor's block |
-//! | [`free_blocks`] | [`free_credits`]: bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
+//! | [`fn@blocks`] | 2: the group's bitmap and its descriptor's block |
+//! | [`free_blocks`] | bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
 //! | [`inode`] | [`INODE_CREDITS`] |
-//! | [`free_inode`] | [`FREE_INODE_CREDITS`] |
+//! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Space
 //! A caller's blocks are claimed from the counters first ([`Counts`]) and found in the groups afterwards, so that
@@ -51,12 +51,8 @@ use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::zones::SystemZones;
 
-/// Credits of [`blocks()`].
-pub(crate) const BLOCKS_CREDITS: u32 = 2;
 /// Credits of [`inode`]: inode bitmap, block bitmap (of a group that was uninitialised), descriptor block, block of the inode table.
 pub(crate) const INODE_CREDITS: u32 = 4;
-/// Credits of [`free_inode`]: inode bitmap, descriptor block.
-pub(crate) const FREE_INODE_CREDITS: u32 = 2;
 
 /// The allocators' state: everything that the journal's callbacks need as well.
 pub(crate) struct Allocator {
@@ -138,15 +134,6 @@ impl Allocator {
             counts,
         }
     }
-}
-
-/// Credits of [`free_blocks`] for a run of `len` blocks.
-pub(crate) fn free_credits(fs: &Fs, len: Blocks) -> u32 {
-    let groups = len.get() / u64::from(fs.layout.blocks_per_group) + 2;
-    u32::try_from(groups)
-        .unwrap_or(u32::MAX)
-        .min(fs.layout.groups)
-        .saturating_mul(2)
 }
 
 /// Whether `cred` may use the blocks that are reserved for root.

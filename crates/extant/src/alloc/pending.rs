@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Tid};
+use extant_units::Tid;
 use parking_lot::Mutex;
 
 use super::{Core, Run};
@@ -126,7 +126,7 @@ fn join(last: &mut Run, next: Run, core: &Core) -> bool {
 /// The number of blocks that wait for a commit, for tests.
 #[cfg(test)]
 impl Pending {
-    pub(super) fn blocks(&self) -> Blocks {
-        Blocks::new(self.blocks.load(Relaxed))
+    pub(super) fn blocks(&self) -> extant_units::Blocks {
+        extant_units::Blocks::new(self.blocks.load(Relaxed))
     }
 }

@@ -7,8 +7,8 @@ use extant_units::Blocks;
 use super::counts::{Claimant, Counts};
 
 /// A promise of blocks to delayed allocation. It is consumed as blocks are allocated (with
-/// `AllocRequest::reserved`) or given back; dropping one that is still full is a bug, which is logged
-/// and repaired.
+/// `AllocRequest::reserved`) or given back; dropping one that is still full is a bug, which is
+/// counted, logged and repaired.
 #[derive(Debug)]
 #[must_use = "promised space must be consumed or given back"]
 pub(crate) struct Reservation {
@@ -65,11 +65,6 @@ impl Reservation {
         self.counts.unclaim(n);
     }
 
-    /// Gives back everything.
-    pub(crate) fn give_back_all(mut self) {
-        self.give_back(Blocks::new(self.blocks));
-    }
-
     fn lower(&mut self, n: Blocks) -> u64 {
         debug_assert!(n.get() <= self.blocks, "more than was promised");
         let n = n.get().min(self.blocks);
@@ -82,6 +77,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         if self.blocks != 0 {
             tracing::error!(blocks = self.blocks, "a reservation was dropped while full");
+            self.counts.leak();
             self.give_back(Blocks::new(self.blocks));
         }
     }
@@ -114,8 +110,6 @@ mod tests {
         drop(all);
         assert_eq!(counts.promised().get(), 0);
         assert_eq!(counts.available(), counts.free_blocks());
-        Reservation::take(&counts, Blocks::ZERO, false)
-            .unwrap()
-            .give_back_all();
+        assert_eq!(counts.leaked(), 1);
     }
 }

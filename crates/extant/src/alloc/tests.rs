@@ -24,7 +24,7 @@ impl Rig {
     }
 
     fn take(&self, request: &AllocRequest) -> Result<Run> {
-        let mut h = self.journal.start(BLOCKS_CREDITS).unwrap();
+        let mut h = self.journal.start(2).unwrap();
         self.core().allocate(&mut h, request)
     }
 

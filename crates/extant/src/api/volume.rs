@@ -395,6 +395,11 @@ impl Volume {
         self.fs().options.read_only()
     }
 
+    /// The engine's counters since the mount, by name: what was done, not how long it took.
+    pub fn stats(&self) -> Vec<(&'static str, u64)> {
+        crate::stats::snapshot(self.fs())
+    }
+
     /// Makes everything durable that was done before the call.
     ///
     /// # Errors

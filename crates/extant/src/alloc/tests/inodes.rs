@@ -20,7 +20,7 @@ impl Rig {
     }
 
     fn drop_inode(&self, ino: Ino, directory: bool) -> Result<()> {
-        let mut h = self.journal.start(FREE_INODE_CREDITS).unwrap();
+        let mut h = self.journal.start(2).unwrap();
         self.core().free_inode(&mut h, ino, directory)
     }
 

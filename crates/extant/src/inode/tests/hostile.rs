@@ -76,7 +76,7 @@ fn hostile_inodes_never_panic() {
             };
             fs.reap_all();
         }
-        assert!(fs.stats.reservation_leaks.get() == 0, "round {round}");
+        assert_eq!(fs.alloc.counts.leaked(), 0, "round {round}");
     }
 }
 
