@@ -1,0 +1,203 @@
+//! The path-level API on a real image, with the habits of `std::fs`.
+
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use extant::{Error, FileKind, FileTimes, Filesystem, Permissions, SeekTarget};
+use extant_blockdev::MemoryDevice;
+use extant_testkit::{Image, Need, Result, ensure, need};
+
+const NEEDS: &[Need] = &[Need::Tool("mke2fs")];
+
+fn open(image: &Image) -> Filesystem {
+    Filesystem::options()
+        .write(true)
+        .open(image.path())
+        .unwrap()
+}
+
+#[test]
+fn files_behave_as_in_std() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let fs = open(&image);
+    let mut f = fs
+        .open_options()
+        .create_new(true)
+        .read(true)
+        .write(true)
+        .open("/f")
+        .unwrap();
+    f.write_all(b"hello world").unwrap();
+    f.seek(SeekFrom::Start(6)).unwrap();
+    let mut rest = String::new();
+    f.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "world");
+    assert_eq!(f.seek(SeekFrom::End(-5)).unwrap(), 6);
+    assert_eq!(
+        f.seek(SeekFrom::Current(-100)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    f.write_at(b"W", 6).unwrap();
+    f.set_len(1 << 20).unwrap();
+    assert_eq!(
+        f.find(SeekTarget::Hole(0)).unwrap(),
+        u64::from(fs.statfs().unwrap().block_size)
+    );
+    assert!(matches!(
+        f.find(SeekTarget::Data(1 << 19)),
+        Err(Error::NoSuchAddress)
+    ));
+    f.sync_all().unwrap();
+
+    let mut a = fs.open_options().append(true).open("/f").unwrap();
+    a.set_len(3).unwrap();
+    a.write_all(b"p!").unwrap();
+    assert_eq!(a.stream_position().unwrap(), 5);
+    assert_eq!(fs.read("/f").unwrap(), b"help!");
+    assert_eq!(
+        a.read(&mut [0]).unwrap_err().raw_os_error(),
+        Some(9),
+        "EBADF"
+    );
+    assert!(matches!(
+        fs.open_file("/f").unwrap().write_at(b"x", 0),
+        Err(Error::BadHandle)
+    ));
+    assert!(matches!(
+        fs.open_options().create_new(true).write(true).open("/f"),
+        Err(Error::Exists)
+    ));
+    assert!(matches!(
+        fs.open_options().create(true).open("/g"),
+        Err(Error::Invalid)
+    ));
+    assert!(matches!(fs.open_file("/"), Err(Error::IsDir)));
+
+    let then = UNIX_EPOCH - Duration::new(5, 7);
+    fs.set_times("/f", FileTimes::new().set_modified(then))
+        .unwrap();
+    fs.set_permissions("/f", Permissions::from_mode(0o4711))
+        .unwrap();
+    let metadata = fs.metadata("/f").unwrap();
+    assert_eq!((metadata.modified(), metadata.mode()), (then, 0o104_711));
+    // An open file outlives its name, and ends with the file system.
+    fs.remove_file("/f").unwrap();
+    assert_eq!(a.metadata().unwrap().nlink(), 0);
+    fs.unmount().unwrap();
+    assert!(matches!(a.metadata(), Err(Error::Shutdown(_))));
+    image.fsck_clean()
+}
+
+#[test]
+fn paths_follow_links_inside_of_the_image() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let fs = open(&image);
+    fs.create_dir_all("/a/b/c").unwrap();
+    fs.create_dir_all("a/b/c").unwrap();
+    fs.write("/a/b/file", b"x").unwrap();
+    fs.symlink("/a/b", "/abs").unwrap();
+    fs.symlink("../b/file", "/a/b/rel").unwrap();
+    fs.symlink("new", "/a/dangling").unwrap();
+    for path in [
+        "/abs/file",
+        "/a/b/rel",
+        "/abs/../b/./file",
+        "//a//b/file",
+        "/../a/b/file",
+        "/abs/rel",
+    ] {
+        assert_eq!(fs.read(path).unwrap(), b"x", "{path}");
+    }
+    assert!(fs.symlink_metadata("/abs").unwrap().is_symlink());
+    assert!(
+        fs.symlink_metadata("/abs/").unwrap().is_dir(),
+        "a slash at the end follows"
+    );
+    assert!(matches!(fs.metadata("/a/b/file/"), Err(Error::NotDir)));
+    assert!(matches!(fs.metadata("/a/b/file/x"), Err(Error::NotDir)));
+    assert!(matches!(fs.metadata(""), Err(Error::NotFound)));
+    assert!(!fs.exists("/a/dangling").unwrap());
+    // As open(2): a link to nothing is made something by creating through it... in the directory of the link.
+    assert!(matches!(
+        fs.open_options()
+            .create_new(true)
+            .write(true)
+            .open("/a/dangling"),
+        Err(Error::Exists)
+    ));
+    fs.write("/a/dangling", b"made").unwrap();
+    assert_eq!(fs.read("/a/new").unwrap(), b"made");
+    // A circle ends.
+    fs.symlink("loop", "/loop").unwrap();
+    assert!(matches!(fs.metadata("/loop"), Err(Error::TooManySymlinks)));
+    for i in 0..45 {
+        fs.symlink(format!("chain{}", i + 1), format!("/chain{i}"))
+            .unwrap();
+    }
+    fs.write("/chain45", b"end").unwrap();
+    assert!(matches!(fs.read("/chain0"), Err(Error::TooManySymlinks)));
+    assert_eq!(fs.read("/chain6").unwrap(), b"end");
+
+    assert!(matches!(fs.create_dir("/"), Err(Error::Exists)));
+    assert!(matches!(fs.remove_dir("/a"), Err(Error::NotEmpty)));
+    fs.remove_dir_all("/a").unwrap();
+    assert!(
+        fs.symlink_metadata("/abs").unwrap().is_symlink(),
+        "only the link's target is gone"
+    );
+    fs.remove_dir_all("/abs").unwrap();
+    fs.unmount().unwrap();
+    image.fsck_clean()
+}
+
+#[test]
+fn listings_and_memory_devices() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path())?));
+    let fs = Filesystem::options()
+        .write(true)
+        .open_device(device.clone())
+        .unwrap();
+    for i in 0..700 {
+        fs.write(format!("/n{i:04}"), i.to_string()).unwrap();
+    }
+    let mut names = Vec::new();
+    for entry in fs.read_dir("/").unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap() == FileKind::Regular {
+            let name = entry.file_name().into_string().unwrap();
+            assert_eq!(
+                entry.metadata().unwrap().len(),
+                name.trim_start_matches('n')
+                    .parse::<u32>()
+                    .unwrap()
+                    .to_string()
+                    .len() as u64
+            );
+            names.push(name);
+        }
+    }
+    names.sort();
+    assert!(
+        names.len() == 700
+            && names
+                .iter()
+                .enumerate()
+                .all(|(i, name)| *name == format!("n{i:04}"))
+    );
+    drop(fs);
+    // What the drop left behind is a clean image.
+    let copy = Image::of_bytes(&device.to_bytes())?;
+    ensure!(!copy.needs_recovery()?, "not unmounted");
+    copy.fsck_clean()
+}
