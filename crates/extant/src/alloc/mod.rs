@@ -210,7 +210,8 @@ pub(crate) fn release_window(fs: &Fs, ino: Ino) {
 /// # Errors
 /// [`Error::NoSpace`] if no inode is left. [`Error::Corrupt`]: a bitmap is damaged; its group is not used again.
 pub(crate) fn inode(fs: &Fs, h: &mut Handle, request: &InodeRequest) -> Result<(Ino, u32)> {
-    fs.alloc.core.allocate_inode(h, request)
+    let result = fs.alloc.core.allocate_inode(h, request);
+    result.inspect_err(|error| fs.fault.report(fs, error))
 }
 
 /// Frees inode `ino` under `h`; `is_dir` tells whether it was counted as a directory.
@@ -218,5 +219,6 @@ pub(crate) fn inode(fs: &Fs, h: &mut Handle, request: &InodeRequest) -> Result<(
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.
 pub(crate) fn free_inode(fs: &Fs, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-    fs.alloc.core.free_inode(h, ino, is_dir)
+    let result = fs.alloc.core.free_inode(h, ino, is_dir);
+    result.inspect_err(|error| fs.fault.report(fs, error))
 }

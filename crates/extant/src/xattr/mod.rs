@@ -36,6 +36,9 @@ fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::OutOfRange);
     }
+    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+        return Err(Error::Invalid);
+    }
     let name = XattrName::parse(name).ok_or(Error::NotSupported("attributes of this namespace"))?;
     let served = match name.index {
         NameIndex::USER => fs.options.user_xattr(),
@@ -121,6 +124,7 @@ pub(crate) fn set(
     mode: XattrMode,
     cred: &Cred,
 ) -> Result<()> {
+    may_change(fs, inode)?;
     let name = parse(fs, name)?;
     if value.len() > XATTR_VALUE_MAX {
         return Err(Error::TooBig);
@@ -143,6 +147,7 @@ pub(crate) fn set(
 /// # Errors
 /// [`Error::NoAttribute`]; else as [`set`].
 pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result<()> {
+    may_change(fs, inode)?;
     let name = parse(fs, name)?;
     change(fs, inode, &name, |h| {
         let there = store::find(fs, inode, &name, |_| ())?.is_some();
@@ -155,6 +160,16 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
     })
 }
 
+/// Whether attributes may be changed at all: asked first, whatever their names.
+fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
+    fs.check_writable()?;
+    let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    if inode.flags().intersects(fixed) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
 /// Runs `f` under a handle with `xattr_lock` held for writing; again if space comes back with a commit.
 fn change(
     fs: &Fs,
@@ -162,12 +177,7 @@ fn change(
     name: &XattrName<'_>,
     mut f: impl FnMut(&mut Handle) -> Result<()>,
 ) -> Result<()> {
-    fs.check_writable()?;
-    if inode
-        .flags()
-        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-        || !fits_kind(inode, name)
-    {
+    if !fits_kind(inode, name) {
         return Err(Error::NotPermitted);
     }
     let _excluded = inode.lock.write();
