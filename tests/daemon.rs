@@ -138,7 +138,9 @@ fn an_installation_serves_mount_and_fstab() -> Result<()> {
         mkdir {t}/mnt
         mount -t fuse.extant -o noatime {image} {t}/mnt
         echo through-mount > {t}/mnt/f
+        head -c 24000000 /dev/zero | tr '\0' x > {t}/mnt/takes-a-while
         umount {t}/mnt
+        {t}/usr/bin/extant ls {image}:/ >/dev/null
         e2fsck -fn {image} >/dev/null 2>&1
         echo '{image} {t}/mnt fuse.extant noauto,noatime 0 0' > {t}/fstab
         mount --fstab {t}/fstab {t}/mnt

@@ -184,6 +184,8 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's `KILL_SUIDGID`).
     pub kill_priv: bool,
+    /// `mtime` is that of writes which a front end's cache took when they were allowed: the inode's flags do not forbid it.
+    pub noted: bool,
 }
 
 /// One entry of a directory, as `Volume::readdir` hands it out.

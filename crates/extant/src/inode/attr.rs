@@ -130,7 +130,7 @@ fn check(inode: &Inode, changes: &SetAttr) -> Result<()> {
             || changes.uid.is_some()
             || changes.gid.is_some()
             || changes.atime.is_some()
-            || changes.mtime.is_some();
+            || (changes.mtime.is_some() && !changes.noted);
         if asked {
             return Err(Error::NotPermitted);
         }

@@ -34,6 +34,11 @@ const FSXATTR_PROJECT: usize = 12;
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
+/// What the kernel sends when it reports the time of writes that it cached: no system call sets just these through a file.
+const WRITTEN: SetattrValid = SetattrValid::MTIME
+    .union(SetattrValid::CTIME)
+    .union(SetattrValid::FH);
+
 impl Server<'_> {
     pub(super) fn getattr(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let attr = self.volume.getattr(node)?;
@@ -107,6 +112,7 @@ impl Server<'_> {
                 nanos: wire.ctimensec,
             }),
             kill_priv: valid.contains(SetattrValid::KILL_SUIDGID),
+            noted: valid == WRITTEN,
         };
         let attr = self.volume.setattr(node, &changes, cred)?;
         reply.put(&attr_out(&attr))?;
