@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use extant_units::{PAGE_SHIFT, PAGE_SIZE};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::MAX_ORDER;
 use crate::buddy::Buddy;
@@ -32,6 +32,7 @@ struct State {
     buddy: Buddy,
     /// By chunk number; `None` after a trim, until the number is used again.
     chunks: Vec<Option<Chunk>>,
+    /// Chunks that are there, or being made.
     live: usize,
 }
 
@@ -108,7 +109,7 @@ impl Arena {
         let page = match state.buddy.allocate(order) {
             Some(page) => page,
             None => {
-                self.grow(&mut state)?;
+                state = self.grow(state)?;
                 state.buddy.allocate(order)?
             }
         };
@@ -124,23 +125,31 @@ impl Arena {
         })
     }
 
-    fn grow(&self, state: &mut State) -> Option<()> {
+    /// Adds a chunk, if the budget allows one more. The host is asked with the lock released: it may take its time.
+    fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
         if state.live >= self.max_chunks {
             return None;
         }
-        let bytes = PAGE_SIZE << self.chunk_order;
-        let chunk = Chunk::new(Layout::from_size_align(bytes, bytes).ok()?)?;
-        let number = match state.chunks.iter().position(Option::is_none) {
-            Some(number) if state.live < state.chunks.len() => number,
-            _ => {
-                state.chunks.push(None);
-                state.chunks.len() - 1
-            }
-        };
-        state.chunks[number] = Some(chunk);
         state.live += 1;
-        state.buddy.add_chunk(u32::try_from(number).ok()?);
-        Some(())
+        drop(state);
+        let bytes = PAGE_SIZE << self.chunk_order;
+        let layout = Layout::from_size_align(bytes, bytes).ok();
+        let chunk = layout.and_then(Chunk::new);
+        let mut state = self.state.lock();
+        let Some(chunk) = chunk else {
+            state.live -= 1;
+            return None;
+        };
+        let free = state.chunks.iter().position(Option::is_none);
+        let number = free.unwrap_or(state.chunks.len());
+        // Bounded by `max_chunks`, which is below 2^22.
+        let id = u32::try_from(number).ok()?;
+        if free.is_none() {
+            state.chunks.push(None);
+        }
+        state.chunks[number] = Some(chunk);
+        state.buddy.add_chunk(id);
+        Some(state)
     }
 
     /// Gives unused chunks back to the host until at most `keep` bytes are held; returns the bytes given back.

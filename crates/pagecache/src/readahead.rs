@@ -63,9 +63,10 @@ impl Readahead {
         end > self.marker.load(Ordering::Relaxed)
     }
 
-    /// The window for a miss at `page`, by a reader that wants `request` pages from there. It holds the request.
+    /// The window for a miss at `page`, by a reader that wants `request` pages from there. It holds the request, or as much of
+    /// it as the largest window can.
     pub fn miss(&self, page: u64, request: u64, max_order: u32) -> Window {
-        let request = request.max(1);
+        let request = request.clamp(1, self.max_pages);
         let mut state = self.state.lock();
         let near = page == state.expected || page + 1 == state.expected;
         let sequential = page == 0 || near || request >= self.max_pages;
@@ -211,5 +212,8 @@ mod tests {
         assert_eq!((window.pages, window.order), (512, 8));
         let window = ra.miss(100_000, 256, 9);
         assert_eq!((window.pages, window.order), (256, 8));
+        let window = ra.miss(200_000, 1 << 30, 9);
+        assert_eq!((window.pages, window.order), (512, 9));
+        assert_eq!(ra.miss(200_512, 1 << 30, 9).start, 200_512);
     }
 }
