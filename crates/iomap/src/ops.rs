@@ -70,7 +70,9 @@ pub trait IomapOps: Sync {
     fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
     /// Ends the operation on `len` bytes at `pos` of `map`. A promise of space that `begin` made
-    /// ([`crate::Flags::NEW`]) and that `outcome` did not use is given back here.
+    /// ([`crate::Flags::NEW`]) and that `outcome` did not use is given back here. Called with no folio locked for
+    /// writes; whoever looks into the cache here does so before taking the lock of its map, which `begin` takes with
+    /// folios locked.
     fn end(
         &self,
         op: Op,

@@ -217,6 +217,7 @@ impl Toy {
 
     /// J7, J8, J11: promised blocks are exactly the dirty ones that have no place.
     pub fn check_idle(&self) {
+        // Nobody else is at work: the map's lock may be held over looks into folios.
         let map = self.map.lock().unwrap();
         let delayed = |block: &&Block| **block == Block::Delayed;
         let count = map.blocks.values().filter(delayed).count() as u64;
@@ -341,8 +342,10 @@ impl IomapOps for Toy {
         }
         let bs = self.block.bytes_u64();
         let from = (pos.get() + outcome.done).next_multiple_of(bs);
+        // Looks into folios, so it comes before the map's lock: fills ask for the map with folios locked.
+        let unused = self.mapping.clean_ranges(Pos::new(from), map.end());
         let mut inner = self.map.lock().unwrap();
-        for clean in self.mapping.clean_ranges(Pos::new(from), map.end()) {
+        for clean in unused {
             for number in clean.start.get().div_ceil(bs)..clean.end.get() / bs {
                 if inner.blocks.get(&number) == Some(&Block::Delayed) {
                     inner.blocks.remove(&number);
