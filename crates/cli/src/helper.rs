@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use crate::args::{Mount, Umount};
 use crate::failure::{self, Outcome};
-use crate::{commands, logging};
+use crate::{commands, logging, utab};
 
 /// Runs as a helper if the program was called by a helper's name.
 pub(crate) fn run(arguments: &[OsString]) -> Option<ExitCode> {
@@ -67,14 +67,20 @@ fn mount(arguments: &[OsString]) -> Outcome {
     if parsed.letters.contains('f') {
         return Outcome::Done;
     }
-    commands::mount::run(&Mount {
+    let outcome = commands::mount::run(&Mount {
         options: parsed.options,
         read_only: parsed.letters.contains('r'),
         foreground: false,
         image: image.clone(),
         dir: dir.clone(),
         daemon: false,
-    })
+    });
+    if let (Outcome::Done, Ok(image), Ok(dir)) =
+        (&outcome, image.canonicalize(), dir.canonicalize())
+    {
+        utab::enter(&image, &dir);
+    }
+    outcome
 }
 
 fn umount(arguments: &[OsString]) -> Outcome {

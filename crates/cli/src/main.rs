@@ -20,6 +20,7 @@ mod operand;
 mod output;
 mod owner;
 mod progress;
+mod utab;
 mod walk;
 
 use std::env;

@@ -11,6 +11,7 @@ use rustix::process::geteuid;
 
 use crate::args::Umount;
 use crate::failure::{At, Failure, Outcome};
+use crate::utab;
 
 /// How often a lock that somebody holds is tried.
 const POLL: Duration = Duration::from_millis(10);
@@ -43,6 +44,7 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
         waiter(&dir, &entry).at(place)?
     };
     detach(&dir, args.lazy, !geteuid().is_root()).at(place)?;
+    utab::remove(&dir);
     match waiter {
         None => Ok(()),
         Some(Wait::Daemon(waiter)) => waiter.wait().at(place),
