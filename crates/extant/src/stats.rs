@@ -108,7 +108,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     add!(all, journal: handles commits commit_waits blocks_logged log_blocks_written revokes blocks_checkpointed
         tail_updates space_waits cow_copies credit_overflows cache_hits cache_misses cache_evictions);
     let data = fs.files.stats.snapshot();
-    add!(all, data: begins overwrites stale_retries edge_reads fill_reads fill_bytes map_calls ioends written_bytes
+    add!(all, data: begins overwrites stale_retries edge_reads fill_reads fill_bytes passed_reads map_calls ioends written_bytes
         merges failed_ioends);
     all.push(("reservation_leaks", fs.alloc.counts.leaked()));
     all

@@ -249,7 +249,8 @@ fn submit<O: IomapOps + ?Sized>(
     slices.clear();
 }
 
-fn read_fault<E: From<DeviceFault>>(at: DevOff, len: u64, source: std::io::Error) -> E {
+/// The device could not read `len` bytes.
+pub(crate) fn read_fault<E: From<DeviceFault>>(at: DevOff, len: u64, source: std::io::Error) -> E {
     E::from(DeviceFault {
         what: "read",
         at,

@@ -34,7 +34,7 @@ pub use ioend::{Ioend, IoendKind};
 pub use iter::{Step, Stopped, apply};
 pub use map::{Flags, Iomap, Kind};
 pub use ops::{DeviceFault, IomapOps, Op, Outcome, WritebackOps};
-pub use read::read;
+pub use read::{Miss, read};
 pub use seek::{Whence, seek};
 pub use stats::{IomapStats, Stats};
 pub use write::{Source, write};

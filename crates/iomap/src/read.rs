@@ -6,11 +6,21 @@
 use extant_pagecache::Readahead;
 use extant_units::{PAGE_SHIFT, Pos};
 
-use crate::fill::fill;
+use crate::fill::{fill, read_fault};
 use crate::index;
 use crate::iter::Stopped;
 use crate::map::Kind;
 use crate::ops::{IomapOps, Op, Outcome};
+
+/// What a read does about bytes that are not cached.
+#[derive(Clone, Copy)]
+pub enum Miss<'a> {
+    /// Fills the cache, and reads ahead.
+    Fill(&'a Readahead),
+    /// Reads past the cache, straight into the caller's buffer: for callers that keep the bytes in a cache of their own. Each
+    /// block is seen whole as long as nobody writes it meanwhile.
+    Pass(&'a Readahead),
+}
 
 /// Reads into `buf` from `pos`, up to the end of the file; returns the bytes read.
 ///
@@ -18,7 +28,7 @@ use crate::ops::{IomapOps, Op, Outcome};
 /// The first error of the file system or the device, with the bytes read before it.
 pub fn read<O: IomapOps + ?Sized>(
     ops: &O,
-    readahead: &Readahead,
+    on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut [u8],
 ) -> Result<usize, Stopped<O::Error>> {
@@ -36,12 +46,57 @@ pub fn read<O: IomapOps + ?Sized>(
             done += copied;
             continue;
         }
-        done += miss(ops, readahead, at, out).map_err(Stopped::after(done as u64))?;
+        let missed = match on_miss {
+            Miss::Fill(readahead) => miss(ops, readahead, at, out),
+            Miss::Pass(readahead) => pass(ops, at, out).and_then(|read| match read {
+                // A folio has come, or has only part of what is wanted: the cache it is.
+                0 => miss(ops, readahead, at, out),
+                read => Ok(read),
+            }),
+        };
+        done += missed.map_err(Stopped::after(done as u64))?;
     }
-    if done > 0 {
+    if let Miss::Fill(readahead) = on_miss
+        && done > 0
+    {
         read_on(ops, readahead, pos.saturating_add(done as u64));
     }
     Ok(done)
+}
+
+/// Reads from the device what no folio holds, up to the next folio and the end of the mapping; returns how much, zero if a
+/// folio is there. The invalidate lock keeps the blocks in place meanwhile.
+fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize, O::Error> {
+    let mapping = ops.mapping();
+    let _blocks_stay = mapping.invalidate_lock().read();
+    let len = uncached(ops, pos, out.len() as u64);
+    if len == 0 {
+        return Ok(0);
+    }
+    ops.stats().begins.bump();
+    let map = ops.begin(Op::Read, pos, len)?;
+    let read = match map.kind {
+        Kind::Delalloc | Kind::Inline(_) => 0,
+        Kind::Hole | Kind::Unwritten(_) | Kind::Mapped(_) => map.clamp(pos, len),
+    };
+    let out = &mut out[..index(read)];
+    let result = match (&map.kind, map.device_at(pos)) {
+        (Kind::Mapped(_), Some(at)) if read > 0 => {
+            ops.stats().passed_reads.bump();
+            let result = ops.device().read_at(at, out);
+            result.map_err(|source| read_fault(at, read, source))
+        }
+        _ => {
+            out.fill(0);
+            Ok(())
+        }
+    };
+    let outcome = Outcome {
+        done: if result.is_ok() { read } else { 0 },
+        ..Outcome::default()
+    };
+    ops.end(Op::Read, &map, pos, map.clamp(pos, len), outcome)?;
+    result.map(|()| index(read))
 }
 
 /// Copies what the folio at `pos` has, from `pos` on; zero if that is not cached.
@@ -84,26 +139,32 @@ fn miss<O: IomapOps + ?Sized>(
 
 /// How many bytes at `pos` are known to be zero because neither the cache nor the device has them.
 fn zeros_at<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> Result<usize, O::Error> {
-    let mapping = ops.mapping();
-    let _blocks_stay = mapping.invalidate_lock().read();
+    let _blocks_stay = ops.mapping().invalidate_lock().read();
+    let clear = uncached(ops, pos, len);
+    if clear == 0 {
+        return Ok(0);
+    }
     ops.stats().begins.bump();
     let map = ops.begin(Op::Read, pos, len)?;
-    let mut zeros = match map.kind {
-        Kind::Hole | Kind::Unwritten(_) => map.clamp(pos, len),
+    let zeros = match map.kind {
+        Kind::Hole | Kind::Unwritten(_) => map.clamp(pos, clear),
         Kind::Delalloc | Kind::Mapped(_) | Kind::Inline(_) => 0,
     };
-    // Asked after the map: data that was written before this read began is either here now or in the map.
-    if zeros > 0
-        && let Some(folio) = mapping.next(pos)
-    {
-        zeros = zeros.min(folio.start().distance_from(pos).unwrap_or(0));
-    }
     let outcome = Outcome {
         done: zeros,
         ..Outcome::default()
     };
     ops.end(Op::Read, &map, pos, map.clamp(pos, len), outcome)?;
     Ok(index(zeros))
+}
+
+/// How many of the `len` bytes at `pos` come before the first folio. To be asked before the map: what was written
+/// before that and has no folio any more is on the device, and in the map.
+fn uncached<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> u64 {
+    match ops.mapping().next(pos) {
+        Some(folio) => len.min(folio.start().distance_from(pos).unwrap_or(0)),
+        None => len,
+    }
 }
 
 /// Reads the next window if the reader has come close to the end of the last.

@@ -17,6 +17,8 @@ pub struct Stats {
     pub fill_reads: Counter,
     /// Bytes read to fill the cache.
     pub fill_bytes: Counter,
+    /// Device reads past the cache.
+    pub passed_reads: Counter,
     /// Calls of `map_blocks`.
     pub map_calls: Counter,
     /// Device writes of file data.
@@ -39,6 +41,7 @@ pub struct IomapStats {
     pub edge_reads: u64,
     pub fill_reads: u64,
     pub fill_bytes: u64,
+    pub passed_reads: u64,
     pub map_calls: u64,
     pub ioends: u64,
     pub written_bytes: u64,
@@ -56,6 +59,7 @@ impl Stats {
             edge_reads: self.edge_reads.get(),
             fill_reads: self.fill_reads.get(),
             fill_bytes: self.fill_bytes.get(),
+            passed_reads: self.passed_reads.get(),
             map_calls: self.map_calls.get(),
             ioends: self.ioends.get(),
             written_bytes: self.written_bytes.get(),

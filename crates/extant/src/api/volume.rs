@@ -7,7 +7,7 @@ use tracing::error;
 
 use super::node::Node;
 use super::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode};
-use crate::file::{Whence, WriteAt};
+use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
 use crate::inode::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
@@ -312,7 +312,22 @@ impl Volume {
     /// # Errors
     /// [`Error::Io`] if nothing could be read; [`Error::IsDir`] and [`Error::Invalid`] for what holds no data.
     pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        file::read(self.fs(), node.inode(), node.open(self.fs()), pos, buf)
+        self.read_as(Reader::Ordinary, node, pos, buf)
+    }
+
+    /// [`Volume::read`] for front ends whose callers cache what they read, such as a kernel: bytes that are not cached here
+    /// already are read past the cache, straight into `buf`, and take no memory twice. Blocks that somebody else writes at
+    /// the same moment may be seen half old, half new.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_uncached(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_as(Reader::Caching, node, pos, buf)
+    }
+
+    fn read_as(&self, reader: Reader, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
+        let open = node.open(self.fs());
+        file::read(self.fs(), node.inode(), open, reader, pos, buf)
     }
 
     /// Writes `data` at byte `pos`, growing the file if needed. Returns how much was written: less than given only if

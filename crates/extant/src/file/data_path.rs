@@ -1,8 +1,7 @@
 //! Which code moves a file's buffered data: the only place that chooses.
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::Source;
-use extant_pagecache::Readahead;
+use extant_iomap::{Miss, Source};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -33,12 +32,12 @@ fn eligible(asked: BufferedPath, flags: InodeFlags) -> BufferedPath {
 /// Buffered read.
 pub(super) fn read(
     ops: &FileOps<'_>,
-    readahead: &Readahead,
+    on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut [u8],
 ) -> Result<usize> {
     match choose(ops) {
-        BufferedPath::Iomap => match extant_iomap::read(ops, readahead, pos, buf) {
+        BufferedPath::Iomap => match extant_iomap::read(ops, on_miss, pos, buf) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
         },

@@ -38,7 +38,7 @@ use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
-pub(crate) use self::read::{read, seek};
+pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::write::{WriteAt, write};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extant_iomap::Miss;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -10,6 +11,15 @@ use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+
+/// Who reads: what it does to the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// Somebody who may come back: what is read stays cached, and more is read ahead.
+    Ordinary,
+    /// A front end whose callers have a cache of their own: nothing is kept here twice.
+    Caching,
+}
 
 /// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is the reader's own state, if it
 /// has one. Notes the access.
@@ -21,6 +31,7 @@ pub(crate) fn read(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
+    reader: Reader,
     pos: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
@@ -28,7 +39,11 @@ pub(crate) fn read(
     check_kind(inode)?;
     let ops = FileOps::new(fs, inode);
     let open = open.unwrap_or(&ops.data.shared);
-    let done = data_path::read(&ops, &open.readahead, Pos::new(pos), buf);
+    let on_miss = match reader {
+        Reader::Ordinary => Miss::Fill(&open.readahead),
+        Reader::Caching => Miss::Pass(&open.readahead),
+    };
+    let done = data_path::read(&ops, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| super::report(fs, error))?;
     if !buf.is_empty() {
         inode::touch_atime(fs, inode);

@@ -6,7 +6,7 @@ use extant_blockdev::MemoryDevice;
 use extant_testkit::Image;
 use extant_units::Lblk;
 
-use super::{WriteAt, fsync, has_dirty, read, write};
+use super::{Reader, WriteAt, fsync, has_dirty, read, write};
 use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::fs::Fs;
@@ -105,7 +105,7 @@ fn without_delayed_allocation_space_is_unwritten_until_the_data_is_there() {
     assert!(matches!(map.state, MapState::Unwritten(_)));
     assert_eq!(disk_size(&inode), 0);
     let mut buf = vec![0; 10_000];
-    read(&fs, &inode, None, 0, &mut buf).unwrap();
+    read(&fs, &inode, None, Reader::Ordinary, 0, &mut buf).unwrap();
     assert_eq!(buf, [1; 10_000]);
     fsync(&fs, &inode, None, false).unwrap();
     let map = map::lookup(&fs, &inode, Lblk::ZERO, 10).unwrap();
@@ -147,10 +147,34 @@ fn only_files_hold_data() {
     let fs = mounted("");
     let root = fs.iget(extant_units::Ino::ROOT).unwrap();
     assert_eq!(root.kind, FileKind::Directory);
-    let denied = read(&fs, &root, None, 0, &mut [0; 10]).unwrap_err();
+    let denied = read(&fs, &root, None, Reader::Ordinary, 0, &mut [0; 10]).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
     let denied = write(&fs, &root, WriteAt::End, b"x", &Cred::root()).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
     fsync(&fs, &root, None, false).unwrap();
     mount::unmount(&fs).unwrap();
+}
+
+/// A front end's reads leave no folios behind, and see what is dirty as well as what is stored.
+#[test]
+fn reads_past_the_cache_see_everything_and_keep_nothing() {
+    let fs = mounted("");
+    let inode = file(&fs, b"a");
+    let cred = Cred::root();
+    let bytes: Vec<u8> = (0..3 << 16)
+        .map(|at: u32| at.to_le_bytes()[1] | 1)
+        .collect();
+    write(&fs, &inode, WriteAt::Pos(5000), &bytes, &cred).unwrap();
+    fsync(&fs, &inode, None, false).unwrap();
+    super::evict(&fs, &inode);
+    write(&fs, &inode, WriteAt::Pos(40_000), &[0; 100], &cred).unwrap();
+    let mut expected = vec![0; 5000];
+    expected.extend(&bytes);
+    expected[40_000..40_100].fill(0);
+    let cached = fs.files.pages.stats().used_bytes;
+    let mut seen = vec![9; expected.len() + 10];
+    let read = read(&fs, &inode, None, Reader::Caching, 0, &mut seen).unwrap();
+    assert!(seen[..read] == expected);
+    assert_eq!(fs.files.pages.stats().used_bytes, cached);
+    assert!(fs.files.stats.passed_reads.get() >= 2);
 }

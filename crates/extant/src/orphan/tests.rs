@@ -149,7 +149,15 @@ fn an_interrupted_cut_is_finished() {
             file::truncate(&again, &file, 20_000, &cred).unwrap();
             let mut buf = vec![1; 20_000];
             let open = file::open(&again, &file);
-            let read = file::read(&again, &file, Some(&open), 0, &mut buf).unwrap();
+            let read = file::read(
+                &again,
+                &file,
+                Some(&open),
+                file::Reader::Ordinary,
+                0,
+                &mut buf,
+            )
+            .unwrap();
             assert_eq!(read, 20_000);
             assert!(buf[..5000].iter().all(|b| *b == 9));
             assert!(buf[5000..].iter().all(|b| *b == 0));

@@ -147,7 +147,8 @@ impl Toy {
 
     pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {
         let mut buf = vec![0x55; len];
-        let done = extant_iomap::read(self, &self.readahead, Pos::new(pos), &mut buf).unwrap();
+        let done =
+            extant_iomap::read(self, Miss::Fill(&self.readahead), Pos::new(pos), &mut buf).unwrap();
         buf.truncate(done);
         buf
     }

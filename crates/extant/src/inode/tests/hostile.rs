@@ -68,7 +68,14 @@ fn hostile_inodes_never_panic() {
             let _ = setattr(&fs, &inode, &cut, &Cred::root());
             let mut buf = [0; 3000];
             let open = crate::file::open(&fs, &inode);
-            let _ = crate::file::read(&fs, &inode, Some(&open), 100, &mut buf);
+            let _ = crate::file::read(
+                &fs,
+                &inode,
+                Some(&open),
+                crate::file::Reader::Ordinary,
+                100,
+                &mut buf,
+            );
             drop(inode);
             let _ = match name {
                 "dir" => namei::rmdir(&fs, &fs.root(), b"dir"),
