@@ -14,8 +14,6 @@ pub(crate) enum CheckKind {
     BlockBitmap = 1,
     /// A group's inode bitmap.
     InodeBitmap,
-    /// A block of the descriptor table.
-    Descriptors,
     /// A block of an inode table.
     InodeTable,
     /// A node of an extent tree.

@@ -9,11 +9,6 @@
 //!
 //! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`.
 #![forbid(unsafe_code)]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the modules land one by one; removed when the last has"
-)]
 
 mod acl;
 mod alloc;

@@ -11,7 +11,7 @@ use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
 use crate::inode::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
-use crate::{Cred, Error, Result, dir, file, namei, statfs, xattr};
+use crate::{Cred, Result, dir, file, namei, statfs, xattr};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the
 /// last clone is dropped.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice};
-use extant_disk::bitmap;
 use extant_disk::csum::Crc32c;
 use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
@@ -225,10 +224,5 @@ impl Volume {
         let start = offset % self.sb.block_size().bytes();
         let record = bytes.get(start..start + size).ok_or_else(missing)?;
         Ok(InodeCore::decode(&self.format, ino, record))
-    }
-
-    /// Whether a group's inode bitmap says that `index` is in use; false where it was never written.
-    pub(super) fn bit(bitmap: &[u8], index: u32) -> bool {
-        bitmap::test(bitmap, index)
     }
 }

@@ -17,8 +17,6 @@ use crate::error::{Error, Result};
 pub(super) struct Slot<B> {
     /// Where it leads.
     pub(super) ino: Ino,
-    /// To what kind of file.
-    pub(super) file_type: FileType,
     lblk: Lblk,
     block: B,
     offset: usize,
@@ -47,7 +45,6 @@ pub(super) fn find_in<S: Store>(
     };
     Ok(Some(Slot {
         ino,
-        file_type: record.file_type,
         lblk,
         block,
         offset: record.offset,

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{Control, Ioend, IoendKind, Iomap, IomapOps, WritebackOps, write_back};
+use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps, write_back};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
 use extant_units::Pos;
 

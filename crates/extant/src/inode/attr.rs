@@ -7,8 +7,6 @@
 
 use std::sync::Arc;
 
-use extant_jbd2::Handle;
-
 use super::privileges::{CAPABILITY, is_outsider, stripped};
 use super::{Inode, InodeCore, InodeFlags, InodeTime, devnum, times};
 use crate::acl;

@@ -330,6 +330,7 @@ impl InodeCache {
     }
 
     /// Inodes in memory, used or not.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards
             .iter()

@@ -5,7 +5,6 @@
 //! enters the name under the same handle, or sets the links to zero and lets it go.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_disk::features::Incompat;
 use extant_disk::xattr::XattrName;

@@ -2,9 +2,9 @@
 
 use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
-use extant_units::{Blocks, Ino, Lblk};
+use extant_units::{Ino, Lblk};
 
-use super::{Inode, InodeCore, InodeFlags, times};
+use super::{Inode, InodeCore, InodeFlags};
 use crate::api::FileKind;
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};

@@ -309,8 +309,6 @@ fn mark_clean(fs: &Fs) -> Result<()> {
 pub(crate) enum ShutdownMode {
     /// Everything.
     Flush,
-    /// What the journal has, data not.
-    LogFlush,
     /// Nothing: as if the power went.
     Now,
 }
@@ -321,17 +319,11 @@ pub(crate) enum ShutdownMode {
 /// # Errors
 /// What was to be saved could not be; the file system is shut down all the same.
 pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
-    let saved = if fs.check_writable().is_err() {
+    let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {
         Ok(())
     } else {
-        let data = match mode {
-            ShutdownMode::Flush => file::flush_all(fs),
-            ShutdownMode::LogFlush | ShutdownMode::Now => Ok(()),
-        };
-        match mode {
-            ShutdownMode::Now => Ok(()),
-            _ => data.and(fs.journal.force_commit().map(drop).map_err(Error::from)),
-        }
+        let data = file::flush_all(fs);
+        data.and(fs.journal.force_commit().map(drop).map_err(Error::from))
     };
     fs.fault.shut_down(fs, "shut down by request");
     saved

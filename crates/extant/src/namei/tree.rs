@@ -14,7 +14,9 @@ use crate::inode::{Inode, InodeFlags, InodeRef};
 
 /// The `lock`s of several inodes, exclusively.
 #[must_use]
-pub(super) struct Locked<'a>(Vec<RwLockWriteGuard<'a, ()>>);
+pub(super) struct Locked<'a>(
+    #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'a, ()>>,
+);
 
 /// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no inode's `lock`.
 ///

@@ -12,7 +12,7 @@ use std::thread;
 use extant_disk::csum::Crc32c;
 use extant_disk::orphan;
 use extant_jbd2::{Block, Handle};
-use extant_units::{Blocks, Ino, Lblk, Pblk};
+use extant_units::{Ino, Lblk, Pblk};
 
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
