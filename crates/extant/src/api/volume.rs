@@ -52,7 +52,7 @@ impl Volume {
     /// The inode of a number, for front ends that hand out numbers.
     ///
     /// # Errors
-    /// [`Error::Stale`] if it is free or one of the format's own.
+    /// [`crate::Error::Stale`] if it is free or one of the format's own.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         self.fs().fault.check_alive()?;
         Ok(Node::new(self.fs().iget(ino)?))
@@ -61,7 +61,7 @@ impl Volume {
     /// Finds `name`, `.` and `..` included, in `dir`.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::NotDir`].
+    /// [`crate::Error::NotFound`], [`crate::Error::NameTooLong`], [`crate::Error::NotDir`].
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Node> {
         self.fs().fault.check_alive()?;
         Ok(Node::new(namei::lookup(self.fs(), dir.inode(), name)?))
@@ -71,7 +71,7 @@ impl Volume {
     /// included. No lock is held while `each` runs.
     ///
     /// # Errors
-    /// [`Error::NotDir`].
+    /// [`crate::Error::NotDir`].
     pub fn readdir(
         &self,
         dir: &Node,
@@ -204,7 +204,7 @@ impl Volume {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for anything else.
+    /// [`crate::Error::Invalid`] for anything else.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
         let target = inode::readlink(self.fs(), node.inode())?;
@@ -268,7 +268,7 @@ impl Volume {
     /// The value of an extended attribute; `name` with its namespace (`user.note`).
     ///
     /// # Errors
-    /// [`Error::NoAttribute`]; [`Error::NotSupported`] for other namespaces than those of ext4.
+    /// [`crate::Error::NoAttribute`]; [`crate::Error::NotSupported`] for other namespaces than those of ext4.
     pub fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
         xattr::get(self.fs(), node.inode(), name)
@@ -310,7 +310,7 @@ impl Volume {
     /// where the device failed.
     ///
     /// # Errors
-    /// [`Error::Io`] if nothing could be read; [`Error::IsDir`] and [`Error::Invalid`] for what holds no data.
+    /// [`crate::Error::Io`] if nothing could be read; [`crate::Error::IsDir`] and [`crate::Error::Invalid`] for what holds no data.
     pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_as(Reader::Ordinary, node, pos, buf)
     }
@@ -375,7 +375,7 @@ impl Volume {
     /// Finds data or a hole.
     ///
     /// # Errors
-    /// [`Error::NoSuchAddress`] at or past the end of the file, or if no data follows.
+    /// [`crate::Error::NoSuchAddress`] at or past the end of the file, or if no data follows.
     pub fn seek(&self, node: &Node, target: SeekTarget) -> Result<u64> {
         let (whence, pos) = match target {
             SeekTarget::Data(pos) => (Whence::Data, pos),
