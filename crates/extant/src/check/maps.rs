@@ -91,8 +91,10 @@ impl Walker<'_> {
     fn node(&self, node: &Node<'_>, end: u64, map: &mut Map, pending: &mut Vec<(Index, Expect)>) {
         if node.depth() == 0 {
             for extent in node.extents() {
-                self.claim(extent.pblk, extent.len, map);
-                map.runs.push(extent);
+                // Blocks of another owner are reported, not walked again: that bounds the work on any image.
+                if self.claim(extent.pblk, extent.len, map) {
+                    map.runs.push(extent);
+                }
             }
             return;
         }

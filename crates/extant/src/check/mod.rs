@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extant_blockdev::{BlockDevice, OpenMode};
 
 use crate::api::open_device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use report::Findings;
 pub use report::{Finding, Report};
 use volume::Volume;
@@ -148,9 +148,10 @@ impl<'a> Work<'a> {
         let mut all = std::thread::scope(|scope| {
             let threads = self.options.threads.clamp(1, count.max(1));
             let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-            let joined = handles
-                .into_iter()
-                .map(|handle| handle.join().unwrap_or_default());
+            let joined = handles.into_iter().map(|handle| {
+                let panicked = || Error::Io("internal error: a checking thread panicked".into());
+                handle.join().unwrap_or_else(|_| vec![(0, Err(panicked()))])
+            });
             joined.flatten().collect::<Vec<_>>()
         });
         all.sort_by_key(|(at, _)| *at);
