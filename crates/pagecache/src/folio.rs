@@ -22,6 +22,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::block_bits::BlockBits;
 use crate::mapping::Mapping;
 use crate::memory::FolioMemory;
+use crate::private::Private;
 use crate::tree::Entry;
 
 /// A folio of the page cache. Get one from a [`Mapping`], lock it through the mapping.
@@ -43,6 +44,7 @@ struct State {
     dirty: BlockBits,
     attached: bool,
     backed: bool,
+    private: Option<Box<dyn Private>>,
 }
 
 impl Entry for std::sync::Arc<Folio> {
@@ -76,6 +78,7 @@ impl Folio {
                 dirty: BlockBits::new(blocks),
                 attached: true,
                 backed: false,
+                private: None,
             }),
         }
     }
@@ -308,6 +311,9 @@ impl<'a> FolioGuard<'a> {
     pub fn mark_uptodate(&mut self, bytes: Range<usize>) {
         let blocks = self.folio.blocks(&bytes);
         self.state.uptodate.insert(blocks);
+        if let Some(private) = &mut self.state.private {
+            private.uptodate(bytes);
+        }
     }
 
     /// Whether every block that `bytes` touches is dirty.
@@ -333,6 +339,9 @@ impl<'a> FolioGuard<'a> {
         let added = self.state.dirty.insert(blocks);
         if added > 0 {
             let first = self.state.dirty.count() == added;
+            if let Some(private) = &mut self.state.private {
+                private.dirtied(bytes);
+            }
             let bytes = u64::from(added) << self.folio.block_shift;
             self.mapping.account_dirtied(self.folio, bytes, first);
         }
@@ -348,6 +357,9 @@ impl<'a> FolioGuard<'a> {
         if blocks.start >= blocks.end {
             return;
         }
+        if let Some(private) = &mut self.state.private {
+            private.cleaned(self.folio.bytes_of(&blocks));
+        }
         let removed = self.state.dirty.remove(blocks);
         self.after_clean(removed, 0);
     }
@@ -362,6 +374,18 @@ impl<'a> FolioGuard<'a> {
     #[inline]
     pub fn set_backed(&mut self, backed: bool) {
         self.state.backed = backed;
+    }
+
+    /// The blocks that `bytes` touches may have lost their place.
+    pub(crate) fn forget_place(&mut self, bytes: Range<usize>) {
+        self.state.backed = false;
+        if let Some(private) = &mut self.state.private {
+            private.unmapped(bytes);
+        }
+    }
+
+    pub(crate) fn private_slot(&mut self) -> &mut Option<Box<dyn Private>> {
+        &mut self.state.private
     }
 
     /// Whether a write to `bytes` needs no block map: all of its blocks are uptodate and have space.
@@ -393,10 +417,25 @@ impl<'a> FolioGuard<'a> {
         let all = self.state.dirty.count();
         let whole = self.folio.blocks(&(0..self.folio.len()));
         self.state.dirty.remove(whole);
+        self.begin_writeback(all, taken);
+    }
+
+    /// The same for the dirty blocks of `bytes` alone, all of which are written; others stay dirty.
+    pub fn take_dirty_part(&mut self, bytes: Range<usize>) {
+        debug_assert!(
+            !self.folio.is_under_writeback(),
+            "one writer of a folio at a time"
+        );
+        let blocks = self.folio.blocks(&bytes);
+        let taken = self.state.dirty.remove(blocks);
+        self.begin_writeback(taken, taken);
+    }
+
+    fn begin_writeback(&mut self, removed: u32, written: u32) {
         self.folio
             .writeback
-            .store(taken << self.folio.block_shift, Ordering::Release);
-        self.after_clean(all, taken);
+            .store(written << self.folio.block_shift, Ordering::Release);
+        self.after_clean(removed, written);
     }
 
     /// Settles the accounts after `removed` blocks ceased to be dirty, `written` of which go to the device.

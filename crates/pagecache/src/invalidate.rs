@@ -45,7 +45,10 @@ impl Mapping {
 
     /// Forgets that the blocks of folios in `[start, end)` have space: a write asks the block map again.
     pub fn forget_backing(&self, start: Pos, end: Pos) {
-        self.for_each_folio(start, end, false, |mut guard| guard.set_backed(false));
+        self.for_each_folio(start, end, false, |mut guard| {
+            let all = 0..guard.folio().len();
+            guard.forget_place(all);
+        });
     }
 
     fn for_each_folio(
@@ -136,6 +139,6 @@ impl Mapping {
 fn clear_part(mut guard: FolioGuard<'_>, start: Pos, end: Pos) {
     let part = guard.folio().offset_of(start)..guard.folio().offset_of(end);
     guard.bytes_mut()[part.clone()].fill(0);
-    guard.cancel_dirty(part);
-    guard.set_backed(false);
+    guard.cancel_dirty(part.clone());
+    guard.forget_place(part);
 }
