@@ -2,9 +2,10 @@
 //!
 //! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
 //! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites.
-//! - `soak [MINUTES]`: the long suites again and again with fresh seeds until the time is up.
+//! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
+mod soak;
 mod suite;
 mod tidy;
 
@@ -17,9 +18,11 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
         Some("test") => suite::test(&root(), rest),
-        Some("soak") => suite::soak(&root(), rest),
+        Some("soak") => soak::run_all(&root(), rest),
         _ => {
-            eprintln!("usage: cargo xtask tidy | test [cargo test's arguments] | soak [minutes]");
+            eprintln!(
+                "usage: cargo xtask tidy | test [cargo test's arguments] | soak [minutes] [stages]"
+            );
             ExitCode::from(2)
         }
     }

@@ -7,14 +7,28 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
 
 /// Results over all test binaries of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Totals {
+pub(crate) struct Totals {
     passed: u64,
     failed: u64,
     skipped: u64,
+}
+
+impl Totals {
+    /// Whether nothing failed so far.
+    pub(crate) fn fine(self) -> bool {
+        self.failed == 0
+    }
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, more: Totals) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.skipped += more.skipped;
+    }
 }
 
 /// `cargo test --workspace`, its noise left out, its totals at the end.
@@ -24,50 +38,15 @@ pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     conclude(all, &logs)
 }
 
-/// The suites whose length is a parameter, until `minutes` (60) are over.
-pub(crate) fn soak(root: &Path, args: &[String]) -> ExitCode {
-    let minutes = args.first().and_then(|m| m.parse().ok()).unwrap_or(60);
-    let end = Instant::now() + Duration::from_secs(minutes * 60);
-    let logs = Logs::fresh(root);
-    let mut all = Totals::default();
-    let mut seed = 1000u64;
-    while Instant::now() < end && all.failed == 0 {
-        seed += 1;
-        println!("soak: round with EXTANT_SEED={seed}");
-        let seed = seed.to_string();
-        let env = [
-            ("EXTANT_SEED", seed.as_str()),
-            ("EXTANT_KILLS", "300"),
-            ("EXTANT_SECONDS", "60"),
-        ];
-        let round = [
-            "-p",
-            "extant-tests",
-            "--test",
-            "kill",
-            "--test",
-            "threads",
-            "--test",
-            "exerciser",
-            "--test",
-            "replay",
-        ];
-        let t = run(root, &round, &[], &env, &logs);
-        all.passed += t.passed;
-        all.failed += t.failed;
-        all.skipped += t.skipped;
-    }
-    conclude(all, &logs)
-}
-
 /// Where the tests leave what they skipped and what they measured.
-struct Logs {
+pub(crate) struct Logs {
     skips: PathBuf,
     reports: PathBuf,
 }
 
 impl Logs {
-    fn fresh(root: &Path) -> Logs {
+    /// Both, empty.
+    pub(crate) fn fresh(root: &Path) -> Logs {
         let target = match std::env::var_os("CARGO_TARGET_DIR") {
             Some(d) => root.join(d),
             None => root.join("target"),
@@ -84,7 +63,14 @@ impl Logs {
     }
 }
 
-fn run(root: &Path, what: &[&str], args: &[String], env: &[(&str, &str)], logs: &Logs) -> Totals {
+/// `cargo test`, with `what` to choose the suites, `args` behind that, and `env` around it.
+pub(crate) fn run(
+    root: &Path,
+    what: &[&str],
+    args: &[String],
+    env: &[(&str, &str)],
+    logs: &Logs,
+) -> Totals {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
         .current_dir(root)
@@ -111,9 +97,7 @@ fn run(root: &Path, what: &[&str], args: &[String], env: &[(&str, &str)], logs: 
         for line in BufReader::new(out).lines().map_while(Result::ok) {
             match parse(&line) {
                 Some(t) => {
-                    totals.passed += t.passed;
-                    totals.failed += t.failed;
-                    totals.skipped += t.skipped;
+                    totals += t;
                     if t != Totals::default() {
                         println!("{line}");
                     }
@@ -131,7 +115,8 @@ fn run(root: &Path, what: &[&str], args: &[String], env: &[(&str, &str)], logs: 
     totals
 }
 
-fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
+/// Prints what was reported and skipped, and the totals.
+pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
     let read = |p: &Path| std::fs::read_to_string(p).unwrap_or_default();
     for line in read(&logs.reports).lines() {
         println!("report: {}", line.replace('\t', ": "));

@@ -1,0 +1,122 @@
+//! Soaking: the suites whose length is a parameter, for as long as one likes.
+//!
+//! A soak is a table of stages. The time is shared out among those chosen by their weights. A stage learns its part from
+//! `EXTANT_SECONDS` and its seed from `EXTANT_SEED`, and either uses the time up by itself or is repeated with fresh
+//! seeds until it is over. What suites report is printed at the end.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::suite::{Logs, Totals, conclude, run};
+
+/// A part of a soak.
+struct Stage {
+    /// What the command line calls it.
+    name: &'static str,
+    /// Its part of the time, against the other stages' weights.
+    weight: u64,
+    /// Which suites: arguments for cargo test.
+    suites: &'static [&'static str],
+    /// Which tests of them: arguments for the test binaries.
+    tests: &'static [&'static str],
+    /// More of the environment.
+    env: &'static [(&'static str, &'static str)],
+    /// The longest time in seconds that one run is to take. A stage with a bound is repeated with fresh seeds.
+    round: Option<u64>,
+}
+
+/// The stages, in the order in which they run.
+const STAGES: &[Stage] = &[
+    Stage {
+        name: "behaviour",
+        weight: 1,
+        suites: &[
+            "-p",
+            "extant-tests",
+            "--test",
+            "kill",
+            "--test",
+            "threads",
+            "--test",
+            "exerciser",
+            "--test",
+            "replay",
+        ],
+        tests: &[],
+        env: &[("EXTANT_KILLS", "300")],
+        round: Some(60),
+    },
+    Stage {
+        name: "power-cuts",
+        weight: 1,
+        suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],
+        tests: &["--ignored", "--exact", "soak"],
+        env: &[],
+        round: None,
+    },
+];
+
+/// Soaks for the minutes in `args` (60), with the stages named there (all).
+pub(crate) fn run_all(root: &Path, args: &[String]) -> ExitCode {
+    let (minutes, names) = match args.first().map(|first| first.parse::<u64>()) {
+        Some(Ok(minutes)) => (minutes, args.get(1..).unwrap_or_default()),
+        _ => (60, args),
+    };
+    if let Some(unknown) = names.iter().find(|n| !STAGES.iter().any(|s| s.name == **n)) {
+        let known: Vec<&str> = STAGES.iter().map(|s| s.name).collect();
+        eprintln!("no stage {unknown}; there are: {}", known.join(" "));
+        return ExitCode::from(2);
+    }
+    let stages = STAGES
+        .iter()
+        .filter(|s| names.is_empty() || names.iter().any(|n| n == s.name));
+    let weights: u64 = stages.clone().map(|s| s.weight).sum();
+    let logs = Logs::fresh(root);
+    let mut all = Totals::default();
+    for stage in stages {
+        let seconds = minutes * 60 * stage.weight / weights.max(1);
+        all += stage.run(root, seconds, &logs);
+        if !all.fine() {
+            break;
+        }
+    }
+    conclude(all, &logs)
+}
+
+impl Stage {
+    /// Runs the stage for about `seconds`.
+    fn run(&self, root: &Path, seconds: u64, logs: &Logs) -> Totals {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        let mut totals = Totals::default();
+        for seed in fresh_seed().. {
+            let left = end.saturating_duration_since(Instant::now()).as_secs();
+            let part = self.round.map_or(left, |round| round.min(left)).max(1);
+            println!("soak: {}, {part} s, EXTANT_SEED={seed}", self.name);
+            let (seed, part) = (seed.to_string(), part.to_string());
+            let mut env = vec![
+                ("EXTANT_SEED", seed.as_str()),
+                ("EXTANT_SECONDS", part.as_str()),
+            ];
+            env.extend_from_slice(self.env);
+            let tests: Vec<String> = match self.tests {
+                [] => Vec::new(),
+                tests => ["--"].iter().chain(tests).map(|t| (*t).into()).collect(),
+            };
+            totals += run(root, self.suites, &tests, &env, logs);
+            if self.round.is_none() || !totals.fine() || Instant::now() >= end {
+                break;
+            }
+        }
+        totals
+    }
+}
+
+/// A seed that no earlier soak had, unless `EXTANT_SEED` names one.
+fn fresh_seed() -> u64 {
+    let given = std::env::var("EXTANT_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    given.unwrap_or_else(|| now.map_or(1000, |now| now.as_secs() % 1_000_000_000))
+}
