@@ -54,8 +54,8 @@ pub(crate) enum Command {
     Info(Info),
     /// Verify an image without writing to it
     Check(Check),
-    /// Show where a file's blocks are (not built yet)
-    Map(Later),
+    /// Show where a file's blocks are
+    Map(Map),
     /// Show the counters of a mount (not built yet)
     Stats(Later),
     /// Measure (not built yet)
@@ -301,6 +301,20 @@ pub(crate) struct Check {
     pub(crate) threads: Option<u8>,
     /// Image file or block device
     pub(crate) image: PathBuf,
+}
+
+/// Each line is a range of the file, in blocks: its first and last block in the file, the same on the device, its length and what it
+/// is: written; unwritten (allocated, reads as zeros); delayed (in memory, with no place yet); hole.
+#[derive(Args, Debug)]
+pub(crate) struct Map {
+    /// Show what symbolic links lead to
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
 }
 
 /// Arguments of a command that is not built yet: whatever they are.

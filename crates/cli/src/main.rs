@@ -62,6 +62,7 @@ fn run(command: Command) -> Outcome {
         Command::Info(args) => commands::info::run(&args),
         Command::Manual { dir } => manual::write(&dir),
         Command::Check(args) => commands::check::run(&args),
-        Command::Map(_) | Command::Stats(_) | Command::Bench(_) => Outcome::NotBuilt,
+        Command::Map(args) => commands::map::run(&args),
+        Command::Stats(_) | Command::Bench(_) => Outcome::NotBuilt,
     }
 }

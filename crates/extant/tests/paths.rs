@@ -201,3 +201,61 @@ fn listings_and_memory_devices() -> Result<()> {
     ensure!(!copy.needs_recovery()?, "not unmounted");
     copy.fsck_clean()
 }
+
+#[test]
+fn extents_follow_data_from_promise_to_place() {
+    if !need(NEEDS) {
+        return;
+    }
+    use extant::{Extent, ExtentState};
+    let image = Image::of_mib(16).args("-b 4096").make().unwrap();
+    let fs = open(&image);
+    let f = fs.create("/f").unwrap();
+    f.write_at(&[1; 5000], 0).unwrap();
+    f.write_at(&[2; 4096], 40_960).unwrap();
+    f.set_len(100_000).unwrap();
+    let list = || {
+        f.extents()
+            .collect::<extant::Result<Vec<Extent>>>()
+            .unwrap()
+    };
+    let shape = |list: &[Extent]| {
+        list.iter()
+            .map(|e| (e.logical, e.len, e.state))
+            .collect::<Vec<_>>()
+    };
+    use ExtentState::{Delayed, Hole, Written};
+    let before = list();
+    assert_eq!(
+        shape(&before),
+        [
+            (0, 8192, Delayed),
+            (8192, 32_768, Hole),
+            (40_960, 4096, Delayed),
+            (45_056, 57_344, Hole)
+        ]
+    );
+    assert!(before.iter().all(|e| e.physical.is_none()));
+    f.sync_all().unwrap();
+    let after = list();
+    let stored: Vec<_> = shape(&before)
+        .into_iter()
+        .map(|(at, len, state)| (at, len, if state == Delayed { Written } else { state }))
+        .collect();
+    assert_eq!(shape(&after), stored);
+    for e in &after {
+        assert_eq!(e.physical.is_some(), e.state == Written);
+    }
+    // The bytes are where it says.
+    let start = after[2].physical.unwrap();
+    assert_eq!(image.bytes(start, 4096).unwrap(), [2; 4096]);
+    // From the middle of a range on.
+    let rest: Vec<_> = fs
+        .volume()
+        .map(f.node(), 20_000)
+        .map(|e| e.unwrap().logical)
+        .collect();
+    assert_eq!(rest, [16_384, 40_960, 45_056]);
+    fs.unmount().unwrap();
+    assert!(matches!(f.extents().next(), Some(Err(Error::Shutdown(_)))));
+}

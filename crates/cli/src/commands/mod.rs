@@ -8,6 +8,7 @@ pub(crate) mod cp;
 pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod map;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mv;

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use super::extents::Extents;
 use super::filesystem::Filesystem;
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::node::Node;
@@ -233,6 +234,11 @@ impl File {
     /// [`Error::NoSuchAddress`] past the end of the file, or if no data follows.
     pub fn find(&self, target: SeekTarget) -> Result<u64> {
         self.volume.seek(&self.node, target)
+    }
+
+    /// Where the content is on the device: see [`Volume::map`].
+    pub fn extents(&self) -> Extents {
+        self.volume.map(&self.node, 0)
     }
 
     /// The inode.

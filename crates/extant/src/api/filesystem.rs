@@ -53,6 +53,14 @@ impl Filesystem {
         &self.volume
     }
 
+    /// The inode of `path`: for a symbolic link what it leads to if `follow`, else itself.
+    ///
+    /// # Errors
+    /// Those of following the path.
+    pub fn node(&self, path: impl AsRef<Path>, follow: bool) -> Result<Node> {
+        self.volume.resolve(path.as_ref(), follow)
+    }
+
     /// Who its operations run as.
     pub fn cred(&self) -> &Cred {
         &self.cred

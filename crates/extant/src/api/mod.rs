@@ -7,6 +7,7 @@
 //! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
 //! parallel.
 
+mod extents;
 mod file;
 mod filesystem;
 mod info;
@@ -20,6 +21,7 @@ mod volume;
 mod walk;
 
 pub use extant_units::Ino;
+pub use extents::{Extent, ExtentState, Extents};
 pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;
 pub use info::{GroupInfo, ImageInfo, JournalInfo};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extant_units::Ino;
 use tracing::error;
 
+use super::extents::Extents;
 use super::node::Node;
 use super::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode};
 use crate::file::{Reader, Whence, WriteAt};
@@ -37,7 +38,7 @@ impl Volume {
         Volume(Arc::new(Mounted(fs)))
     }
 
-    fn fs(&self) -> &Arc<Fs> {
+    pub(super) fn fs(&self) -> &Arc<Fs> {
         &self.0.0
     }
 
@@ -384,6 +385,13 @@ impl Volume {
         file::seek(self.fs(), node.inode(), whence, pos)
     }
 
+    /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed
+    /// data included, up to the end of the file or the last block behind it. What keeps its content in the inode has none.
+    /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.
+    pub fn map(&self, node: &Node, pos: u64) -> Extents {
+        Extents::new(self.clone(), node.clone(), pos)
+    }
+
     /// Totals.
     ///
     /// # Errors
@@ -408,6 +416,11 @@ impl Volume {
     /// Whether the mount refuses changes.
     pub fn read_only(&self) -> bool {
         self.fs().options.read_only()
+    }
+
+    /// The block size in bytes.
+    pub fn block_size(&self) -> u32 {
+        1 << self.fs().layout.block_size.log2()
     }
 
     /// The engine's counters since the mount, by name: what was done, not how long it took.

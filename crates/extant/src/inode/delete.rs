@@ -199,11 +199,7 @@ fn delete_or_give_up(fs: &Arc<Fs>, inode: &Arc<Inode>) {
 /// Frees everything that `inode` has, and its number.
 fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
     file::evict(fs, inode);
-    let has_map = match inode.kind {
-        FileKind::Regular | FileKind::Directory => true,
-        FileKind::Symlink => !symlink::is_fast(fs, &inode.core.read()),
-        _ => false,
-    };
+    let has_map = symlink::has_blocks(fs, inode);
     let last = credits::inode_delete(fs);
     let mut h =
         fs.start_with_revokes(credits::remove(fs).saturating_add(last), credits::REVOKES)?;

@@ -21,6 +21,15 @@ pub(super) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     core.sectors <= attributes
 }
 
+/// Whether the inode's content is in blocks that a map names: not so for short links, device nodes, pipes and sockets.
+pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
+    match inode.kind {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => !is_fast(fs, &inode.core.read()),
+        _ => false,
+    }
+}
+
 /// Checks the length of a link's target.
 pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
     let damaged = |what: &str| Err(Error::corrupt(Place::Inode(ino), what));

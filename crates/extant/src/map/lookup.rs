@@ -119,32 +119,21 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mappin
     }
 }
 
-/// Hands every range of `from..to` to `visit`, holes and delayed ones included, in order, until it answers
-/// false. Neighbours that are one range on the device come as one. Not a snapshot: each range was true when
-/// it was looked up.
+/// The range that begins at `at`, holes and delayed ones included, as long as it is one range on the device, and not
+/// past `to`; `None` from there on. True when it was looked up: ranges that are asked for one after the other are no snapshot.
 ///
 /// # Errors
-/// Those of [`lookup`]; what was handed out before is right.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the map command will be the caller")
-)]
-pub(crate) fn for_each(
-    fs: &Fs,
-    inode: &Inode,
-    from: Lblk,
-    to: u64,
-    mut visit: impl FnMut(&Status) -> bool,
-) -> Result<()> {
+/// Those of [`lookup`].
+pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Option<Status>> {
     let to = to.min(MAX_END);
-    let mut at = u64::from(from.get());
     let mut joined: Option<Status> = None;
+    let mut at = at;
     // Every round moves on by at least one block.
     while at < to {
         let Ok(lblk) = u32::try_from(at).map(Lblk::new) else {
             break;
         };
-        let left = u32::try_from(to.saturating_sub(at)).unwrap_or(u32::MAX);
+        let left = u32::try_from(to - at).unwrap_or(u32::MAX);
         let found = lookup(fs, inode, lblk, left)?;
         let next = Status {
             lblk: found.lblk,
@@ -153,20 +142,12 @@ pub(crate) fn for_each(
         };
         at = next.end();
         match &mut joined {
-            Some(last) if last.merges_with(&next) => last.len += next.len,
-            Some(last) => {
-                if !visit(last) {
-                    return Ok(());
-                }
-                *last = next;
-            }
+            Some(whole) if whole.merges_with(&next) => whole.len += next.len,
+            Some(_) => break,
             none => *none = Some(next),
         }
     }
-    if let Some(last) = joined {
-        visit(&last);
-    }
-    Ok(())
+    Ok(joined)
 }
 
 /// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
@@ -239,4 +220,18 @@ pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
 #[cfg(test)]
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
     inode.extents.lock(&fs.status).clear();
+}
+
+/// All ranges of a file, and what ended them.
+#[cfg(test)]
+pub(crate) fn ranges(fs: &Fs, inode: &Inode) -> (Vec<Status>, Result<()>) {
+    let mut all: Vec<Status> = Vec::new();
+    loop {
+        let at = all.last().map_or(0, Status::end);
+        match range_at(fs, inode, at, MAX_END) {
+            Ok(Some(range)) => all.push(range),
+            Ok(None) => return (all, Ok(())),
+            Err(error) => return (all, Err(error)),
+        }
+    }
 }

@@ -32,10 +32,10 @@ use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{Lblk, Pblk};
 
 pub(crate) use change::{allocate, convert_to_written, remove};
-pub(crate) use extent_status::{ExtentStatus, StatusCache};
-pub(crate) use lookup::{drop_delayed, lookup, reserve_delayed};
+pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
+pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed};
 #[cfg(test)]
-pub(crate) use lookup::{evict, for_each};
+pub(crate) use lookup::{evict, ranges};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 
 use crate::inode::Inode;

@@ -20,13 +20,13 @@ use crate::map::{self, How, MapState};
 fn mapped(mounted: &Mounted, ino: Ino) -> BTreeSet<u64> {
     let inode = mounted.inode(ino);
     let mut all = BTreeSet::new();
-    map::for_each(&mounted.fs, &inode, Lblk::ZERO, MAX_END, |range| {
+    let (ranges, ended) = map::ranges(&mounted.fs, &inode);
+    ended.unwrap();
+    for range in ranges {
         if matches!(range.state, MapState::Written(_)) {
             all.extend(u64::from(range.lblk.get())..range.end());
         }
-        true
-    })
-    .unwrap();
+    }
     all
 }
 

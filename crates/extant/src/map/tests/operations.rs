@@ -472,12 +472,9 @@ fn a_truncation_before_writeback_wins() {
         file.lookup(4, 9).state,
         MapState::Unwritten(Pblk::new(first.get() + 4))
     );
-    let mut ranges = Vec::new();
-    map::for_each(&mounted.fs, &inode, Lblk::ZERO, MAX_END, |r| {
-        ranges.push((r.lblk.get(), r.state));
-        true
-    })
-    .unwrap();
+    let (ranges, ended) = map::ranges(&mounted.fs, &inode);
+    ended.unwrap();
+    let ranges: Vec<_> = ranges.iter().map(|r| (r.lblk.get(), r.state)).collect();
     assert_eq!(
         ranges,
         [(0, MapState::Unwritten(first)), (5, MapState::Hole)]

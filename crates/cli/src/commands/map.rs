@@ -1,0 +1,115 @@
+//! `extant map`: where a file's blocks are.
+
+use std::os::unix::ffi::OsStrExt;
+
+use extant::{Extent, Node, Volume};
+use serde_json::json;
+
+use crate::args::Map;
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::ImagePath;
+use crate::output::{Output, lossy};
+
+pub(crate) fn run(args: &Map) -> Outcome {
+    let mut failures = Failures::of("map");
+    let mut images = Images::read();
+    let mut out = Output::new();
+    let mut printed = 0;
+    if args.json {
+        failures.note(out.text("["));
+    }
+    for at in &args.paths {
+        let Some((volume, node)) = failures.note(file(args, &mut images, at)) else {
+            continue;
+        };
+        let shown = if args.json {
+            json(&volume, &node, at, printed > 0, &mut out)
+        } else {
+            text(&volume, &node, at, &mut out)
+        };
+        failures.note(shown);
+        printed += 1;
+    }
+    if args.json {
+        failures.note(out.text("]\n"));
+    }
+    failures.note(out.finish());
+    super::finish(images, failures)
+}
+
+fn file(args: &Map, images: &mut Images, at: &ImagePath) -> Result<(Volume, Node), Failure> {
+    let fs = images.of(at)?;
+    let node = fs.node(&at.path, args.dereference).at(at)?;
+    Ok((fs.volume().clone(), node))
+}
+
+/// A range in blocks: first in the file, first on the device, how many.
+fn blocks(extent: &Extent, block: u64) -> (u64, Option<u64>, u64) {
+    let start = extent.physical.map(|at| at / block);
+    (extent.logical / block, start, extent.len / block)
+}
+
+fn text(volume: &Volume, node: &Node, at: &ImagePath, out: &mut Output) -> Result<(), Failure> {
+    let block = u64::from(volume.block_size());
+    let size = volume.getattr(node).at(at)?.size;
+    out.name(at.path.as_os_str())?;
+    out.text(format!(": {size} bytes in blocks of {block}\n"))?;
+    out.text(format!(
+        "{:>23} {:>27} {:>11}  state\n",
+        "logical", "physical", "length"
+    ))?;
+    for extent in volume.map(node, 0) {
+        let extent = extent.at(at)?;
+        let (logical, physical, len) = blocks(&extent, block);
+        let range = |first: u64| format!("{first}..{}", (first + len).saturating_sub(1));
+        out.text(format!(
+            "{:>23} {:>27} {len:>11}  {}\n",
+            range(logical),
+            physical.map_or_else(|| "-".into(), range),
+            extent.state.name()
+        ))?;
+        if out.closed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// An object per file. The list is written as it is found: it may be longer than memory.
+fn json(
+    volume: &Volume,
+    node: &Node,
+    at: &ImagePath,
+    follows: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let block = u64::from(volume.block_size());
+    let size = volume.getattr(node).at(at)?.size;
+    let path = json!(lossy(at.path.as_os_str().as_bytes()));
+    let comma = if follows { "," } else { "" };
+    out.text(format!(
+        r#"{comma}{{"path":{path},"size":{size},"block_size":{block},"extents":["#
+    ))?;
+    let mut result = Ok(());
+    for (i, extent) in volume.map(node, 0).enumerate() {
+        let extent = match extent.at(at) {
+            Ok(extent) => extent,
+            // What was found is still a whole object.
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        };
+        let (logical, physical, length) = blocks(&extent, block);
+        let object = json!({
+            "logical": logical, "physical": physical, "length": length, "state": extent.state.name(),
+        });
+        out.text(format!("{}{object}", if i > 0 { "," } else { "" }))?;
+        if out.closed() {
+            break;
+        }
+    }
+    out.text("]}")?;
+    result
+}

@@ -1,0 +1,134 @@
+//! Where a file's bytes are on the device.
+
+use std::iter::FusedIterator;
+
+use extant_units::Lblk;
+
+use super::node::Node;
+use super::volume::Volume;
+use crate::error::{Error, Place};
+use crate::inode;
+use crate::map::{self, MapState, Status};
+use crate::{Result, fs::Fs};
+
+/// What a range of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExtentState {
+    /// Blocks with data.
+    Written,
+    /// Blocks that are allocated and read as zeros.
+    Unwritten,
+    /// Data in memory, with space promised and no place chosen yet.
+    Delayed,
+    /// Nothing: reads as zeros.
+    Hole,
+}
+
+impl ExtentState {
+    /// Its name in listings.
+    pub fn name(self) -> &'static str {
+        match self {
+            ExtentState::Written => "written",
+            ExtentState::Unwritten => "unwritten",
+            ExtentState::Delayed => "delayed",
+            ExtentState::Hole => "hole",
+        }
+    }
+}
+
+/// A range of a file in one state, and in one run on the device if it has a place there. Whole blocks, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub logical: u64,
+    /// First byte on the device; `None` for holes and delayed data.
+    pub physical: Option<u64>,
+    /// Bytes.
+    pub len: u64,
+    /// What it is.
+    pub state: ExtentState,
+}
+
+/// The extents of a file, see [`Volume::map`].
+pub struct Extents {
+    volume: Volume,
+    node: Node,
+    /// The file block that the next extent begins with; `None` at the end.
+    next: Option<u64>,
+}
+
+impl Extents {
+    pub(super) fn new(volume: Volume, node: Node, pos: u64) -> Self {
+        let has_blocks = inode::has_blocks(volume.fs(), node.inode());
+        let first = volume
+            .fs()
+            .layout
+            .block_size
+            .blocks_for(pos.saturating_add(1));
+        let next = has_blocks.then(|| first.get().saturating_sub(1));
+        Self { volume, node, next }
+    }
+
+    fn range(&self, at: u64) -> Result<Option<Status>> {
+        let (fs, inode) = (self.volume.fs(), self.node.inode());
+        fs.fault.check_alive()?;
+        let Some(mut range) = map::range_at(fs, inode, at, u64::MAX)? else {
+            return Ok(None);
+        };
+        if range.state == MapState::Hole
+            && map::range_at(fs, inode, range.end(), u64::MAX)?.is_none()
+        {
+            // Nothing follows: the hole ends with the file.
+            let size = self.volume.getattr(&self.node)?.size;
+            let left = fs
+                .layout
+                .block_size
+                .blocks_for(size)
+                .get()
+                .saturating_sub(at);
+            if left == 0 {
+                return Ok(None);
+            }
+            range.len = range.len.min(u32::try_from(left).unwrap_or(u32::MAX));
+        }
+        Ok(Some(range))
+    }
+
+    fn extent(&self, range: &Status) -> Result<Extent> {
+        let fs: &Fs = self.volume.fs();
+        let bs = fs.layout.block_size;
+        let (state, pblk) = match range.state {
+            MapState::Written(pblk) => (ExtentState::Written, Some(pblk)),
+            MapState::Unwritten(pblk) => (ExtentState::Unwritten, Some(pblk)),
+            MapState::Delayed => (ExtentState::Delayed, None),
+            MapState::Hole => (ExtentState::Hole, None),
+        };
+        let place = |pblk| {
+            let beyond =
+                || Error::corrupt(Place::Inode(self.node.ino()), "an extent beyond any device");
+            bs.dev_off(pblk).map(|at| at.get()).ok_or_else(beyond)
+        };
+        Ok(Extent {
+            logical: bs.pos(Lblk::new(range.lblk.get())).get(),
+            physical: pblk.map(place).transpose()?,
+            len: u64::from(range.len).saturating_mul(bs.bytes_u64()),
+            state,
+        })
+    }
+}
+
+impl Iterator for Extents {
+    type Item = Result<Extent>;
+
+    fn next(&mut self) -> Option<Result<Extent>> {
+        let at = self.next.take()?;
+        let range = match self.range(at) {
+            Ok(range) => range?,
+            Err(error) => return Some(Err(error)),
+        };
+        self.next = Some(range.end());
+        Some(self.extent(&range))
+    }
+}
+
+impl FusedIterator for Extents {}
