@@ -56,6 +56,7 @@ impl Rig {
             totals.dirs,
         ));
         let alloc = Allocator::new(Parts {
+            planted: extant_planted::Planted::default(),
             layout: layout.clone(),
             cache: Arc::clone(&cache),
             discard: None,

@@ -1,5 +1,7 @@
 //! The switches: every optimisation that can be measured against its absence.
 
+use extant_planted::Planted;
+
 /// Which code moves a regular file's buffered data. See `file/data_path.rs`, the only place that chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BufferedPath {
@@ -22,6 +24,8 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
+    /// A bug that a test wants found. Nothing can be planted in a shipped build.
+    pub planted: Planted,
 }
 
 impl Default for Tuning {
@@ -31,6 +35,7 @@ impl Default for Tuning {
             max_folio_order: 9,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
+            planted: Planted::default(),
         }
     }
 }

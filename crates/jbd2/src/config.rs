@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use extant_planted::Planted;
+
 /// What a journal's owner chooses.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -15,6 +17,8 @@ pub struct Config {
     /// Whether a handle that uses more credits than it declared is let off with a count, instead of failing
     /// an assertion. False in builds with debug assertions.
     pub tolerate_overflow: bool,
+    /// A bug that a test wants found.
+    pub planted: Planted,
 }
 
 impl Default for Config {
@@ -24,6 +28,7 @@ impl Default for Config {
             barrier: true,
             checksums: true,
             tolerate_overflow: !cfg!(debug_assertions),
+            planted: Planted::default(),
         }
     }
 }

@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_planted::Bug;
 use extant_units::{Pblk, Tid};
 
 use crate::block::{Block, BlockState, CheckKey, zeroed};
@@ -132,7 +133,9 @@ impl Handle {
         if core.has_log() {
             let mut parts = self.transaction.parts();
             parts.forgotten.insert(p.get());
-            if (committing || core.is_in_log(p)) && parts.revokes.insert(p.get()) {
+            let replayable = committing || core.is_in_log(p);
+            let revoked = replayable && !core.config.planted.is(Bug::RevokeLeftOut);
+            if revoked && parts.revokes.insert(p.get()) {
                 self.used.revokes = self.used.revokes.saturating_add(1);
             }
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_planted::{Bug, Planted};
 use extant_units::{BlockSize, Blocks, DevOff, Pblk, Tid};
 use parking_lot::{Condvar, Mutex};
 
@@ -29,6 +30,7 @@ pub(crate) struct Log {
     pub(crate) format: Format,
     pub(crate) ring: Ring,
     barrier: bool,
+    planted: Planted,
     /// Whether blocks live on another device than the log: then a flush of the log does not flush them.
     pub(crate) external: bool,
     superblock: Mutex<OnDisk>,
@@ -118,6 +120,7 @@ impl Log {
             format: superblock.format(),
             ring,
             barrier: config.barrier,
+            planted: config.planted,
             superblock: Mutex::new(OnDisk {
                 superblock,
                 empty: true,
@@ -219,7 +222,10 @@ impl Log {
                 .write_commit(bytes, tid.get(), since_1970.0, since_1970.1);
         }
         let offset = self.bs.dev_off(self.place(at, 0)).unwrap_or(DevOff::MAX);
-        if self.barrier {
+        if self.planted.is(Bug::FlushLeftOut) {
+            let written = self.dev.write_at(offset, &block);
+            written.and_then(|()| self.dev.flush())
+        } else if self.barrier {
             self.dev.write_durable(offset, &block)
         } else {
             self.dev.write_at(offset, &block)

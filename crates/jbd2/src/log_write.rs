@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_disk::jbd2::descriptor::{Tag, escape, needs_escape};
+use extant_planted::Bug;
 use extant_units::{Pblk, Tid};
 
+use crate::blockio::write_blocks;
 use crate::commit::Snapshot;
 use crate::error::JournalError;
 use crate::journal::Core;
@@ -39,6 +41,9 @@ impl Core {
             return Err(JournalError::Aborted(why.into()));
         }
         self.check_alive()?;
+        if self.config.planted.is(Bug::HomeBeforeCommit) {
+            self.write_home_early(&snapshots)?;
+        }
         log.begin(head, tid)?;
         log.write(head, image.iter().map(|block| &**block))?;
         drop(image);
@@ -59,6 +64,13 @@ impl Core {
         c.log_blocks_written
             .fetch_add(len.into(), Ordering::Relaxed);
         self.note_committed(log, len, noted, snapshots, &parts.forgotten)
+    }
+
+    /// The mistake of a planted bug: blocks go home while their transaction may still be lost.
+    fn write_home_early(&self, snapshots: &[Snapshot]) -> Result<(), JournalError> {
+        let pieces = snapshots.iter().map(|s| (s.block.pblk(), &*s.data));
+        write_blocks(&**self.cache.device(), self.cache.block_size(), pieces)
+            .map_err(JournalError::io("writing metadata blocks home"))
     }
 
     /// The blocks to write in front of the commit record.

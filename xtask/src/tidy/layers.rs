@@ -6,6 +6,7 @@ use std::path::Path;
 /// For each package of ours, the packages of ours it may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-units", &[]),
+    ("extant-planted", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-extent-io-tree", &["extant-units"]),
@@ -33,12 +34,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "extant-jbd2",
-        &["extant-units", "extant-disk", "extant-blockdev"],
+        &[
+            "extant-units",
+            "extant-planted",
+            "extant-disk",
+            "extant-blockdev",
+        ],
     ),
     (
         "extant",
         &[
             "extant-units",
+            "extant-planted",
             "extant-disk",
             "extant-blockdev",
             "extant-extent-io-tree",
@@ -86,9 +93,13 @@ pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
     };
     // Tests may use anything: a crate's dev-dependencies are not part of its layer.
     let used = dependencies(text).filter(|d| d.starts_with("extant"));
-    used.filter(|d| !allowed.contains(d))
-        .map(|d| Finding::new(file, format!("{name} may not depend on {d}")))
-        .collect()
+    let upwards = used
+        .filter(|d| !allowed.contains(d))
+        .map(|d| Finding::new(file, format!("{name} may not depend on {d}")));
+    let planting = section(text, "[dependencies]")
+        .filter(|l| l.contains("\"planting\""))
+        .map(|_| Finding::new(file, "only dev-dependencies may plant bugs"));
+    upwards.chain(planting).collect()
 }
 
 fn package_name(text: &str) -> Option<&str> {
@@ -129,6 +140,13 @@ mod tests {
                 "[dependencies]\nextant-units",
                 "[dev-dependencies]\nextant-jbd2"
             )),
+            0
+        );
+        let planting = "extant-planted = { workspace = true, features = [\"planting\"] }";
+        let shipped = format!("[package]\nname = \"extant-jbd2\"\n[dependencies]\n{planting}\n");
+        assert_eq!(findings(&shipped), 1);
+        assert_eq!(
+            findings(&shipped.replace("[dependencies]", "[dev-dependencies]")),
             0
         );
         assert_eq!(findings("[package]\nname = \"new\"\n"), 1);

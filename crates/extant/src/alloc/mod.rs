@@ -34,6 +34,7 @@ use std::sync::atomic::AtomicU32;
 
 use extant_blockdev::BlockDevice;
 use extant_jbd2::{BlockCache, Handle};
+use extant_planted::Planted;
 use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::counts::Counts;
@@ -77,6 +78,7 @@ pub(crate) struct Core {
     pub(crate) counts: Arc<Counts>,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
+    planted: Planted,
     pending: Pending,
     windows: Windows,
     /// Mixed into the generations of new inodes.
@@ -91,6 +93,7 @@ impl Core {
             cache: &self.cache,
             zones: &self.zones,
             stats: &self.stats,
+            planted: self.planted,
         }
     }
 }
@@ -111,6 +114,8 @@ pub(crate) struct Parts {
     pub(crate) counts: Arc<Counts>,
     /// See [`Core`].
     pub(crate) stats: Arc<Stats>,
+    /// A bug that a test wants found.
+    pub(crate) planted: Planted,
 }
 
 impl Allocator {
@@ -125,6 +130,7 @@ impl Allocator {
             zones: parts.zones,
             counts: parts.counts,
             stats: parts.stats,
+            planted: parts.planted,
             pending: Pending::default(),
             windows: Windows::default(),
             generation: AtomicU32::new(inodes::generation_seed()),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
+use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -92,5 +93,8 @@ fn write_locked(
     }
     let mut source = &bytes[..len];
     let done = data_path::write(&ops, Pos::new(pos), len, &mut source)?;
+    if fs.tuning.planted.is(Bug::SizeBeforeData) {
+        ops.move_size_early(Pos::new(pos + done as u64))?;
+    }
     Ok((ops.flags, pos, done))
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps, write_back};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
+use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::blocks_of;
@@ -30,7 +31,7 @@ impl FileOps<'_> {
     /// Chooses a place for the delayed blocks at `known`, or finds what became of them meanwhile.
     fn place(&self, known: &map::Mapping) -> Result<map::Mapping> {
         let how = How {
-            unwritten: true,
+            unwritten: !self.fs.tuning.planted.is(Bug::ConversionBeforeData),
             only_delayed: true,
             ..How::default()
         };
@@ -45,6 +46,14 @@ impl FileOps<'_> {
             }
         }
     }
+
+    /// The mistake of two planted bugs: the size on disk moves to `end` before the data is there.
+    pub(super) fn move_size_early(&self, end: Pos) -> Result<()> {
+        let mut h = self.fs.start(credits::INODE_UPDATE)?;
+        self.inode.update(self.fs, &mut h, |core| {
+            core.disk_size = core.disk_size.max(end.get().min(self.inode.size()));
+        })
+    }
 }
 
 impl WritebackOps for FileOps<'_> {
@@ -55,6 +64,9 @@ impl WritebackOps for FileOps<'_> {
         if map.state == MapState::Delayed {
             map.len = map.len.min(MAX_RUN);
             map = self.place(&map)?;
+        }
+        if self.fs.tuning.planted.is(Bug::SizeAtSubmission) {
+            self.move_size_early(pos.saturating_add(len))?;
         }
         self.describe(&map)
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_jbd2::{Block, BlockCache, Handle};
+use extant_planted::{Bug, Planted};
 use extant_units::Group;
 
 use super::{FreeMap, GroupState};
@@ -25,6 +26,8 @@ pub(crate) struct Bitmaps<'a> {
     pub(crate) zones: &'a SystemZones,
     /// Counters.
     pub(crate) stats: &'a Stats,
+    /// A bug that a test wants found.
+    pub(crate) planted: Planted,
 }
 
 impl Bitmaps<'_> {
@@ -165,11 +168,14 @@ impl Bitmaps<'_> {
     ) -> Result<()> {
         let block = self.writable_block_bitmap(h, group, state)?;
         let count = range.end - range.start;
+        let lost = self.planted.is(Bug::BitmapBitNotJournalled);
         let csum = h.modify(&block, |bytes| {
-            bitmap::set_range(bytes, range);
+            bitmap::set_range(bytes, range.start..range.end - u32::from(lost));
             self.csum(bytes, self.block_bitmap_bytes())
         })?;
-        state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
+        if !self.planted.is(Bug::ChecksumNotUpdated) {
+            state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
+        }
         state.desc.free_blocks = state.desc.free_blocks.saturating_sub(count);
         Ok(())
     }

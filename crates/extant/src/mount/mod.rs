@@ -141,6 +141,7 @@ fn build(
         commit_interval: options.commit(),
         barrier: options.barrier(),
         checksums: layout.metadata_csum(),
+        planted: tuning.planted,
         ..Config::default()
     };
     if !options.read_only() {
@@ -170,6 +171,7 @@ fn build(
         zones: Arc::clone(&zones),
         counts: Arc::new(counts(&layout, totals)),
         stats: Arc::clone(&stats),
+        planted: tuning.planted,
     });
     Ok(Arc::new(Fs {
         super_block: SuperBlock::new(&layout, sb.raw().state()),
