@@ -15,6 +15,7 @@ pub mod crash;
 pub mod error;
 pub mod image;
 pub mod mount;
+pub mod mutate;
 pub mod need;
 pub mod odd;
 pub mod promise;

@@ -1,0 +1,142 @@
+//! A structure-aware mutator of ext4 images.
+//!
+//! It finds the structures of an image ([`walk`]), changes a few of their fields ([`step`]): bit flips, borders, off by one,
+//! numbers of other blocks and inodes, swapped pointers, one structure copied over another, zeroed tails; and then, mostly,
+//! makes every checksum right again ([`seal`]), so that what reads the image is not stopped by them.
+//!
+//! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from anybody's bytes: so a fuzzer that
+//! knows nothing of ext4 can cut, join and flip scripts and still gets images whose damage lies where it matters. The same
+//! image and script give the same result. Nothing here panics, whatever the image: mutating a mutated image is the rule.
+//!
+//! ```no_run
+//! let mut image = std::fs::read("disk.img").unwrap();
+//! let mutation = extant_testkit::mutate::mutate(&mut image, 42);
+//! println!("{mutation}"); // inode 12: extent root: entry 0 len 0x3 -> 0xffff; checksums fixed
+//! ```
+
+mod bytes;
+mod fields;
+mod geometry;
+mod seal;
+mod step;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+pub use self::step::{STEP_BYTES, Script};
+pub use self::walk::{Found, Kind};
+
+use self::bytes::part;
+use self::geometry::{Geometry, LogFormat};
+use crate::Rng;
+use std::fmt;
+
+/// What a mutation did.
+#[derive(Clone, Debug, Default)]
+pub struct Mutation {
+    /// Each change, in words.
+    pub changes: Vec<String>,
+    /// Whether the checksums were made right afterwards.
+    pub sealed: bool,
+}
+
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.changes.is_empty() {
+            f.write_str("nothing")?;
+        }
+        f.write_str(&self.changes.join("; "))?;
+        f.write_str(if self.sealed {
+            "; checksums fixed"
+        } else {
+            "; checksums left"
+        })
+    }
+}
+
+/// The structures of an image, found once and good for many mutations of copies of it.
+#[derive(Clone, Debug)]
+pub struct Map {
+    geometry: Option<Geometry>,
+    log: Option<LogFormat>,
+    found: Vec<Found>,
+    kinds: Vec<Kind>,
+}
+
+impl Map {
+    /// Finds the structures of `image`.
+    pub fn of(image: &[u8]) -> Map {
+        let (geometry, mut found) = walk::walk(image);
+        found.sort_by_key(|f| (f.kind, f.at));
+        let mut kinds: Vec<Kind> = found.iter().map(|f| f.kind).collect();
+        kinds.dedup();
+        let log = found
+            .iter()
+            .find(|f| f.kind == Kind::JournalSuper)
+            .map(|f| LogFormat::of(image, f.at));
+        Map {
+            geometry,
+            log,
+            found,
+            kinds,
+        }
+    }
+
+    /// The structures, sorted by kind and place.
+    pub fn found(&self) -> &[Found] {
+        &self.found
+    }
+
+    /// The kinds that there are, sorted.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// Leaves structures of these kinds only, for mutations that go for one part of the format. Keeps all if there is none.
+    #[must_use]
+    pub fn only(mut self, kinds: &[Kind]) -> Map {
+        if self.kinds.iter().any(|kind| kinds.contains(kind)) {
+            self.found.retain(|f| kinds.contains(&f.kind));
+            self.kinds.retain(|kind| kinds.contains(kind));
+        }
+        self
+    }
+
+    fn of_kind(&self, kind: Kind) -> &[Found] {
+        let from = self.found.partition_point(|f| f.kind < kind);
+        let to = self.found.partition_point(|f| f.kind <= kind);
+        self.found.get(from..to).unwrap_or_default()
+    }
+
+    /// Changes `image`, of whose structures this is the map, as `script` says.
+    pub fn apply(&self, image: &mut [u8], script: &Script) -> Mutation {
+        let mut mutation = Mutation {
+            sealed: script.seal,
+            ..Mutation::default()
+        };
+        for step in script.steps() {
+            mutation.changes.extend(step::run(self, image, step));
+        }
+        if script.seal {
+            seal(image);
+        }
+        mutation
+    }
+}
+
+/// Changes `image` in one to four places, drawn from `seed`; four times out of five the checksums are right afterwards.
+pub fn mutate(image: &mut [u8], seed: u64) -> Mutation {
+    Map::of(image).apply(image, &Script::random(&mut Rng::new(seed), 4))
+}
+
+/// Makes every checksum of `image` right that can be found.
+pub fn seal(image: &mut [u8]) {
+    if let (Some(geometry), found) = walk::walk(image) {
+        seal::seal(image, &geometry, &found);
+    }
+}
+
+/// The bytes of a structure.
+fn bytes_of<'a>(image: &'a [u8], found: &Found) -> &'a [u8] {
+    part(image, found.at, found.len)
+}
