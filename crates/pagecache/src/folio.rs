@@ -348,7 +348,7 @@ impl<'a> FolioGuard<'a> {
     }
 
     /// Cleans every block that lies wholly within `bytes`, without writing: their content is no longer wanted.
-    pub(crate) fn cancel_dirty(&mut self, bytes: Range<usize>) {
+    pub fn cancel_dirty(&mut self, bytes: Range<usize>) {
         let start = bytes.start.next_multiple_of(1 << self.folio.block_shift);
         let mut blocks = self.folio.blocks(&(start.min(bytes.end)..bytes.end));
         if bytes.end < self.folio.len() && bytes.end & ((1 << self.folio.block_shift) - 1) != 0 {
@@ -417,6 +417,9 @@ impl<'a> FolioGuard<'a> {
         let all = self.state.dirty.count();
         let whole = self.folio.blocks(&(0..self.folio.len()));
         self.state.dirty.remove(whole);
+        if let Some(private) = &mut self.state.private {
+            private.cleaned(0..self.folio.len());
+        }
         self.begin_writeback(all, taken);
     }
 

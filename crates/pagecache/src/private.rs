@@ -15,7 +15,7 @@ pub trait Private: Any + Send + Sync {
     fn uptodate(&mut self, bytes: Range<usize>);
     /// The blocks that `bytes` touches became dirty.
     fn dirtied(&mut self, bytes: Range<usize>);
-    /// The blocks of `bytes`, whole ones, are clean without having been written.
+    /// The blocks of `bytes`, whole ones, are clean: written by another path, or not wanted any more.
     fn cleaned(&mut self, bytes: Range<usize>);
     /// The blocks that `bytes` touches may have lost their place on the device.
     fn unmapped(&mut self, bytes: Range<usize>);

@@ -30,6 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-extent-io-tree",
             "extant-pagecache",
+            "extant-iomap",
         ],
     ),
     (

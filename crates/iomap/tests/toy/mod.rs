@@ -186,6 +186,12 @@ impl Toy {
         write_back(self, Control::integrity(Pos::ZERO, Pos::MAX))
     }
 
+    /// Moves the size on disk before the data, as a file system does whose unwritten space reads as zero.
+    pub fn grow_on_disk(&self, end: u64) {
+        let mut map = self.map.lock().unwrap();
+        map.disk_size = map.disk_size.max(end);
+    }
+
     /// Takes space that was promised, as a broken file system might.
     pub fn steal(&self, blocks: u64) {
         self.map.lock().unwrap().next += blocks;

@@ -1,0 +1,66 @@
+//! Publishing a write: the blocks that it covered are uptodate and dirty.
+
+use std::ops::Range;
+
+use extant_pagecache::FolioGuard;
+
+use crate::ops::BufferOps;
+use crate::record::State;
+use crate::ring::Ring;
+
+/// Publishes `[from, to)` of a locked folio; `dirty` unless somebody else takes care of the bytes.
+///
+/// A folio that was not uptodate is walked to its end: only a complete walk can tell that it has become uptodate.
+pub(crate) fn commit<O: BufferOps + ?Sized>(
+    ops: &O,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+    dirty: bool,
+) {
+    let whole = 0..guard.folio().len();
+    let uptodate = guard.is_uptodate(whole.clone());
+    let may_stop = uptodate && ops.stop_at_range_end();
+    let size = ring.block();
+    let mut partial = false;
+    let mut visits = 0;
+    let mut at = 0;
+    let mut link = ring.head();
+    loop {
+        let (head, next) = ring.follow(link);
+        visits += 1;
+        if at + size <= range.start || at >= range.end {
+            partial |= !head.is(State::UPTODATE);
+        } else {
+            head.set(State::UPTODATE);
+            if dirty {
+                head.set(State::DIRTY);
+            }
+        }
+        head.clear(State::NEW);
+        at += size;
+        link = next;
+        if link == ring.head() || (may_stop && at >= range.end) {
+            break;
+        }
+    }
+    ops.buffer_stats().commit_visits.add(visits);
+    if !uptodate {
+        guard.mark_uptodate(if partial { range.clone() } else { whole });
+    }
+    if dirty {
+        guard.mark_dirty(range);
+    }
+}
+
+/// Whether the block that holds byte `last` of the folio has written space.
+pub(crate) fn has_written_space<O: BufferOps + ?Sized>(
+    ops: &O,
+    ring: &mut Ring,
+    last: usize,
+) -> bool {
+    let mut written = false;
+    let visits = ring.each_in(last..last + 1, |_, head| written = head.has_written_space());
+    ops.buffer_stats().last_block_visits.add(visits);
+    written
+}

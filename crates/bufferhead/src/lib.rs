@@ -1,0 +1,52 @@
+//! Buffered file I/O with a record per block.
+//!
+//! The classic path: each folio has a ring of records ([`BufferHead`]), one per block, that says where the block is and what
+//! state it is in. A write prepares the records of its range, copies, and publishes them; writeback
+//! gathers the records that need a place. The file system is asked block by block.
+//!
+//! It stands beside `extant-iomap`, with the same borders, for files that cannot be served by ranges, and for comparison: what a
+//! write costs here grows with the blocks before it in its folio, and, without [`BufferOps::stop_at_range_end`], with the whole
+//! folio. The ring is linked one way and reachable only from its head, as in the design that it reproduces; every step is counted
+//! ([`Stats`]).
+//!
+//! What does not depend on the difference is shared: cached reads, readahead, filling, zeroing and seeking are `extant-iomap`'s,
+//! over the file system's [`extant_iomap::IomapOps`]. The page cache tells the records what those change
+//! ([`extant_pagecache::Private`]).
+//!
+//! # Locks
+//! Handle → folio: a handle that an allocating write or a writeback pass needs is started before its folios are locked, and nobody
+//! waits for writeback with a handle open. (The other path has it the other way round; a file is on one path at a time.)
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod commit;
+mod ops;
+mod prepare;
+mod record;
+mod ring;
+mod stats;
+mod write;
+mod writeback;
+
+pub use ops::{BlockMap, BufferOps, BufferWriteback, Place, Wrote};
+pub use record::{BufferHead, State};
+pub use ring::Ring;
+pub use stats::{BufferStats, Stats};
+pub use write::write;
+pub use writeback::write_back;
+
+/// The most blocks that are mapped at once: a folio has no more, and an unwritten extent holds them.
+pub const MAX_RUN: u32 = 2048;
+
+/// `value` as an index. Every caller's value is bounded by a folio's size or a buffer that exists.
+#[inline]
+pub(crate) fn index(value: u64) -> usize {
+    debug_assert!(usize::try_from(value).is_ok());
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "bounded by memory that exists"
+    )]
+    {
+        value as usize
+    }
+}

@@ -1,0 +1,134 @@
+//! What a file system implements, beside [`extant_iomap::IomapOps`].
+
+use extant_iomap::{Iomap, IomapOps, WritebackOps};
+use extant_units::{DevOff, Pos};
+
+use crate::stats::Stats;
+
+/// Where a block is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Space is promised, but not chosen.
+    Delayed,
+    /// There, without data: reads as zero.
+    Unwritten(DevOff),
+    /// There, with data.
+    Written(DevOff),
+}
+
+/// The answer to a question about one block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockMap {
+    /// Where it is.
+    pub place: Place,
+    /// It has no data of its own yet: the space was made for this write, or reads as zero.
+    pub new: bool,
+}
+
+/// What a write to one folio did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wrote {
+    /// The first byte.
+    pub pos: Pos,
+    /// The byte after the last.
+    pub end: Pos,
+    /// The file's size before.
+    pub old_size: u64,
+    /// The block of the last byte has written space: writeback will choose no place for it, and so will not move the
+    /// size on disk.
+    pub last_block_written: bool,
+}
+
+impl Wrote {
+    /// Whether the file grew.
+    pub fn grew(&self) -> bool {
+        self.end.get() > self.old_size
+    }
+}
+
+/// One file, as seen by the per-block path.
+pub trait BufferOps: IomapOps {
+    /// A journal handle, for writes that choose their space at once.
+    type Handle;
+
+    /// Where to count.
+    fn buffer_stats(&self) -> &Stats;
+
+    /// Whether walks over the records stop after the range where nothing behind it can matter. (The other setting is
+    /// for comparison.)
+    fn stop_at_range_end(&self) -> bool;
+
+    /// How the next folio write gets its space: `None` by promises, otherwise at once, under the handle that this starts, with
+    /// credits for `blocks` blocks. No folio is locked.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn start_write(&self, blocks: u32) -> Result<Option<Self::Handle>, Self::Error>;
+
+    /// The block at `pos`, with space: promised, or allocated under `handle`. The folio is locked.
+    ///
+    /// # Errors
+    /// No space; damage; a stopped journal.
+    fn map_block(
+        &self,
+        handle: Option<&mut Self::Handle>,
+        pos: Pos,
+    ) -> Result<BlockMap, Self::Error>;
+
+    /// Where [`BufferOps::logs_data`]: takes the new content of whole blocks, by place, into the journal. The folio is locked.
+    ///
+    /// # Errors
+    /// The journal's.
+    fn log_data(
+        &self,
+        handle: Option<&mut Self::Handle>,
+        blocks: &[(DevOff, &[u8])],
+    ) -> Result<(), Self::Error> {
+        let _ = (handle, blocks);
+        Ok(())
+    }
+
+    /// Whether data goes through the journal.
+    fn logs_data(&self) -> bool {
+        false
+    }
+
+    /// Ends the write to a folio; the folio is not locked any more. The size in memory was raised already.
+    ///
+    /// # Errors
+    /// The journal's.
+    fn end_write(&self, handle: Option<Self::Handle>, wrote: Wrote) -> Result<(), Self::Error>;
+
+    /// Space in `[start, end)` past the end of the file was made for a write that did not come about: gives it back. The
+    /// folio is not locked.
+    fn release(&self, start: Pos, end: Pos);
+}
+
+/// A file whose records can be written.
+pub trait BufferWriteback: BufferOps + WritebackOps {
+    /// A handle with credits to give one extent its place, and for the conversion of what is allocated unwritten. No folio
+    /// is locked.
+    ///
+    /// # Errors
+    /// The journal's.
+    fn start_mapping(&self) -> Result<Self::Handle, Self::Error>;
+
+    /// Whether `handle` has credits for one more extent.
+    ///
+    /// # Errors
+    /// The journal's.
+    fn has_credits(&self, handle: &mut Self::Handle) -> Result<bool, Self::Error>;
+
+    /// Gives `len` delayed bytes at `pos`, whole blocks, a place, or says where they are by now. The answer covers the first
+    /// block at least. The folios are locked.
+    ///
+    /// # Errors
+    /// No space; damage; a stopped journal.
+    fn place(&self, handle: &mut Self::Handle, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
+
+    /// Everything up to `end` has its place and is about to be written: the size on disk may move there.
+    ///
+    /// # Errors
+    /// The journal's.
+    fn grow_on_disk(&self, handle: &mut Self::Handle, end: Pos) -> Result<(), Self::Error>;
+}

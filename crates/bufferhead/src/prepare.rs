@@ -1,0 +1,167 @@
+//! Preparing a write: every block of the range has space, and the blocks that it covers only partly have their old content.
+
+use std::ops::Range;
+
+use extant_iomap::DeviceFault;
+use extant_pagecache::FolioGuard;
+use extant_units::{DevOff, Pos};
+
+use crate::ops::BufferOps;
+use crate::record::State;
+use crate::ring::Ring;
+
+/// The blocks at the two ends of a range whose old content a write needs.
+#[derive(Default)]
+struct Edges {
+    blocks: [Option<(usize, DevOff)>; 2],
+}
+
+impl Edges {
+    fn add(&mut self, block: usize, at: DevOff) {
+        let slot = usize::from(self.blocks[0].is_some());
+        self.blocks[slot] = Some((block, at));
+    }
+}
+
+/// Prepares `[from, to)` of a locked folio. On an error the caller cleans up.
+///
+/// The walk begins at the head. It may end after the range only if the folio was uptodate when it began: otherwise blocks behind
+/// the range can still have something to say.
+pub(crate) fn prepare<O: BufferOps + ?Sized>(
+    ops: &O,
+    mut handle: Option<&mut O::Handle>,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+) -> Result<(), O::Error> {
+    let stats = ops.buffer_stats();
+    let uptodate = guard.is_uptodate(0..guard.folio().len());
+    let may_stop = uptodate && ops.stop_at_range_end();
+    let start = guard.folio().start();
+    let size = ring.block();
+    let mut edges = Edges::default();
+    let mut visits = 0;
+    let mut at = 0;
+    let mut link = ring.head();
+    let mut failed = None;
+    loop {
+        if may_stop && at >= range.end {
+            break;
+        }
+        let (head, next) = ring.follow(link);
+        visits += 1;
+        let end = at + size;
+        if end <= range.start || at >= range.end {
+            if uptodate {
+                head.set(State::UPTODATE);
+            }
+        } else {
+            head.clear(State::NEW);
+            if !head.is(State::MAPPED) {
+                stats.block_maps.bump();
+                match ops.map_block(handle.as_deref_mut(), start.saturating_add(at as u64)) {
+                    Ok(map) => head.map(map),
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            if uptodate {
+                head.set(State::UPTODATE);
+            } else if !head.is(State::UPTODATE) && (at < range.start || end > range.end) {
+                match head.at() {
+                    Some(device) if head.has_written_space() && !head.is(State::NEW) => {
+                        edges.add(at, device);
+                    }
+                    _ => zero_around(guard.bytes_mut(), at..end, &range),
+                }
+            }
+        }
+        at = end;
+        link = next;
+        if link == ring.head() {
+            break;
+        }
+    }
+    stats.begins.bump();
+    stats.begin_visits.add(visits);
+    failed.map_or_else(|| read_edges(ops, guard, ring, &edges), Err)
+}
+
+/// Zeroes the bytes of `block` outside of `range`.
+fn zero_around(bytes: &mut [u8], block: Range<usize>, range: &Range<usize>) {
+    if block.start < range.start {
+        bytes[block.start..range.start.min(block.end)].fill(0);
+    }
+    if block.end > range.end {
+        bytes[range.end.max(block.start)..block.end].fill(0);
+    }
+}
+
+/// Reads the edge blocks; what they hold past the end of the file is nobody's.
+fn read_edges<O: BufferOps + ?Sized>(
+    ops: &O,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    edges: &Edges,
+) -> Result<(), O::Error> {
+    let size = ring.block();
+    for &(block, at) in edges.blocks.iter().flatten() {
+        ops.buffer_stats().edge_reads.bump();
+        let end = guard.folio().offset_of(Pos::new(ops.size()));
+        let bytes = &mut guard.bytes_mut()[block..block + size];
+        ops.device().read_at(at, bytes).map_err(|source| {
+            O::Error::from(DeviceFault {
+                what: "read",
+                at,
+                len: size as u64,
+                source,
+            })
+        })?;
+        if end < block + size {
+            bytes[end.saturating_sub(block)..].fill(0);
+        }
+        guard.mark_uptodate(block..block + size);
+        ring.each_in(block..block + 1, |_, head| head.set(State::UPTODATE));
+    }
+    Ok(())
+}
+
+/// After a write that failed or came out short: the blocks of `range` whose space was made for it become dirty, as zeros or as
+/// what the folio held, below the end of the file; past it they forget their space. Returns the range to be released, if any.
+pub(crate) fn clean_up<O: BufferOps + ?Sized>(
+    ops: &O,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+) -> Option<Range<Pos>> {
+    let file_end = guard.folio().offset_of(Pos::new(ops.size()));
+    let size = ring.block();
+    let mut kept: Vec<(usize, bool)> = Vec::new();
+    let mut released: Option<Range<usize>> = None;
+    let visits = ring.each_in(range, |at, head| {
+        if !head.is(State::NEW) {
+            return;
+        }
+        head.clear(State::NEW);
+        if at < file_end {
+            kept.push((at, head.is(State::UPTODATE)));
+            head.set(State::UPTODATE | State::DIRTY);
+        } else {
+            head.forget_place();
+            let start = released.as_ref().map_or(at, |range| range.start);
+            released = Some(start..at + size);
+        }
+    });
+    ops.buffer_stats().cleanup_visits.add(visits);
+    for (at, uptodate) in kept {
+        if !uptodate {
+            guard.bytes_mut()[at..at + size].fill(0);
+            guard.mark_uptodate(at..at + size);
+        }
+        guard.mark_dirty(at..at + size);
+    }
+    let folio = guard.folio();
+    released.map(|range| folio.pos_of(range.start)..folio.pos_of(range.end))
+}

@@ -1,0 +1,182 @@
+//! Buffered writes, a folio at a time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_iomap::{Source, Stopped};
+use extant_pagecache::{Folio, FolioGuard};
+use extant_units::{DevOff, Pos};
+
+use crate::commit::{commit, has_written_space};
+use crate::index;
+use crate::ops::{BufferOps, Wrote};
+use crate::prepare::{clean_up, prepare};
+use crate::ring::Ring;
+
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
+/// writers, and truncation, away from the range and has zeroed the space between the old end of the file and `pos`. No handle may
+/// be open.
+///
+/// # Errors
+/// The first error of the file system or the device, with the bytes written before it.
+pub fn write<O: BufferOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    len: usize,
+    source: &mut impl Source,
+) -> Result<usize, Stopped<O::Error>> {
+    let mut done = 0;
+    while done < len {
+        let at = pos.saturating_add(done as u64);
+        let step = write_folio(ops, at, len - done, &mut |into| source.copy_at(done, into));
+        match step {
+            Ok(Some(0)) => break,
+            Ok(Some(copied)) => done += copied,
+            // The folio went away, or came under writeback, before it was locked.
+            Ok(None) => {}
+            Err(error) => {
+                return Err(Stopped {
+                    done: done as u64,
+                    error,
+                });
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// What a locked folio's part of a write came to.
+struct Written {
+    copied: usize,
+    last_block_written: bool,
+    released: Option<Range<Pos>>,
+}
+
+/// Writes up to `len` bytes at `pos` into one folio; `None` if it has to be looked up again.
+fn write_folio<O: BufferOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    len: usize,
+    copy: &mut impl FnMut(&mut [u8]) -> usize,
+) -> Result<Option<usize>, O::Error> {
+    let mapping = ops.mapping();
+    mapping.throttle();
+    let folio: Arc<Folio> = mapping.get_or_create(pos, len as u64);
+    mapping.wait_stable(&folio);
+    let from = folio.offset_of(pos);
+    let range = from..folio.len().min(from + len);
+    let blocks = range.len().div_ceil(mapping.block_size().bytes()) + 1;
+    let mut handle = ops.start_write(u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    let Some(mut guard) = mapping.lock(&folio) else {
+        return Ok(None);
+    };
+    if folio.is_under_writeback() {
+        return Ok(None);
+    }
+    let old_size = ops.size();
+    let shift = mapping.block_size().log2();
+    let mut ring = Ring::take(&mut guard, shift, ops.buffer_stats());
+    let written = write_locked(ops, handle.as_mut(), &mut guard, &mut ring, range, copy);
+    guard.put_private(ring);
+    drop(guard);
+    let (written, failed) = match written {
+        Ok(written) => (written, None),
+        Err((released, error)) => {
+            let nothing = Written {
+                copied: 0,
+                last_block_written: false,
+                released,
+            };
+            (nothing, Some(error))
+        }
+    };
+    let wrote = Wrote {
+        pos,
+        end: pos.saturating_add(written.copied as u64),
+        old_size,
+        last_block_written: written.last_block_written,
+    };
+    let ended = ops.end_write(handle, wrote);
+    if let Some(range) = written.released {
+        ops.release(range.start, range.end);
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    ended?;
+    Ok(Some(written.copied))
+}
+
+type Failed<E> = (Option<Range<Pos>>, E);
+
+/// Prepare, copy, publish. The size in memory is raised before the folio is unlocked, or writeback would zero the new tail.
+fn write_locked<O: BufferOps + ?Sized>(
+    ops: &O,
+    mut handle: Option<&mut O::Handle>,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+    copy: &mut impl FnMut(&mut [u8]) -> usize,
+) -> Result<Written, Failed<O::Error>> {
+    if let Err(error) = prepare(ops, handle.as_deref_mut(), guard, ring, range.clone()) {
+        return Err((clean_up(ops, guard, ring, range), error));
+    }
+    let mut copied = copy(&mut guard.bytes_mut()[range.clone()]);
+    if copied < range.len() {
+        copied = whole_blocks(guard, ring.block(), range.start, copied);
+    }
+    let mut released = None;
+    if copied < range.len() {
+        released = clean_up(ops, guard, ring, range.start + copied..range.end);
+    }
+    let written = range.start..range.start + copied;
+    let mut last_block_written = false;
+    if copied > 0 {
+        commit(ops, guard, ring, written.clone(), !ops.logs_data());
+        if ops.logs_data() {
+            let blocks = blocks_of(guard, ring, written.clone());
+            if let Err(error) = ops.log_data(handle, &blocks) {
+                return Err((released, error));
+            }
+        }
+        let end = guard.folio().pos_of(written.end).get();
+        if end > ops.size() {
+            last_block_written = has_written_space(ops, ring, written.end - 1);
+            ops.raise_size(end);
+        }
+        guard.folio().mark_referenced();
+    }
+    Ok(Written {
+        copied,
+        last_block_written,
+        released,
+    })
+}
+
+/// The blocks that `range` touches, each with its place and its bytes.
+fn blocks_of<'a>(
+    guard: &'a FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+) -> Vec<(DevOff, &'a [u8])> {
+    let size = ring.block();
+    let bytes = guard.bytes();
+    let mut blocks = Vec::with_capacity(index(range.len() as u64) / size + 2);
+    ring.each_in(range, |at, head| {
+        if let Some(device) = head.at() {
+            blocks.push((device, &bytes[at..at + size]));
+        }
+    });
+    blocks
+}
+
+/// How many of `copied` bytes at `from` count after a source ran dry: a block that was to be covered wholly and holds part new,
+/// part nothing does not.
+fn whole_blocks(guard: &FolioGuard<'_>, block: usize, from: usize, copied: usize) -> usize {
+    let stop = from + copied;
+    let last = stop & !(block - 1);
+    if stop == last || guard.is_uptodate(last..stop) {
+        return copied;
+    }
+    last.saturating_sub(from)
+}

@@ -1,0 +1,480 @@
+//! Writeback: from dirty records to the device.
+//!
+//! A pass goes over the dirty folios in ascending order, a batch at a time, and over each batch twice. First the folios whose dirty
+//! blocks all have written space are submitted, without a handle. Then, group by group, the others: a handle is started, the group's
+//! folios are locked, adjacent records in equal state are mapped together, the size on disk moves up to what has its place, the
+//! handle ends, the data is written, and what was allocated unwritten is converted.
+//!
+//! # Invariants
+//! * The size on disk moves when data is *submitted*: a crash then shows zeros in space that is not converted yet, never old
+//!   bytes. (The other path moves it afterwards.)
+//! * Each extent has its credits before it is mapped. When they run out in the middle of a folio, the mapped part is written, the
+//!   rest stays dirty, and a new handle goes on from there.
+//! * A failed write converts nothing; what could not be mapped or written is clean afterwards and recorded for fsync.
+//!
+//! # Locks
+//! One pass per mapping at a time. Handle → folios, ascending. Folios are held shared while they are written.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_iomap::{Control, DeviceFault, Ioend, IoendKind, Iomap, Kind};
+use extant_pagecache::{Folio, FolioGuard, FolioRef, Tag, WritebackFault};
+use extant_units::{DevOff, Pos};
+
+use crate::ops::{BlockMap, BufferWriteback, Place};
+use crate::record::State;
+use crate::ring::Ring;
+use crate::{MAX_RUN, index};
+
+/// The most folios, and about the most bytes, of one batch.
+const BATCH_FOLIOS: usize = 4096;
+const BATCH_BYTES: u64 = 16 << 20;
+
+/// Writes dirty data back and waits for it; returns the bytes taken. Faults are recorded in the mapping as well.
+///
+/// # Errors
+/// The first error met; everything was tried all the same.
+pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Result<u64, O::Error> {
+    let mapping = ops.mapping();
+    let _one_at_a_time = mapping.writeback_pass();
+    let tag = if control.integrity {
+        mapping.tag_for_sync(control.start, control.end);
+        Tag::ToWrite
+    } else {
+        Tag::Dirty
+    };
+    let mut pass = Pass {
+        ops,
+        taken: 0,
+        failed: None,
+    };
+    let mut at = control.start;
+    while pass.taken < control.max_bytes && at < control.end {
+        let mut folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
+        let mut bytes = 0;
+        let fit = folios.iter().take_while(|folio| {
+            let more = bytes < BATCH_BYTES.min(control.max_bytes - pass.taken);
+            bytes += folio.len() as u64;
+            more
+        });
+        let fit = fit.count();
+        folios.truncate(fit);
+        let Some(last) = folios.last() else { break };
+        at = last.end();
+        pass.batch(&folios);
+    }
+    pass.failed.map_or(Ok(pass.taken), Err)
+}
+
+struct Pass<'a, O: BufferWriteback + ?Sized> {
+    ops: &'a O,
+    taken: u64,
+    failed: Option<O::Error>,
+}
+
+/// A dirty block of a group.
+struct Dirty {
+    folio: usize,
+    offset: usize,
+    pos: Pos,
+    /// Where it is, if it has a place.
+    at: Option<DevOff>,
+    unwritten: bool,
+}
+
+/// A locked folio of a group, its ring in hand.
+struct Held<'a> {
+    folio: &'a Arc<Folio>,
+    /// Its place in the list that is being worked on.
+    number: usize,
+    guard: FolioGuard<'a>,
+    ring: Box<Ring>,
+    /// Bytes below this are the file's, in whole blocks.
+    limit: usize,
+}
+
+/// Parts of folios, contiguous on the device and in the file.
+struct Submission {
+    ioend: Ioend,
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
+    fn batch(&mut self, folios: &[Arc<Folio>]) {
+        let mut later = Vec::new();
+        let mut ready = Vec::new();
+        let mut blocks = Vec::new();
+        for (number, folio) in folios.iter().enumerate() {
+            let Some(mut held) = self.lock(folio, number) else {
+                continue;
+            };
+            let known = blocks.len();
+            if self.scan(&mut held, ready.len(), &mut blocks) {
+                blocks.truncate(known);
+                held.unlock();
+                later.push(folio);
+            } else {
+                ready.push(held);
+            }
+        }
+        self.write(ready, &blocks, None);
+        let mut next = 0;
+        while next < later.len() {
+            next += self.group(&later[next..]);
+        }
+    }
+
+    /// Locks a folio that has something to be written; zeroes what lies past the end of the file.
+    fn lock<'f>(&self, folio: &'f Arc<Folio>, number: usize) -> Option<Held<'f>>
+    where
+        'a: 'f,
+    {
+        let mapping = self.ops.mapping();
+        let mut guard = mapping.lock(folio)?;
+        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
+        let size = Pos::new(self.ops.size());
+        if folio.start() >= size || !guard.has_dirty() {
+            // Past the end: a truncation is about to drop it.
+            return None;
+        }
+        let end = folio.offset_of(size);
+        let block = mapping.block_size();
+        let limit = end.next_multiple_of(block.bytes()).min(folio.len());
+        guard.bytes_mut()[end..limit].fill(0);
+        let ring = Ring::take(&mut guard, block.log2(), self.ops.buffer_stats());
+        Some(Held {
+            folio,
+            number,
+            guard,
+            ring,
+            limit,
+        })
+    }
+
+    /// Adds a folio's dirty blocks to `blocks`, as of folio number `folio` of a group. Returns whether some have no written space.
+    fn scan(&self, held: &mut Held<'_>, folio: usize, blocks: &mut Vec<Dirty>) -> bool {
+        let start = held.folio.start();
+        let mut needs = false;
+        let visits = held.ring.each_in(0..held.limit, |offset, head| {
+            if !head.is(State::DIRTY) {
+                return;
+            }
+            needs |= !head.has_written_space();
+            blocks.push(Dirty {
+                folio,
+                offset,
+                pos: start.saturating_add(offset as u64),
+                at: head.at(),
+                unwritten: head.is(State::UNWRITTEN),
+            });
+        });
+        self.ops.buffer_stats().writeback_visits.add(visits);
+        needs
+    }
+
+    /// Maps and writes the first folios of `folios`, as many as one run of blocks can span; returns how many are done.
+    fn group(&mut self, folios: &[&Arc<Folio>]) -> usize {
+        let mut handle = match self.ops.start_mapping() {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.fail(error);
+                folios.iter().for_each(|folio| self.give_up(folio));
+                return folios.len();
+            }
+        };
+        let size = self.ops.mapping().block_size().bytes_u64();
+        let mut group: Vec<Held<'_>> = Vec::new();
+        let mut blocks = Vec::new();
+        let mut done = 0;
+        let mut bytes = 0;
+        for (number, folio) in folios.iter().enumerate() {
+            bytes += folio.len() as u64;
+            if number > 0 && bytes > u64::from(MAX_RUN) * size {
+                break;
+            }
+            done = number + 1;
+            if let Some(mut held) = self.lock(folio, number) {
+                self.scan(&mut held, group.len(), &mut blocks);
+                group.push(held);
+            }
+        }
+        let mapped = self.map(&mut handle, &mut group, &mut blocks);
+        // The first block without a place: its folio, and those behind it, come again.
+        let cut = blocks.get(mapped).map(|block| (block.folio, block.offset));
+        blocks.truncate(mapped);
+        if let Some((folio, _)) = cut {
+            self.ops.buffer_stats().restarts.bump();
+            done = group[folio].number;
+            let in_part = blocks.last().is_some_and(|last| last.folio == folio);
+            for held in group.drain(folio + usize::from(in_part)..) {
+                held.unlock();
+            }
+        }
+        if let Some(last) = blocks.last() {
+            let end = last.pos.saturating_add(size);
+            let end = end.min(Pos::new(self.ops.size()));
+            if let Err(error) = self.ops.grow_on_disk(&mut handle, end) {
+                self.fail(error);
+            }
+        }
+        drop(handle);
+        self.write(group, &blocks, cut);
+        done
+    }
+
+    /// Gives the blocks without written space their places, run by run; returns how many, from the first on, are settled.
+    /// Blocks that cannot have one leave the list.
+    fn map(
+        &mut self,
+        handle: &mut O::Handle,
+        group: &mut [Held<'_>],
+        blocks: &mut Vec<Dirty>,
+    ) -> usize {
+        let size = self.ops.mapping().block_size().bytes_u64();
+        let mut next = 0;
+        let mut extents = 0;
+        while let Some(first) = blocks.get(next) {
+            if first.at.is_some() && !first.unwritten {
+                next += 1;
+                continue;
+            }
+            let pos = first.pos;
+            let run = run_at(&blocks[next..], size);
+            if extents > 0 {
+                match self.ops.has_credits(handle) {
+                    Ok(true) => {}
+                    Ok(false) => return next,
+                    Err(error) => self.fail(error),
+                }
+            }
+            extents += 1;
+            self.ops.buffer_stats().extent_maps.bump();
+            let map = self.ops.place(handle, pos, run as u64 * size);
+            let map = map.map_err(|error| self.fail(error)).ok();
+            let got = map.as_ref().map_or(0, |map| match map.device_at(pos) {
+                Some(_) => index(map.clamp(pos, run as u64 * size) / size),
+                None => 0,
+            });
+            match map {
+                Some(map) if got > 0 => {
+                    let visits = settle(group, &mut blocks[next..next + got], &map);
+                    self.ops.buffer_stats().writeback_visits.add(visits);
+                    next += got;
+                }
+                _ => self.lose(group, blocks.remove(next)),
+            }
+        }
+        next
+    }
+
+    /// A dirty block has nowhere to go: it is clean, and the loss is recorded.
+    fn lose(&mut self, group: &mut [Held<'_>], block: Dirty) {
+        let held = &mut group[block.folio];
+        let bytes = block.offset..block.offset + held.ring.block();
+        held.ring.each_in(bytes.clone(), |_, head| {
+            head.clear(State::DIRTY);
+            head.forget_place();
+        });
+        let len = bytes.len() as u64;
+        held.guard.cancel_dirty(bytes);
+        self.ops.mapping().errors().record(WritebackFault::Io);
+        self.ops.discard(block.pos, len);
+    }
+
+    /// Nothing of `folio` can be written: it is clean, and its promises are given back.
+    fn give_up(&mut self, folio: &Arc<Folio>) {
+        let Some(mut held) = self.lock(folio, 0) else {
+            return;
+        };
+        let limit = held.limit;
+        held.ring.each(|head| {
+            head.clear(State::DIRTY);
+            head.forget_place();
+        });
+        held.guard.cancel_dirty(0..folio.len());
+        held.unlock();
+        self.ops.discard(folio.start(), limit as u64);
+    }
+
+    /// Writes `blocks`, all of which have their places, and completes them. In the folio of `cut` only what lies before it.
+    fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty], cut: Option<(usize, usize)>) {
+        if group.is_empty() {
+            return;
+        }
+        let size = self.ops.mapping().block_size().bytes();
+        let mut submissions: Vec<Submission> = Vec::new();
+        for block in blocks {
+            self.taken += size as u64;
+            add(&mut submissions, block, size);
+        }
+        let mut folios = Vec::with_capacity(group.len());
+        let mut shared: Vec<FolioRef<'_>> = Vec::with_capacity(group.len());
+        for (number, mut held) in group.into_iter().enumerate() {
+            let end = match cut {
+                Some((folio, offset)) if folio == number => offset,
+                _ => held.folio.len(),
+            };
+            held.ring.each_in(0..end.min(held.limit), |_, head| {
+                if head.is(State::DIRTY) {
+                    head.clear(State::DIRTY);
+                    head.set(State::ASYNC_WRITE);
+                }
+            });
+            if end < held.folio.len() {
+                held.guard.take_dirty_part(0..end);
+            } else {
+                held.guard.take_dirty(held.limit, |_| {});
+                held.ring
+                    .each_in(held.limit..end, |_, head| head.clear(State::DIRTY));
+            }
+            held.guard.put_private(held.ring);
+            folios.push(held.folio);
+            shared.push(held.guard.downgrade());
+        }
+        submissions.retain(|submission| self.submit(submission, &shared));
+        drop(shared);
+        for submission in &submissions {
+            if let Err(error) = self.ops.complete(&submission.ioend) {
+                self.fail(error);
+            }
+        }
+        self.finish(&folios, &submissions);
+    }
+
+    /// The records of what has arrived are written ones; the folios leave writeback.
+    fn finish(&self, folios: &[&Arc<Folio>], submissions: &[Submission]) {
+        let mapping = self.ops.mapping();
+        let shift = mapping.block_size().log2();
+        for (number, folio) in folios.iter().enumerate() {
+            let Some(mut guard) = mapping.lock(folio) else {
+                continue;
+            };
+            let mut ring = Ring::take(&mut guard, shift, self.ops.buffer_stats());
+            let converted = submissions
+                .iter()
+                .filter(|submission| submission.ioend.kind == IoendKind::Unwritten)
+                .flat_map(|submission| &submission.parts)
+                .filter(|(of, _)| *of == number);
+            for (_, bytes) in converted {
+                ring.each_in(bytes.clone(), |_, head| head.clear(State::UNWRITTEN));
+            }
+            ring.each(|head| {
+                if head.is(State::ASYNC_WRITE) {
+                    head.clear(State::ASYNC_WRITE);
+                }
+            });
+            guard.put_private(ring);
+        }
+        mapping.end_writeback(folios.iter().copied());
+    }
+
+    /// Writes an ioend; says whether that worked.
+    fn submit(&mut self, submission: &Submission, held: &[FolioRef<'_>]) -> bool {
+        let ioend = submission.ioend;
+        let slices: Vec<IoSlice<'_>> = submission
+            .parts
+            .iter()
+            .map(|(folio, bytes)| IoSlice::new(&held[*folio].bytes()[bytes.clone()]))
+            .collect();
+        self.ops.stats().ioends.bump();
+        self.ops.stats().written_bytes.add(ioend.len);
+        let Err(source) = self.ops.device().write_vectored_at(ioend.at, &slices) else {
+            return true;
+        };
+        self.ops.stats().failed_ioends.bump();
+        self.fail(O::Error::from(DeviceFault {
+            what: "write",
+            at: ioend.at,
+            len: ioend.len,
+            source,
+        }));
+        false
+    }
+
+    fn fail(&mut self, error: O::Error) {
+        self.ops.mapping().errors().record(O::fault_of(&error));
+        self.failed.get_or_insert(error);
+    }
+}
+
+impl Held<'_> {
+    fn unlock(mut self) {
+        self.guard.put_private(self.ring);
+    }
+}
+
+/// How many blocks, from the first on, are adjacent and in equal state.
+fn run_at(blocks: &[Dirty], size: u64) -> usize {
+    let like = |pair: &[Dirty]| {
+        pair[0].pos.saturating_add(size) == pair[1].pos
+            && pair[0].unwritten == pair[1].unwritten
+            && pair[0].at.is_some() == pair[1].at.is_some()
+    };
+    let more = blocks.windows(2).take_while(|pair| like(pair)).count();
+    (more + 1).min(MAX_RUN as usize)
+}
+
+/// Notes `map` in `blocks`, all of which it covers, and in their records, folio by folio; returns how many records were visited.
+fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) -> u64 {
+    let unwritten = matches!(map.kind, Kind::Unwritten(_));
+    let mut visits = 0;
+    for part in blocks.chunk_by_mut(|a, b| a.folio == b.folio) {
+        for block in part.iter_mut() {
+            block.at = map.device_at(block.pos);
+            block.unwritten = unwritten;
+        }
+        let mut places = part.iter();
+        let held = &mut group[part[0].folio];
+        let first = part[0].offset;
+        let last = part[part.len() - 1].offset;
+        visits += held.ring.each_in(first..last + 1, |_, head| {
+            let Some(at) = places.next().and_then(|block| block.at) else {
+                return;
+            };
+            let place = if unwritten {
+                Place::Unwritten(at)
+            } else {
+                Place::Written(at)
+            };
+            head.map(BlockMap { place, new: false });
+        });
+    }
+    visits
+}
+
+/// Adds a block to the last submission if it goes on there.
+fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
+    let Some(at) = block.at else { return };
+    let kind = if block.unwritten {
+        IoendKind::Unwritten
+    } else {
+        IoendKind::Mapped
+    };
+    let bytes = block.offset..block.offset + size;
+    if let Some(last) = submissions.last_mut() {
+        let joins = last.ioend.kind == kind
+            && last.ioend.end() == block.pos
+            && last.ioend.at.checked_add(last.ioend.len) == Some(at);
+        if joins {
+            last.ioend.len += size as u64;
+            match last.parts.last_mut() {
+                Some((folio, part)) if *folio == block.folio && part.end == bytes.start => {
+                    part.end = bytes.end;
+                }
+                _ => last.parts.push((block.folio, bytes)),
+            }
+            return;
+        }
+    }
+    submissions.push(Submission {
+        ioend: Ioend {
+            pos: block.pos,
+            len: size as u64,
+            at,
+            kind,
+        },
+        parts: vec![(block.folio, bytes)],
+    });
+}

@@ -1,0 +1,120 @@
+//! Short writes, lack of space, lack of credits, and devices that fail.
+
+mod rig;
+#[path = "../../iomap/tests/toy/mod.rs"]
+mod toy;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_blockdev::{Fault, FaultyDevice, RequestKind};
+use extant_bufferhead::State;
+use extant_units::{BlockSize, Pos};
+use rig::{Dry, Rig};
+use toy::{Setup, ToyError};
+
+#[test]
+fn a_short_write_gives_back_what_it_did_not_use() {
+    let rig = Rig::new(Setup::default(), true);
+    let done = rig.write_from(0, 100_000, &mut Dry(&[1; 5000])).unwrap();
+    // The folio was not uptodate: only whole attempts count, until the folio is small enough.
+    assert!(done <= 5000);
+    assert_eq!(
+        rig.toy.reserved(),
+        rig.toy.mapping.dirty_bytes() / 4096,
+        "each promise has its dirty block"
+    );
+    rig.check_rings();
+    rig.sync().unwrap();
+    assert_eq!(rig.toy.reserved(), 0);
+}
+
+#[test]
+fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
+    let setup = Setup {
+        block: BlockSize::KIB4,
+        blocks: 8,
+        ..Setup::default()
+    };
+    let rig = Rig::new(setup, true);
+    // Into a folio that is uptodate already, below the end of the file: the blocks it got stay dirty.
+    rig.toy.truncate(64 << 10);
+    let stopped = rig.write(0, &[3; 64 << 10]).unwrap_err();
+    assert!(matches!(stopped.error, ToyError::NoSpace));
+    rig.check_rings();
+    assert_eq!(rig.toy.reserved(), rig.toy.mapping.dirty_bytes() / 4096);
+    rig.sync().unwrap();
+    assert_eq!(rig.toy.reserved(), 0);
+
+    // Past the end: nothing stays.
+    let setup = Setup {
+        block: BlockSize::KIB4,
+        blocks: 8,
+        ..Setup::default()
+    };
+    let rig = Rig::new(setup, true);
+    let stopped = rig.write(0, &[3; 64 << 10]).unwrap_err();
+    assert!(matches!(stopped.error, ToyError::NoSpace));
+    assert_eq!(rig.toy.reserved(), 0);
+    assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+}
+
+#[test]
+fn large_03_04_credits_run_out_in_the_middle_of_a_folio() {
+    let setup = Setup {
+        block: BlockSize::KIB1,
+        blocks: 64 << 10,
+        ..Setup::default()
+    };
+    let rig = Rig::new(setup, true);
+    let bytes = vec![5; 2 << 20];
+    rig.write(0, &bytes).unwrap();
+    // Every block becomes an extent of its own.
+    rig.toy.max_map.store(1, Ordering::Relaxed);
+    rig.credits.store(100, Ordering::Relaxed);
+    let counted = rig.counted(|| {
+        rig.sync().unwrap();
+    });
+    assert_eq!(counted.extent_maps, 2048);
+    assert_eq!(counted.restarts, 2048 / 100);
+    assert_eq!(rig.toy.reserved(), 0);
+    assert!(rig.toy.on_disk() == bytes);
+    rig.check_rings();
+}
+
+#[test]
+fn a_failed_write_converts_nothing_and_is_told() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let setup = Setup::default();
+    let plan = {
+        let broken = broken.clone();
+        move |request: extant_blockdev::Request| {
+            if request.kind == RequestKind::Write && broken.load(Ordering::SeqCst) {
+                Fault::Fail(std::io::ErrorKind::Other)
+            } else {
+                Fault::Pass
+            }
+        }
+    };
+    let device = Arc::new(FaultyDevice::new(setup.device(), plan));
+    let mut rig = Rig::new(Setup::default(), true);
+    rig.toy = setup.build_on(device);
+    rig.write(0, &[1; 8192]).unwrap();
+    broken.store(true, Ordering::SeqCst);
+    let cursor = rig.toy.mapping.errors().cursor();
+    assert!(rig.sync().is_err());
+    assert!(rig.toy.mapping.errors().check(&cursor).is_some());
+    assert_eq!(rig.toy.mapping.dirty_bytes(), 0, "nothing piles up");
+    for folio in rig.folios() {
+        for record in folio.ring.iter().flat_map(|ring| ring.records()) {
+            assert!(!record.is(State::ASYNC_WRITE));
+        }
+    }
+    // The blocks still read as zero after a crash.
+    assert!(rig.toy.on_disk().iter().all(|&byte| byte == 0));
+    broken.store(false, Ordering::SeqCst);
+    rig.write(0, &[2; 8192]).unwrap();
+    rig.sync().unwrap();
+    assert!(rig.toy.on_disk() == [2; 8192]);
+    rig.toy.mapping.drop_range(Pos::ZERO, Pos::MAX);
+}

@@ -1,0 +1,273 @@
+//! The toy file system of `extant-iomap`'s tests, driven through records instead of ranges.
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use extant_blockdev::BlockDevice;
+use extant_bufferhead::{
+    BlockMap, BufferOps, BufferStats, BufferWriteback, Place, Ring, Stats, Wrote, write, write_back,
+};
+use extant_iomap::{
+    Control, Ioend, Iomap, IomapOps, Kind, Op, Outcome, Source, Stopped, WritebackOps, zero_range,
+};
+use extant_pagecache::{Mapping, WritebackFault};
+use extant_units::{PAGE_SIZE, Pos};
+
+use crate::toy::{Setup, Toy, ToyError};
+
+/// A handle that counts the extents it can pay for.
+pub struct Handle {
+    left: u32,
+}
+
+pub struct Rig {
+    pub toy: Arc<Toy>,
+    pub buffers: Stats,
+    pub stop: bool,
+    /// Space is chosen at once, not promised.
+    pub at_once: AtomicBool,
+    /// Extents that one handle pays for.
+    pub credits: AtomicU32,
+    pub wrote: Mutex<Vec<Wrote>>,
+}
+
+impl Rig {
+    pub fn new(setup: Setup, stop: bool) -> Self {
+        Self {
+            toy: setup.build(),
+            buffers: Stats::default(),
+            stop,
+            at_once: AtomicBool::new(false),
+            credits: AtomicU32::new(u32::MAX),
+            wrote: Mutex::default(),
+        }
+    }
+
+    pub fn write(&self, pos: u64, data: &[u8]) -> Result<usize, Stopped<ToyError>> {
+        let mut source = data;
+        self.write_from(pos, data.len(), &mut source)
+    }
+
+    pub fn write_from(
+        &self,
+        pos: u64,
+        len: usize,
+        source: &mut impl Source,
+    ) -> Result<usize, Stopped<ToyError>> {
+        let old = self.size();
+        if pos > old {
+            zero_range(self, Pos::new(old), pos - old)?;
+        }
+        write(self, Pos::new(pos), len, source)
+    }
+
+    pub fn sync(&self) -> Result<u64, ToyError> {
+        write_back(self, Control::integrity(Pos::ZERO, Pos::MAX))
+    }
+
+    /// What `body` added to the counters.
+    pub fn counted(&self, body: impl FnOnce()) -> BufferStats {
+        let before = self.buffers.snapshot();
+        body();
+        let after = self.buffers.snapshot();
+        BufferStats {
+            begins: after.begins - before.begins,
+            begin_visits: after.begin_visits - before.begin_visits,
+            commit_visits: after.commit_visits - before.commit_visits,
+            last_block_visits: after.last_block_visits - before.last_block_visits,
+            writeback_visits: after.writeback_visits - before.writeback_visits,
+            cleanup_visits: after.cleanup_visits - before.cleanup_visits,
+            block_maps: after.block_maps - before.block_maps,
+            edge_reads: after.edge_reads - before.edge_reads,
+            rings: after.rings - before.rings,
+            extent_maps: after.extent_maps - before.extent_maps,
+            restarts: after.restarts - before.restarts,
+        }
+    }
+
+    /// Every folio.
+    pub fn folios(&self) -> Vec<Seen> {
+        let mapping = &*self.toy.mapping;
+        let block = mapping.block_size().bytes();
+        let mut all = Vec::new();
+        let mut at = Pos::ZERO;
+        while let Some(folio) = mapping.next(at) {
+            at = folio.end();
+            let mut guard = mapping.lock(&folio).unwrap();
+            let state = (0..folio.len() / block)
+                .map(|number| {
+                    let bytes = number * block..(number + 1) * block;
+                    (guard.is_uptodate(bytes.clone()), guard.is_dirty(bytes))
+                })
+                .collect();
+            let ring = guard.take_private::<Ring>();
+            let copy = ring.as_deref().cloned();
+            if let Some(ring) = ring {
+                guard.put_private(ring);
+            }
+            let bytes = guard.bytes().to_vec();
+            all.push(Seen {
+                start: folio.start().get(),
+                order: folio.order(),
+                state,
+                ring: copy,
+                bytes,
+            });
+        }
+        all
+    }
+
+    /// The records say what the folios say.
+    pub fn check_rings(&self) {
+        use extant_bufferhead::State;
+        for folio in self.folios() {
+            let Some(ring) = folio.ring else { continue };
+            let blocks = ring.records().zip(folio.state);
+            for (number, (record, (uptodate, dirty))) in blocks.enumerate() {
+                let what = format!("block {number} of the folio at {}: {record:?}", folio.start);
+                assert_eq!(record.is(State::UPTODATE), uptodate, "{what}");
+                assert_eq!(record.is(State::DIRTY), dirty, "{what}");
+                assert!(!record.is(State::NEW), "{what}");
+                assert!(!record.is(State::ASYNC_WRITE), "{what}");
+            }
+        }
+    }
+}
+
+impl IomapOps for Rig {
+    type Error = ToyError;
+
+    fn mapping(&self) -> &Mapping {
+        self.toy.mapping()
+    }
+    fn device(&self) -> &dyn BlockDevice {
+        self.toy.device()
+    }
+    fn stats(&self) -> &extant_iomap::Stats {
+        self.toy.stats()
+    }
+    fn size(&self) -> u64 {
+        self.toy.size()
+    }
+    fn raise_size(&self, end: u64) {
+        self.toy.raise_size(end);
+    }
+    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        self.toy.begin(op, pos, len)
+    }
+    fn end(&self, op: Op, map: &Iomap, pos: Pos, len: u64, out: Outcome) -> Result<(), ToyError> {
+        self.toy.end(op, map, pos, len, out)
+    }
+    fn is_valid(&self, map: &Iomap) -> bool {
+        self.toy.is_valid(map)
+    }
+}
+
+impl WritebackOps for Rig {
+    fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        self.toy.map_blocks(pos, len)
+    }
+    fn complete(&self, ioend: &Ioend) -> Result<(), ToyError> {
+        self.toy.complete(ioend)
+    }
+    fn discard(&self, pos: Pos, len: u64) {
+        self.toy.discard(pos, len);
+    }
+    fn fault_of(error: &ToyError) -> WritebackFault {
+        Toy::fault_of(error)
+    }
+}
+
+impl BufferOps for Rig {
+    type Handle = Handle;
+
+    fn buffer_stats(&self) -> &Stats {
+        &self.buffers
+    }
+
+    fn stop_at_range_end(&self) -> bool {
+        self.stop
+    }
+
+    fn start_write(&self, _blocks: u32) -> Result<Option<Handle>, ToyError> {
+        let at_once = self.at_once.load(Ordering::Relaxed);
+        Ok(at_once.then_some(Handle { left: u32::MAX }))
+    }
+
+    fn map_block(&self, handle: Option<&mut Handle>, pos: Pos) -> Result<BlockMap, ToyError> {
+        let size = self.mapping().block_size().bytes_u64();
+        let mut map = self.toy.begin(Op::Write, pos, size)?;
+        if handle.is_some() && map.kind == Kind::Delalloc {
+            map = self.toy.map_blocks(pos, size)?;
+        }
+        Ok(match map.kind {
+            Kind::Unwritten(_) => BlockMap {
+                place: Place::Unwritten(map.device_at(pos).unwrap()),
+                new: true,
+            },
+            Kind::Mapped(_) => BlockMap {
+                place: Place::Written(map.device_at(pos).unwrap()),
+                new: false,
+            },
+            _ => BlockMap {
+                place: Place::Delayed,
+                new: true,
+            },
+        })
+    }
+
+    fn end_write(&self, _handle: Option<Handle>, wrote: Wrote) -> Result<(), ToyError> {
+        self.wrote.lock().unwrap().push(wrote);
+        Ok(())
+    }
+
+    fn release(&self, start: Pos, end: Pos) {
+        let len = end.distance_from(start).unwrap();
+        self.toy.discard(start, len);
+    }
+}
+
+impl BufferWriteback for Rig {
+    fn start_mapping(&self) -> Result<Handle, ToyError> {
+        Ok(Handle {
+            left: self.credits.load(Ordering::Relaxed),
+        })
+    }
+
+    fn has_credits(&self, handle: &mut Handle) -> Result<bool, ToyError> {
+        handle.left -= 1;
+        Ok(handle.left > 0)
+    }
+
+    fn place(&self, _: &mut Handle, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        self.toy.map_blocks(pos, len)
+    }
+
+    fn grow_on_disk(&self, _: &mut Handle, end: Pos) -> Result<(), ToyError> {
+        self.toy.grow_on_disk(end.get());
+        Ok(())
+    }
+}
+
+/// A folio as a test sees it: where, how large, its uptodate and dirty blocks, its ring and its bytes.
+#[derive(PartialEq)]
+pub struct Seen {
+    pub start: u64,
+    pub order: u32,
+    pub state: Vec<(bool, bool)>,
+    pub ring: Option<Ring>,
+    pub bytes: Vec<u8>,
+}
+
+/// A source that runs dry after some bytes.
+pub struct Dry<'a>(pub &'a [u8]);
+
+impl Source for Dry<'_> {
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        self.0.copy_at(offset, into)
+    }
+}
+
+pub const PAGE: u64 = PAGE_SIZE as u64;
