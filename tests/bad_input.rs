@@ -8,7 +8,6 @@ mod bad {
 
 use bad::damage::{self, Damage};
 use extant_testkit::{Cmd, Context, Image, Need, Result, TempDir, ensure, need, report, tools};
-use std::path::Path;
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
 
@@ -277,14 +276,11 @@ fn an_image_in_use_is_refused() -> Result<()> {
 
 #[test]
 fn commands_of_later_issues_say_so() -> Result<()> {
-    let nowhere = Path::new("/nonexistent").display().to_string();
-    for command in ["map", "stats", "bench"] {
-        let o = Cmd::new(tools::extant()?).args([command, &nowhere]).run()?;
-        ensure!(
-            o.code == Some(2) && o.err.contains("not built yet"),
-            "{}",
-            o.describe()
-        );
-    }
+    let o = Cmd::new(tools::extant()?).arg("bench").run()?;
+    ensure!(
+        o.code == Some(2) && o.err.contains("not built yet"),
+        "{}",
+        o.describe()
+    );
     Ok(())
 }

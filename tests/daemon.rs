@@ -160,3 +160,103 @@ fn an_installation_serves_mount_and_fstab() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn counters_of_a_live_mount_are_its_owners() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setpriv")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).make()?;
+    let mount = Subject::Extant.mount(image.path(), "allow_other")?;
+    let bin = tools::extant()?;
+    let counters = || -> Result<serde_json::Value> {
+        let o = Cmd::new(&bin)
+            .args(["stats", "--json"])
+            .arg(mount.dir())
+            .ok()?;
+        Ok(serde_json::from_str(&o.out)?)
+    };
+    let before = counters()?;
+    let f = fs::File::create(mount.join("f"))?;
+    std::os::unix::fs::FileExt::write_all_at(&f, &vec![1; 3_000_000], 0)?;
+    f.sync_all()?;
+    drop(f);
+    let after = counters()?;
+    let grew = |name: &str| -> Result<u64> {
+        let value = |all: &serde_json::Value| all[name].as_u64();
+        match (value(&before).or(Some(0)), value(&after)) {
+            (Some(b), Some(a)) => Ok(a.saturating_sub(b)),
+            _ => Err(extant_testkit::Error::new(format!("no {name} in {after}"))),
+        }
+    };
+    for name in [
+        "handles",
+        "commits",
+        "inode_dirty_calls",
+        "requests_write",
+        "requests_fsync",
+    ] {
+        ensure!(grew(name)? > 0, "{name} has not moved: {after}");
+    }
+    ensure!(grew("wb_bytes")? >= 3_000_000, "{after}");
+    for name in [
+        "begin_calls",
+        "map_calls",
+        "stale_retries",
+        "ioends",
+        "merges",
+        "reserved",
+        "folio_order_0",
+        "folio_order_9",
+        "es_hits",
+        "es_misses",
+        "credit_overflow",
+        "ordered_bytes",
+        "fill_reads",
+        "passed_reads",
+        "lock_waits",
+        "throttle_waits",
+        "page_cache_used_bytes",
+        "page_cache_budget_bytes",
+        "dirty_bytes",
+        "evictions",
+    ] {
+        grew(name)?;
+    }
+    for name in [
+        "reserved",
+        "ordered_bytes",
+        "dirty_bytes",
+        "credit_overflow",
+        "reservation_leaks",
+    ] {
+        ensure!(after[name] == 0, "{name}: {after}");
+    }
+    let text = Cmd::new(&bin).arg("stats").arg(mount.dir()).ok()?.out;
+    ensure!(text.lines().any(|l| l.starts_with("handles ")), "{text}");
+    let other = Cmd::new("setpriv")
+        .args(["--reuid=12345", "--regid=12345", "--clear-groups"])
+        .arg(&bin)
+        .arg("stats")
+        .arg(mount.dir())
+        .run()?;
+    ensure!(
+        other.code != Some(0) && other.err.contains("Permission denied"),
+        "{}",
+        other.describe()
+    );
+    let listed = Cmd::new("getfattr")
+        .args(["-m", "-"])
+        .arg(mount.dir())
+        .run()?;
+    ensure!(!listed.out.contains("extant"), "{}", listed.describe());
+    mount.unmount()?;
+    let dir = TempDir::new("plain")?;
+    let o = Cmd::new(&bin).arg("stats").arg(dir.path()).run()?;
+    ensure!(
+        o.code == Some(1) && o.err.contains("not a mount of Extant"),
+        "{}",
+        o.describe()
+    );
+    Ok(())
+}

@@ -56,8 +56,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Show where a file's blocks are
     Map(Map),
-    /// Show the counters of a mount (not built yet)
-    Stats(Later),
+    /// Show the counters of a mount
+    Stats(Stats),
     /// Measure (not built yet)
     Bench(Later),
     /// Write the manual pages
@@ -315,6 +315,16 @@ pub(crate) struct Map {
     pub(crate) json: bool,
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
+}
+
+/// What was done since it was mounted, and what is held now. For root and whoever mounted it.
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory that it is mounted on
+    pub(crate) dir: PathBuf,
 }
 
 /// Arguments of a command that is not built yet: whatever they are.

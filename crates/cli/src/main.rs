@@ -63,6 +63,7 @@ fn run(command: Command) -> Outcome {
         Command::Manual { dir } => manual::write(&dir),
         Command::Check(args) => commands::check::run(&args),
         Command::Map(args) => commands::map::run(&args),
-        Command::Stats(_) | Command::Bench(_) => Outcome::NotBuilt,
+        Command::Stats(args) => commands::stats::run(&args).into(),
+        Command::Bench(_) => Outcome::NotBuilt,
     }
 }

@@ -6,7 +6,8 @@
 //!
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked operations) →
 //! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `init` is the first
-//! message, `mount` attaches and detaches, `control` tells how an unmount ended, `session` puts them together.
+//! message, `mount` attaches and detaches, `control` tells how an unmount ended, `live` tells the
+//! counters, `session` puts them together.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -16,6 +17,7 @@ mod counters;
 mod device;
 mod errno;
 mod init;
+mod live;
 mod mount;
 mod node_table;
 mod pool;
@@ -25,5 +27,6 @@ mod server;
 mod session;
 
 pub use control::{CONTROL_ATTRIBUTE, Waiter};
+pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{MountEntry, MountOptions, OptionError, detach};
 pub use session::{Mount, MountError, Requests, Unmounter};

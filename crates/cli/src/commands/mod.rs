@@ -14,6 +14,7 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod stat;
+pub(crate) mod stats;
 pub(crate) mod tree;
 pub(crate) mod umount;
 

@@ -31,6 +31,7 @@ use extant_pagecache::{
     Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback, WritebackErrors,
 };
 use extant_units::{Lblk, Pos};
+use parking_lot::RwLockWriteGuard;
 
 use crate::error::Error;
 use crate::fs::Fs;
@@ -124,6 +125,14 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         let mapping = Mapping::new(&fs.files.pages, owner, params);
         let shared = OpenState::new(&mapping);
         FileData { mapping, shared }
+    })
+}
+
+/// The inode's `lock`, against everybody else.
+fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
+    inode.lock.try_write().unwrap_or_else(|| {
+        fs.stats.lock_waits.bump();
+        inode.lock.write()
     })
 }
 

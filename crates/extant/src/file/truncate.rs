@@ -43,7 +43,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     if size > max_size(fs) {
         return Err(Error::FileTooBig);
     }
-    let _size_changes = inode.lock.write();
+    let _size_changes = super::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }

@@ -66,7 +66,7 @@ fn write_locked(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(InodeFlags, u64, usize)> {
-    let _one_writer = inode.lock.write();
+    let _one_writer = super::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }

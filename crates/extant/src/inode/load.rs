@@ -135,6 +135,6 @@ fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) 
         }
         core.encode(&format, ino, record)
     })?;
-    fs.stats.inode_stores.bump();
+    fs.stats.inode_dirty_calls.bump();
     encoded.map_err(|e| Error::corrupt(Place::Inode(ino), e))
 }

@@ -23,7 +23,7 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Map
     let status = {
         let mut tree = inode.extents.lock(&fs.status);
         if let Some(found) = tree.find(lblk) {
-            fs.stats.status_hits.bump();
+            fs.stats.es_hits.bump();
             return Ok(mapping(&found, lblk, max, tree.sequence()));
         }
         drop(tree);
@@ -47,7 +47,7 @@ pub(super) fn learn<'a>(
         return Ok((found, tree));
     }
     drop(tree);
-    fs.stats.status_misses.bump();
+    fs.stats.es_misses.bump();
     let found = on_disk(fs, inode, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
     tree = inode.extents.lock(&fs.status);
     tree.fill(found);
@@ -166,7 +166,7 @@ pub(crate) fn reserve_delayed(
     let mut tree = inode.extents.lock(&fs.status);
     let known = match tree.find(lblk) {
         Some(found) => {
-            fs.stats.status_hits.bump();
+            fs.stats.es_hits.bump();
             found
         }
         None => {

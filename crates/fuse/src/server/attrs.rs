@@ -7,6 +7,7 @@ use crate::abi::{
     self, AttrOut, GetxattrOut, InHeader, IoctlOut, SetattrValid, StatxOut, StatxTime,
 };
 use crate::errno::Errno;
+use crate::live;
 use crate::reply::ReplyBuf;
 
 /// `setxattr` flags.
@@ -121,7 +122,7 @@ impl Server<'_> {
 
     pub(super) fn getxattr(
         &self,
-        nodeid: u64,
+        header: &InHeader,
         name: &[u8],
         size: u32,
         reply: &mut ReplyBuf,
@@ -129,7 +130,16 @@ impl Server<'_> {
         if name == crate::CONTROL_ATTRIBUTE.as_bytes() {
             return sized(&self.settings.control, size, reply);
         }
-        let value = self.volume.getxattr(&self.nodes.get(nodeid)?, name)?;
+        if name == live::STATS_ATTRIBUTE.as_bytes() {
+            if !live::allowed(header.uid) {
+                return Err(Errno::ACCESS);
+            }
+            let list = live::list(self.volume, self.counters);
+            return sized(list.as_bytes(), size, reply);
+        }
+        let value = self
+            .volume
+            .getxattr(&self.nodes.get(header.nodeid)?, name)?;
         sized(&value, size, reply)
     }
 

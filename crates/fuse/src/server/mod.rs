@@ -158,7 +158,7 @@ impl<'a> Server<'a> {
             Op::Getattr => self.getattr(&node()?, reply),
             Op::Statx => self.statx(&node()?, reply),
             Op::Setattr(changes) => self.setattr(&node()?, changes, &cred(header, 0), reply),
-            Op::Getxattr { name, size } => self.getxattr(header.nodeid, name, size, reply),
+            Op::Getxattr { name, size } => self.getxattr(header, name, size, reply),
             Op::Listxattr { size } => self.listxattr(&node()?, size, reply),
             Op::Setxattr {
                 name,

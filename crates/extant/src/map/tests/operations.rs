@@ -265,7 +265,7 @@ fn random_operations_leave_what_the_model_says() {
                 file.finish();
             }
             let stats = &mounted.fs.stats;
-            assert!(stats.status_misses.get() > 100 && stats.status_hits.get() > 100);
+            assert!(stats.es_misses.get() > 100 && stats.es_hits.get() > 100);
             expected.extend(files.into_iter().map(|file| file.model));
             drop(inodes);
             mounted.close();
