@@ -38,6 +38,7 @@ mod test_mount;
 #[cfg(test)]
 mod test_rig;
 mod tuning;
+mod verify;
 mod xattr;
 mod zones;
 
@@ -47,3 +48,5 @@ pub use cred::Cred;
 pub use error::{Error, Place, Result};
 pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
+#[doc(hidden)]
+pub use verify::Verifier;

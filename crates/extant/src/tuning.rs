@@ -24,6 +24,8 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
+    /// Threads that write dirty data back. With none, whoever needs clean memory does it.
+    pub flushers: u8,
     /// A bug that a test wants found. Nothing can be planted in a shipped build.
     pub planted: Planted,
 }
@@ -35,6 +37,7 @@ impl Default for Tuning {
             max_folio_order: 9,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
+            flushers: 2,
             planted: Planted::default(),
         }
     }

@@ -165,6 +165,23 @@ impl BlockBits {
         if self.set == 0 || self.set == self.len {
             self.words = Words::Uniform;
         }
+        debug_assert_eq!(self.verify(), Ok(()));
+    }
+
+    /// Checks the count of set bits against the bitmap, which is there exactly if the bits differ (J3).
+    pub(crate) fn verify(&self) -> Result<(), String> {
+        let uniform = matches!(self.words, Words::Uniform);
+        let counted = self.as_words().iter().map(|word| word.count_ones()).sum();
+        // Bits past the end of a bitmap that was made full are set, those of one that was made empty are not.
+        let spare = self.len.next_multiple_of(WORD) - self.len;
+        let fits = self.set == counted || self.set + spare == counted;
+        if uniform == (self.set == 0 || self.set == self.len) && (uniform || fits) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} of {} bits counted, {counted} set, uniform: {uniform} (J3)",
+            self.set, self.len
+        ))
     }
 }
 

@@ -234,6 +234,17 @@ impl<'a> FolioRef<'a> {
         self.state.uptodate.contains(self.folio.blocks(&bytes))
     }
 
+    /// Whether every block of the folio is known to have space.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.state.backed
+    }
+
+    /// Checks that the bitmaps agree with themselves and each other.
+    pub(crate) fn verify_bits(&self) -> Result<(), String> {
+        self.state.uptodate.verify()?;
+        self.state.dirty.verify()
+    }
+
     /// The first byte, at or after `from`, of a block whose uptodate state is `wanted`.
     pub fn next_uptodate(&self, from: usize, wanted: bool) -> Option<usize> {
         next_in(&self.state.uptodate, self.folio, from, wanted)

@@ -37,6 +37,7 @@ mod readahead;
 mod reclaim;
 mod stats;
 mod tree;
+mod verify;
 
 pub use cache::PageCache;
 pub use config::Config;
@@ -48,6 +49,7 @@ pub use private::Private;
 pub use readahead::{Readahead, Window};
 pub use stats::{Counter, PageCacheStats};
 pub use tree::Tag;
+pub use verify::CachedRun;
 
 /// The largest folio order: 2 MiB.
 pub const MAX_ORDER: u32 = 9;

@@ -428,6 +428,26 @@ impl Volume {
         crate::stats::snapshot(self.fs())
     }
 
+    /// Drops everything cached of files that is not dirty: later reads come from the device. For measuring, and for giving
+    /// memory back.
+    pub fn drop_caches(&self) {
+        file::drop_caches(self.fs());
+    }
+
+    /// Checks what is in memory against itself and the map on disk; with `synced`, that nothing is dirty as well. No
+    /// operation may run meanwhile. For tests.
+    ///
+    /// # Errors
+    /// The first broken invariant, in words.
+    #[doc(hidden)]
+    pub fn verify(
+        &self,
+        verifier: &mut crate::Verifier,
+        synced: bool,
+    ) -> std::result::Result<(), String> {
+        verifier.check(self.fs(), synced)
+    }
+
     /// Makes everything durable that was done before the call.
     ///
     /// # Errors

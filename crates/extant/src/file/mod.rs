@@ -28,7 +28,8 @@ use std::sync::{Arc, Weak};
 
 use extant_iomap::Stats as IomapStats;
 use extant_pagecache::{
-    Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback, WritebackErrors,
+    CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback,
+    WritebackErrors,
 };
 use extant_units::{Lblk, Pos};
 use parking_lot::RwLockWriteGuard;
@@ -68,6 +69,7 @@ impl Files {
         Self {
             pages: PageCache::new(Config {
                 max_order: u32::from(tuning.max_folio_order),
+                flushers: usize::from(tuning.flushers),
                 ..Config::with_budget(budget)
             }),
             stats: IomapStats::default(),
@@ -144,12 +146,47 @@ pub(crate) fn has_dirty(inode: &Inode) -> bool {
         .is_some_and(|data| data.mapping.dirty_bytes() != 0)
 }
 
+/// Whether the file's data has been used since the inode came into memory.
+pub(crate) fn is_used(inode: &Inode) -> bool {
+    inode.data.get().is_some()
+}
+
+/// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
+pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
+    let size = inode.lock.write();
+    let data = inode.data.get().map(|data| {
+        let blocks = data.mapping.invalidate_lock().write();
+        (blocks, data.mapping.writeback_pass())
+    });
+    (size, data)
+}
+
+/// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks to `each`.
+pub(crate) fn verify_cache(
+    inode: &Inode,
+    each: impl FnMut(CachedRun) -> Result<(), String>,
+) -> Result<(), String> {
+    let size = Pos::new(inode.size());
+    let mapping = inode.data.get().map(|data| &data.mapping);
+    mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
+}
+
 /// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
     if let Some(data) = inode.data.get() {
         data.mapping.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
+}
+
+/// Drops what is cached of all files and not dirty, and gives the memory back.
+pub(crate) fn drop_caches(fs: &Fs) {
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        }
+    }
+    fs.files.pages.shrink(0);
 }
 
 /// The largest size of a file: 2^32 - 1 blocks.

@@ -305,7 +305,7 @@ impl InodeCache {
     }
 
     /// Every inode in memory, at one moment per shard.
-    pub(super) fn all(&self) -> Vec<Arc<Inode>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let state = shard.state.lock();

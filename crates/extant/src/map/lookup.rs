@@ -57,7 +57,7 @@ pub(super) fn learn<'a>(
 }
 
 /// The range around `lblk` by the map on disk. The caller holds `map_lock`.
-fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
+pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
     if u64::from(lblk.get()) >= MAX_END {
         return Err(Error::FileTooBig);
     }

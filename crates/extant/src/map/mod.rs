@@ -20,6 +20,7 @@ mod change;
 mod extent_status;
 mod extent_tree;
 mod indirect;
+mod known;
 mod lookup;
 mod nodes;
 mod raw;
@@ -33,6 +34,7 @@ use extant_units::{Lblk, Pblk};
 
 pub(crate) use change::{allocate, convert_to_written, remove};
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
+pub(crate) use known::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};

@@ -246,7 +246,6 @@ impl StatusTree {
     }
 
     /// All known ranges.
-    #[cfg(test)]
     pub(in crate::map) fn iter(&self) -> impl Iterator<Item = Status> {
         self.ranges
             .iter()
@@ -256,33 +255,39 @@ impl StatusTree {
     /// Panics if an invariant is broken.
     #[cfg(test)]
     pub(in crate::map) fn check(&self) {
+        self.verify().unwrap();
+    }
+
+    /// Checks order, merges, counts, the reservation and the range found last.
+    ///
+    /// # Errors
+    /// The first broken invariant, in words.
+    pub(in crate::map) fn verify(&self) -> Result<(), String> {
         let all: Vec<Status> = self.iter().collect();
-        for pair in all.windows(2) {
-            assert!(
-                pair[0].end() <= u64::from(pair[1].lblk.get()),
-                "{pair:?} overlap"
-            );
-            assert!(!pair[0].merges_with(&pair[1]), "{pair:?} are not merged");
+        for (left, right) in all.iter().zip(all.iter().skip(1)) {
+            if left.end() > u64::from(right.lblk.get()) || left.merges_with(right) {
+                return Err(format!("{left:?}, {right:?}: overlap, or not merged (J13)"));
+            }
         }
-        let delayed = all.iter().filter(|s| s.state == MapState::Delayed);
-        assert_eq!(
-            delayed.clone().map(|s| u64::from(s.len)).sum::<u64>(),
-            self.delayed
-        );
-        assert_eq!(delayed.count(), self.delayed_ranges);
+        let delayed: Vec<_> = all
+            .iter()
+            .filter(|range| range.state == MapState::Delayed)
+            .collect();
+        let blocks: u64 = delayed.iter().map(|range| u64::from(range.len)).sum();
         let reserved = self
             .reserved
             .as_ref()
             .map_or(Blocks::ZERO, Reservation::blocks);
-        assert_eq!(
-            reserved.get(),
-            self.delayed,
-            "a reserved block per delayed one"
-        );
-        assert!(
-            self.last.is_none_or(|last| all.contains(&last)),
-            "stale last range"
-        );
+        let counts = (self.delayed, self.delayed_ranges, reserved.get());
+        if counts != (blocks, delayed.len(), blocks) {
+            return Err(format!(
+                "{delayed:?}: blocks, ranges, reserved counted {counts:?} (J9)"
+            ));
+        }
+        match self.last {
+            Some(last) if !all.contains(&last) => Err(format!("{last:?} found last, but gone")),
+            _ => Ok(()),
+        }
     }
 
     /// Cuts `from..to` out of what is known. Returns the delayed blocks that were in there.

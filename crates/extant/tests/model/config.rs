@@ -1,0 +1,138 @@
+//! What an episode is run with, and the line that says so.
+
+use std::fmt;
+use std::str::FromStr;
+
+use extant::{BufferedPath, Tuning};
+use extant_testkit::Rng;
+
+/// The ways of buffered data that the model is held against.
+pub(crate) const PATHS: &[(&str, BufferedPath)] = &[("iomap", BufferedPath::Iomap)];
+const ORDERS: &[u8] = &[0, 3, 9];
+/// Bytes of the page cache: everything fits, or hardly anything does.
+const CACHES: &[u64] = &[64 << 20, 1 << 20];
+/// The highest position that operations aim at.
+const SPANS: &[u64] = &[60_000, 300_000, 300_000, 1_000_000, 5_000_000];
+
+/// How large the volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Size {
+    /// Everything fits.
+    Roomy,
+    /// Space runs out.
+    Tight,
+}
+
+/// Everything that an episode follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Config {
+    pub(crate) block: u32,
+    pub(crate) order: u8,
+    /// Index in [`PATHS`].
+    pub(crate) path: usize,
+    pub(crate) cache: u64,
+    pub(crate) flushers: u8,
+    pub(crate) size: Size,
+    pub(crate) span: u64,
+    pub(crate) steps: usize,
+    pub(crate) seed: u64,
+}
+
+impl Config {
+    /// Every combination of a block size.
+    pub(crate) fn all(block: u32) -> Vec<Config> {
+        let of_path = |path| {
+            ORDERS.iter().map(move |&order| Config {
+                block,
+                order,
+                path,
+                cache: CACHES[0],
+                flushers: 0,
+                size: Size::Roomy,
+                span: SPANS[1],
+                steps: 0,
+                seed: 0,
+            })
+        };
+        (0..PATHS.len()).flat_map(of_path).collect()
+    }
+
+    /// The same with the rest drawn.
+    pub(crate) fn vary(self, rng: &mut Rng, steps: usize) -> Config {
+        let tight = rng.chance(20);
+        Config {
+            cache: CACHES[rng.index(CACHES.len())],
+            flushers: if rng.chance(40) { 2 } else { 0 },
+            size: if tight { Size::Tight } else { Size::Roomy },
+            span: SPANS[rng.index(SPANS.len())],
+            steps,
+            seed: rng.next_u64(),
+            ..self
+        }
+    }
+
+    pub(crate) fn tuning(&self) -> Tuning {
+        let mut tuning = Tuning::default();
+        tuning.max_folio_order = self.order;
+        tuning.buffered_path = PATHS[self.path].1;
+        tuning.page_cache_bytes = Some(self.cache);
+        tuning.flushers = self.flushers;
+        tuning
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = PATHS[self.path].0;
+        let size = match self.size {
+            Size::Roomy => "roomy",
+            Size::Tight => "tight",
+        };
+        let Config {
+            block,
+            order,
+            cache,
+            flushers,
+            span,
+            steps,
+            seed,
+            ..
+        } = self;
+        write!(
+            f,
+            "block={block} order={order} path={path} cache={cache} flushers={flushers} size={size} \
+             span={span} steps={steps} seed={seed}"
+        )
+    }
+}
+
+impl FromStr for Config {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        let mut config = Config::all(1024)[0];
+        for word in line.split_whitespace() {
+            let (name, value) = word.split_once('=').ok_or(word)?;
+            let bad = |_| format!("{word}: not a number");
+            let number: Result<u64, _> = value.parse().map_err(bad);
+            let small = |n: u64| u8::try_from(n).map_err(|e| e.to_string());
+            match name {
+                "block" => config.block = u32::try_from(number?).map_err(|e| e.to_string())?,
+                "order" => config.order = small(number?)?,
+                "path" => {
+                    let path = PATHS.iter().position(|path| path.0 == value);
+                    config.path = path.ok_or(word)?;
+                }
+                "cache" => config.cache = number?,
+                "flushers" => config.flushers = small(number?)?,
+                "size" if value == "tight" => config.size = Size::Tight,
+                "size" => config.size = Size::Roomy,
+                "span" => config.span = number?,
+                "steps" => config.steps = usize::try_from(number?).map_err(|e| e.to_string())?,
+                "seed" => config.seed = number?,
+                _ => return Err(word.into()),
+            }
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,93 @@
+//! Random operations on files against vectors of bytes: the same bytes always, for every block size and folio size, with caches
+//! dropped, mounts renewed and the power cut on the way; and after every few operations the walk over what is in memory
+//! (`Volume::verify`), which checks the engine's invariants.
+//!
+//! A run is a list of episodes. Each has a volume of its own and follows from its configuration and seed alone, so one line
+//! reproduces it; a failing one is cut down to the operations that matter first. `EXTANT_OPS` sets the number of operations
+//! in all, `EXTANT_SEED` another seed, `EXTANT_MODEL` one episode (the line that a failure prints).
+
+mod config;
+mod crash;
+mod episode;
+mod files;
+mod ops;
+mod world;
+
+use config::{Config, Size};
+use extant_testkit::Rng;
+use ops::Op;
+
+/// Operations of a short round, over all configurations.
+const SHORT: u64 = 54_000;
+/// Operations of an episode.
+const STEPS: usize = 1500;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs every configuration of a block size for its part of the operations.
+fn round(block: u32) {
+    if let Ok(line) = std::env::var("EXTANT_MODEL") {
+        let config: Config = line.parse().unwrap();
+        if config.block == block {
+            episode::run(config).unwrap_or_else(|why| panic!("{why}"));
+        }
+        return;
+    }
+    let configs = Config::all(block);
+    let share = number("EXTANT_OPS").unwrap_or(SHORT) / 3 / configs.len() as u64;
+    let mut rng = Rng::new(number("EXTANT_SEED").unwrap_or(1) ^ u64::from(block) << 32);
+    for config in configs {
+        let mut done = 0;
+        while done < share {
+            let left = usize::try_from(share - done).unwrap_or(STEPS);
+            let config = config.vary(&mut rng, left.min(STEPS));
+            episode::run(config).unwrap_or_else(|why| panic!("{why}"));
+            done += config.steps as u64;
+        }
+        println!("{config}: {done} operations");
+    }
+}
+
+#[test]
+fn iomap_43_the_same_bytes_with_blocks_of_1_kib() {
+    round(1024);
+}
+
+#[test]
+fn iomap_43_the_same_bytes_with_blocks_of_2_kib() {
+    round(2048);
+}
+
+#[test]
+fn iomap_43_the_same_bytes_with_blocks_of_4_kib() {
+    round(4096);
+}
+
+#[test]
+fn a_line_reproduces_a_configuration() {
+    let mut rng = Rng::new(3);
+    for config in Config::all(2048) {
+        let config = config.vary(&mut rng, 77);
+        assert_eq!(config.to_string().parse(), Ok(config));
+    }
+}
+
+/// A model that forgets a write is found out, and the failure is cut down to a few operations.
+#[test]
+fn a_wrong_byte_is_found_and_the_run_cut_down() {
+    let config = Config {
+        size: Size::Roomy,
+        steps: 400,
+        seed: 5,
+        ..Config::all(1024)[1]
+    };
+    let mut list = ops::list(config);
+    let forgotten = list.iter().find(|op| matches!(op, Op::Write { .. }));
+    let forgotten = Op::Lie(Box::new(forgotten.unwrap().clone()));
+    list.extend([forgotten, Op::Sync, Op::Remount]);
+    let why = episode::run_list(config, &list).unwrap_err();
+    assert!(why.contains("Lie"), "{why}");
+    assert!(why.lines().count() < 30, "{why}");
+}

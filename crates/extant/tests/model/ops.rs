@@ -1,0 +1,193 @@
+//! The operations, and how a list of them is drawn. An operation means the same whatever came before it, so that a list can
+//! be cut down.
+
+use extant_testkit::Rng;
+
+use crate::config::Config;
+
+/// Files of an episode.
+pub(crate) const FILES: usize = 3;
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Write {
+        file: usize,
+        pos: u64,
+        len: u64,
+        seed: u64,
+    },
+    Append {
+        file: usize,
+        len: u64,
+        seed: u64,
+    },
+    Read {
+        file: usize,
+        pos: u64,
+        len: u64,
+    },
+    ReadPast {
+        file: usize,
+        pos: u64,
+        len: u64,
+    },
+    Truncate {
+        file: usize,
+        size: u64,
+    },
+    Fsync {
+        file: usize,
+        datasync: bool,
+    },
+    Sync,
+    Seek {
+        file: usize,
+        pos: u64,
+    },
+    DropCaches,
+    /// Removes the file and makes another of its name.
+    Recreate {
+        file: usize,
+    },
+    Remount,
+    /// Cuts the power: what no flush covers may be lost, in part, in any order.
+    Crash {
+        seed: u64,
+    },
+    Verify,
+    /// Does it, without telling the model.
+    Lie(Box<Op>),
+}
+
+type Make = fn(&mut Draw) -> Op;
+
+/// Of 1000 operations, how many are which.
+const WEIGHTS: &[(u64, Make)] = &[
+    (330, Draw::write),
+    (70, Draw::append),
+    (300, Draw::read),
+    (40, Draw::read_past),
+    (60, Draw::truncate),
+    (50, Draw::fsync),
+    (50, Draw::seek),
+    (50, |_| Op::Verify),
+    (25, |_| Op::DropCaches),
+    (12, |_| Op::Sync),
+    (4, |_| Op::Remount),
+    (5, |draw| Op::Crash {
+        seed: draw.rng.next_u64(),
+    }),
+    (4, |draw| Op::Recreate { file: draw.file() }),
+];
+
+/// The operations of an episode.
+pub(crate) fn list(config: Config) -> Vec<Op> {
+    let mut draw = Draw {
+        rng: Rng::new(config.seed),
+        span: config.span,
+    };
+    let total = WEIGHTS.iter().map(|(weight, _)| weight).sum();
+    let mut one = || {
+        let mut left = draw.rng.below(total);
+        for (weight, make) in WEIGHTS {
+            if left < *weight {
+                return make(&mut draw);
+            }
+            left -= weight;
+        }
+        Op::Verify
+    };
+    (0..config.steps).map(|_| one()).collect()
+}
+
+struct Draw {
+    rng: Rng,
+    span: u64,
+}
+
+impl Draw {
+    fn file(&mut self) -> usize {
+        self.rng.index(FILES)
+    }
+
+    /// Anywhere, with a liking for the borders of blocks and folios.
+    fn pos(&mut self) -> u64 {
+        let pos = self.rng.below(self.span);
+        match self.rng.below(6) {
+            0 => pos & !4095,
+            1 => (pos & !4095).saturating_sub(1),
+            2 => pos & !1023,
+            3 => pos & !0xffff,
+            _ => pos,
+        }
+    }
+
+    fn len(&mut self) -> u64 {
+        let limit = match self.rng.below(20) {
+            0..7 => 100,
+            7..13 => 5000,
+            13..18 => 40_000,
+            18 => 4096 << self.rng.below(4),
+            _ => self.span / 2,
+        };
+        if self.rng.chance(10) {
+            return limit;
+        }
+        1 + self.rng.below(limit)
+    }
+
+    fn write(&mut self) -> Op {
+        Op::Write {
+            file: self.file(),
+            pos: self.pos(),
+            len: self.len(),
+            seed: self.rng.next_u64(),
+        }
+    }
+
+    fn append(&mut self) -> Op {
+        Op::Append {
+            file: self.file(),
+            len: self.len().min(self.span / 8),
+            seed: self.rng.next_u64(),
+        }
+    }
+
+    fn read(&mut self) -> Op {
+        Op::Read {
+            file: self.file(),
+            pos: self.pos(),
+            len: self.len(),
+        }
+    }
+
+    fn read_past(&mut self) -> Op {
+        Op::ReadPast {
+            file: self.file(),
+            pos: self.pos(),
+            len: self.len(),
+        }
+    }
+
+    fn truncate(&mut self) -> Op {
+        Op::Truncate {
+            file: self.file(),
+            size: self.pos(),
+        }
+    }
+
+    fn fsync(&mut self) -> Op {
+        Op::Fsync {
+            file: self.file(),
+            datasync: self.rng.chance(50),
+        }
+    }
+
+    fn seek(&mut self) -> Op {
+        Op::Seek {
+            file: self.file(),
+            pos: self.pos(),
+        }
+    }
+}
