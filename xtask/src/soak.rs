@@ -48,6 +48,14 @@ const STAGES: &[Stage] = &[
         round: Some(60),
     },
     Stage {
+        name: "model",
+        weight: 1,
+        suites: &["--profile", "soak", "-p", "extant", "--test", "model"],
+        tests: &["iomap_43", "--nocapture"],
+        env: &[("EXTANT_OPS", "1000000")],
+        round: Some(300),
+    },
+    Stage {
         name: "power-cuts",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use extant::{BufferedPath, Tuning};
+use extant_planted::{Bug, Planted};
 use extant_testkit::Rng;
 
 /// The ways of buffered data that the model is held against.
@@ -34,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) flushers: u8,
     pub(crate) size: Size,
     pub(crate) span: u64,
+    /// A bug that is to be found.
+    pub(crate) bug: Option<Bug>,
     pub(crate) steps: usize,
     pub(crate) seed: u64,
 }
@@ -50,6 +53,7 @@ impl Config {
                 flushers: 0,
                 size: Size::Roomy,
                 span: SPANS[1],
+                bug: None,
                 steps: 0,
                 seed: 0,
             })
@@ -71,12 +75,18 @@ impl Config {
         }
     }
 
+    /// Whether the path promises that a size covers no data that has not arrived.
+    pub(crate) fn sizes_move_last(&self) -> bool {
+        PATHS[self.path].1 == BufferedPath::Iomap
+    }
+
     pub(crate) fn tuning(&self) -> Tuning {
         let mut tuning = Tuning::default();
         tuning.max_folio_order = self.order;
         tuning.buffered_path = PATHS[self.path].1;
         tuning.page_cache_bytes = Some(self.cache);
         tuning.flushers = self.flushers;
+        tuning.planted = self.bug.map_or_else(Planted::default, Planted::one);
         tuning
     }
 }
@@ -102,7 +112,9 @@ impl fmt::Display for Config {
             f,
             "block={block} order={order} path={path} cache={cache} flushers={flushers} size={size} \
              span={span} steps={steps} seed={seed}"
-        )
+        )?;
+        self.bug
+            .map_or(Ok(()), |bug| write!(f, " bug={}", bug.name()))
     }
 }
 
@@ -127,6 +139,7 @@ impl FromStr for Config {
                 "flushers" => config.flushers = small(number?)?,
                 "size" if value == "tight" => config.size = Size::Tight,
                 "size" => config.size = Size::Roomy,
+                "bug" => config.bug = Bug::named(value),
                 "span" => config.span = number?,
                 "steps" => config.steps = usize::try_from(number?).map_err(|e| e.to_string())?,
                 "seed" => config.seed = number?,

@@ -34,7 +34,7 @@ pub(crate) fn run_list(config: Config, ops: &[Op]) -> Result<(), String> {
 }
 
 /// Runs `ops`; the step that failed, and why.
-fn attempt(config: Config, ops: &[Op]) -> Result<(), (usize, String)> {
+pub(crate) fn attempt(config: Config, ops: &[Op]) -> Result<(), (usize, String)> {
     let mut step = 0;
     let run = || -> Result<(), String> {
         let mut world = World::new(config)?;

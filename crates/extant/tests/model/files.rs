@@ -1,18 +1,22 @@
 //! What a file should hold, and what a power cut may make of it.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A file's bytes, and everything since they were last durable.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Model {
     pub(crate) bytes: Vec<u8>,
     durable: Vec<u8>,
     since: Vec<Change>,
+    /// Ranges that became part of the file as zeros since then, or whose end was set by a truncation.
+    zeroed: Vec<Range<usize>>,
     /// The smallest and the largest size since then.
     sizes: (usize, usize),
 }
 
 /// Bytes written at a position.
+#[derive(Clone)]
 struct Change {
     pos: usize,
     data: Arc<[u8]>,
@@ -34,6 +38,9 @@ impl Model {
             return;
         }
         let pos = index(pos);
+        if self.bytes.len() < pos {
+            self.zeroed.push(self.bytes.len()..pos);
+        }
         if self.bytes.len() < pos + data.len() {
             self.bytes.resize(pos + data.len(), 0);
         }
@@ -46,7 +53,10 @@ impl Model {
     }
 
     pub(crate) fn truncate(&mut self, size: u64) {
-        self.bytes.resize(index(size), 0);
+        let size = index(size);
+        self.bytes.resize(size, 0);
+        // The size moves here and now, whether the bytes before it have arrived or not.
+        self.zeroed.push(0..size);
         self.sized();
     }
 
@@ -59,6 +69,7 @@ impl Model {
     pub(crate) fn settle(&mut self) {
         self.durable.clone_from(&self.bytes);
         self.since.clear();
+        self.zeroed.clear();
         self.sizes = (self.bytes.len(), self.bytes.len());
     }
 
@@ -69,18 +80,22 @@ impl Model {
     }
 
     /// Whether a power cut now may leave `found`: a size that the file had or passed; and for each byte what was durable, or
-    /// what was written since, or zero where the file had ended at some moment.
-    pub(crate) fn allows(&self, found: &[u8]) -> Result<(), String> {
+    /// what was written since, or zero where the file had ended at some moment. With `strict` not even that in the last block,
+    /// unless the file had zeros there or was cut: no write's size covers data that has not arrived.
+    pub(crate) fn allows(&self, found: &[u8], block: usize, strict: bool) -> Result<(), String> {
         let (least, most) = self.sizes;
         if !(least..=most).contains(&found.len()) {
             let size = found.len();
             return Err(format!("{size} bytes after the cut, not {least} to {most}"));
         }
-        let mut fine: Vec<bool> = found
-            .iter()
-            .enumerate()
-            .map(|(at, byte)| self.durable.get(at) == Some(byte) || (*byte == 0 && at >= least))
-            .collect();
+        let last_block = found.len().saturating_sub(1) / block * block;
+        let may_be_zero = |at: usize| {
+            let late = strict && at >= last_block;
+            at >= least && (!late || self.zeroed.iter().any(|range| range.contains(&at)))
+        };
+        let explained =
+            |(at, byte)| self.durable.get(at) == Some(byte) || (*byte == 0 && may_be_zero(at));
+        let mut fine: Vec<bool> = found.iter().enumerate().map(explained).collect();
         for Change { pos, data } in &self.since {
             let end = (pos + data.len()).min(found.len());
             for at in (*pos).min(end)..end {

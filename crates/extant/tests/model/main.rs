@@ -14,6 +14,7 @@ mod ops;
 mod world;
 
 use config::{Config, Size};
+use extant_planted::Bug;
 use extant_testkit::Rng;
 use ops::Op;
 
@@ -46,7 +47,7 @@ fn round(block: u32) {
             episode::run(config).unwrap_or_else(|why| panic!("{why}"));
             done += config.steps as u64;
         }
-        println!("{config}: {done} operations");
+        println!("block={block} order={}: {done} operations", config.order);
     }
 }
 
@@ -90,4 +91,22 @@ fn a_wrong_byte_is_found_and_the_run_cut_down() {
     let why = episode::run_list(config, &list).unwrap_err();
     assert!(why.contains("Lie"), "{why}");
     assert!(why.lines().count() < 30, "{why}");
+}
+
+/// Bugs of the data path that only a power cut shows are found, each within some episodes.
+#[test]
+fn planted_bugs_are_found() {
+    for bug in [Bug::SizeBeforeData, Bug::ConversionBeforeData] {
+        let mut rng = Rng::new(9);
+        let found = (0..20).any(|_| {
+            let config = Config {
+                size: Size::Roomy,
+                span: 300_000,
+                bug: Some(bug),
+                ..Config::all(1024)[2].vary(&mut rng, 600)
+            };
+            episode::attempt(config, &ops::list(config)).is_err()
+        });
+        assert!(found, "{bug:?}");
+    }
 }

@@ -55,6 +55,11 @@ pub(crate) enum Op {
     Crash {
         seed: u64,
     },
+    /// Does it, and cuts the power at some moment of that.
+    CrashDuring {
+        op: Box<Op>,
+        seed: u64,
+    },
     Verify,
     /// Does it, without telling the model.
     Lie(Box<Op>),
@@ -78,6 +83,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (5, |draw| Op::Crash {
         seed: draw.rng.next_u64(),
     }),
+    (5, Draw::crash_during),
     (4, |draw| Op::Recreate { file: draw.file() }),
 ];
 
@@ -181,6 +187,19 @@ impl Draw {
         Op::Fsync {
             file: self.file(),
             datasync: self.rng.chance(50),
+        }
+    }
+
+    fn crash_during(&mut self) -> Op {
+        let op = match self.rng.below(8) {
+            0 => self.write(),
+            1..3 => self.truncate(),
+            3 => Op::Sync,
+            _ => self.fsync(),
+        };
+        Op::CrashDuring {
+            op: Box::new(op),
+            seed: self.rng.next_u64(),
         }
     }
 

@@ -6,7 +6,7 @@ use extant::{
     CheckOptions, Cred, Error, Node, Options, SeekTarget, SetAttr, Verifier, Volume, check,
 };
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
-use extant_testkit::{Image, content};
+use extant_testkit::{Image, Rng, content};
 
 use crate::config::{Config, Size};
 use crate::crash;
@@ -135,7 +135,8 @@ impl World {
             }
             Op::Recreate { file } => self.recreate(file),
             Op::Remount => self.remount(),
-            Op::Crash { seed } => self.crash(seed),
+            Op::Crash { seed } => self.crash(self.dev.position(), seed),
+            Op::CrashDuring { ref op, seed } => self.crash_during(op, seed),
             Op::Verify => self.verify(false),
             Op::Lie(ref op) => match **op {
                 Op::Write {
@@ -266,13 +267,30 @@ impl World {
         self.open_again(|model, found| same(0, found, &model.bytes))
     }
 
-    fn crash(&mut self, seed: u64) -> Outcome {
-        let events = self.dev.events();
+    fn crash_during(&mut self, op: &Op, seed: u64) -> Outcome {
+        let from = self.dev.position();
+        let before: Vec<Model> = self.files.iter().map(|file| file.1.clone()).collect();
+        self.step(op)?;
+        if let Op::Fsync { .. } | Op::Sync = op {
+            // The promise came after the cut.
+            let files = self.files.iter_mut().zip(before);
+            files.for_each(|(file, before)| file.1 = before);
+        }
+        let at = Rng::new(seed).between(from as u64, self.dev.position() as u64);
+        self.crash(usize::try_from(at).unwrap(), seed)
+    }
+
+    /// The power goes after the first `at` events.
+    fn crash(&mut self, at: usize, seed: u64) -> Outcome {
+        let mut events = self.dev.events();
+        events.truncate(at);
         // What the old mount still writes goes to a device that nobody looks at any more.
         let _ = self.volume.shutdown(false);
         let base = std::mem::take(&mut self.base);
         self.base = crash::left_over(base, &events, seed);
-        self.open_again(Model::allows)
+        let block = usize::try_from(self.config.block).unwrap();
+        let strict = self.config.sizes_move_last();
+        self.open_again(|model, found| model.allows(found, block, strict))
     }
 
     /// Mounts `base`, and compares the files with the model, which believes what it finds from then on.
