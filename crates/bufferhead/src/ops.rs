@@ -58,12 +58,12 @@ pub trait BufferOps: IomapOps {
     /// for comparison.)
     fn stop_at_range_end(&self) -> bool;
 
-    /// How the next folio write gets its space: `None` by promises, otherwise at once, under the handle that this starts, with
-    /// credits for `blocks` blocks. No folio is locked.
+    /// How the next folio write, of `blocks` blocks, gets its space: `None` by promises, otherwise at once, under the handle that
+    /// this starts. The number is of blocks that it has credits for, at least one. No folio is locked.
     ///
     /// # Errors
     /// The file system's.
-    fn start_write(&self, blocks: u32) -> Result<Option<Self::Handle>, Self::Error>;
+    fn start_write(&self, blocks: u32) -> Result<Option<(Self::Handle, u32)>, Self::Error>;
 
     /// The block at `pos`, with space: promised, or allocated under `handle`. The folio is locked.
     ///
@@ -125,6 +125,13 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// # Errors
     /// No space; damage; a stopped journal.
     fn place(&self, handle: &mut Self::Handle, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
+
+    /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`. No folio is locked
+    /// and no handle open.
+    fn make_room(&self, error: &Self::Error, attempt: u32) -> bool {
+        let _ = (error, attempt);
+        false
+    }
 
     /// Everything up to `end` has its place and is about to be written: the size on disk may move there.
     ///

@@ -64,9 +64,16 @@ fn write_folio<O: BufferOps + ?Sized>(
     let folio: Arc<Folio> = mapping.get_or_create(pos, len as u64);
     mapping.wait_stable(&folio);
     let from = folio.offset_of(pos);
-    let range = from..folio.len().min(from + len);
-    let blocks = range.len().div_ceil(mapping.block_size().bytes()) + 1;
-    let mut handle = ops.start_write(u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    let mut range = from..folio.len().min(from + len);
+    let size = mapping.block_size().bytes();
+    let blocks = range.end.div_ceil(size) - range.start / size;
+    let started = ops.start_write(u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    let mut handle = started.map(|(handle, most)| {
+        // What the handle cannot pay for is written under the next.
+        let most = (most as usize).max(1);
+        range.end = range.end.min((range.start / size + most) * size);
+        handle
+    });
     let Some(mut guard) = mapping.lock(&folio) else {
         return Ok(None);
     };

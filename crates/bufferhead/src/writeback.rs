@@ -31,6 +31,8 @@ use crate::{MAX_RUN, index};
 /// The most folios, and about the most bytes, of one batch.
 const BATCH_FOLIOS: usize = 4096;
 const BATCH_BYTES: u64 = 16 << 20;
+/// How often room is made for one run before it is given up.
+const ATTEMPTS: u32 = 4;
 
 /// Writes dirty data back and waits for it; returns the bytes taken. Faults are recorded in the mapping as well.
 ///
@@ -48,6 +50,8 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
     let mut pass = Pass {
         ops,
         taken: 0,
+        attempts: 0,
+        no_room: None,
         failed: None,
     };
     let mut at = control.start;
@@ -71,6 +75,10 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
 struct Pass<'a, O: BufferWriteback + ?Sized> {
     ops: &'a O,
     taken: u64,
+    /// How often room was made since a place was found last.
+    attempts: u32,
+    /// Why the last run found no place, if room may be made for it.
+    no_room: Option<O::Error>,
     failed: Option<O::Error>,
 }
 
@@ -221,6 +229,10 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         }
         drop(handle);
         self.write(group, &blocks, cut);
+        if let Some(error) = self.no_room.take() {
+            let made = self.ops.make_room(&error, self.attempts);
+            self.attempts = if made { self.attempts + 1 } else { ATTEMPTS };
+        }
         done
     }
 
@@ -251,8 +263,18 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             }
             extents += 1;
             self.ops.buffer_stats().extent_maps.bump();
-            let map = self.ops.place(handle, pos, run as u64 * size);
-            let map = map.map_err(|error| self.fail(error)).ok();
+            let map = match self.ops.place(handle, pos, run as u64 * size) {
+                Err(error) if self.attempts < ATTEMPTS => {
+                    self.no_room = Some(error);
+                    return next;
+                }
+                Err(error) => {
+                    self.fail(error);
+                    None
+                }
+                Ok(map) => Some(map),
+            };
+            self.attempts = 0;
             let got = map.as_ref().map_or(0, |map| match map.device_at(pos) {
                 Some(_) => index(map.clamp(pos, run as u64 * size) / size),
                 None => 0,

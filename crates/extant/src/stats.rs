@@ -116,6 +116,9 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     let data = fs.files.stats.snapshot();
     add!(all, data: begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes passed_reads
         map_calls ioends wb_bytes = written_bytes merges failed_ioends);
+    let buffers = fs.files.buffers.snapshot();
+    add!(all, buffers: buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
+        cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps credit_restarts = restarts);
     // No inode's data is ordered before a commit, on any path there is.
     all.push(("ordered_bytes", 0));
     let pages = fs.files.pages.stats();

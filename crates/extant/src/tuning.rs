@@ -20,6 +20,12 @@ pub struct Tuning {
     pub buffered_path: BufferedPath,
     /// The largest folio is `4096 << max_folio_order` bytes: 0..=9.
     pub max_folio_order: u8,
+    /// Per-block path: walks over a folio's records end with the range of a write, where nothing behind it can matter. Off: they
+    /// always go round.
+    pub stop_at_range_end: bool,
+    /// Per-block path: every write that makes a file longer stores its inode, under a handle of its own. Off: only where
+    /// writeback would not move the size on disk.
+    pub dirty_inode_on_append: bool,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
@@ -35,6 +41,8 @@ impl Default for Tuning {
         Self {
             buffered_path: BufferedPath::default(),
             max_folio_order: 9,
+            stop_at_range_end: true,
+            dirty_inode_on_append: false,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
             flushers: 2,

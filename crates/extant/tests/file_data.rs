@@ -4,11 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant::{Cred, Error, Node, Options, SeekTarget, SetAttr, Tuning, Volume};
+use extant::{BufferedPath, Cred, Error, Node, Options, SeekTarget, SetAttr, Tuning, Volume};
 use extant_testkit::{Image, Rng, content};
 
 fn mount(image: &Image, order: u8, cache: u64) -> Volume {
+    mount_on(image, BufferedPath::Iomap, order, cache)
+}
+
+fn mount_on(image: &Image, path: BufferedPath, order: u8, cache: u64) -> Volume {
     let mut tuning = Tuning::default();
+    tuning.buffered_path = path;
     tuning.max_folio_order = order;
     tuning.page_cache_bytes = Some(cache);
     Options::new()
@@ -122,9 +127,16 @@ impl Pair {
     }
 }
 
+/// The same on both paths.
 fn model(args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
+    for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
+        model_on(path, args, order, cache, steps, seed);
+    }
+}
+
+fn model_on(path: BufferedPath, args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
     let image = Image::of_mib(24).args(args).junk().make().unwrap();
-    let mut volume = mount(&image, order, cache);
+    let mut volume = mount_on(&image, path, order, cache);
     let mut rng = Rng::new(seed);
     let names: Vec<String> = (0..4).map(|i| format!("file{i}")).collect();
     let mut pairs: Vec<Pair> = names
@@ -152,7 +164,7 @@ fn model(args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
             for (name, model) in names.iter().zip(&models) {
                 assert!(dumped(&image, name) == *model, "debugfs sees {name}");
             }
-            volume = mount(&image, order, cache);
+            volume = mount_on(&image, path, order, cache);
             let root = volume.root().unwrap();
             pairs = names
                 .iter()

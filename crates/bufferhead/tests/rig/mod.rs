@@ -191,9 +191,9 @@ impl BufferOps for Rig {
         self.stop
     }
 
-    fn start_write(&self, _blocks: u32) -> Result<Option<Handle>, ToyError> {
+    fn start_write(&self, blocks: u32) -> Result<Option<(Handle, u32)>, ToyError> {
         let at_once = self.at_once.load(Ordering::Relaxed);
-        Ok(at_once.then_some(Handle { left: u32::MAX }))
+        Ok(at_once.then_some((Handle { left: u32::MAX }, blocks.min(5))))
     }
 
     fn map_block(&self, handle: Option<&mut Handle>, pos: Pos) -> Result<BlockMap, ToyError> {

@@ -1,32 +1,44 @@
 //! Which code moves a file's buffered data: the only place that chooses.
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Miss, Source};
+use extant_iomap::{Control, Miss, Source};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
 use crate::tuning::BufferedPath;
 
-const NOT_BUILT: Error = Error::NotSupported("the buffer-head path is not built yet");
-
 /// The way for a file's data.
 fn choose(ops: &FileOps<'_>) -> BufferedPath {
     eligible(ops.fs.tuning.buffered_path, ops.flags)
 }
 
-/// What the mount asks for, unless the file cannot have it: contents that are no plain blocks need the
-/// per-block way. (So would `data=journal`, which no mount accepts yet.)
+/// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
+/// per-block way. (SPEC A2, row 24.)
 fn eligible(asked: BufferedPath, flags: InodeFlags) -> BufferedPath {
     let special = InodeFlags::INLINE_DATA
         | InodeFlags::VERITY
         | InodeFlags::ENCRYPT
         | InodeFlags::EA_INODE
         | InodeFlags::DAX;
-    if flags.intersects(special) {
+    if flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
         return BufferedPath::BufferHead;
     }
     asked
+}
+
+/// Fails for files whose contents are not what their blocks hold.
+fn check_contents(flags: InodeFlags) -> Result<()> {
+    let what = if flags.contains(InodeFlags::INLINE_DATA) {
+        "files with inline data"
+    } else if flags.contains(InodeFlags::ENCRYPT) {
+        "encrypted files"
+    } else if flags.contains(InodeFlags::VERITY) {
+        "files with verity"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotSupported(what))
 }
 
 /// Buffered read.
@@ -36,12 +48,11 @@ pub(super) fn read(
     pos: Pos,
     buf: &mut [u8],
 ) -> Result<usize> {
-    match choose(ops) {
-        BufferedPath::Iomap => match extant_iomap::read(ops, on_miss, pos, buf) {
-            Ok(done) => Ok(done),
-            Err(stopped) => partial(stopped.done, stopped.error),
-        },
-        BufferedPath::BufferHead => Err(NOT_BUILT),
+    check_contents(ops.flags)?;
+    // Both ways find cached blocks alike, and fill the cache by ranges: the records hear of it.
+    match extant_iomap::read(ops, on_miss, pos, buf) {
+        Ok(done) => Ok(done),
+        Err(stopped) => partial(stopped.done, stopped.error),
     }
 }
 
@@ -56,22 +67,28 @@ pub(super) fn write(
     if !ops.flags.contains(InodeFlags::EXTENTS) {
         return Err(Error::NotSupported("writing to files without extents"));
     }
-    match choose(ops) {
-        BufferedPath::Iomap => match extant_iomap::write(ops, pos, len, source) {
-            Ok(done) => Ok(done),
-            Err(stopped) => partial(stopped.done, stopped.error),
-        },
-        BufferedPath::BufferHead => Err(NOT_BUILT),
+    check_contents(ops.flags)?;
+    let written = match choose(ops) {
+        BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
+        BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
+    };
+    match written {
+        Ok(done) => Ok(done),
+        Err(stopped) => partial(stopped.done, stopped.error),
     }
 }
 
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
+    check_contents(ops.flags)?;
+    extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)
+}
+
+/// Writes `control`'s part of what is dirty, and waits for it.
+pub(super) fn write_back(ops: &FileOps<'_>, control: Control) -> Result<u64> {
     match choose(ops) {
-        BufferedPath::Iomap => {
-            extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)
-        }
-        BufferedPath::BufferHead => Err(NOT_BUILT),
+        BufferedPath::Iomap => extant_iomap::write_back(ops, control),
+        BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),
     }
 }
 
@@ -100,8 +117,7 @@ mod tests {
             (Iomap, plain | InodeFlags::DAX, BufferHead),
             // The per-file journal flag has no effect on this path.
             (Iomap, plain | InodeFlags::JOURNAL_DATA, Iomap),
-            // Neither has an older block map, which can be read.
-            (Iomap, InodeFlags::empty(), Iomap),
+            (Iomap, InodeFlags::empty(), BufferHead),
             (BufferHead, plain, BufferHead),
         ] {
             assert_eq!(eligible(asked, flags), expected, "{asked:?} {flags:?}");

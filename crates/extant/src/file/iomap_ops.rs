@@ -77,7 +77,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Whether promises come close to what is free: then space is chosen at once.
-    fn is_low_on_space(&self) -> bool {
+    pub(super) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
         let (free, promised) = (counts.free_blocks().get(), counts.promised().get());
         2 * free < 3 * promised || free < promised + WATERMARK

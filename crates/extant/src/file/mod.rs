@@ -14,6 +14,7 @@
 //! the mapping's invalidate lock shared, truncation exclusively. Writeback takes neither. Handles are started with folios
 //! held shared at most, and never before calling into `iomap`.
 
+mod buffer_ops;
 mod data_path;
 mod iomap_ops;
 mod read;
@@ -26,6 +27,7 @@ mod writeback;
 
 use std::sync::{Arc, Weak};
 
+use extant_bufferhead::Stats as BufferStats;
 use extant_iomap::Stats as IomapStats;
 use extant_pagecache::{
     CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback,
@@ -58,6 +60,8 @@ pub(crate) struct Files {
     pub(crate) pages: Arc<PageCache>,
     /// Counters of the buffered path.
     pub(crate) stats: IomapStats,
+    /// Counters of the per-block path.
+    pub(crate) buffers: BufferStats,
     /// Failures of any file's writeback.
     errors: WritebackErrors,
 }
@@ -73,6 +77,7 @@ impl Files {
                 ..Config::with_budget(budget)
             }),
             stats: IomapStats::default(),
+            buffers: BufferStats::default(),
             errors: WritebackErrors::default(),
         }
     }

@@ -10,13 +10,13 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps, write_back};
+use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
 use extant_planted::Bug;
 use extant_units::Pos;
 
-use super::blocks_of;
 use super::iomap_ops::FileOps;
+use super::{blocks_of, data_path};
 use crate::alloc;
 use crate::credits;
 use crate::error::{Error, Result};
@@ -122,9 +122,9 @@ pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Resu
     let mut result = Ok(0);
     if bs.offset_in_block(disk_end) != 0 && disk_end < control.start {
         // The size on disk is about to pass the end of a block whose tail must be zero there first.
-        result = write_back(&ops, Control::integrity(bs.round_down(disk_end), disk_end));
+        result = data_path::write_back(&ops, Control::integrity(bs.round_down(disk_end), disk_end));
     }
-    let result = result.and_then(|_| write_back(&ops, control));
+    let result = result.and_then(|_| data_path::write_back(&ops, control));
     result.inspect_err(|error| {
         fs.files.errors.record(FileOps::fault_of(error));
         if fs.options.data_err_abort() && matches!(error, Error::Io(_)) {

@@ -1,0 +1,125 @@
+//! The per-block path on real images: what a write costs, counted, and that it leaves the same files.
+
+use std::collections::BTreeMap;
+
+use extant::{BufferedPath, Cred, Node, Options, Tuning, Volume};
+use extant_testkit::Image;
+
+const FOLIO: u64 = 2 << 20;
+
+fn content(salt: u8, len: u64) -> Vec<u8> {
+    (0..len)
+        .map(|pos| u8::try_from((pos / 3 + u64::from(salt)) % 251).unwrap())
+        .collect()
+}
+
+fn mount(image: &Image, options: &str, change: impl FnOnce(&mut Tuning)) -> Volume {
+    let mut tuning = Tuning::default();
+    tuning.buffered_path = BufferedPath::BufferHead;
+    tuning.page_cache_bytes = Some(64 << 20);
+    change(&mut tuning);
+    Options::new()
+        .write(true)
+        .tuning(tuning)
+        .mount_options(options)
+        .open_volume(image.path())
+        .unwrap()
+}
+
+fn create(volume: &Volume, name: &str) -> Node {
+    let root = volume.root().unwrap();
+    volume
+        .create(&root, name.as_bytes(), 0o644, &Cred::root())
+        .unwrap()
+}
+
+/// What `body` adds to the counters.
+fn counted(volume: &Volume, body: impl FnOnce()) -> BTreeMap<&'static str, u64> {
+    let before: BTreeMap<_, _> = volume.stats().into_iter().collect();
+    body();
+    let after = volume.stats().into_iter();
+    after
+        .map(|(name, value)| (name, value.wrapping_sub(before[name])))
+        .collect()
+}
+
+fn write(volume: &Volume, node: &Node, pos: u64, bytes: &[u8]) {
+    let done = volume.write(node, pos, bytes, &Cred::root()).unwrap();
+    assert_eq!(done, bytes.len());
+}
+
+#[test]
+fn tail_t1_t2_visits_end_with_the_range() {
+    for (args, n) in [("-b 1024", 2048), ("-b 4096", 512)] {
+        for stop in [true, false] {
+            let image = Image::of_mib(64).args(args).make().unwrap();
+            let volume = mount(&image, "", |tuning| tuning.stop_at_range_end = stop);
+            let node = create(&volume, "f");
+            write(&volume, &node, 0, &content(1, FOLIO));
+            let k = if stop { 1 } else { n };
+            let small = counted(&volume, || write(&volume, &node, 0, &[1; 1024]));
+            assert_eq!((small["begin_visits"], small["commit_visits"]), (k, k));
+            assert_eq!(small["block_maps"], 0, "the records know where it is");
+            assert_eq!(small["handles"], 0);
+            let last = counted(&volume, || write(&volume, &node, FOLIO - 1, &[1]));
+            let visits = (last["begin_visits"], last["commit_visits"]);
+            assert_eq!(visits, (n, n), "the prefix has to be walked");
+            volume.unmount().unwrap();
+            drop(volume);
+            image.fsck_clean().unwrap();
+        }
+    }
+}
+
+#[test]
+fn append_a5_no_handle_and_no_inode_dirtied_into_delayed_space() {
+    for dirty in [false, true] {
+        let image = Image::of_mib(64).args("-b 4096").make().unwrap();
+        let volume = mount(&image, "", |tuning| tuning.dirty_inode_on_append = dirty);
+        let node = create(&volume, "f");
+        volume.append(&node, &[1; 1000], &Cred::root()).unwrap();
+        let appended = counted(&volume, || {
+            for _ in 0..100 {
+                volume.append(&node, &[2; 1000], &Cred::root()).unwrap();
+            }
+        });
+        // One for each folio that an append touches, or none at all.
+        let expected = if dirty { appended["buffer_begins"] } else { 0 };
+        assert!(appended["buffer_begins"] >= 100);
+        assert_eq!(appended["handles"], expected);
+        assert_eq!(appended["inode_dirty_calls"], expected);
+        // The next append goes into a block that has been written: the size on disk moves with it.
+        volume.fsync(&node, false).unwrap();
+        let into_written = counted(&volume, || {
+            volume.append(&node, &[3; 10], &Cred::root()).unwrap();
+        });
+        assert_eq!(into_written["inode_dirty_calls"], 1);
+        volume.unmount().unwrap();
+        drop(volume);
+        image.fsck_clean().unwrap();
+        let volume = mount(&image, "", |_| {});
+        let node = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+        assert_eq!(volume.getattr(&node).unwrap().size, 101_010);
+    }
+}
+
+#[test]
+fn without_delayed_allocation_space_is_chosen_at_once() {
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let volume = mount(&image, "nodelalloc", |_| {});
+    let node = create(&volume, "f");
+    let bytes = content(3, 300_000);
+    let wrote = counted(&volume, || write(&volume, &node, 0, &bytes));
+    assert!(wrote["handles"] > 0);
+    assert_eq!(wrote["alloc_blocks"], 293, "{wrote:?}");
+    assert_eq!(wrote["reserved"], 0);
+    volume.fsync(&node, false).unwrap();
+    volume.unmount().unwrap();
+    drop(volume);
+    image.fsck_clean().unwrap();
+    let volume = mount(&image, "", |_| {});
+    let node = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+    let mut back = vec![0; bytes.len()];
+    volume.read(&node, 0, &mut back).unwrap();
+    assert!(back == bytes);
+}
