@@ -8,7 +8,10 @@ use extant_planted::{Bug, Planted};
 use extant_testkit::Rng;
 
 /// The ways of buffered data that the model is held against.
-pub(crate) const PATHS: &[(&str, BufferedPath)] = &[("iomap", BufferedPath::Iomap)];
+pub(crate) const PATHS: &[(&str, BufferedPath)] = &[
+    ("iomap", BufferedPath::Iomap),
+    ("bufferhead", BufferedPath::BufferHead),
+];
 const ORDERS: &[u8] = &[0, 3, 9];
 /// Bytes of the page cache: everything fits, or hardly anything does.
 const CACHES: &[u64] = &[64 << 20, 1 << 20];
@@ -80,12 +83,20 @@ impl Config {
         PATHS[self.path].1 == BufferedPath::Iomap
     }
 
+    /// The same with the next path.
+    pub(crate) fn switched(self) -> Config {
+        let path = (self.path + 1) % PATHS.len();
+        Config { path, ..self }
+    }
+
     pub(crate) fn tuning(&self) -> Tuning {
         let mut tuning = Tuning::default();
         tuning.max_folio_order = self.order;
         tuning.buffered_path = PATHS[self.path].1;
         tuning.page_cache_bytes = Some(self.cache);
         tuning.flushers = self.flushers;
+        tuning.stop_at_range_end = self.seed & 1 == 0;
+        tuning.dirty_inode_on_append = self.seed & 6 == 0;
         tuning.planted = self.bug.map_or_else(Planted::default, Planted::one);
         tuning
     }

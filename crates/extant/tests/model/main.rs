@@ -47,7 +47,11 @@ fn round(block: u32) {
             episode::run(config).unwrap_or_else(|why| panic!("{why}"));
             done += config.steps as u64;
         }
-        println!("block={block} order={}: {done} operations", config.order);
+        let path = config::PATHS[config.path].0;
+        println!(
+            "{path}, block {block}, order {}: {done} operations",
+            config.order
+        );
     }
 }
 
@@ -98,7 +102,7 @@ fn a_wrong_byte_is_found_and_the_run_cut_down() {
 fn planted_bugs_are_found() {
     for bug in [Bug::SizeBeforeData, Bug::ConversionBeforeData] {
         let mut rng = Rng::new(9);
-        let found = (0..20).any(|_| {
+        let found = (0..100).any(|_| {
             let config = Config {
                 size: Size::Roomy,
                 span: 300_000,

@@ -51,6 +51,8 @@ pub(crate) enum Op {
         file: usize,
     },
     Remount,
+    /// Mounts again with the next path.
+    Switch,
     /// Cuts the power: what no flush covers may be lost, in part, in any order.
     Crash {
         seed: u64,
@@ -80,6 +82,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (25, |_| Op::DropCaches),
     (12, |_| Op::Sync),
     (4, |_| Op::Remount),
+    (2, |_| Op::Switch),
     (5, |draw| Op::Crash {
         seed: draw.rng.next_u64(),
     }),

@@ -135,6 +135,10 @@ impl World {
             }
             Op::Recreate { file } => self.recreate(file),
             Op::Remount => self.remount(),
+            Op::Switch => {
+                self.config = self.config.switched();
+                self.remount()
+            }
             Op::Crash { seed } => self.crash(self.dev.position(), seed),
             Op::CrashDuring { ref op, seed } => self.crash_during(op, seed),
             Op::Verify => self.verify(false),
