@@ -92,6 +92,12 @@ counters! {
     extents_removed,
     /// Parts of extents turned from unwritten to written.
     extents_converted,
+    /// Writes into holes whose place was chosen at once, because space was low or the mount delays nothing.
+    direct_allocations,
+    /// Writebacks begun because promises came close to what is free.
+    low_space_flushes,
+    /// Commits waited for so that freed blocks could be given out again.
+    space_commits,
     /// Waits for the lock of a file that somebody else writes or truncates.
     lock_waits,
     /// Faults reported.

@@ -307,6 +307,12 @@ impl Journal {
         self.core.sizes.max_credits()
     }
 
+    /// In builds with debug assertions: panics if this thread holds a handle, since what it is about to do may wait for a commit.
+    #[inline]
+    pub fn assert_no_handle(&self) {
+        self.core.assert_no_handle_here();
+    }
+
     /// Whether there is a log: without one, a crash is not survived.
     pub fn has_log(&self) -> bool {
         self.core.has_log()

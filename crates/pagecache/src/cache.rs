@@ -102,6 +102,14 @@ impl PageCache {
         self.shared.dirty.owners()
     }
 
+    /// Has the flushers write everything that is dirty now, without waiting for them.
+    pub fn start_writeback(&self) {
+        if self.shared.config.flushers > 0 && self.shared.dirty_bytes.load(Ordering::Relaxed) > 0 {
+            self.shared.pressure.store(true, Ordering::Relaxed);
+            self.shared.work.kick();
+        }
+    }
+
     /// Frees folios and gives unused memory back to the host until at most `keep_bytes` are held, if so much is clean.
     pub fn shrink(&self, keep_bytes: u64) {
         let used = self.shared.arena.used_bytes();

@@ -176,15 +176,33 @@ pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservatio
     Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
 }
 
-/// After [`Error::NoSpace`], with no handle held: commits if that returns freed blocks, so that a retry makes
-/// sense. `attempt` counts from zero; gives up at three.
+/// Retries of a claim that failed.
+const RETRIES: u32 = 3;
+/// Retries of an allocation of promised blocks, which are free: commits bring them back, but others free and take blocks
+/// meanwhile.
+const PROMISED_RETRIES: u32 = 100;
+
+/// After [`Error::NoSpace`], with no handle held: whether a retry makes sense. Commits if that returns freed blocks; otherwise
+/// looks whether there is space by now. `attempt` counts from zero; gives up at three.
 pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
-    if attempt >= 3 {
-        return false;
-    }
+    attempt < RETRIES
+        && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
+}
+
+/// The same for blocks that were promised: they exist, so this gives up only when no commit brings any back.
+pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
+    attempt < PROMISED_RETRIES && free_by_commit(fs).unwrap_or(attempt < RETRIES)
+}
+
+/// Gives up the windows kept for files that grow, and commits if blocks wait for that; `None` if none do.
+fn free_by_commit(fs: &Fs) -> Option<bool> {
     let core = &fs.alloc.core;
     core.release_all_windows();
-    !core.pending.is_empty() && fs.journal.force_commit().is_ok()
+    if core.pending.is_empty() {
+        return None;
+    }
+    fs.stats.space_commits.bump();
+    Some(fs.journal.force_commit().is_ok())
 }
 
 /// Where the first blocks of `inode` should go when nothing better (the end of the extent before them) is known:

@@ -136,7 +136,7 @@ impl BufferWriteback for FileOps<'_> {
     }
 
     fn make_room(&self, error: &Error, attempt: u32) -> bool {
-        matches!(error, Error::NoSpace) && alloc::commit_frees_space(self.fs, attempt)
+        matches!(error, Error::NoSpace) && alloc::commit_frees_promised(self.fs, attempt)
     }
 
     fn grow_on_disk(&self, handle: &mut Handle, end: Pos) -> Result<()> {

@@ -36,6 +36,26 @@ pub(super) struct FileOps<'a> {
 /// Free blocks below which a volume counts as nearly full, whatever is promised.
 const WATERMARK: u64 = 256;
 
+/// What is to be done about free space, in view of what is promised of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Space {
+    /// Dirty data shall get its place: promises may turn out to have been generous.
+    settle: bool,
+    /// No more promises: a write gets its place at once.
+    low: bool,
+}
+
+impl Space {
+    /// With `free` blocks, `promised` of them to delayed allocation.
+    fn of(free: u64, promised: u64) -> Self {
+        Self {
+            settle: promised > 0 && free < promised.saturating_mul(2),
+            low: free.saturating_mul(2) < promised.saturating_mul(3)
+                || free < promised.saturating_add(WATERMARK),
+        }
+    }
+}
+
 impl<'a> FileOps<'a> {
     pub(super) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
         Self {
@@ -76,11 +96,16 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Whether promises come close to what is free: then space is chosen at once.
+    /// Whether promises come close to what is free: then space is chosen at once. Earlier than that, promises begin to be kept.
+    /// No folio may be locked: writeback may begin.
     pub(super) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
-        let (free, promised) = (counts.free_blocks().get(), counts.promised().get());
-        2 * free < 3 * promised || free < promised + WATERMARK
+        let space = Space::of(counts.free_blocks().get(), counts.promised().get());
+        if space.settle {
+            self.fs.stats.low_space_flushes.bump();
+            self.fs.files.pages.start_writeback();
+        }
+        space.low
     }
 
     /// Space for a write, promised or chosen.
@@ -104,6 +129,7 @@ impl<'a> FileOps<'a> {
     }
 
     fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+        self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
         let how = How {
             unwritten: true,
@@ -139,7 +165,14 @@ impl IomapOps for FileOps<'_> {
 
     fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap> {
         self.fs.fault.check_alive()?;
-        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        if self.flags.contains(InodeFlags::INLINE_DATA) {
+            return Err(Error::OutOfRange);
+        }
+        let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
+        if matches!(op, Op::Write | Op::Zero) {
+            // The dirty limit, writeback and space may all have to wait for a commit.
+            self.fs.journal.assert_no_handle();
+        }
         let map = match op {
             Op::Write => self.map_for_write(lblk, count)?,
             _ => map::lookup(self.fs, self.inode, lblk, count)?,
@@ -152,14 +185,21 @@ impl IomapOps for FileOps<'_> {
         if op != Op::Write || !promised || outcome.done >= len {
             return Ok(());
         }
-        // Space was promised for more than was written. Blocks that are dirty keep theirs.
+        // Space was promised for more than was written.
         let bs = self.fs.layout.block_size;
         let from = bs.round_up(pos.saturating_add(outcome.done));
         let from = from.unwrap_or(Pos::MAX);
-        let _nobody_fills = self.data.mapping.invalidate_lock().write();
-        for clean in self.data.mapping.clean_ranges(from, map.end()) {
+        let cache = &self.data.mapping;
+        let _nobody_fills = cache.invalidate_lock().write();
+        let size = bs.round_up(Pos::new(self.inode.size()));
+        let past_end = from.max(size.unwrap_or(Pos::MAX));
+        // Past the end of the file nothing is kept; before it, blocks that are dirty keep what is theirs.
+        cache.drop_range(past_end, map.end().max(past_end));
+        for clean in cache.clean_ranges(from, map.end()) {
             self.drop_promise(clean.start, clean.end);
         }
+        // Folios took it that all of the mapping is theirs.
+        cache.forget_backing(from, map.end());
         Ok(())
     }
 
@@ -181,8 +221,43 @@ impl FileOps<'_> {
     }
 }
 
+/// The blocks of an operation, unless they lie behind the last that a file can have.
+fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
+    blocks
+        .filter(|(first, _)| *first < Lblk::MAX)
+        .ok_or(Error::Invalid)
+}
+
 impl From<DeviceFault> for Error {
     fn from(fault: DeviceFault) -> Self {
         Self::Io(fault.to_string().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Space;
+
+    #[test]
+    fn iomap_15_promises_end_before_space_does() {
+        for (free, promised, settle, low) in [
+            (1000, 0, false, false),
+            (255, 0, false, true),
+            (256, 0, false, false),
+            (2000, 1000, false, false),
+            (1999, 1000, true, false),
+            (1500, 1000, true, false),
+            (1499, 1000, true, true),
+            // Where little is promised, the watermark decides.
+            (355, 100, false, true),
+            (356, 100, false, false),
+        ] {
+            let space = Space::of(free, promised);
+            assert_eq!(
+                (space.settle, space.low),
+                (settle, low),
+                "{free} {promised}"
+            );
+        }
     }
 }

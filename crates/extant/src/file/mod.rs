@@ -18,6 +18,8 @@ mod buffer_ops;
 mod data_path;
 mod iomap_ops;
 mod read;
+#[cfg(test)]
+mod row_tests;
 mod sync;
 #[cfg(test)]
 mod tests;

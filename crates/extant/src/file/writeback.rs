@@ -41,7 +41,9 @@ impl FileOps<'_> {
             let placed = map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how);
             drop(h);
             match placed {
-                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                Err(Error::NoSpace) if alloc::commit_frees_promised(self.fs, attempt) => {
+                    attempt += 1
+                }
                 other => return other,
             }
         }

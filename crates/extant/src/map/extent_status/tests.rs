@@ -79,6 +79,40 @@ fn some_state(rng: &mut Rng) -> MapState {
     }
 }
 
+/// What is learnt, forgotten, looked up or already known makes no mapping stale that was handed out.
+#[test]
+fn iomap_12_sequence_grows_with_changes_alone() {
+    let counts = room();
+    let mut tree = StatusTree::default();
+    let mut last = 0;
+    let mut grew =
+        |tree: &StatusTree| std::mem::replace(&mut last, tree.sequence()) < tree.sequence();
+    tree.fill(range(0, 100, MapState::Hole));
+    tree.fill(range(100, 50, written(7000)));
+    tree.find(Lblk::new(30));
+    assert!(!grew(&tree));
+    tree.set_delayed(Lblk::new(10), 20, promise(&counts, 20));
+    assert!(grew(&tree), "a promise");
+    tree.fill(range(0, 200, MapState::Hole));
+    tree.set(range(110, 5, written(7010)), Promise::GiveBack);
+    tree.set(range(0, 10, MapState::Hole), Promise::GiveBack);
+    assert!(!grew(&tree), "it was so before");
+    assert_eq!(tree.drop_delayed(40, 90), 0);
+    assert!(!grew(&tree), "nothing there to drop");
+    tree.set(
+        range(10, 20, MapState::Unwritten(Pblk::new(50))),
+        Promise::Consume,
+    );
+    assert!(grew(&tree), "an allocation");
+    tree.set(range(10, 5, written(50)), Promise::GiveBack);
+    assert!(grew(&tree), "a conversion");
+    while tree.forget_some(3) > 0 || tree.reclaimable() > 0 {}
+    assert!(!grew(&tree), "forgotten");
+    tree.set(range(10, 5, MapState::Hole), Promise::GiveBack);
+    assert!(grew(&tree), "whatever it was, it is nothing known");
+    tree.check();
+}
+
 #[test]
 fn random_operations_equal_a_state_per_block() {
     const SPAN: u32 = 200;
@@ -110,7 +144,12 @@ fn random_operations_equal_a_state_per_block() {
                 } else {
                     tree.set(new, Promise::GiveBack);
                 }
-                assert!(tree.sequence() > before);
+                let states = slice.clone().map(|at| {
+                    let at32 = u32::try_from(at).unwrap();
+                    (at, Some(Model::state_at(&new, at32)))
+                });
+                let changes = states.into_iter().any(|(at, s)| model.blocks[at] != s);
+                assert_eq!(tree.sequence() > before, changes, "{new:?}");
                 for at in slice {
                     model.blocks[at] = Some(Model::state_at(&new, u32::try_from(at).unwrap()));
                 }

@@ -143,10 +143,16 @@ impl StatusTree {
         })
     }
 
-    /// Makes `range` known as a change: replaces what was known of it and grows the sequence. The
-    /// reservation of delayed blocks within goes the way of `promise`.
+    /// Makes `range` known as a change: replaces what was known of it and grows the sequence, unless that is how it was known
+    /// before. The reservation of delayed blocks within goes the way of `promise`.
     pub(in crate::map) fn set(&mut self, range: Status, promise: Promise) {
         debug_assert!(range.state != MapState::Delayed, "see set_delayed");
+        let known = self.find(range.lblk);
+        if known.and_then(|known| known.cut(u64::from(range.lblk.get()), range.end()))
+            == Some(range)
+        {
+            return;
+        }
         let delayed = self.cut_out(u64::from(range.lblk.get()), range.end());
         self.settle(delayed, promise);
         self.put(range);
