@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use extant::{CheckOptions, Report, check};
-use extant_blockdev::{FileDevice, OpenMode};
+use extant::{CheckOptions, Cred, Options, Report, check};
+use extant_blockdev::{FileDevice, MemoryDevice, OpenMode};
 use extant_testkit::{Cmd, Image, Need, Subject, need};
 
 fn run(image: &Image) -> Report {
@@ -79,6 +79,26 @@ fn images_that_linux_filled_are_clean_dirty_journal_included() {
         let report = run(&dirty);
         assert!(report.is_clean(), "{args}: {:?}", report.findings);
         assert!(report.replayed > 0, "the copy was made while mounted");
+    }
+}
+
+/// A crash while a removed directory is open leaves it as an orphan whose ".." still leads up; that is no damage.
+#[test]
+fn a_removed_directory_that_was_open_is_clean() {
+    for args in ["-b 1024 -O orphan_file", "-b 1024 -O ^orphan_file"] {
+        let image = Image::of_mib(8).args(args).make().unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let dev = Arc::new(MemoryDevice::from_bytes(&bytes));
+        let volume = Options::new().write(true).open_volume_on(dev.clone());
+        let volume = volume.unwrap();
+        let root = volume.root().unwrap();
+        let open = volume.mkdir(&root, b"d", 0o755, &Cred::root()).unwrap();
+        volume.rmdir(&root, b"d", &Cred::root()).unwrap();
+        volume.sync().unwrap();
+        let crashed = Arc::new(MemoryDevice::from_bytes(&dev.to_bytes()));
+        let report = check(crashed, &CheckOptions::default()).unwrap();
+        assert!(report.replayed > 0 && report.is_clean(), "{report:?}");
+        drop(open);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pass 3: everything hangs together, and every inode knows how many names it has.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use extant_disk::features::RoCompat;
 use extant_units::Ino;
@@ -53,10 +53,12 @@ pub(super) fn compare(
         }
     }
     let dir_nlink = volume.sb.features().has_ro_compat(RoCompat::DIR_NLINK);
+    let leaving = leaving(scan, tree, orphans);
     let ordinary =
         |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
     for facts in scan.facts.iter().flatten().filter(ordinary) {
         let found = tree.references.get(&facts.ino).copied().unwrap_or(0);
+        let found = found.saturating_sub(leaving.get(&facts.ino).copied().unwrap_or(0));
         let stored = u32::from(facts.links);
         let is_dir = facts.kind == Some(FileKind::Directory);
         if stored == 0 && orphans.contains(&facts.ino) && (found == 0 || is_dir) {
@@ -79,6 +81,19 @@ pub(super) fn compare(
             );
         }
     }
+}
+
+/// How many directories that were removed while somebody had them open still lead up to an inode with their "..": its link
+/// count does not know them any more.
+fn leaving(scan: &Scan, tree: &Tree, orphans: &BTreeSet<Ino>) -> HashMap<Ino, u32> {
+    let mut leaving = HashMap::new();
+    for dir in scan.dirs.iter().filter(|dir| orphans.contains(&dir.ino)) {
+        let unlinked = scan.facts_of(dir.ino).is_some_and(|f| f.links == 0);
+        if let Some(parent) = tree.dotdots.get(&dir.ino).filter(|_| unlinked) {
+            *leaving.entry(*parent).or_insert(0) += 1;
+        }
+    }
+    leaving
 }
 
 /// Follows parents up to a directory that is known to be connected. Bounded: no directory is met twice.
