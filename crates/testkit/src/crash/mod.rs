@@ -7,7 +7,7 @@
 //! - **Subset**: at each border of a flush epoch, with any subset of the writes that no flush covers:
 //!   all subsets if they are few, a seeded sample if they are many. Losing writes while keeping later ones
 //!   is how a drive's cache reorders.
-//! - **Torn**: a write of which only some 512-byte sectors arrived.
+//! - **Torn**: a write of which only some 512-byte sectors arrived. Samples of large epochs have such writes too.
 //!
 //! What is durable is never missing: a state always holds all writes that the last completed flush covers.
 //! States are overlays over one rolling base, so that a state costs the writes in flight, not the device.
@@ -15,8 +15,12 @@
 //! The explorer knows neither file systems nor oracles. A checker gets each state as a device it may
 //! write to, and the number of events that had completed, from which it can tell what was promised by then.
 
+mod explorer;
 mod frozen;
+mod recording;
 mod states;
 
+pub use explorer::{Explorer, Failure};
 pub use frozen::Frozen;
-pub use states::{Budget, CrashState, Cut, Explorer, Totals};
+pub use recording::Recording;
+pub use states::{Budget, CrashState, Cut, Totals};

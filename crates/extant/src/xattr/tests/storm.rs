@@ -80,12 +80,12 @@ fn power_cuts_leave_counts_right() {
 
     let budget = Budget {
         exhaustive_below: 2,
-        subsets: 1,
+        samples: 1,
         torn: 0,
         cut_stride: 4,
     };
     let explorer = Explorer::new(base, dev.events(), 1, budget);
-    let totals = explorer.run("attributes", |state| {
+    let totals = explorer.run(|state| {
         let fs = TestFs::on(state.device.clone(), "").map_err(|e| e.to_string())?;
         fs.unmount();
         let options = CheckOptions::default();

@@ -1,0 +1,345 @@
+//! From a log of events to the states that a cut may leave.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice, Event};
+use extant_units::DevOff;
+
+use super::frozen::Frozen;
+use super::states::{Budget, CrashState, Cut, Totals, sample_tears};
+use crate::rng::Rng;
+
+/// What a drive writes whole.
+const SECTOR: usize = 512;
+
+/// Visits the states of one recorded run.
+pub struct Explorer {
+    base: Frozen,
+    events: Vec<Event>,
+    seed: u64,
+    budget: Budget,
+    only: Option<Cut>,
+}
+
+/// A state that the checker rejected.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Which state.
+    pub cut: Cut,
+    /// What the checker said.
+    pub why: String,
+    /// States visited by then, this one included.
+    pub visited: u64,
+}
+
+/// A write in flight: its event's index, and the bytes.
+type Pending = (usize, DevOff, Arc<[u8]>);
+
+impl Explorer {
+    /// An explorer over the device as it was (`base`) and what happened since (`events`).
+    pub fn new(base: Vec<u8>, events: Vec<Event>, seed: u64, budget: Budget) -> Self {
+        Self {
+            base: Frozen::new(base),
+            events,
+            seed,
+            budget,
+            only: None,
+        }
+    }
+
+    /// Visits one state only.
+    #[must_use]
+    pub fn only(mut self, cut: Cut) -> Self {
+        self.only = Some(cut);
+        self
+    }
+
+    /// Calls `check` for each state, stopping at its first error.
+    ///
+    /// # Errors
+    /// The first state that `check` rejects.
+    pub fn run(
+        mut self,
+        mut check: impl FnMut(CrashState) -> Result<(), String>,
+    ) -> Result<Totals, Failure> {
+        let mut totals = Totals::default();
+        let mut visit = |state: CrashState| {
+            let cut = state.cut;
+            totals.count(cut);
+            let visited = totals.all();
+            check(state).map_err(|why| Failure { cut, why, visited })
+        };
+        let mut pending: Vec<Pending> = Vec::new();
+        let mut writes = 0usize;
+        let events = std::mem::take(&mut self.events);
+        for (index, event) in events.iter().enumerate() {
+            match event {
+                Event::Mark(_) => {}
+                Event::Write { offset, data } => {
+                    if data.len() > SECTOR {
+                        for cut in self.wanted(self.tears(index), Kind::Torn, index) {
+                            visit(self.torn(cut, &pending, *offset, data))?;
+                        }
+                    }
+                    pending.push((index, *offset, data.clone()));
+                    writes += 1;
+                    let due = writes.is_multiple_of(self.budget.cut_stride.max(1));
+                    let after = due.then_some(Cut::After { event: index + 1 });
+                    for cut in self.wanted(after.into_iter().collect(), Kind::After, index + 1) {
+                        visit(self.state(cut, pending.iter()))?;
+                    }
+                }
+                Event::Flush { covers } => {
+                    for cut in self.wanted(self.choices(index, &pending), Kind::Chosen, index) {
+                        visit(self.chosen(cut, &pending))?;
+                    }
+                    let still = pending.iter().position(|write| write.0 >= *covers);
+                    let settled = pending.drain(..still.unwrap_or(pending.len()));
+                    let base = Arc::make_mut(&mut self.base.0);
+                    settled.for_each(|(_, offset, data)| put(base, offset, &data));
+                }
+            }
+        }
+        let event = events.len();
+        for cut in self.wanted(self.choices(event, &pending), Kind::Chosen, event) {
+            visit(self.chosen(cut, &pending))?;
+        }
+        for cut in self.wanted(vec![Cut::After { event }], Kind::After, event) {
+            visit(self.state(cut, pending.iter()))?;
+        }
+        Ok(totals)
+    }
+
+    /// Of the cuts of one kind that the budget has at `event`, those to visit.
+    fn wanted(&self, cuts: Vec<Cut>, kind: Kind, event: usize) -> Vec<Cut> {
+        match self.only {
+            None => cuts,
+            Some(only) if only.event() == event && Kind::of(only) == kind => vec![only],
+            Some(_) => Vec::new(),
+        }
+    }
+
+    /// The torn states of the write at `event`.
+    fn tears(&self, event: usize) -> Vec<Cut> {
+        let choices = 0..u64::from(self.budget.torn);
+        choices.map(|choice| Cut::Torn { event, choice }).collect()
+    }
+
+    /// The subsets of the writes in flight at `event`.
+    fn choices(&self, event: usize, pending: &[Pending]) -> Vec<Cut> {
+        let count = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+        if count <= self.budget.exhaustive_below.min(20) {
+            let masks = 0..1u64 << count;
+            return masks.map(|mask| Cut::Subset { event, mask }).collect();
+        }
+        let samples = 0..u64::from(self.budget.samples);
+        samples
+            .map(|choice| Cut::Sample { event, choice })
+            .collect()
+    }
+
+    /// The stream that decides about a sample.
+    fn rng(&self, salt: u64, event: usize, choice: u64) -> Rng {
+        Rng::new(Rng::new(self.seed ^ salt ^ (event as u64) << 20 ^ choice).next_u64())
+    }
+
+    fn chosen(&self, cut: Cut, pending: &[Pending]) -> CrashState {
+        match cut {
+            Cut::Subset { mask, .. } => {
+                let kept = (0..).zip(pending).filter(|(nth, _)| mask >> nth & 1 == 1);
+                self.state(cut, kept.map(|(_, write)| write))
+            }
+            Cut::Sample { event, choice } => {
+                let mut rng = self.rng(0, event, choice);
+                let kept = pick(&mut rng, pending);
+                let (torn, whole): (Vec<_>, Vec<_>) = kept
+                    .into_iter()
+                    .partition(|_| sample_tears(choice) && rng.chance(25));
+                let state = self.state(cut, whole.into_iter());
+                for (_, offset, data) in torn {
+                    tear(&state, &mut rng, *offset, data);
+                }
+                state
+            }
+            Cut::After { .. } | Cut::Torn { .. } => self.state(cut, pending.iter()),
+        }
+    }
+
+    fn torn(&self, cut: Cut, pending: &[Pending], offset: DevOff, data: &[u8]) -> CrashState {
+        let choice = match cut {
+            Cut::Torn { choice, .. } => choice,
+            _ => 0,
+        };
+        let mut rng = self.rng(0x7042, cut.event(), choice);
+        let state = if choice % 2 == 1 {
+            self.state(cut, pick(&mut rng, pending).into_iter())
+        } else {
+            self.state(cut, pending.iter())
+        };
+        tear(&state, &mut rng, offset, data);
+        state
+    }
+
+    fn state<'a>(&self, cut: Cut, writes: impl Iterator<Item = &'a Pending>) -> CrashState {
+        let device = CowDevice::new(self.base.clone());
+        for (_, offset, data) in writes {
+            device
+                .write_at(*offset, data)
+                .expect("a recorded write lies on the device");
+        }
+        CrashState {
+            cut,
+            completed: cut.event(),
+            device: Arc::new(device),
+        }
+    }
+}
+
+/// The kinds of cuts that are made at the same place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    After,
+    Chosen,
+    Torn,
+}
+
+impl Kind {
+    fn of(cut: Cut) -> Self {
+        match cut {
+            Cut::After { .. } => Self::After,
+            Cut::Subset { .. } | Cut::Sample { .. } => Self::Chosen,
+            Cut::Torn { .. } => Self::Torn,
+        }
+    }
+}
+
+/// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as likely as "half".
+fn pick<'a>(rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
+    let keep_of_8 = rng.below(9);
+    let mut keep = |_: &&Pending| rng.below(8) < keep_of_8;
+    pending.iter().filter(|write| keep(write)).collect()
+}
+
+/// Lets some sectors of a write arrive.
+fn tear(state: &CrashState, rng: &mut Rng, offset: DevOff, data: &[u8]) {
+    for (nth, sector) in data.chunks(SECTOR).enumerate() {
+        if rng.below(2) == 0 {
+            let at = offset.saturating_add((nth * SECTOR) as u64);
+            let written = state.device.write_at(at, sector);
+            written.expect("a recorded write lies on the device");
+        }
+    }
+}
+
+fn put(base: &mut [u8], offset: DevOff, data: &[u8]) {
+    let at = usize::try_from(offset.get()).expect("a recorded write lies on the device");
+    base[at..at + data.len()].copy_from_slice(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_blockdev::{MemoryDevice, Recorder};
+
+    /// Two slots are written with a flush between them, then both again without one.
+    fn recorded(flush_between: bool) -> (Vec<u8>, Vec<Event>) {
+        let dev = Recorder::new(MemoryDevice::new(4096));
+        let base = dev.inner().to_bytes();
+        dev.write_at(DevOff::new(0), &[1; 1024]).unwrap();
+        if flush_between {
+            dev.flush().unwrap();
+        }
+        dev.write_at(DevOff::new(1024), &[1; 1024]).unwrap();
+        dev.flush().unwrap();
+        (base, dev.events())
+    }
+
+    fn bytes_of(state: &CrashState) -> Vec<u8> {
+        let mut all = vec![0; 4096];
+        state.device.read_at(DevOff::ZERO, &mut all).unwrap();
+        all
+    }
+
+    /// The second slot must never be there without the first.
+    fn ordered(state: &CrashState) -> Result<(), String> {
+        let bytes = bytes_of(state);
+        if bytes[1024..2048].contains(&1) && bytes[..1024] != [1; 1024] {
+            return Err("second before first".into());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_missing_flush_is_found_and_named() {
+        let (base, events) = recorded(true);
+        let explorer = Explorer::new(base, events, 1, Budget::LONG);
+        let totals = explorer.run(|state| ordered(&state)).unwrap();
+        assert!(
+            totals.cuts >= 2 && totals.subsets >= 4 && totals.torn >= 2,
+            "{totals:?}"
+        );
+
+        let (base, events) = recorded(false);
+        let untorn = Budget {
+            torn: 0,
+            ..Budget::LONG
+        };
+        let explorer = || Explorer::new(base.clone(), events.clone(), 1, untorn);
+        let failure = explorer().run(|state| ordered(&state)).unwrap_err();
+        let cut = Cut::Subset { event: 2, mask: 2 };
+        assert_eq!(
+            (failure.cut, failure.why.as_str()),
+            (cut, "second before first")
+        );
+        assert!(failure.visited > 2);
+        // The name alone leads back to it, whatever the budget.
+        let again = Explorer::new(base.clone(), events.clone(), 1, Budget::SHORT).only(cut);
+        let failure = again.run(|state| ordered(&state)).unwrap_err();
+        assert_eq!((failure.cut, failure.visited), (cut, 1));
+        // All other states of the run are visited as well when nobody objects.
+        let all = explorer().run(|_| Ok(())).unwrap();
+        assert_eq!(all.subsets, 4 + 1);
+    }
+
+    #[test]
+    fn samples_tear_and_lose_writes() {
+        let dev = Recorder::new(MemoryDevice::new(64 << 10));
+        let base = dev.inner().to_bytes();
+        for slot in 0..12 {
+            dev.write_at(DevOff::new(slot * 4096), &[1; 4096]).unwrap();
+        }
+        dev.flush().unwrap();
+        let (mut lost, mut parts) = (0, 0);
+        let explorer = Explorer::new(base, dev.events(), 3, Budget::LONG);
+        let look = |state: CrashState| {
+            let mut all = vec![0; 12 * 4096];
+            state.device.read_at(DevOff::ZERO, &mut all).unwrap();
+            for slot in all.chunks(4096) {
+                let ones = slot.iter().filter(|byte| **byte == 1).count();
+                lost += u64::from(ones == 0);
+                let part = ones > 0 && ones < 4096;
+                assert!(!part || state.cut.tears(), "{}", state.cut);
+                parts += u64::from(part);
+            }
+            Ok(())
+        };
+        let totals = explorer.run(look).unwrap();
+        assert_eq!((totals.subsets, totals.torn), (40 + 1, 48));
+        assert!(lost > 100 && parts > 50, "{lost} {parts}");
+    }
+
+    #[test]
+    fn what_is_flushed_is_never_missing() {
+        let (base, events) = recorded(true);
+        let last_flush = events.len();
+        let explorer = Explorer::new(base, events, 2, Budget::LONG);
+        let check = |state: CrashState| {
+            let bytes = bytes_of(&state);
+            if state.completed >= last_flush && bytes[..2048] != [1; 2048] {
+                return Err("lost".into());
+            }
+            Ok(())
+        };
+        explorer.run(check).unwrap();
+    }
+}
