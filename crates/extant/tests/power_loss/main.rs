@@ -1,0 +1,81 @@
+//! Power loss: after a cut at any moment of any workload, the image replays, checks clean, holds everything that
+//! was promised, and shows no byte that was not written.
+//!
+//! Each workload ([`workloads`]) is named and runs on a recorded device ([`run`]) of one of several kinds ([`setups`]),
+//! entering in a [`ledger`] what it promises. The crash explorer then visits the states that a cut may leave, and the
+//! [`judge`] judges each. A failing state prints one line that reproduces it ([`cases`]).
+//! `docs/TESTING.md` has the rest.
+
+mod cases;
+mod judge;
+mod ledger;
+mod notes;
+mod planted;
+mod run;
+mod setups;
+mod view;
+mod workloads;
+
+use extant_testkit::crash::Budget;
+use extant_testkit::{Need, need};
+
+use cases::{Case, Depth, endless, explore_all, seed, short_round, soak_time};
+use setups::EXCLUDED;
+use workloads::WORKLOADS;
+
+#[test]
+fn every_cut_of_every_workload_is_recovered() {
+    let cases = short_round(seed());
+    assert!(!cases.is_empty(), "no such workload");
+    explore_all(cases.into_iter(), Depth::SHORT, None).report();
+}
+
+#[test]
+fn a_sample_is_recovered_by_linux() {
+    if !need(&[Need::Loop]) {
+        return;
+    }
+    let first = |nth: usize| {
+        let setups = WORKLOADS[nth].setups;
+        Case::new(WORKLOADS[nth].name, setups[nth % setups.len()], seed())
+    };
+    let depth = Depth {
+        budget: Budget {
+            exhaustive_below: 1,
+            samples: 1,
+            torn: 0,
+            cut_stride: 20,
+        },
+        e2fsck: 0,
+        linux: 24,
+        unreplayed: 0,
+    };
+    explore_all((0..WORKLOADS.len()).map(first), depth, None);
+}
+
+/// What is excluded by name loses what was promised: it is not excluded for comfort.
+#[test]
+fn what_is_excluded_loses_data() {
+    for option in EXCLUDED {
+        let case = Case::new("appends", "4k", seed());
+        let result = case.explore_mounted(Depth::SHORT, option);
+        assert!(result.is_err(), "{option} lost nothing in {result:?}");
+    }
+}
+
+/// All workloads on all setups with fresh seeds, until `EXTANT_SECONDS` are over: `cargo xtask soak` runs this.
+#[test]
+#[ignore = "takes as long as one likes"]
+fn soak() {
+    let needs_linux = Need::Loop.missing();
+    let depth = Depth {
+        linux: if needs_linux.is_none() {
+            Depth::LONG.linux
+        } else {
+            0
+        },
+        ..Depth::LONG
+    };
+    let tally = explore_all(endless(seed()), depth, Some(soak_time()));
+    assert!(tally.report() > 0);
+}

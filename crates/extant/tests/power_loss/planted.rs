@@ -1,0 +1,81 @@
+//! Planted bugs are found: a check that cannot fail counts for nothing.
+
+use extant_planted::Bug;
+
+use crate::cases::{Case, Depth, seed};
+
+/// In which case each bug is found.
+const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
+    (Bug::FlushLeftOut, "appends", "4k"),
+    (Bug::HomeBeforeCommit, "metadata_storm", "tiny_journal"),
+    (Bug::RevokeLeftOut, "reused_metadata", "1k"),
+    (Bug::SizeBeforeData, "appends", "4k"),
+    (Bug::SizeAtSubmission, "grouped_fsyncs", "2k"),
+    (Bug::ConversionBeforeData, "grouped_fsyncs", "2k"),
+    (Bug::OrphanNotRecorded, "open_and_unlinked", "1k"),
+    (Bug::ChecksumNotUpdated, "appends", "4k"),
+    (Bug::BitmapBitNotJournalled, "appends", "4k"),
+];
+
+fn is_found(bug: Bug) {
+    let found = FINDERS.iter().find(|(of, ..)| *of == bug);
+    let (_, workload, setup) = found.expect("every bug has a case that finds it");
+    let case = Case {
+        bug: Some(bug),
+        ..Case::new(workload, setup, seed())
+    };
+    match case.explore_mounted(Depth::SHORT, "") {
+        Ok(totals) => panic!("{} hides from {totals} of {}", bug.name(), case.name()),
+        Err((why, states)) => {
+            let (name, first) = (bug.name(), why.lines().next().unwrap_or_default());
+            extant_testkit::report(&format!("planted {name}: state {states} of {first}"));
+            println!("{why}");
+            assert!(why.contains(&format!("EXTANT_BUG={name}")), "{why}");
+        }
+    }
+}
+
+#[test]
+fn flush_left_out_is_found() {
+    is_found(Bug::FlushLeftOut);
+}
+
+#[test]
+fn home_before_commit_is_found() {
+    is_found(Bug::HomeBeforeCommit);
+}
+
+#[test]
+fn revoke_left_out_is_found() {
+    is_found(Bug::RevokeLeftOut);
+}
+
+#[test]
+fn size_before_data_is_found() {
+    is_found(Bug::SizeBeforeData);
+}
+
+#[test]
+fn size_at_submission_is_found() {
+    is_found(Bug::SizeAtSubmission);
+}
+
+#[test]
+fn conversion_before_data_is_found() {
+    is_found(Bug::ConversionBeforeData);
+}
+
+#[test]
+fn orphan_not_recorded_is_found() {
+    is_found(Bug::OrphanNotRecorded);
+}
+
+#[test]
+fn checksum_not_updated_is_found() {
+    is_found(Bug::ChecksumNotUpdated);
+}
+
+#[test]
+fn bitmap_bit_not_journalled_is_found() {
+    is_found(Bug::BitmapBitNotJournalled);
+}

@@ -1,0 +1,266 @@
+//! A run of a workload on a recorded device, and the operations that workloads are made of.
+//!
+//! Each operation enters in the [`Ledger`] what it changes before it begins, and what it promises when it has returned. All
+//! take `&self`: a workload may use them from several threads, as long as each file has one thread.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use extant::{Cred, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind};
+use extant_testkit::crash::Recording;
+use extant_testkit::{Rng, content};
+
+use crate::ledger::{Ledger, SECTOR};
+use crate::notes;
+use crate::setups::Setup;
+
+/// The value of an attribute.
+pub(crate) fn attr_value(seed: u64) -> Vec<u8> {
+    content::fill(seed, 0, 8 + usize::try_from(seed % 400).unwrap_or(0))
+}
+
+/// A device in memory, with requests that may take their time.
+type Device = FaultyDevice<MemoryDevice, fn(Request) -> Fault>;
+
+/// Lets requests pass at once.
+fn prompt(_: Request) -> Fault {
+    Fault::Pass
+}
+
+/// Lets writes take long enough for other threads to do something.
+fn slow(request: Request) -> Fault {
+    match request.kind {
+        RequestKind::Write => Fault::Delay(Duration::from_micros(100)),
+        RequestKind::Read | RequestKind::Flush => Fault::Pass,
+    }
+}
+
+/// A mounted volume over a recorder.
+pub(crate) struct Run {
+    options: Options,
+    dev: Arc<Recorder<Device>>,
+    mounted: Option<(Volume, Node)>,
+    pub(crate) cred: Cred,
+    pub(crate) rng: Rng,
+    ledger: Mutex<Ledger>,
+}
+
+impl Run {
+    /// Mounts a fresh image of `setup`, whose free space is junk.
+    pub(crate) fn new(setup: &Setup, options: Options, seed: u64, late: bool) -> (Self, Vec<u8>) {
+        let base = setup.image();
+        let plan = if late { slow } else { prompt };
+        let memory = FaultyDevice::new(
+            MemoryDevice::from_bytes(&base),
+            plan as fn(Request) -> Fault,
+        );
+        let dev = Arc::new(Recorder::new(memory));
+        let mut run = Self {
+            options,
+            dev,
+            mounted: None,
+            cred: Cred::root(),
+            rng: Rng::new(seed),
+            ledger: Mutex::default(),
+        };
+        run.mount();
+        (run, base)
+    }
+
+    fn mount(&mut self) {
+        let volume = self.options.open_volume_on(self.dev.clone()).unwrap();
+        let root = volume.root().unwrap();
+        self.mounted = Some((volume, root));
+    }
+
+    /// Unmounts. Everything is promised then, whatever was synced before.
+    fn unmount(&mut self) {
+        if let Some((volume, root)) = self.mounted.take() {
+            drop(root);
+            volume.unmount().unwrap();
+        }
+        let now = self.position();
+        self.ledger().all_synced(now);
+    }
+
+    /// Unmounts and mounts again, on the same device and in the same recording.
+    pub(crate) fn remount(&mut self) {
+        self.unmount();
+        self.mount();
+    }
+
+    /// Unmounts; what was recorded, and what was promised.
+    pub(crate) fn finish(mut self, base: Vec<u8>) -> (Recording, Ledger) {
+        self.unmount();
+        let ledger = self.ledger.into_inner().unwrap();
+        let recording = Recording {
+            base,
+            events: self.dev.events(),
+            notes: notes::write(&ledger),
+        };
+        (recording, ledger)
+    }
+
+    fn position(&self) -> usize {
+        self.dev.position()
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap()
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.mounted.as_ref().expect("mounted").0
+    }
+
+    pub(crate) fn root(&self) -> &Node {
+        &self.mounted.as_ref().expect("mounted").1
+    }
+
+    /// What is at `path`, which has no leading slash.
+    pub(crate) fn node(&self, path: &str) -> Node {
+        path.split('/').fold(self.root().clone(), |dir, name| {
+            self.volume().lookup(&dir, name.as_bytes()).unwrap()
+        })
+    }
+
+    /// The directory of `path`, and its last name.
+    fn parent<'p>(&self, path: &'p str) -> (Node, &'p [u8]) {
+        match path.rsplit_once('/') {
+            Some((dir, name)) => (self.node(dir), name.as_bytes()),
+            None => (self.root().clone(), path.as_bytes()),
+        }
+    }
+
+    /// The paths of all files.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.ledger().paths()
+    }
+
+    pub(crate) fn len(&self, path: &str) -> u64 {
+        let ledger = self.ledger();
+        ledger.file(ledger.at(path)).len
+    }
+
+    /// A file, if there are any.
+    pub(crate) fn any_file(&mut self) -> Option<String> {
+        let paths = self.paths();
+        let at = self.rng.index(paths.len());
+        paths.into_iter().nth(at)
+    }
+
+    pub(crate) fn mkdir(&self, path: &str) {
+        let (dir, name) = self.parent(path);
+        self.volume().mkdir(&dir, name, 0o755, &self.cred).unwrap();
+    }
+
+    pub(crate) fn rmdir(&self, path: &str) {
+        let (dir, name) = self.parent(path);
+        self.volume().rmdir(&dir, name, &self.cred).unwrap();
+    }
+
+    /// Makes a file of `len` bytes.
+    pub(crate) fn create(&self, path: &str, len: u64) {
+        let now = self.position();
+        self.ledger().create(path, now);
+        let (dir, name) = self.parent(path);
+        self.volume().create(&dir, name, 0o644, &self.cred).unwrap();
+        if len > 0 {
+            self.append(path, len);
+        }
+    }
+
+    /// Makes a file of `len` bytes in the root, under a name of its own.
+    pub(crate) fn create_any(&self, len: u64) -> String {
+        let path = format!("f{}", self.ledger().files.len());
+        self.create(&path, len);
+        path
+    }
+
+    pub(crate) fn append(&self, path: &str, more: u64) {
+        let id = self.ledger().at(path);
+        self.append_to(&self.node(path), id, more);
+    }
+
+    /// Appends to a file that need not have a name any more.
+    pub(crate) fn append_to(&self, node: &Node, id: u64, more: u64) {
+        let now = self.position();
+        let old = self.ledger().file(id).len;
+        let data = self.ledger().append(id, more, now);
+        let done = self.volume().append(node, &data, &self.cred).unwrap();
+        assert_eq!(done, (old, data.len()));
+    }
+
+    /// Writes `count` sectors from sector `first` on, wherever the file ends.
+    pub(crate) fn overwrite(&self, path: &str, first: u64, count: u64) {
+        let node = self.node(path);
+        let (pos, len) = (first * SECTOR, count * SECTOR);
+        let (id, now) = (self.ledger().at(path), self.position());
+        let data = self.ledger().overwrite(id, pos, len, now);
+        let done = self.volume().write(&node, pos, &data, &self.cred).unwrap();
+        assert_eq!(done, data.len());
+    }
+
+    /// Sets the size; to more only in whole sectors.
+    pub(crate) fn truncate(&self, path: &str, len: u64) {
+        let node = self.node(path);
+        let (id, now) = (self.ledger().at(path), self.position());
+        self.ledger().resize(id, len, now);
+        let changes = SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        };
+        self.volume().setattr(&node, &changes, &self.cred).unwrap();
+    }
+
+    /// Gives an attribute the value of a seed, or takes it away.
+    pub(crate) fn set_attr(&self, path: &str, key: &str, seed: Option<u64>) {
+        let node = self.node(path);
+        let (id, now) = (self.ledger().at(path), self.position());
+        self.ledger().set_attr(id, key, seed, now);
+        let (volume, key) = (self.volume(), key.as_bytes());
+        match seed {
+            Some(seed) => {
+                let value = attr_value(seed);
+                volume.setxattr(&node, key, &value, XattrMode::Either, &self.cred)
+            }
+            None => volume.removexattr(&node, key, &self.cred),
+        }
+        .unwrap();
+    }
+
+    pub(crate) fn fsync(&self, path: &str) {
+        self.volume().fsync(&self.node(path), false).unwrap();
+        let now = self.position();
+        self.ledger().synced(path, now);
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn sync(&self) {
+        self.volume().sync().unwrap();
+        let now = self.position();
+        self.ledger().all_synced(now);
+    }
+
+    /// Removes the name; returns the file, which is open, and its number.
+    pub(crate) fn unlink(&self, path: &str) -> (Node, u64) {
+        let now = self.position();
+        let node = self.node(path);
+        let id = self.ledger().unlink(path, now);
+        let (dir, name) = self.parent(path);
+        self.volume().unlink(&dir, name, &self.cred).unwrap();
+        (node, id)
+    }
+
+    /// Renames, over what may be there.
+    pub(crate) fn rename(&self, old: &str, new: &str) {
+        let now = self.position();
+        self.ledger().rename(old, new, now);
+        let ((from, old), (to, new)) = (self.parent(old), self.parent(new));
+        let flags = RenameFlags::empty();
+        self.volume()
+            .rename(&from, old, &to, new, flags, &self.cred)
+            .unwrap();
+    }
+}

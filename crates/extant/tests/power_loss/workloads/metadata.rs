@@ -1,0 +1,77 @@
+//! Everything at once, and attributes.
+
+use crate::run::Run;
+
+/// Creations, appends, removals, renames, directories, symbolic links; now and then something is made durable.
+pub(super) fn storm(run: &mut Run) {
+    for step in 0..60 {
+        match run.rng.below(10) {
+            0..=3 => {
+                let len = run.rng.below(9000);
+                let path = run.create_any(len);
+                if run.rng.chance(40) {
+                    run.fsync(&path);
+                }
+            }
+            4 => {
+                let path = format!("d{step}");
+                run.mkdir(&path);
+                let dir = run.node(&path);
+                run.volume()
+                    .symlink(&dir, b"link", &[b'x'; 90], &run.cred)
+                    .unwrap();
+            }
+            5 => {
+                if let Some(path) = run.any_file() {
+                    run.unlink(&path);
+                }
+            }
+            6 => {
+                if let (Some(old), Some(new)) = (run.any_file(), run.any_file())
+                    && old != new
+                {
+                    run.rename(&old, &new);
+                }
+            }
+            7 => {
+                if let Some(path) = run.any_file() {
+                    let more = run.rng.between(1, 5000);
+                    run.append(&path, more);
+                }
+            }
+            8 => {
+                if let Some(path) = run.any_file() {
+                    run.fsync(&path);
+                }
+            }
+            _ => {
+                if run.rng.chance(30) {
+                    run.sync();
+                }
+            }
+        }
+    }
+}
+
+/// Attributes in inodes and in blocks, set, replaced, removed, shared by files that have the same.
+pub(super) fn attributes(run: &mut Run) {
+    let files: Vec<String> = (0..6).map(|_| run.create_any(300)).collect();
+    for _ in 0..70 {
+        let path = &files[run.rng.index(files.len())];
+        let key = format!("user.k{}", run.rng.below(4));
+        match run.rng.below(10) {
+            // Few seeds: files with the same attributes share a block.
+            0..=6 => {
+                let seed = 1 + run.rng.below(5) * 37;
+                run.set_attr(path, &key, Some(seed));
+            }
+            7 => {
+                let there = run.volume().listxattr(&run.node(path)).unwrap();
+                if there.contains(&key.clone().into_bytes()) {
+                    run.set_attr(path, &key, None);
+                }
+            }
+            _ => run.fsync(path),
+        }
+    }
+}

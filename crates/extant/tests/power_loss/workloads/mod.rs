@@ -1,0 +1,73 @@
+//! The workloads, by name. A new one joins by adding a line.
+
+mod data;
+mod directories;
+mod journal;
+mod metadata;
+mod names;
+
+use crate::run::Run;
+
+/// Something done to a volume while its device is recorded.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// The setups of a short round. A soak uses them all.
+    pub(crate) setups: &'static [&'static str],
+    pub(crate) run: fn(&mut Run),
+    /// Whether the device takes its time, so that threads meet.
+    pub(crate) slow: bool,
+}
+
+const fn on(name: &'static str, run: fn(&mut Run), setups: &'static [&'static str]) -> Workload {
+    Workload {
+        name,
+        setups,
+        run,
+        slow: false,
+    }
+}
+
+impl Workload {
+    const fn slow(self) -> Self {
+        Self { slow: true, ..self }
+    }
+}
+
+/// Every workload.
+#[rustfmt::skip]
+pub(crate) const WORKLOADS: &[Workload] = &[
+    on("metadata_storm", metadata::storm, &["tiny_journal", "no_checksums", "old_checksums", "no_flex"]),
+    on("attributes", metadata::attributes, &["1k", "old_checksums"]),
+    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads"]),
+    on("overwrites", data::overwrites, &["4k", "1k"]),
+    on("holes", data::holes, &["1k", "4k", "buffer_heads"]),
+    on("truncations", data::truncations, &["1k", "2k"]),
+    on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads"]).slow(),
+    on("open_and_unlinked", names::open_and_unlinked, &["1k", "orphan_list"]),
+    on("rename_over", names::rename_over, &["1k", "4k"]),
+    on("rename_after_fsync", names::rename_after_fsync, &["2k"]),
+    on("splitting_directories", directories::splitting, &["1k"]),
+    on("shrinking_directories", directories::shrinking, &["1k", "no_index"]),
+    on("moving_directories", directories::moving, &["1k"]),
+    on("reused_metadata", directories::reused_metadata, &["1k", "many_groups"]),
+    on("journal_wraps", journal::wraps, &["tiny_journal"]),
+    on("journal_full", journal::full, &["tiny_journal"]),
+    on("whole_sync", journal::whole_sync, &["1k", "2k"]),
+    on("remounts", journal::remounts, &["1k", "orphan_list"]),
+];
+
+impl Workload {
+    pub(crate) fn named(name: &str) -> Option<&'static Workload> {
+        WORKLOADS.iter().find(|workload| workload.name == name)
+    }
+}
+
+#[test]
+fn every_setup_is_in_the_short_round() {
+    use crate::setups::{SETUPS, Setup};
+    let used = || WORKLOADS.iter().flat_map(|workload| workload.setups);
+    assert!(used().all(|name| Setup::named(name).is_some()));
+    for setup in SETUPS {
+        assert!(used().any(|name| *name == setup.name), "{}", setup.name);
+    }
+}
