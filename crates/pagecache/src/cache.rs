@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     folios: AtomicUsize,
     dirty_bytes: AtomicU64,
     writeback_bytes: AtomicU64,
+    /// Bytes of folios that pins share, each folio counted for each pin.
+    pub(crate) pinned_bytes: AtomicU64,
     /// Somebody waits for memory: flush below the background limit.
     pressure: AtomicBool,
     progress_lock: Mutex<()>,
@@ -83,6 +85,7 @@ impl PageCache {
             folios: AtomicUsize::new(0),
             dirty_bytes: AtomicU64::new(0),
             writeback_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
             pressure: AtomicBool::new(false),
             progress_lock: Mutex::new(()),
             progress: Condvar::new(),
@@ -148,6 +151,10 @@ impl Drop for PageCache {
 impl Shared {
     pub(crate) fn max_order(&self) -> u32 {
         self.config.max_order.min(self.arena.max_order())
+    }
+
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.arena.budget_bytes()
     }
 
     pub(crate) fn folios(&self) -> usize {

@@ -8,7 +8,7 @@ use crate::MAX_ORDER;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The most bytes of folio memory, in use and recycled together. Never exceeded: writers wait
-    /// for writeback instead. At least 256 KiB are used.
+    /// for writeback instead. (Copies of folios that are changed while pinned may come on top, a quarter at most.) At least 256 KiB are used.
     pub budget_bytes: u64,
     /// The largest folio order, 0..=9. Small budgets lower it.
     pub max_order: u32,

@@ -22,6 +22,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::block_bits::BlockBits;
 use crate::mapping::Mapping;
 use crate::memory::FolioMemory;
+use crate::pin::Memory;
 use crate::private::Private;
 use crate::tree::Entry;
 
@@ -39,7 +40,7 @@ pub struct Folio {
 }
 
 struct State {
-    memory: FolioMemory,
+    memory: Memory,
     uptodate: BlockBits,
     dirty: BlockBits,
     attached: bool,
@@ -73,7 +74,7 @@ impl Folio {
             writeback: AtomicU32::new(0),
             mapping,
             state: RwLock::new(State {
-                memory,
+                memory: Memory::new(memory),
                 uptodate: BlockBits::new(blocks),
                 dirty: BlockBits::new(blocks),
                 attached: true,
@@ -225,6 +226,10 @@ impl<'a> FolioRef<'a> {
     /// The whole folio's bytes. Only uptodate blocks mean anything.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
+        self.state.memory.bytes()
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
         &self.state.memory
     }
 
@@ -298,13 +303,19 @@ impl<'a> FolioGuard<'a> {
     /// The whole folio's bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        &self.state.memory
+        self.state.memory.bytes()
+    }
+
+    pub(crate) fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.state.memory
     }
 
     /// The whole folio's bytes, to be changed. Whoever changes uptodate bytes marks them dirty.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.state.memory
+        let shared = self.mapping.shared();
+        let copy = |order| shared.allocate(order, order, false);
+        self.state.memory.bytes_mut(copy)
     }
 
     /// Whether every block that `bytes` touches is uptodate.

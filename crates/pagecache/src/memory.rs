@@ -5,7 +5,7 @@
 //!   when it is made; its bytes are initialised from then on. It is freed only by
 //!   [`Arena::trim`] while no block of it is handed out, or when the arena is dropped.
 //! * A [`FolioMemory`] owns its block: the buddy allocator hands a page to one block at a time. It keeps the
-//!   arena alive.
+//!   arena alive. One beyond the budget has a chunk of its own instead.
 //! * The bytes of a recycled block are whatever its last user left. Nobody may show them before they
 //!   are overwritten; the per-block uptodate state of folios takes care of that.
 #![allow(unsafe_code)]
@@ -121,7 +121,7 @@ impl Arena {
             ptr,
             page,
             order,
-            arena: self.clone(),
+            owner: Owner::Arena(self.clone()),
         })
     }
 
@@ -173,17 +173,41 @@ pub(crate) struct FolioMemory {
     ptr: NonNull<u8>,
     page: u32,
     order: u32,
-    arena: Arc<Arena>,
+    owner: Owner,
+}
+
+/// What keeps a block's memory alive.
+enum Owner {
+    Arena(Arc<Arena>),
+    /// Held for its drop.
+    Alone {
+        _chunk: Chunk,
+    },
 }
 
 // SAFETY: the block is owned exclusively and is plain bytes; `&FolioMemory` only gives out `&[u8]`.
 unsafe impl Send for FolioMemory {}
-// SAFETY: as above; shared access reads only.
+// SAFETY: as above; shared access reads only (a chunk of its own is not accessed at all).
 unsafe impl Sync for FolioMemory {}
 
 impl FolioMemory {
     pub(crate) fn order(&self) -> u32 {
         self.order
+    }
+
+    /// Zeroed memory of the same size that counts against no budget. Aborts, as any allocation does, if the host has none.
+    pub(crate) fn beyond_budget(&self) -> Self {
+        let bytes = PAGE_SIZE << self.order;
+        let layout = Layout::from_size_align(bytes, bytes);
+        let Some(chunk) = layout.as_ref().ok().copied().and_then(Chunk::new) else {
+            std::alloc::handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()));
+        };
+        Self {
+            ptr: chunk.base,
+            page: 0,
+            order: self.order,
+            owner: Owner::Alone { _chunk: chunk },
+        }
     }
 }
 
@@ -192,7 +216,7 @@ impl Deref for FolioMemory {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block's bytes are initialised, in one allocation that `arena` keeps alive, and owned by
+        // SAFETY: the block's bytes are initialised, in one allocation that `owner` keeps alive, and owned by
         // `self`, so that nobody writes them while `&self` lives.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), PAGE_SIZE << self.order) }
     }
@@ -208,7 +232,9 @@ impl DerefMut for FolioMemory {
 
 impl Drop for FolioMemory {
     fn drop(&mut self) {
-        self.arena.state.lock().buddy.free(self.page, self.order);
+        if let Owner::Arena(arena) = &self.owner {
+            arena.state.lock().buddy.free(self.page, self.order);
+        }
     }
 }
 
