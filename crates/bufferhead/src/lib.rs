@@ -25,6 +25,7 @@ mod prepare;
 mod record;
 mod ring;
 mod stats;
+mod submission;
 mod write;
 mod writeback;
 
@@ -33,7 +34,7 @@ pub use record::{BufferHead, State};
 pub use ring::Ring;
 pub use stats::{BufferStats, Stats};
 pub use write::write;
-pub use writeback::write_back;
+pub use writeback::{write_back, write_ordered};
 
 /// The most blocks that are mapped at once: a folio has no more, and an unwritten extent holds them.
 pub const MAX_RUN: u32 = 2048;

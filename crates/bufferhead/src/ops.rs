@@ -75,6 +75,21 @@ pub trait BufferOps: IomapOps {
         pos: Pos,
     ) -> Result<BlockMap, Self::Error>;
 
+    /// The bytes `[start, end)`, whose space was chosen under `handle`, are in the cache. Returns whether their space counts as
+    /// written from now on. The folio is locked.
+    ///
+    /// # Errors
+    /// The journal's; the write counts as failed.
+    fn publish(
+        &self,
+        handle: &mut Self::Handle,
+        start: Pos,
+        end: Pos,
+    ) -> Result<bool, Self::Error> {
+        let _ = (handle, start, end);
+        Ok(false)
+    }
+
     /// Where [`BufferOps::logs_data`]: takes the new content of whole blocks, by place, into the journal. The folio is locked.
     ///
     /// # Errors
@@ -125,6 +140,13 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// # Errors
     /// No space; damage; a stopped journal.
     fn place(&self, handle: &mut Self::Handle, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
+
+    /// Data is about to be handed to the device: a place was found under a handle that is still open, or was known. Followed by
+    /// [`BufferWriteback::data_arrived`], with no handle started and no folio waited for in between.
+    fn data_leaves(&self) {}
+
+    /// The device has answered for what left last, well or not.
+    fn data_arrived(&self) {}
 
     /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`. No folio is locked
     /// and no handle open.

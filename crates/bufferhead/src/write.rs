@@ -11,6 +11,7 @@ use crate::commit::{commit, has_written_space};
 use crate::index;
 use crate::ops::{BufferOps, Wrote};
 use crate::prepare::{clean_up, prepare};
+use crate::record::State;
 use crate::ring::Ring;
 
 /// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
@@ -139,6 +140,17 @@ fn write_locked<O: BufferOps + ?Sized>(
     let written = range.start..range.start + copied;
     let mut last_block_written = false;
     if copied > 0 {
+        if let Some(handle) = handle.as_deref_mut() {
+            let folio = guard.folio();
+            let (start, end) = (folio.pos_of(written.start), folio.pos_of(written.end));
+            match ops.publish(handle, start, end) {
+                Ok(true) => {
+                    ring.each_in(written.clone(), |_, head| head.clear(State::UNWRITTEN));
+                }
+                Ok(false) => {}
+                Err(error) => return Err((clean_up(ops, guard, ring, written), error)),
+            }
+        }
         commit(ops, guard, ring, written.clone(), !ops.logs_data());
         if ops.logs_data() {
             let blocks = blocks_of(guard, ring, written.clone());

@@ -15,17 +15,16 @@
 //! # Locks
 //! One pass per mapping at a time. Handle → folios, ascending. Folios are held shared while they are written.
 
-use std::io::IoSlice;
-use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{Control, DeviceFault, Ioend, IoendKind, Iomap, Kind};
-use extant_pagecache::{Folio, FolioGuard, FolioRef, Tag, WritebackFault};
-use extant_units::{DevOff, Pos};
+use extant_iomap::Control;
+use extant_pagecache::{Folio, Tag, WritebackFault};
+use extant_units::Pos;
 
-use crate::ops::{BlockMap, BufferWriteback, Place};
+use crate::ops::BufferWriteback;
 use crate::record::State;
 use crate::ring::Ring;
+use crate::submission::{self, Dirty, Held, run_at, settle};
 use crate::{MAX_RUN, index};
 
 /// The most folios, and about the most bytes, of one batch.
@@ -33,6 +32,8 @@ const BATCH_FOLIOS: usize = 4096;
 const BATCH_BYTES: u64 = 16 << 20;
 /// How often room is made for one run before it is given up.
 const ATTEMPTS: u32 = 4;
+/// Folios that a commit has written together.
+const ORDERED_FOLIOS: usize = 256;
 
 /// Writes dirty data back and waits for it; returns the bytes taken. Faults are recorded in the mapping as well.
 ///
@@ -47,13 +48,7 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
     } else {
         Tag::Dirty
     };
-    let mut pass = Pass {
-        ops,
-        taken: 0,
-        attempts: 0,
-        no_room: None,
-        failed: None,
-    };
+    let mut pass = Pass::new(ops);
     let mut at = control.start;
     while pass.taken < control.max_bytes && at < control.end {
         let mut folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
@@ -72,6 +67,28 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
     pass.failed.map_or(Ok(pass.taken), Err)
 }
 
+/// Writes what is dirty in `[start, end)` and has written space, for a commit that must not overtake it (data=ordered). Maps
+/// nothing; folios that are under writeback already are left to that.
+///
+/// # Errors
+/// The first error met; everything was tried all the same.
+pub fn write_ordered<O: BufferWriteback + ?Sized>(
+    ops: &O,
+    start: Pos,
+    end: Pos,
+) -> Result<(), O::Error> {
+    let mapping = ops.mapping();
+    let mut pass = Pass::new(ops);
+    let mut at = start;
+    loop {
+        let folios = mapping.tagged(at, end, Tag::Dirty, ORDERED_FOLIOS);
+        let Some(last) = folios.last() else { break };
+        at = last.end();
+        pass.placed(&folios);
+    }
+    pass.failed.map_or(Ok(()), Err)
+}
+
 struct Pass<'a, O: BufferWriteback + ?Sized> {
     ops: &'a O,
     taken: u64,
@@ -82,34 +99,38 @@ struct Pass<'a, O: BufferWriteback + ?Sized> {
     failed: Option<O::Error>,
 }
 
-/// A dirty block of a group.
-struct Dirty {
-    folio: usize,
-    offset: usize,
-    pos: Pos,
-    /// Where it is, if it has a place.
-    at: Option<DevOff>,
-    unwritten: bool,
-}
-
-/// A locked folio of a group, its ring in hand.
-struct Held<'a> {
-    folio: &'a Arc<Folio>,
-    /// Its place in the list that is being worked on.
-    number: usize,
-    guard: FolioGuard<'a>,
-    ring: Box<Ring>,
-    /// Bytes below this are the file's, in whole blocks.
-    limit: usize,
-}
-
-/// Parts of folios, contiguous on the device and in the file.
-struct Submission {
-    ioend: Ioend,
-    parts: Vec<(usize, Range<usize>)>,
-}
-
 impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
+    fn new(ops: &'a O) -> Self {
+        Self {
+            ops,
+            taken: 0,
+            attempts: 0,
+            no_room: None,
+            failed: None,
+        }
+    }
+
+    /// Writes what has written space in `folios`, and leaves the rest dirty.
+    fn placed(&mut self, folios: &[Arc<Folio>]) {
+        let mut group = Vec::new();
+        let mut blocks: Vec<Dirty> = Vec::new();
+        for (number, folio) in folios.iter().enumerate() {
+            let Some(mut held) = self.lock_now(folio, number) else {
+                continue;
+            };
+            let known = blocks.len();
+            self.scan(&mut held, group.len(), &mut blocks);
+            blocks.retain(|block| block.folio < group.len() || block.is_placed());
+            if blocks.len() > known {
+                group.push(held);
+            } else {
+                held.unlock();
+            }
+        }
+        self.ops.data_leaves();
+        self.write(group, &blocks);
+    }
+
     fn batch(&mut self, folios: &[Arc<Folio>]) {
         let mut later = Vec::new();
         let mut ready = Vec::new();
@@ -127,15 +148,33 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 ready.push(held);
             }
         }
-        self.write(ready, &blocks, None);
+        self.ops.data_leaves();
+        self.write(ready, &blocks);
         let mut next = 0;
         while next < later.len() {
             next += self.group(&later[next..]);
         }
     }
 
-    /// Locks a folio that has something to be written; zeroes what lies past the end of the file.
+    /// Locks a folio that has something to be written; zeroes what lies past the end of the file. A commit may be
+    /// writing it: that needs no handle, so it may be waited for with one.
     fn lock<'f>(&self, folio: &'f Arc<Folio>, number: usize) -> Option<Held<'f>>
+    where
+        'a: 'f,
+    {
+        loop {
+            if let Some(held) = self.lock_now(folio, number) {
+                return Some(held);
+            }
+            if !folio.is_under_writeback() {
+                return None;
+            }
+            self.ops.mapping().wait_stable(folio);
+        }
+    }
+
+    /// The same for a folio that is not under writeback.
+    fn lock_now<'f>(&self, folio: &'f Arc<Folio>, number: usize) -> Option<Held<'f>>
     where
         'a: 'f,
     {
@@ -143,7 +182,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let mut guard = mapping.lock(folio)?;
         // Sampled under the folio lock: whoever extends the file does so holding the last folio.
         let size = Pos::new(self.ops.size());
-        if folio.start() >= size || !guard.has_dirty() {
+        let nothing = folio.start() >= size || !guard.has_dirty();
+        if nothing || folio.is_under_writeback() {
             // Past the end: a truncation is about to drop it.
             return None;
         }
@@ -227,8 +267,9 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 self.fail(error);
             }
         }
+        self.ops.data_leaves();
         drop(handle);
-        self.write(group, &blocks, cut);
+        self.write(group, &blocks);
         if let Some(error) = self.no_room.take() {
             let made = self.ops.make_room(&error, self.attempts);
             self.attempts = if made { self.attempts + 1 } else { ATTEMPTS };
@@ -248,7 +289,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let mut next = 0;
         let mut extents = 0;
         while let Some(first) = blocks.get(next) {
-            if first.at.is_some() && !first.unwritten {
+            if first.is_placed() {
                 next += 1;
                 continue;
             }
@@ -320,183 +361,16 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         self.ops.discard(folio.start(), limit as u64);
     }
 
-    /// Writes `blocks`, all of which have their places, and completes them. In the folio of `cut` only what lies before it.
-    fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty], cut: Option<(usize, usize)>) {
-        if group.is_empty() {
-            return;
+    fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty]) {
+        let size = self.ops.mapping().block_size().bytes_u64();
+        self.taken += blocks.len() as u64 * size;
+        if let Some(error) = submission::write(self.ops, group, blocks) {
+            self.failed.get_or_insert(error);
         }
-        let size = self.ops.mapping().block_size().bytes();
-        let mut submissions: Vec<Submission> = Vec::new();
-        for block in blocks {
-            self.taken += size as u64;
-            add(&mut submissions, block, size);
-        }
-        let mut folios = Vec::with_capacity(group.len());
-        let mut shared: Vec<FolioRef<'_>> = Vec::with_capacity(group.len());
-        for (number, mut held) in group.into_iter().enumerate() {
-            let end = match cut {
-                Some((folio, offset)) if folio == number => offset,
-                _ => held.folio.len(),
-            };
-            held.ring.each_in(0..end.min(held.limit), |_, head| {
-                if head.is(State::DIRTY) {
-                    head.clear(State::DIRTY);
-                    head.set(State::ASYNC_WRITE);
-                }
-            });
-            if end < held.folio.len() {
-                held.guard.take_dirty_part(0..end);
-            } else {
-                held.guard.take_dirty(held.limit, |_| {});
-                held.ring
-                    .each_in(held.limit..end, |_, head| head.clear(State::DIRTY));
-            }
-            held.guard.put_private(held.ring);
-            folios.push(held.folio);
-            shared.push(held.guard.downgrade());
-        }
-        submissions.retain(|submission| self.submit(submission, &shared));
-        drop(shared);
-        for submission in &submissions {
-            if let Err(error) = self.ops.complete(&submission.ioend) {
-                self.fail(error);
-            }
-        }
-        self.finish(&folios, &submissions);
-    }
-
-    /// The records of what has arrived are written ones; the folios leave writeback.
-    fn finish(&self, folios: &[&Arc<Folio>], submissions: &[Submission]) {
-        let mapping = self.ops.mapping();
-        let shift = mapping.block_size().log2();
-        for (number, folio) in folios.iter().enumerate() {
-            let Some(mut guard) = mapping.lock(folio) else {
-                continue;
-            };
-            let mut ring = Ring::take(&mut guard, shift, self.ops.buffer_stats());
-            let converted = submissions
-                .iter()
-                .filter(|submission| submission.ioend.kind == IoendKind::Unwritten)
-                .flat_map(|submission| &submission.parts)
-                .filter(|(of, _)| *of == number);
-            for (_, bytes) in converted {
-                ring.each_in(bytes.clone(), |_, head| head.clear(State::UNWRITTEN));
-            }
-            ring.each(|head| {
-                if head.is(State::ASYNC_WRITE) {
-                    head.clear(State::ASYNC_WRITE);
-                }
-            });
-            guard.put_private(ring);
-        }
-        mapping.end_writeback(folios.iter().copied());
-    }
-
-    /// Writes an ioend; says whether that worked.
-    fn submit(&mut self, submission: &Submission, held: &[FolioRef<'_>]) -> bool {
-        let ioend = submission.ioend;
-        let slices: Vec<IoSlice<'_>> = submission
-            .parts
-            .iter()
-            .map(|(folio, bytes)| IoSlice::new(&held[*folio].bytes()[bytes.clone()]))
-            .collect();
-        self.ops.stats().ioends.bump();
-        self.ops.stats().written_bytes.add(ioend.len);
-        let Err(source) = self.ops.device().write_vectored_at(ioend.at, &slices) else {
-            return true;
-        };
-        self.ops.stats().failed_ioends.bump();
-        self.fail(O::Error::from(DeviceFault {
-            what: "write",
-            at: ioend.at,
-            len: ioend.len,
-            source,
-        }));
-        false
     }
 
     fn fail(&mut self, error: O::Error) {
         self.ops.mapping().errors().record(O::fault_of(&error));
         self.failed.get_or_insert(error);
     }
-}
-
-impl Held<'_> {
-    fn unlock(mut self) {
-        self.guard.put_private(self.ring);
-    }
-}
-
-/// How many blocks, from the first on, are adjacent and in equal state.
-fn run_at(blocks: &[Dirty], size: u64) -> usize {
-    let like = |pair: &[Dirty]| {
-        pair[0].pos.saturating_add(size) == pair[1].pos
-            && pair[0].unwritten == pair[1].unwritten
-            && pair[0].at.is_some() == pair[1].at.is_some()
-    };
-    let more = blocks.windows(2).take_while(|pair| like(pair)).count();
-    (more + 1).min(MAX_RUN as usize)
-}
-
-/// Notes `map` in `blocks`, all of which it covers, and in their records, folio by folio; returns how many records were visited.
-fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) -> u64 {
-    let unwritten = matches!(map.kind, Kind::Unwritten(_));
-    let mut visits = 0;
-    for part in blocks.chunk_by_mut(|a, b| a.folio == b.folio) {
-        for block in part.iter_mut() {
-            block.at = map.device_at(block.pos);
-            block.unwritten = unwritten;
-        }
-        let mut places = part.iter();
-        let held = &mut group[part[0].folio];
-        let first = part[0].offset;
-        let last = part[part.len() - 1].offset;
-        visits += held.ring.each_in(first..last + 1, |_, head| {
-            let Some(at) = places.next().and_then(|block| block.at) else {
-                return;
-            };
-            let place = if unwritten {
-                Place::Unwritten(at)
-            } else {
-                Place::Written(at)
-            };
-            head.map(BlockMap { place, new: false });
-        });
-    }
-    visits
-}
-
-/// Adds a block to the last submission if it goes on there.
-fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
-    let Some(at) = block.at else { return };
-    let kind = if block.unwritten {
-        IoendKind::Unwritten
-    } else {
-        IoendKind::Mapped
-    };
-    let bytes = block.offset..block.offset + size;
-    if let Some(last) = submissions.last_mut() {
-        let joins = last.ioend.kind == kind
-            && last.ioend.end() == block.pos
-            && last.ioend.at.checked_add(last.ioend.len) == Some(at);
-        if joins {
-            last.ioend.len += size as u64;
-            match last.parts.last_mut() {
-                Some((folio, part)) if *folio == block.folio && part.end == bytes.start => {
-                    part.end = bytes.end;
-                }
-                _ => last.parts.push((block.folio, bytes)),
-            }
-            return;
-        }
-    }
-    submissions.push(Submission {
-        ioend: Ioend {
-            pos: block.pos,
-            len: size as u64,
-            at,
-            kind,
-        },
-        parts: vec![(block.folio, bytes)],
-    });
 }

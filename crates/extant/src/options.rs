@@ -79,6 +79,7 @@ pub struct MountOptions {
     dirsync: bool,
     max_dir_size: Option<u64>,
     buffered_path: Option<BufferedPath>,
+    dioread_nolock: bool,
 }
 
 impl Default for MountOptions {
@@ -108,6 +109,7 @@ impl Default for MountOptions {
             dirsync: false,
             max_dir_size: None,
             buffered_path: None,
+            dioread_nolock: true,
         }
     }
 }
@@ -297,6 +299,13 @@ impl MountOptions {
     /// `max_dir_size_kb=`, in bytes: a directory does not grow past it.
     pub fn max_dir_size(&self) -> Option<u64> {
         self.max_dir_size
+    }
+
+    /// `dioread_nolock`: the per-block path allocates unwritten space and converts it when the data has arrived. Otherwise
+    /// (`dioread_lock`) it allocates written space, and [`MountOptions::data`] says what orders the data. The other path always
+    /// allocates unwritten space.
+    pub fn dioread_nolock(&self) -> bool {
+        self.dioread_nolock
     }
 
     /// `buffered_iomap` and `nobuffered_iomap`, if given.

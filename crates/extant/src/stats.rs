@@ -100,6 +100,8 @@ counters! {
     space_commits,
     /// Waits for the lock of a file that somebody else writes or truncates.
     lock_waits,
+    /// Bytes of file data that commits waited for.
+    ordered_bytes,
     /// Faults reported.
     faults,
 }
@@ -125,8 +127,6 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     let buffers = fs.files.buffers.snapshot();
     add!(all, buffers: buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
         cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps credit_restarts = restarts);
-    // No inode's data is ordered before a commit, on any path there is.
-    all.push(("ordered_bytes", 0));
     let pages = fs.files.pages.stats();
     add!(all, pages: page_cache_budget_bytes = budget_bytes page_cache_used_bytes = used_bytes
         page_cache_held_bytes = held_bytes dirty_bytes writeback_bytes evictions = reclaimed eviction_scans = reclaim_scans

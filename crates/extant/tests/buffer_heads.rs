@@ -123,3 +123,44 @@ fn without_delayed_allocation_space_is_chosen_at_once() {
     volume.read(&node, 0, &mut back).unwrap();
     assert!(back == bytes);
 }
+
+#[test]
+fn data_modes_order_what_they_promise_to() {
+    for (options, ordered) in [
+        ("data=ordered,dioread_lock", true),
+        ("data=ordered,dioread_lock,nodelalloc", true),
+        ("data=writeback,dioread_lock", false),
+        ("data=writeback,dioread_lock,nodelalloc", false),
+        ("data=ordered", false),
+        ("data=ordered,nodelalloc", false),
+    ] {
+        let image = Image::of_mib(64).args("-b 1024").junk().make().unwrap();
+        let volume = mount(&image, options, |_| {});
+        let node = create(&volume, "f");
+        let bytes = content(5, 500_000);
+        let wrote = counted(&volume, || {
+            write(&volume, &node, 0, &bytes[..300_000]);
+            volume.fsync(&node, false).unwrap();
+            write(&volume, &node, 300_000, &bytes[300_000..]);
+            // Overwritten in place: nothing new is allocated.
+            write(&volume, &node, 1000, &bytes[1000..2000]);
+            volume.fsync(&node, true).unwrap();
+        });
+        assert_eq!(wrote["ordered_bytes"] > 0, ordered, "{options}: {wrote:?}");
+        // A short life: nothing may be lost or leaked with data that a commit still waits for.
+        let doomed = create(&volume, "doomed");
+        write(&volume, &doomed, 0, &bytes);
+        volume
+            .unlink(&volume.root().unwrap(), b"doomed", &Cred::root())
+            .unwrap();
+        drop(doomed);
+        volume.unmount().unwrap();
+        drop(volume);
+        image.fsck_clean().unwrap();
+        let volume = mount(&image, "", |_| {});
+        let node = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+        let mut back = vec![0; bytes.len()];
+        volume.read(&node, 0, &mut back).unwrap();
+        assert!(back == bytes, "{options}");
+    }
+}

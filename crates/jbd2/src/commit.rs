@@ -13,8 +13,8 @@
 //!   freed become reusable. The order matters: a freed block must not be written home over its next owner.
 //! - FINISHED: waiters go on.
 //!
-//! Data that must be durable before the commit (data=ordered) belongs before COMMIT, between SWITCH and FLUSH:
-//! the preflush of the commit record covers it.
+//! Data that must be durable before the commit (data=ordered, see `ordered.rs`) is settled between SWITCH and FLUSH: the
+//! preflush of the commit record covers it.
 //!
 //! # Crash order
 //! Copies, then (flush) the record, then, at any later time, home, then (flush) the tail. A crash before the
@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use extant_planted::Bug;
 use extant_units::Tid;
 use parking_lot::MutexGuard;
 
@@ -32,6 +33,7 @@ use crate::block::Block;
 use crate::blockio::write_blocks;
 use crate::error::JournalError;
 use crate::journal::Core;
+use crate::ordered::OrderedData;
 use crate::running::{Committing, State};
 use crate::transaction::Parts;
 
@@ -202,6 +204,7 @@ impl Core {
         self.changed.notify_all();
         drop(state);
         let mut parts = running.transaction.take_parts();
+        self.settle_ordered(tid, std::mem::take(&mut parts.ordered));
         self.write_out(tid, &mut parts)?;
         for callback in parts.callbacks {
             callback();
@@ -211,6 +214,16 @@ impl Core {
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
         self.finished(state);
         Ok(())
+    }
+
+    /// Waits until the data that the transaction's blocks were allocated for is at home.
+    fn settle_ordered(&self, tid: Tid, ordered: Vec<Arc<dyn OrderedData>>) {
+        if self.config.planted.is(Bug::OrderedDataLeftOut) {
+            return;
+        }
+        let settled = ordered.len() as u64;
+        ordered.iter().for_each(|data| data.settle(tid));
+        self.counters.ordered.fetch_add(settled, Ordering::Relaxed);
     }
 
     /// Lets nobody join any more and waits until the last handle has ended.

@@ -25,6 +25,7 @@ use extant_units::{Pblk, Tid};
 use crate::block::{Block, BlockState, CheckKey, zeroed};
 use crate::error::JournalError;
 use crate::journal::Journal;
+use crate::ordered::OrderedData;
 use crate::running::{Grant, Usage};
 use crate::transaction::Transaction;
 
@@ -191,6 +192,16 @@ impl Handle {
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
         if self.joined {
             self.transaction.parts().callbacks.push(f);
+        }
+    }
+
+    /// Has `data` settled before this transaction commits; see [`OrderedData`]. What is registered already is not registered again.
+    pub fn order(&mut self, data: &Arc<dyn OrderedData>) {
+        if self.joined {
+            let mut parts = self.transaction.parts();
+            if !parts.ordered.iter().any(|known| Arc::ptr_eq(known, data)) {
+                parts.ordered.push(Arc::clone(data));
+            }
         }
     }
 

@@ -69,6 +69,7 @@ pub(crate) struct Core {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) handles: AtomicU64,
+    pub(crate) ordered: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) commit_waits: AtomicU64,
     pub(crate) blocks_logged: AtomicU64,
@@ -431,6 +432,7 @@ impl Core {
             tail_updates: get(&c.tail_updates),
             space_waits: get(&c.space_waits),
             cow_copies: get(&c.cow_copies),
+            ordered: get(&c.ordered),
             credit_overflows: get(&c.credit_overflows),
             cache_hits: cache.hits,
             cache_misses: cache.misses,

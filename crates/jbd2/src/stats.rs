@@ -25,6 +25,8 @@ pub struct JournalStats {
     pub cow_copies: u64,
     /// Credits used beyond those that handles declared.
     pub credit_overflows: u64,
+    /// Data that commits waited for, in registrations.
+    pub ordered: u64,
     /// Blocks found in the cache.
     pub cache_hits: u64,
     /// Blocks read from the device.

@@ -4,6 +4,7 @@
 //! commit thread takes its parts. Its `parts` lock is held for a push at most and nests inside a block's lock.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_units::Tid;
@@ -11,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::block::Block;
 use crate::hash::BlockHash;
+use crate::ordered::OrderedData;
 
 /// A set of block numbers.
 pub(crate) type PblkSet = HashSet<u64, BlockHash>;
@@ -36,6 +38,8 @@ pub(crate) struct Parts {
     /// Freed blocks: after the commit, no older version may be written home.
     pub(crate) forgotten: PblkSet,
     pub(crate) callbacks: Vec<Callback>,
+    /// Data to be settled before the commit.
+    pub(crate) ordered: Vec<Arc<dyn OrderedData>>,
 }
 
 impl Transaction {

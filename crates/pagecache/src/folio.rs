@@ -445,14 +445,17 @@ impl<'a> FolioGuard<'a> {
         self.begin_writeback(all, taken);
     }
 
-    /// The same for the dirty blocks of `bytes` alone, all of which are written; others stay dirty.
-    pub fn take_dirty_part(&mut self, bytes: Range<usize>) {
+    /// The same for the dirty blocks of `runs` alone, all of which are written; others stay dirty.
+    pub fn take_dirty_runs(&mut self, runs: impl IntoIterator<Item = Range<usize>>) {
         debug_assert!(
             !self.folio.is_under_writeback(),
             "one writer of a folio at a time"
         );
-        let blocks = self.folio.blocks(&bytes);
-        let taken = self.state.dirty.remove(blocks);
+        let mut taken = 0;
+        for run in runs {
+            let blocks = self.folio.blocks(&run);
+            taken += self.state.dirty.remove(blocks);
+        }
         self.begin_writeback(taken, taken);
     }
 

@@ -28,13 +28,15 @@ pub enum Bug {
     OrphanNotRecorded,
     /// The checksum of a block bitmap stays what it was.
     ChecksumNotUpdated,
+    /// A commit does not wait for the data that its blocks were allocated for.
+    OrderedDataLeftOut,
     /// One bit of an allocation is missing from the bitmap that is journalled.
     BitmapBitNotJournalled,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -43,6 +45,7 @@ impl Bug {
         Self::ConversionBeforeData,
         Self::OrphanNotRecorded,
         Self::ChecksumNotUpdated,
+        Self::OrderedDataLeftOut,
         Self::BitmapBitNotJournalled,
     ];
 
@@ -57,6 +60,7 @@ impl Bug {
             Self::ConversionBeforeData => "conversion_before_data",
             Self::OrphanNotRecorded => "orphan_not_recorded",
             Self::ChecksumNotUpdated => "checksum_not_updated",
+            Self::OrderedDataLeftOut => "ordered_data_left_out",
             Self::BitmapBitNotJournalled => "bitmap_bit_not_journalled",
         }
     }

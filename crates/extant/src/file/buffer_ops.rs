@@ -18,6 +18,7 @@ use crate::alloc;
 use crate::credits;
 use crate::error::{Error, Place as Where, Result};
 use crate::map::{self, How, MapState};
+use crate::options::DataMode;
 
 /// Blocks that one handle allocates at most, each of which may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;
@@ -26,6 +27,15 @@ impl FileOps<'_> {
     /// Credits for one extent, and for the size that moves with it.
     fn extent_credits(&self) -> u32 {
         credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
+    }
+
+    /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
+    fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
+        if self.fs.options.data() == DataMode::Ordered {
+            let bytes = end.distance_from(start).unwrap_or(0);
+            self.fs.stats.ordered_bytes.add(bytes);
+            self.data.ordered.order(handle, start, end);
+        }
     }
 
     /// A mapping of the first block of `map`.
@@ -59,7 +69,14 @@ impl BufferOps for FileOps<'_> {
         if self.fs.options.delalloc() && !self.is_low_on_space() {
             return Ok(None);
         }
-        let each = credits::allocate(self.fs);
+        // Allocated unwritten, and with `dioread_lock` converted once the bytes are in the cache: a write that comes out short leaves
+        // no written blocks behind the end of the file.
+        let convert = if self.fs.options.dioread_nolock() {
+            0
+        } else {
+            credits::convert(self.fs)
+        };
+        let each = credits::allocate(self.fs).saturating_add(convert);
         // Half of what one handle may have at most, so that others find room beside it.
         let most = (self.fs.journal.max_credits() / 2 / each).clamp(1, MOST_AT_ONCE);
         let blocks = blocks.min(most);
@@ -90,6 +107,17 @@ impl BufferOps for FileOps<'_> {
         self.one_block(&made)
     }
 
+    fn publish(&self, handle: &mut Handle, start: Pos, end: Pos) -> Result<bool> {
+        if self.fs.options.dioread_nolock() {
+            return Ok(false);
+        }
+        let len = end.distance_from(start).unwrap_or(0);
+        let (lblk, count) = blocks_of(self.fs, start, len).ok_or(Error::FileTooBig)?;
+        map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
+        self.order(handle, start, end);
+        Ok(true)
+    }
+
     fn end_write(&self, handle: Option<Handle>, wrote: Wrote) -> Result<()> {
         let moves = wrote.grew() && wrote.last_block_written;
         let stores = moves || (wrote.grew() && self.fs.tuning.dirty_inode_on_append);
@@ -117,6 +145,14 @@ impl BufferWriteback for FileOps<'_> {
         self.fs.start(self.extent_credits())
     }
 
+    fn data_leaves(&self) {
+        self.data.flight.begin();
+    }
+
+    fn data_arrived(&self) {
+        self.data.flight.end();
+    }
+
     fn has_credits(&self, handle: &mut Handle) -> Result<bool> {
         Ok(handle.ensure(self.extent_credits())?)
     }
@@ -126,11 +162,15 @@ impl BufferWriteback for FileOps<'_> {
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
             let how = How {
-                unwritten: true,
+                unwritten: self.fs.options.dioread_nolock(),
                 only_delayed: true,
                 ..How::default()
             };
             map = map::allocate(self.fs, handle, self.inode, map.lblk, map.len, how)?;
+            if map.new && !how.unwritten {
+                let bytes = u64::from(map.len) * self.fs.layout.block_size.bytes_u64();
+                self.order(handle, pos, pos.saturating_add(bytes));
+            }
         }
         self.describe(&map)
     }

@@ -17,6 +17,7 @@
 mod buffer_ops;
 mod data_path;
 mod iomap_ops;
+mod ordered;
 mod read;
 #[cfg(test)]
 mod row_tests;
@@ -30,7 +31,7 @@ mod writeback;
 use std::sync::{Arc, Weak};
 
 use extant_bufferhead::Stats as BufferStats;
-use extant_iomap::Stats as IomapStats;
+use extant_iomap::{Stats as IomapStats, WritebackOps};
 use extant_pagecache::{
     CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback,
     WritebackErrors,
@@ -38,6 +39,8 @@ use extant_pagecache::{
 use extant_units::{Lblk, Pos};
 use parking_lot::RwLockWriteGuard;
 
+use self::iomap_ops::FileOps;
+use self::ordered::{Flight, OrderedFile};
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -99,6 +102,10 @@ fn default_budget() -> u64 {
 /// A file's data in memory: made at its first use.
 pub(crate) struct FileData {
     pub(super) mapping: Arc<Mapping>,
+    /// What commits wait for.
+    ordered: Arc<OrderedFile>,
+    /// What the per-block path has handed to the device.
+    flight: Flight,
     /// For callers that have no state of their own.
     shared: OpenState,
 }
@@ -133,7 +140,12 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         };
         let mapping = Mapping::new(&fs.files.pages, owner, params);
         let shared = OpenState::new(&mapping);
-        FileData { mapping, shared }
+        FileData {
+            mapping,
+            ordered: OrderedFile::new(inode),
+            flight: Flight::default(),
+            shared,
+        }
     })
 }
 
@@ -179,8 +191,9 @@ pub(crate) fn verify_cache(
 }
 
 /// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
-pub(crate) fn evict(fs: &Fs, inode: &Inode) {
+pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {
+        settle_ordered(&FileOps::new(fs, inode), Pos::ZERO);
         data.mapping.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
@@ -205,6 +218,24 @@ pub(crate) fn max_size(fs: &Fs) -> u64 {
 fn report(fs: &Fs, error: &Error) {
     if let Error::Corrupt { .. } = error {
         fs.fault.report(fs, error);
+    }
+}
+
+/// Notes that data of some file could not be written.
+fn note_failure(fs: &Fs, error: &Error) {
+    fs.files.errors.record(FileOps::fault_of(error));
+    if fs.options.data_err_abort() && matches!(error, Error::Io(_)) {
+        fs.fault.report(fs, error);
+    }
+}
+
+/// Before data from `from` on is dropped: writes what a commit waits for, whose blocks would show what they held before
+/// otherwise. The inode's `lock` is held, or nobody else can reach the file; no handle is open.
+fn settle_ordered(ops: &FileOps<'_>, from: Pos) {
+    if ops.data.ordered.is_waited_for()
+        && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)
+    {
+        note_failure(ops.fs, &error);
     }
 }
 

@@ -19,7 +19,7 @@ use extant_units::{Lblk, Pos};
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
 use super::writeback::write_range;
-use super::{data_path, max_size};
+use super::{data_path, max_size, settle_ordered};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::credits;
@@ -91,6 +91,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         // The crash that left it may have come before this was done.
         zero_and_write(ops, inode, size, block_end)?;
     }
+    settle_ordered(ops, Pos::new(size));
     let _blocks_go = ops.data.mapping.invalidate_lock().write();
     if size < old {
         let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;

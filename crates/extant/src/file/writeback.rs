@@ -127,12 +127,7 @@ pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Resu
         result = data_path::write_back(&ops, Control::integrity(bs.round_down(disk_end), disk_end));
     }
     let result = result.and_then(|_| data_path::write_back(&ops, control));
-    result.inspect_err(|error| {
-        fs.files.errors.record(FileOps::fault_of(error));
-        if fs.options.data_err_abort() && matches!(error, Error::Io(_)) {
-            fs.fault.report(fs, error);
-        }
-    })
+    result.inspect_err(|error| super::note_failure(fs, error))
 }
 
 impl Writeback for Inode {

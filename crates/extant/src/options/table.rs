@@ -116,7 +116,8 @@ const OPTIONS: &[(&str, Effect)] = &[
     // Names that ask for what is done anyway, or that tune machinery which does not exist here.
     ("block_validity", Ignored),
     ("noblock_validity", Ignored),
-    ("dioread_nolock", Ignored),
+    ("dioread_nolock", Word(|o| o.dioread_nolock = true)),
+    ("dioread_lock", Word(|o| o.dioread_nolock = false)),
     ("init_itable", Ignored),
     ("noinit_itable", Ignored),
     ("inode_readahead_blks", Ignored),
@@ -146,10 +147,6 @@ const OPTIONS: &[(&str, Effect)] = &[
     ("debug", Ignored),
     ("stripe", Ignored),
     // Names of things this build does not do.
-    (
-        "dioread_lock",
-        Refused("new blocks are always allocated unwritten"),
-    ),
     (
         "journal_async_commit",
         Refused("a commit record is only written after its blocks"),

@@ -1,0 +1,254 @@
+//! What a pass has in hand: locked folios, their dirty blocks, and the submissions that they become.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_iomap::{DeviceFault, Ioend, IoendKind, Iomap, Kind};
+use extant_pagecache::{Folio, FolioGuard, FolioRef};
+use extant_units::{DevOff, Pos};
+
+use crate::MAX_RUN;
+use crate::ops::{BlockMap, BufferWriteback, Place};
+use crate::record::State;
+use crate::ring::Ring;
+
+/// A dirty block of a group.
+pub(crate) struct Dirty {
+    pub(crate) folio: usize,
+    pub(crate) offset: usize,
+    pub(crate) pos: Pos,
+    /// Where it is, if it has a place.
+    pub(crate) at: Option<DevOff>,
+    pub(crate) unwritten: bool,
+}
+
+impl Dirty {
+    /// Whether it can be written without asking for a place.
+    pub(crate) fn is_placed(&self) -> bool {
+        self.at.is_some() && !self.unwritten
+    }
+}
+
+/// A locked folio of a group, its ring in hand.
+pub(crate) struct Held<'a> {
+    pub(crate) folio: &'a Arc<Folio>,
+    /// Its place in the list that is being worked on.
+    pub(crate) number: usize,
+    pub(crate) guard: FolioGuard<'a>,
+    pub(crate) ring: Box<Ring>,
+    /// Bytes below this are the file's, in whole blocks.
+    pub(crate) limit: usize,
+}
+
+/// Parts of folios, contiguous on the device and in the file.
+struct Submission {
+    ioend: Ioend,
+    parts: Vec<(usize, Range<usize>)>,
+}
+
+/// Writes `blocks`, all of which have their places, and completes them. What else is dirty in their folios stays so. Returns the
+/// first error; it is recorded in the mapping.
+pub(crate) fn write<O: BufferWriteback + ?Sized>(
+    ops: &O,
+    group: Vec<Held<'_>>,
+    blocks: &[Dirty],
+) -> Option<O::Error> {
+    let size = ops.mapping().block_size().bytes();
+    let mut submissions: Vec<Submission> = Vec::new();
+    for block in blocks {
+        add(&mut submissions, block, size);
+    }
+    let mut folios = Vec::with_capacity(group.len());
+    let mut shared: Vec<FolioRef<'_>> = Vec::with_capacity(group.len());
+    let mut parts = blocks.chunk_by(|a, b| a.folio == b.folio).peekable();
+    for (number, mut held) in group.into_iter().enumerate() {
+        let part = parts.next_if(|part| part[0].folio == number);
+        held.take(part.unwrap_or_default(), size);
+        held.guard.put_private(held.ring);
+        folios.push(held.folio);
+        shared.push(held.guard.downgrade());
+    }
+    let mut failed = None;
+    let mut fail = |error: O::Error| {
+        ops.mapping().errors().record(O::fault_of(&error));
+        failed.get_or_insert(error);
+    };
+    submissions.retain(|submission| match submission.submit(ops, &shared) {
+        Ok(()) => true,
+        Err(error) => {
+            fail(error);
+            false
+        }
+    });
+    drop(shared);
+    ops.data_arrived();
+    for submission in &submissions {
+        if let Err(error) = ops.complete(&submission.ioend) {
+            fail(error);
+        }
+    }
+    finish(ops, &folios, &submissions);
+    failed
+}
+
+/// The records of what has arrived are written ones; the folios leave writeback.
+fn finish<O: BufferWriteback + ?Sized>(
+    ops: &O,
+    folios: &[&Arc<Folio>],
+    submissions: &[Submission],
+) {
+    let mapping = ops.mapping();
+    let shift = mapping.block_size().log2();
+    let converted = submissions
+        .iter()
+        .filter(|submission| submission.ioend.kind == IoendKind::Unwritten)
+        .flat_map(|submission| &submission.parts);
+    let mut converted = converted.peekable();
+    for (number, folio) in folios.iter().enumerate() {
+        let Some(mut guard) = mapping.lock(folio) else {
+            continue;
+        };
+        let mut ring = Ring::take(&mut guard, shift, ops.buffer_stats());
+        while let Some((_, bytes)) = converted.next_if(|(of, _)| *of <= number) {
+            ring.each_in(bytes.clone(), |_, head| head.clear(State::UNWRITTEN));
+        }
+        ring.each(|head| head.clear(State::ASYNC_WRITE));
+        guard.put_private(ring);
+    }
+    mapping.end_writeback(folios.iter().copied());
+}
+
+impl Submission {
+    fn submit<O: BufferWriteback + ?Sized>(
+        &self,
+        ops: &O,
+        held: &[FolioRef<'_>],
+    ) -> Result<(), O::Error> {
+        let ioend = self.ioend;
+        let slices: Vec<IoSlice<'_>> = self
+            .parts
+            .iter()
+            .map(|(folio, bytes)| IoSlice::new(&held[*folio].bytes()[bytes.clone()]))
+            .collect();
+        ops.stats().ioends.bump();
+        ops.stats().written_bytes.add(ioend.len);
+        let result = ops.device().write_vectored_at(ioend.at, &slices);
+        result.map_err(|source| {
+            ops.stats().failed_ioends.bump();
+            O::Error::from(DeviceFault {
+                what: "write",
+                at: ioend.at,
+                len: ioend.len,
+                source,
+            })
+        })
+    }
+}
+
+impl Held<'_> {
+    /// Unlocks the folio as it is.
+    pub(crate) fn unlock(mut self) {
+        self.guard.put_private(self.ring);
+    }
+
+    /// Cleans `blocks` of the folio and puts it under writeback; past the end of the file nothing is dirty.
+    fn take(&mut self, blocks: &[Dirty], size: usize) {
+        let runs = runs(blocks, size);
+        for run in &runs {
+            self.ring.each_in(run.clone(), |_, head| {
+                head.clear(State::DIRTY);
+                head.set(State::ASYNC_WRITE);
+            });
+        }
+        self.guard.take_dirty_runs(runs);
+        let past = self.limit..self.folio.len();
+        if !past.is_empty() {
+            self.ring
+                .each_in(past.clone(), |_, head| head.clear(State::DIRTY));
+            self.guard.cancel_dirty(past);
+        }
+    }
+}
+
+/// The bytes of a folio's `blocks`, adjacent ones together.
+fn runs(blocks: &[Dirty], size: usize) -> Vec<Range<usize>> {
+    let adjacent = blocks.chunk_by(|a, b| a.offset + size == b.offset);
+    adjacent
+        .map(|run| run[0].offset..run[run.len() - 1].offset + size)
+        .collect()
+}
+
+/// How many blocks, from the first on, are adjacent and in equal state.
+pub(crate) fn run_at(blocks: &[Dirty], size: u64) -> usize {
+    let like = |pair: &[Dirty]| {
+        pair[0].pos.saturating_add(size) == pair[1].pos
+            && pair[0].unwritten == pair[1].unwritten
+            && pair[0].at.is_some() == pair[1].at.is_some()
+    };
+    let more = blocks.windows(2).take_while(|pair| like(pair)).count();
+    (more + 1).min(MAX_RUN as usize)
+}
+
+/// Notes `map` in `blocks`, all of which it covers, and in their records, folio by folio; returns how many records were visited.
+pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) -> u64 {
+    let unwritten = matches!(map.kind, Kind::Unwritten(_));
+    let mut visits = 0;
+    for part in blocks.chunk_by_mut(|a, b| a.folio == b.folio) {
+        for block in part.iter_mut() {
+            block.at = map.device_at(block.pos);
+            block.unwritten = unwritten;
+        }
+        let mut places = part.iter();
+        let held = &mut group[part[0].folio];
+        let first = part[0].offset;
+        let last = part[part.len() - 1].offset;
+        visits += held.ring.each_in(first..last + 1, |_, head| {
+            let Some(at) = places.next().and_then(|block| block.at) else {
+                return;
+            };
+            let place = if unwritten {
+                Place::Unwritten(at)
+            } else {
+                Place::Written(at)
+            };
+            head.map(BlockMap { place, new: false });
+        });
+    }
+    visits
+}
+
+/// Adds a block to the last submission if it goes on there.
+fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
+    let Some(at) = block.at else { return };
+    let kind = if block.unwritten {
+        IoendKind::Unwritten
+    } else {
+        IoendKind::Mapped
+    };
+    let bytes = block.offset..block.offset + size;
+    if let Some(last) = submissions.last_mut() {
+        let joins = last.ioend.kind == kind
+            && last.ioend.end() == block.pos
+            && last.ioend.at.checked_add(last.ioend.len) == Some(at);
+        if joins {
+            last.ioend.len += size as u64;
+            match last.parts.last_mut() {
+                Some((folio, part)) if *folio == block.folio && part.end == bytes.start => {
+                    part.end = bytes.end;
+                }
+                _ => last.parts.push((block.folio, bytes)),
+            }
+            return;
+        }
+    }
+    submissions.push(Submission {
+        ioend: Ioend {
+            pos: block.pos,
+            len: size as u64,
+            at,
+            kind,
+        },
+        parts: vec![(block.folio, bytes)],
+    });
+}

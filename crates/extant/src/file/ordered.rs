@@ -1,0 +1,121 @@
+//! Data that commits wait for: `data=ordered` with `dioread_lock`.
+//!
+//! Blocks that the per-block path allocates as written ones show what they held before if their transaction is durable and their data
+//! is not. So the file's range is noted under that transaction, and its commit has the data written.
+//!
+//! # Locks
+//! [`OrderedFile::settle`] runs on the commit thread. It takes folio locks and waits for data that a pass has handed to the device; it
+//! takes no lock that is held while a handle is started, and no pass waits for a handle between [`Flight::begin`] and
+//! [`Flight::end`]. The list of ranges is a leaf.
+
+use std::sync::{Arc, Weak};
+
+use extant_jbd2::{Handle, OrderedData};
+use extant_units::{Pos, Tid};
+use parking_lot::{Condvar, Mutex};
+
+use super::FileOps;
+use crate::inode::Inode;
+
+/// Data on its way to the device.
+#[derive(Default)]
+pub(crate) struct Flight {
+    counts: Mutex<Counts>,
+    landed: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    begun: u64,
+    ended: u64,
+}
+
+impl Flight {
+    pub(super) fn begin(&self) {
+        self.counts.lock().begun += 1;
+    }
+
+    pub(super) fn end(&self) {
+        self.counts.lock().ended += 1;
+        self.landed.notify_all();
+    }
+
+    /// Waits for everything that has begun. What begins later is not waited for: as many must have ended as have begun now, and
+    /// at most one pass and one commit are in flight together.
+    fn wait(&self) {
+        let mut counts = self.counts.lock();
+        let begun = counts.begun;
+        while counts.ended < begun {
+            self.landed.wait(&mut counts);
+        }
+    }
+}
+
+/// A file's ranges that transactions wait for.
+pub(crate) struct OrderedFile {
+    inode: Weak<Inode>,
+    ranges: Mutex<Vec<Waiting>>,
+}
+
+/// A range that one transaction waits for.
+struct Waiting {
+    tid: Tid,
+    start: Pos,
+    end: Pos,
+}
+
+impl OrderedFile {
+    pub(super) fn new(inode: &Arc<Inode>) -> Arc<Self> {
+        Arc::new(Self {
+            inode: Arc::downgrade(inode),
+            ranges: Mutex::default(),
+        })
+    }
+
+    /// Makes the commit of `h`'s transaction wait for `[start, end)`.
+    pub(super) fn order(self: &Arc<Self>, h: &mut Handle, start: Pos, end: Pos) {
+        let tid = h.tid();
+        let mut ranges = self.ranges.lock();
+        match ranges.iter_mut().find(|waiting| waiting.tid == tid) {
+            Some(waiting) => {
+                waiting.start = waiting.start.min(start);
+                waiting.end = waiting.end.max(end);
+            }
+            None => ranges.push(Waiting { tid, start, end }),
+        }
+        drop(ranges);
+        let this: Arc<dyn OrderedData> = Arc::clone(self) as Arc<dyn OrderedData>;
+        h.order(&this);
+    }
+
+    /// Whether any transaction waits: the file's data must not be dropped before it is written.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.ranges.lock().is_empty()
+    }
+}
+
+impl OrderedData for OrderedFile {
+    fn settle(&self, tid: Tid) {
+        let place = |ranges: &[Waiting]| ranges.iter().position(|waiting| waiting.tid == tid);
+        let range = {
+            let ranges = self.ranges.lock();
+            place(&ranges).map(|at| (ranges[at].start, ranges[at].end))
+        };
+        if let Some((start, end)) = range
+            && let Some(inode) = self.inode.upgrade()
+            && let Some(fs) = inode.fs.upgrade()
+        {
+            let ops = FileOps::new(&fs, &inode);
+            if let Err(error) = extant_bufferhead::write_ordered(&ops, start, end) {
+                super::note_failure(&fs, &error);
+                tracing::warn!(ino = inode.ino.get(), %error, "ordered data could not be written");
+            }
+            ops.data.flight.wait();
+        }
+        // Only now: a truncation that finds nothing noted may drop the data.
+        let mut ranges = self.ranges.lock();
+        if let Some(at) = place(&ranges) {
+            ranges.swap_remove(at);
+        }
+    }
+}
