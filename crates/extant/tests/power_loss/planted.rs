@@ -14,6 +14,7 @@ const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
     (Bug::ConversionBeforeData, "grouped_fsyncs", "2k"),
     (Bug::OrphanNotRecorded, "open_and_unlinked", "1k"),
     (Bug::ChecksumNotUpdated, "appends", "4k"),
+    (Bug::OrderedDataLeftOut, "appends", "ordered_at_once"),
     (Bug::BitmapBitNotJournalled, "appends", "4k"),
 ];
 
@@ -78,4 +79,9 @@ fn checksum_not_updated_is_found() {
 #[test]
 fn bitmap_bit_not_journalled_is_found() {
     is_found(Bug::BitmapBitNotJournalled);
+}
+
+#[test]
+fn ordered_data_left_out_is_found() {
+    is_found(Bug::OrderedDataLeftOut);
 }

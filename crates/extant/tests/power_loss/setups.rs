@@ -68,6 +68,12 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("buffer_heads", "-b 1024")
         .mounted("nobuffered_iomap")
         .early_sizes(),
+    setup("ordered", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock")
+        .early_sizes(),
+    setup("ordered_at_once", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes(),
 ];
 
 /// Mount options under which a power cut may cost what was promised, by the choice of whoever gave them: no workload runs
