@@ -35,7 +35,21 @@ pub struct Rows {
     cases: Vec<(String, Unit)>,
     variants: Vec<String>,
     samples: BTreeMap<(String, String), Vec<f64>>,
+    counters: BTreeMap<(String, String), BTreeMap<String, u64>>,
     missing: Vec<String>,
+}
+
+/// The samples of a case and variant, put together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The sample in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many.
+    pub runs: usize,
 }
 
 impl Rows {
@@ -53,6 +67,33 @@ impl Rows {
             .push(sample);
     }
 
+    /// Keeps what was counted during the last sample of a case and variant.
+    pub fn count(&mut self, case: &str, variant: &str, counters: BTreeMap<String, u64>) {
+        let key = (case.to_owned(), variant.to_owned());
+        self.counters.insert(key, counters);
+    }
+
+    /// What was counted.
+    pub fn counters(&self, case: &str, variant: &str) -> Option<&BTreeMap<String, u64>> {
+        self.counters.get(&(case.to_owned(), variant.to_owned()))
+    }
+
+    /// Names and units of the cases, in the order in which they came.
+    pub fn cases(&self) -> &[(String, Unit)] {
+        &self.cases
+    }
+
+    /// Names of the variants, in the order in which they came.
+    pub fn variants(&self) -> &[String] {
+        &self.variants
+    }
+
+    /// Puts the variants into this order.
+    pub(crate) fn order(&mut self, names: &[&str]) {
+        self.variants
+            .sort_by_key(|v| names.iter().position(|n| n == v));
+    }
+
     /// Notes what could not be measured, and why.
     pub fn missing(&mut self, what: String) {
         if !self.missing.contains(&what) {
@@ -60,11 +101,21 @@ impl Rows {
         }
     }
 
+    /// The samples of a case and variant.
+    pub fn summary(&self, case: &str, variant: &str) -> Option<Summary> {
+        let samples = self.samples.get(&(case.to_owned(), variant.to_owned()))?;
+        let (min, max) = bounds(samples);
+        Some(Summary {
+            median: median(samples)?,
+            min,
+            max,
+            runs: samples.len(),
+        })
+    }
+
     /// The median of a case and variant.
     pub fn median(&self, case: &str, variant: &str) -> Option<f64> {
-        self.samples
-            .get(&(case.to_owned(), variant.to_owned()))
-            .and_then(|s| median(s))
+        self.summary(case, variant).map(|s| s.median)
     }
 
     /// A table: a line per case, a column per variant, spreads in brackets.
@@ -92,13 +143,13 @@ impl Rows {
         let mut rows = Vec::new();
         for (case, unit) in &self.cases {
             for variant in &self.variants {
-                let Some(s) = self.samples.get(&(case.clone(), variant.clone())) else {
+                let Some(s) = self.summary(case, variant) else {
                     continue;
                 };
-                let (min, max) = bounds(s);
                 rows.push(json!({
                     "bench": bench, "case": case, "variant": variant, "unit": unit.name(),
-                    "median": median(s), "min": min, "max": max, "runs": s.len(), "counters": {},
+                    "median": s.median, "min": s.min, "max": s.max, "runs": s.runs,
+                    "counters": self.counters(case, variant).cloned().unwrap_or_default(),
                 }));
             }
         }
@@ -136,7 +187,7 @@ fn shown(s: &[f64]) -> String {
 }
 
 /// Three digits that matter.
-fn number(v: f64) -> String {
+pub(crate) fn number(v: f64) -> String {
     match v {
         v if v >= 100.0 => format!("{v:.0}"),
         v if v >= 10.0 => format!("{v:.1}"),
@@ -144,7 +195,8 @@ fn number(v: f64) -> String {
     }
 }
 
-fn align(lines: &[Vec<String>]) -> String {
+/// Lines of cells as text, in columns.
+pub(crate) fn align(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |c: usize| {
         lines

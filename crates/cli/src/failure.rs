@@ -54,7 +54,7 @@ pub(crate) enum Outcome {
     Usage(String),
     /// With an exit status of the command's own, and perhaps a failure to print.
     Status(u8, Option<Failure>),
-    /// The command is not built yet.
+    /// The command, or what was asked of it, is not built yet.
     NotBuilt,
 }
 

@@ -64,6 +64,6 @@ fn run(command: Command) -> Outcome {
         Command::Check(args) => commands::check::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Stats(args) => commands::stats::run(&args).into(),
-        Command::Bench(_) => Outcome::NotBuilt,
+        Command::Bench(args) => commands::bench::run(&args),
     }
 }

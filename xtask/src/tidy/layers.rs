@@ -74,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant",
             "extant-units",
+            "extant-fuse",
             "extant-blockdev",
             "extant-testkit",
         ],

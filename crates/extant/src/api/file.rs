@@ -241,6 +241,11 @@ impl File {
         self.volume.map(&self.node, 0)
     }
 
+    /// Drops from memory what is cached and also on the device: see [`Volume::drop_cached`].
+    pub fn drop_cached(&self) {
+        self.volume.drop_cached(&self.node);
+    }
+
     /// The inode.
     pub fn node(&self) -> &Node {
         &self.node

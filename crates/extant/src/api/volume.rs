@@ -364,6 +364,12 @@ impl Volume {
         file::write(self.fs(), node.inode(), WriteAt::End, data, cred)
     }
 
+    /// Drops from memory what is cached of the file and also on the device: the POSIX_FADV_DONTNEED of posix_fadvise(2). Changes
+    /// that are not written yet stay.
+    pub fn drop_cached(&self, node: &Node) {
+        file::drop_clean(node.inode());
+    }
+
     /// Makes the file's content durable, and its attributes too unless `datasync` says that those needed to read it
     /// back are enough. For directories: its entries.
     ///

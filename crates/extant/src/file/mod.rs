@@ -190,6 +190,13 @@ pub(crate) fn verify_cache(
     mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
 }
 
+/// Drops what is cached and also on the device.
+pub(crate) fn drop_clean(inode: &Inode) {
+    if let Some(data) = inode.data.get() {
+        data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    }
+}
+
 /// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
 pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {

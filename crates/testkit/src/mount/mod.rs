@@ -72,20 +72,7 @@ pub struct Mount {
 impl Mount {
     fn new(subject: Subject, image: &Path, options: &str) -> Result<Mount> {
         match subject {
-            Subject::Ext4 => {
-                let options = if options.is_empty() {
-                    "loop".into()
-                } else {
-                    format!("loop,{options}")
-                };
-                let cmd = |dir: &Path| {
-                    Cmd::new("mount")
-                        .args(["-t", "ext4", "-o", &options])
-                        .arg(image)
-                        .arg(dir)
-                };
-                Self::by_command("ext4", cmd, vec!["umount".into()])
-            }
+            Subject::Ext4 => Self::by_linux("ext4", image, options),
             Subject::Fuse2fs => {
                 let options = if options.is_empty() {
                     "rw".into()
@@ -101,18 +88,36 @@ impl Mount {
                 };
                 Self::by_daemon("fuse2fs", cmd, vec!["umount".into()])
             }
-            Subject::Extant => {
-                let bin = tools::extant()?;
-                let cmd = |dir: &Path| {
-                    let mut c = Cmd::new(&bin).args(["mount", "-f"]);
-                    if !options.is_empty() {
-                        c = c.args(["-o", options]);
-                    }
-                    c.arg(image).arg(dir)
-                };
-                Self::by_daemon("extant", cmd, vec![bin.clone(), "umount".into()])
-            }
+            Subject::Extant => Self::by_extant(&tools::extant()?, image, options),
         }
+    }
+
+    /// Mounts with the `extant` command at `bin`, in our foreground.
+    pub fn by_extant(bin: &Path, image: &Path, options: &str) -> Result<Mount> {
+        let cmd = |dir: &Path| {
+            let mut c = Cmd::new(bin).args(["mount", "-f"]);
+            if !options.is_empty() {
+                c = c.args(["-o", options]);
+            }
+            c.arg(image).arg(dir)
+        };
+        Self::by_daemon("extant", cmd, vec![bin.to_owned(), "umount".into()])
+    }
+
+    /// Mounts with a file system of Linux's, through a loop device.
+    pub fn by_linux(kind: &'static str, image: &Path, options: &str) -> Result<Mount> {
+        let options = if options.is_empty() {
+            "loop".into()
+        } else {
+            format!("loop,{options}")
+        };
+        let cmd = |dir: &Path| {
+            Cmd::new("mount")
+                .args(["-t", kind, "-o", &options])
+                .arg(image)
+                .arg(dir)
+        };
+        Self::by_command(kind, cmd, vec!["umount".into()])
     }
 
     /// Mounts with `extant mount` as a person does: the command returns once the mount answers, the

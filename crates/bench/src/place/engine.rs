@@ -1,0 +1,128 @@
+//! The library, in this process, over a device in memory.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
+
+use extant::{Error as FsError, File, Filesystem, Tuning};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testkit::{Image, Result, ensure};
+use extant_units::DevOff;
+
+use super::{Counters, Data, Place, VECTORS};
+
+/// Bytes copied at once from an image into memory.
+const PIECE: usize = 64 << 10;
+
+/// A file system in this process.
+pub(crate) struct Engine {
+    fs: Filesystem,
+}
+
+impl Engine {
+    /// Mounts what is on `device`.
+    pub(crate) fn over(device: Arc<dyn BlockDevice>, tuning: Tuning) -> Result<Engine> {
+        let fs = Filesystem::options()
+            .write(true)
+            .tuning(tuning)
+            .open_device(device)?;
+        Ok(Engine { fs })
+    }
+
+    /// A fresh image of `mib` MiB, as mke2fs makes it, in memory. Memory that holds nothing is not touched.
+    pub(crate) fn device(mib: u64) -> Result<MemoryDevice> {
+        let image = Image::of_mib(mib).make()?;
+        let mut file = std::fs::File::open(image.path())?;
+        let device = MemoryDevice::new(mib << 20);
+        let mut piece = vec![0; PIECE];
+        for at in (0..device.len()).step_by(PIECE) {
+            file.read_exact(&mut piece)?;
+            if piece.iter().any(|b| *b != 0) {
+                device.write_at(DevOff::new(at), &piece)?;
+            }
+        }
+        Ok(device)
+    }
+}
+
+impl Place for Engine {
+    fn open(&mut self, name: &str) -> Result<Box<dyn Data>> {
+        let mut options = self.fs.open_options();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .open(path(name))?;
+        Ok(Box::new(Open(file)))
+    }
+
+    fn remove(&mut self, name: &str) -> Result<()> {
+        match self.fs.remove_file(path(name)) {
+            Err(FsError::NotFound) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn counters(&self) -> Result<Counters> {
+        let all = self.fs.volume().stats().into_iter();
+        Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.fs.unmount()?)
+    }
+}
+
+fn path(name: &str) -> String {
+    format!("/{name}")
+}
+
+struct Open(File);
+
+impl Data for Open {
+    #[inline]
+    fn pwrite(&mut self, bytes: &[u8], pos: u64) -> Result<()> {
+        let done = self.0.write_at(bytes, pos)?;
+        ensure!(
+            done == bytes.len(),
+            "{done} bytes written of {}",
+            bytes.len()
+        );
+        Ok(())
+    }
+
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.0.write_all(bytes)?)
+    }
+
+    #[inline]
+    fn writev(&mut self, bytes: &[u8]) -> Result<()> {
+        (0..VECTORS).try_for_each(|_| self.write(bytes))
+    }
+
+    #[inline]
+    fn rewind(&mut self) -> Result<()> {
+        self.0.seek(SeekFrom::Start(0))?;
+        Ok(())
+    }
+
+    #[inline]
+    fn pread(&mut self, buf: &mut [u8], pos: u64) -> Result<()> {
+        let done = self.0.read_at(buf, pos)?;
+        ensure!(done == buf.len(), "{done} bytes read of {}", buf.len());
+        Ok(())
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<()> {
+        Ok(self.0.set_len(len)?)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.0.sync_data()?)
+    }
+
+    fn cool(&mut self) -> Result<()> {
+        self.0.drop_cached();
+        Ok(())
+    }
+}

@@ -1,0 +1,159 @@
+//! fio's `psync` runs of the seeds, scaled: sequential reads and writes of one file by 4 KiB, 64 KiB and 1 MiB.
+//!
+//! `read/hole` reads a file without blocks, `read/ram` one that is not cached, from a device in RAM; `read/cache` one that is.
+//! `write/cache` writes with so much memory that nothing is written back by itself, to a new file or over an old one that is not
+//! cached; `write/ram` with writeback at work, or with an fsync after each write. `writeback/null` times an fsync of a file written
+//! 1 MiB at a time, on a device that forgets the data: what everything above the device costs.
+
+use std::time::Duration;
+
+use extant_testkit::{Error, Result};
+
+use crate::place::{Data, Site};
+use crate::plan::{Bench, Plan};
+use crate::rows::Unit;
+use crate::runner::{Case, Outcome, timed};
+use crate::variant::{Kind, Setup};
+
+const MIB: usize = 1 << 20;
+const SIZES: [(&str, usize); 3] = [("4K", 4 << 10), ("64K", 64 << 10), ("1M", MIB)];
+
+/// Where a read finds its bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    Hole,
+    Device,
+    Cache,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for (word, from) in [
+        ("hole", From::Hole),
+        ("ram", From::Device),
+        ("cache", From::Cache),
+    ] {
+        for (size_word, size) in SIZES {
+            all.push(Case {
+                fits: match from {
+                    From::Hole => |kind| !matches!(kind, Kind::Memcpy),
+                    From::Device | From::Cache => |kind| !matches!(kind, Kind::Memset),
+                },
+                ..case(
+                    format!("read/{word}/{size_word}"),
+                    Setup::Cache,
+                    move |site, plan| read(site, plan, from, size),
+                )
+            });
+        }
+    }
+    for (word, setup, new, synced) in [
+        ("cache/new", Setup::Cache, true, false),
+        ("cache/overwrite", Setup::Cache, false, false),
+        ("ram/new+writeback", Setup::Writeback, true, false),
+        ("ram/new+sync", Setup::Writeback, true, true),
+        ("ram/overwrite+writeback", Setup::Writeback, false, false),
+        ("ram/overwrite+sync", Setup::Writeback, false, true),
+    ] {
+        for (size_word, size) in SIZES {
+            all.push(case(
+                format!("write/{word}/{size_word}"),
+                setup,
+                move |site, plan| write(site, plan, new, synced, size),
+            ));
+        }
+    }
+    all.push(case("writeback/null/1M".into(), Setup::Null, writeback));
+    all
+}
+
+fn case(
+    name: String,
+    setup: Setup,
+    sample: impl Fn(&mut Site, &Plan) -> Result<Outcome> + 'static,
+) -> Case {
+    Case {
+        bench: Bench::Psync,
+        name,
+        unit: Unit::MibPerSecond,
+        setup,
+        fits: |kind| !matches!(kind, Kind::Memset),
+        sample: Box::new(sample),
+    }
+}
+
+fn rate(calls: u64, (bytes, took): (u64, Duration)) -> Outcome {
+    #[allow(clippy::cast_precision_loss, reason = "a few GiB at most")]
+    let mib = bytes as f64 / MIB as f64;
+    Outcome {
+        value: mib / took.as_secs_f64().max(1e-9),
+        calls,
+        bytes,
+        ..Outcome::default()
+    }
+}
+
+/// A file of the plan's size, written and durable.
+fn lay_out(file: &mut dyn Data, plan: &Plan) -> Result<()> {
+    file.stream_out(&vec![5; MIB], plan.stream_bytes, false, Duration::MAX)?;
+    file.sync()
+}
+
+fn read(site: &mut Site, plan: &Plan, from: From, size: usize) -> Result<Outcome> {
+    let len = plan.stream_bytes;
+    let name = if from == From::Hole { "hole" } else { "data" };
+    let file = site.file(name, |file| match from {
+        From::Hole => file.set_len(len),
+        From::Device | From::Cache => lay_out(file, plan),
+    })?;
+    // Written once before, so that it is memory and not the promise of memory.
+    let mut chunk = vec![9; size.max(MIB)];
+    file.cool()?;
+    if from == From::Cache {
+        file.stream_in(&mut chunk, len, Duration::MAX)?;
+    }
+    let chunk = chunk
+        .get_mut(..size)
+        .ok_or_else(|| Error::new("no chunk"))?;
+    timed(site, |site| {
+        let done = site
+            .file(name, |_| Ok(()))?
+            .stream_in(chunk, len, plan.sample)?;
+        Ok(rate(done.0 / size as u64, done))
+    })
+}
+
+fn write(site: &mut Site, plan: &Plan, new: bool, synced: bool, size: usize) -> Result<Outcome> {
+    let chunk = vec![6; size];
+    let name = if new { "new" } else { "data" };
+    if new {
+        site.fresh(name)?;
+    } else {
+        site.file(name, |file| lay_out(file, plan))?.cool()?;
+    }
+    let outcome = timed(site, |site| {
+        let file = site.file(name, |_| Ok(()))?;
+        let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.sample)?;
+        Ok(rate(done.0 / size as u64, done))
+    })?;
+    // Nothing of it may be written while somebody else is measured.
+    if new {
+        site.clear(name)?;
+    } else {
+        site.file(name, |_| Ok(()))?.sync()?;
+    }
+    Ok(outcome)
+}
+
+fn writeback(site: &mut Site, plan: &Plan) -> Result<Outcome> {
+    let chunk = vec![6; MIB];
+    let file = site.fresh("new")?;
+    let (bytes, _) = file.stream_out(&chunk, plan.stream_bytes, false, Duration::MAX)?;
+    let outcome = timed(site, |site| {
+        let start = std::time::Instant::now();
+        site.file("new", |_| Ok(()))?.sync()?;
+        Ok(rate(1, (bytes, start.elapsed())))
+    })?;
+    site.clear("new")?;
+    Ok(outcome)
+}

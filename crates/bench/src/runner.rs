@@ -1,0 +1,188 @@
+//! Running cases and variants in turns.
+//!
+//! All variants of a case run one after the other, in one round forwards and in the next backwards, and cases within
+//! rounds: whatever else the machine does falls on all of them. Each sample of the first round is taken twice and the first
+//! one thrown away.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use extant_testkit::{Result, ensure};
+
+use crate::pinned::Pinned;
+use crate::place::{Counters, Site};
+use crate::plan::{Bench, Plan};
+use crate::report::Report;
+use crate::rows::{Rows, Unit};
+use crate::variant::{ALL, Kind, Setup, Variant};
+use crate::{overwrite, psync};
+
+/// One thing to measure.
+pub(crate) struct Case {
+    pub(crate) bench: Bench,
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) setup: Setup,
+    /// Whether it means something for this kind.
+    pub(crate) fits: fn(Kind) -> bool,
+    #[allow(clippy::type_complexity, reason = "used once")]
+    pub(crate) sample: Box<dyn Fn(&mut Site, &Plan) -> Result<Outcome>>,
+}
+
+/// A sample.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// In the case's unit.
+    pub(crate) value: f64,
+    /// Calls made.
+    pub(crate) calls: u64,
+    /// Bytes moved.
+    pub(crate) bytes: u64,
+    /// What was counted meanwhile.
+    pub(crate) counters: Counters,
+}
+
+/// Counters that say what is, not what was done.
+const GAUGES: [&str; 6] = [
+    "page_cache_budget_bytes",
+    "page_cache_used_bytes",
+    "page_cache_held_bytes",
+    "dirty_bytes",
+    "writeback_bytes",
+    "reserved",
+];
+
+/// Runs `work` on one processor, and counts.
+pub(crate) fn timed(
+    site: &mut Site,
+    work: impl FnOnce(&mut Site) -> Result<Outcome>,
+) -> Result<Outcome> {
+    let before = site.counters()?;
+    let pinned = Pinned::here();
+    let mut outcome = work(site)?;
+    drop(pinned);
+    for (name, after) in site.counters()? {
+        let grown = after.saturating_sub(before.get(&name).copied().unwrap_or(0));
+        // The look at the counters is a request, too.
+        if grown > 0 && name != "requests_getxattr" && !GAUGES.contains(&name.as_str()) {
+            outcome.counters.insert(name, grown);
+        }
+    }
+    outcome.counters.insert("calls".into(), outcome.calls);
+    outcome.counters.insert("bytes".into(), outcome.bytes);
+    Ok(outcome)
+}
+
+/// Runs `plan`; `progress` is told what comes next.
+///
+/// # Errors
+/// A name that nothing has, or whatever a sample met. What cannot run here is no error: the report says why.
+pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let start = Instant::now();
+    let cases = cases(plan)?;
+    let mut report = Report::new(&plan.benches);
+    let variants = usable(plan, &mut report)?;
+    let mut sites = BTreeMap::new();
+    let mut work = || -> Result<()> {
+        for round in 0..plan.runs {
+            if round > 0 && plan.limit.is_some_and(|limit| start.elapsed() > limit) {
+                break;
+            }
+            progress(&format!("round {} of {}", round + 1, plan.runs));
+            for case in &cases {
+                let mut order: Vec<&Variant> =
+                    variants.iter().filter(|v| (case.fits)(v.kind)).collect();
+                if round % 2 == 1 {
+                    order.reverse();
+                }
+                for variant in order {
+                    sample(plan, case, variant, &mut sites, round == 0, &mut report)?;
+                }
+            }
+        }
+        Ok(())
+    };
+    let done = work();
+    // All are unmounted, whatever happened; the first failure is the one to tell.
+    let closed = sites
+        .into_values()
+        .map(Site::close)
+        .fold(Ok(()), Result::and);
+    done.and(closed)?;
+    report.order();
+    Ok(report)
+}
+
+fn sample(
+    plan: &Plan,
+    case: &Case,
+    variant: &Variant,
+    sites: &mut BTreeMap<(&'static str, Setup), Site>,
+    warm_up: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let Some(setup) = variant.setup(case.setup) else {
+        return Ok(());
+    };
+    let site = match sites.entry((variant.name, setup)) {
+        std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+        std::collections::btree_map::Entry::Vacant(new) => {
+            new.insert(Site::new(variant.place(plan, setup)?))
+        }
+    };
+    if warm_up {
+        (case.sample)(site, plan)?;
+    }
+    let outcome = (case.sample)(site, plan)?;
+    let rows: &mut Rows = report.rows(case.bench);
+    rows.add(&case.name, case.unit, variant.name, outcome.value);
+    rows.count(&case.name, variant.name, outcome.counters);
+    Ok(())
+}
+
+/// The cases of the plan.
+fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    let mut all = Vec::new();
+    for bench in &plan.benches {
+        all.extend(match bench {
+            Bench::Overwrite => overwrite::cases(),
+            Bench::Psync => psync::cases(),
+        });
+    }
+    for only in &plan.only {
+        ensure!(
+            all.iter().any(|c| c.name.starts_with(only.as_str())),
+            "no case is or begins with {only}; there are: {}",
+            all.iter()
+                .map(|c| c.name.as_str())
+                .collect::<Vec<_>>()
+                .join(" ")
+        );
+    }
+    all.retain(|c| plan.wants(&c.name));
+    Ok(all)
+}
+
+/// The variants of the plan that can run here; of the others the report tells why.
+fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
+    for name in &plan.variants {
+        ensure!(
+            ALL.iter().any(|v| v.name == name),
+            "no variant {name}; there are: {}",
+            crate::variants().collect::<Vec<_>>().join(" ")
+        );
+    }
+    let wanted =
+        |v: &&Variant| plan.variants.is_empty() || plan.variants.iter().any(|n| n == v.name);
+    let mut all = Vec::new();
+    for variant in ALL.iter().filter(wanted) {
+        match variant.missing(plan) {
+            None => {
+                report.variant(variant.name, variant.about);
+                all.push(*variant);
+            }
+            Some(why) => report.missing(format!("{}: {why}", variant.name)),
+        }
+    }
+    Ok(all)
+}

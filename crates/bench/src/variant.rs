@@ -1,0 +1,207 @@
+//! What is compared. A further variant of the library is a line in [`ALL`].
+
+use std::sync::Arc;
+
+use extant::Tuning;
+use extant_testkit::{Cmd, Image, Mount, Need, Result, TempDir, tools};
+
+use crate::null_data::NullData;
+use crate::place::{Engine, Host, Memory, Place};
+use crate::plan::Plan;
+
+/// How memory and device are set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Setup {
+    /// So much memory that nothing is written back by itself.
+    Cache,
+    /// Memory for one file: data is written back while it is being written.
+    Writeback,
+    /// As [`Setup::Cache`], and data that is written goes nowhere.
+    Null,
+}
+
+/// What a variant is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Copies in memory.
+    Memcpy,
+    /// Zeroing memory.
+    Memset,
+    /// The library in this process, tuned.
+    Library(fn(&mut Tuning)),
+    /// `extant mount`.
+    Mount,
+    /// A file system of Linux's on a loop device.
+    Linux(&'static str),
+    /// e2fsprogs' FUSE driver.
+    Fuse2fs,
+    /// libfuse's example over tmpfs.
+    Passthrough,
+}
+
+/// One of the compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) about: &'static str,
+}
+
+/// Generous caching: the strongest the example offers.
+const PASSTHROUGH: &str = "writeback,cache=always,timeout=86400,clone_fd";
+
+pub(crate) const ALL: &[Variant] = &[
+    Variant {
+        name: "memcpy",
+        kind: Kind::Memcpy,
+        about: "copies between two buffers: the limit",
+    },
+    Variant {
+        name: "memset",
+        kind: Kind::Memset,
+        about: "zeroing a buffer: the limit for holes",
+    },
+    Variant {
+        name: "iomap",
+        kind: Kind::Library(|_| {}),
+        about: "the library over a device in memory, as it comes",
+    },
+    Variant {
+        name: "iomap-order0",
+        kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
+        about: "the same with folios of 4 KiB",
+    },
+    Variant {
+        name: "mount",
+        kind: Kind::Mount,
+        about: "extant mount, no options, image in RAM",
+    },
+    Variant {
+        name: "kernel-ext4",
+        kind: Kind::Linux("ext4"),
+        about: "Linux's ext4 on a loop device, no options, image in RAM",
+    },
+    Variant {
+        name: "kernel-xfs",
+        kind: Kind::Linux("xfs"),
+        about: "Linux's xfs on a loop device, no options, image in RAM",
+    },
+    Variant {
+        name: "fuse2fs",
+        kind: Kind::Fuse2fs,
+        about: "fuse2fs, no options, image in RAM",
+    },
+    Variant {
+        name: "passthrough",
+        kind: Kind::Passthrough,
+        about: "libfuse's passthrough_ll over tmpfs, -o writeback,cache=always,timeout=86400,clone_fd",
+    },
+];
+
+/// The names of all variants.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|v| v.name)
+}
+
+impl Variant {
+    /// The setup that stands for `setup` here: only the library knows the difference. `None` if there is none.
+    pub(crate) fn setup(&self, setup: Setup) -> Option<Setup> {
+        match (self.kind, setup) {
+            (Kind::Library(_), setup) => Some(setup),
+            (_, Setup::Null) => None,
+            _ => Some(Setup::Cache),
+        }
+    }
+
+    /// Why it cannot be measured here.
+    pub(crate) fn missing(&self, plan: &Plan) -> Option<String> {
+        let first = |needs: &[Need]| needs.iter().find_map(|n| n.missing());
+        match self.kind {
+            Kind::Memcpy | Kind::Memset => None,
+            Kind::Library(_) => first(&[Need::Tool("mke2fs")]),
+            Kind::Mount if !plan.extant.is_file() => {
+                Some(format!("no command at {}", plan.extant.display()))
+            }
+            Kind::Mount => first(&[Need::Fuse, Need::Tool("mke2fs")]),
+            Kind::Linux("xfs") if !kernel_knows("xfs") => Some("this kernel has no xfs".into()),
+            Kind::Linux("xfs") => first(&[Need::Loop, Need::Tool("mkfs.xfs")]),
+            Kind::Linux(_) => first(&[Need::Loop, Need::Tool("mke2fs")]),
+            Kind::Fuse2fs => first(&[Need::Fuse, Need::Tool("mke2fs"), Need::Tool("fuse2fs")]),
+            Kind::Passthrough => first(&[Need::Fuse])
+                .or_else(|| tools::passthrough_ll().err().map(|e| e.to_string())),
+        }
+    }
+
+    /// A place of this kind, freshly made.
+    pub(crate) fn place(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Place>> {
+        // Twice the largest file and a journal; xfs wants at least 300 MiB.
+        let mib = ((plan.stream_bytes >> 20) * 2 + 128).max(320);
+        let host = |mount, image, ext4| Host {
+            mount,
+            image: Some(image),
+            below: None,
+            extant: matches!(self.kind, Kind::Mount),
+            ext4,
+        };
+        Ok(match self.kind {
+            Kind::Memcpy => Box::new(Memory { zeros: false }),
+            Kind::Memset => Box::new(Memory { zeros: true }),
+            Kind::Library(tune) => {
+                let mut tuning = Tuning::default();
+                tuning.page_cache_bytes = Some(match setup {
+                    Setup::Cache | Setup::Null => plan.stream_bytes * 16,
+                    Setup::Writeback => plan.stream_bytes,
+                });
+                tune(&mut tuning);
+                let device = Engine::device(mib)?;
+                Box::new(if setup == Setup::Null {
+                    Engine::over(Arc::new(NullData(device)), tuning)?
+                } else {
+                    Engine::over(Arc::new(device), tuning)?
+                })
+            }
+            Kind::Mount => {
+                let image = Image::of_mib(mib).make()?;
+                let mount = Mount::by_extant(&plan.extant, image.path(), "")?;
+                Box::new(host(mount, image, true))
+            }
+            Kind::Linux("xfs") => {
+                let image = Image::of_mib(mib).make()?;
+                Cmd::new("mkfs.xfs")
+                    .args(["-q", "-f"])
+                    .arg(image.path())
+                    .ok()?;
+                let mount = Mount::by_linux("xfs", image.path(), "")?;
+                Box::new(host(mount, image, false))
+            }
+            Kind::Linux(kind) => {
+                let image = Image::of_mib(mib).make()?;
+                let mount = Mount::by_linux(kind, image.path(), "")?;
+                Box::new(host(mount, image, true))
+            }
+            Kind::Fuse2fs => {
+                let image = Image::of_mib(mib).make()?;
+                let mount = extant_testkit::Subject::Fuse2fs.mount(image.path(), "")?;
+                Box::new(host(mount, image, true))
+            }
+            Kind::Passthrough => {
+                let below = TempDir::new("source")?;
+                let mount = Mount::passthrough(below.path(), PASSTHROUGH)?;
+                Box::new(Host {
+                    mount,
+                    image: None,
+                    below: Some(below),
+                    extant: false,
+                    ext4: false,
+                })
+            }
+        })
+    }
+}
+
+fn kernel_knows(kind: &str) -> bool {
+    let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    known
+        .lines()
+        .any(|l| l.split_whitespace().last() == Some(kind))
+}

@@ -1,0 +1,175 @@
+//! Every case once, tiny: that it runs, that what is counted fits what is claimed, and that the report has the agreed form. Never how
+//! long it took.
+
+use std::path::PathBuf;
+
+use extant_bench::{Bench, Plan};
+use extant_testkit::{Need, Result, TempDir, ensure, need, tools};
+use serde_json::Value;
+
+fn plan(variants: &[&str], extant: PathBuf) -> Plan {
+    Plan {
+        variants: variants.iter().map(|v| (*v).to_owned()).collect(),
+        ..Plan::tiny(extant)
+    }
+}
+
+fn row<'a>(rows: &'a [Value], case: &str, variant: &str) -> &'a Value {
+    rows.iter()
+        .find(|r| r["case"] == case && r["variant"] == variant)
+        .unwrap_or_else(|| panic!("no row {case} of {variant}"))
+}
+
+fn counted(row: &Value, name: &str) -> u64 {
+    row["counters"][name].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn every_case_runs_in_the_library() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let plan = plan(
+        &["memcpy", "memset", "iomap", "iomap-order0", "mount"],
+        "/nonexistent".into(),
+    );
+    let report = extant_bench::run(&plan, &mut |_| {})?;
+    ensure!(
+        report.not_measured() == ["mount: no command at /nonexistent"],
+        "{:?}",
+        report.not_measured()
+    );
+    let all = report.json();
+    ensure!(all["machine"]["cores"].as_u64() > Some(0), "{all}");
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    let count = |bench: Bench, variant: &str| {
+        rows.iter()
+            .filter(|r| r["bench"] == bench.name() && r["variant"] == variant)
+            .count()
+    };
+    for bench in Bench::ALL {
+        ensure!(count(bench, "iomap") >= 14, "{all}");
+        ensure!(
+            count(bench, "iomap") == count(bench, "iomap-order0"),
+            "{all}"
+        );
+    }
+    ensure!(
+        count(Bench::Overwrite, "memcpy") == count(Bench::Overwrite, "iomap"),
+        "{all}"
+    );
+    ensure!(count(Bench::Psync, "memset") == 3, "{all}");
+    for r in &rows {
+        let figure = |name: &str| r[name].as_f64().unwrap_or(-1.0);
+        ensure!(
+            figure("min") >= 0.0 && figure("max") >= figure("median"),
+            "{r}"
+        );
+        ensure!(r["runs"] == 1 && r["unit"].is_string(), "{r}");
+        ensure!(counted(r, "calls") > 0 && counted(r, "bytes") > 0, "{r}");
+    }
+    // A cached overwrite asks for no mapping and starts no handle, wherever in a folio it is.
+    for case in [
+        "write_u1k",
+        "pwrite_u1k",
+        "pwrite_u1k/end",
+        "pwrite_u1k/prefill2M/end",
+        "pwrite_u10k/middle",
+    ] {
+        let r = row(&rows, case, "iomap");
+        ensure!(counted(r, "overwrites") == counted(r, "calls"), "{r}");
+        ensure!(
+            counted(r, "begin_calls") == 0 && counted(r, "handles") == 0,
+            "{r}"
+        );
+    }
+    // Folios follow the size of writes, unless told otherwise.
+    ensure!(
+        counted(row(&rows, "write/cache/new/1M", "iomap"), "folio_order_8") == 4,
+        "{all}"
+    );
+    ensure!(
+        counted(
+            row(&rows, "write/cache/new/1M", "iomap-order0"),
+            "folio_order_0"
+        ) == 1024,
+        "{all}"
+    );
+    let r = row(&rows, "writeback/null/1M", "iomap");
+    ensure!(
+        counted(r, "wb_bytes") == 4 << 20 && counted(r, "map_calls") <= 2,
+        "{r}"
+    );
+    ensure!((1..8).contains(&counted(r, "handles")), "{r}");
+    for case in ["write/cache/new/64K", "write/cache/overwrite/64K"] {
+        ensure!(
+            counted(row(&rows, case, "iomap"), "wb_bytes") == 0,
+            "{case} wrote back"
+        );
+    }
+    ensure!(
+        counted(row(&rows, "write/ram/new+sync/1M", "iomap"), "commits") > 0,
+        "{all}"
+    );
+    ensure!(
+        counted(row(&rows, "read/ram/64K", "iomap"), "fill_bytes") > 0,
+        "{all}"
+    );
+    ensure!(
+        counted(row(&rows, "read/cache/64K", "iomap"), "fill_bytes") == 0,
+        "{all}"
+    );
+
+    let (text, markdown) = (report.text(), report.markdown());
+    for part in ["pwrite_u1k/end", "read/ram/4K", "not measured: mount"] {
+        ensure!(
+            text.contains(part) && markdown.contains(part),
+            "{part}: {text}"
+        );
+    }
+    ensure!(markdown.contains("| iomap / memcpy |"), "{markdown}");
+    let dir = TempDir::new("plots")?;
+    report.plot(&dir.join("new"))?;
+    for name in ["overwrite-1.svg", "psync-1.svg", "psync-2.svg"] {
+        let svg = std::fs::read_to_string(dir.join("new").join(name))?;
+        ensure!(
+            svg.contains("iomap-order0") && svg.contains("</svg>"),
+            "{name}: {svg}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn mounts_are_measured_and_left_clean() -> Result<()> {
+    if !need(&[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let mut plan = plan(&["mount", "kernel-ext4"], tools::extant()?);
+    plan.only = ["pwrite_u1k", "write/ram/new+sync/64K", "read/ram/1M"]
+        .map(str::to_owned)
+        .to_vec();
+    // Closing a place checks its image.
+    let all = extant_bench::run(&plan, &mut |_| {})?.json();
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    let r = row(&rows, "write/ram/new+sync/64K", "mount");
+    ensure!(counted(r, "requests_fsync") == counted(r, "calls"), "{r}");
+    ensure!(
+        row(&rows, "read/ram/1M", "kernel-ext4")["counters"]["calls"].as_u64() > Some(0),
+        "{all}"
+    );
+    Ok(())
+}
+
+#[test]
+fn unknown_names_are_told() {
+    let wrong = |change: fn(&mut Plan)| {
+        let mut plan = plan(&["memcpy"], "/nonexistent".into());
+        change(&mut plan);
+        extant_bench::run(&plan, &mut |_| {})
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(wrong(|p| p.only.push("nothing".into())).contains("write_u1k"));
+    assert!(wrong(|p| p.variants.push("nobody".into())).contains("kernel-ext4"));
+}

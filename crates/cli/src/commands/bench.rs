@@ -1,0 +1,51 @@
+//! `extant bench`: measurements, and what becomes of them.
+
+use std::fs;
+
+use extant_bench::{Bench as Family, Plan, Report};
+
+use crate::args::{Bench, BenchName};
+use crate::failure::{At, Failure, Outcome};
+use crate::helper;
+use crate::output::Output;
+
+pub(crate) fn run(args: &Bench) -> Outcome {
+    let families = match args.name {
+        BenchName::Overwrite => vec![Family::Overwrite],
+        BenchName::Psync => vec![Family::Psync],
+        BenchName::All => Family::ALL.to_vec(),
+        BenchName::Append | BenchName::Randwrite => return Outcome::NotBuilt,
+    };
+    let command = helper::own_path().into();
+    let mut plan = if args.quick {
+        Plan::quick(command)
+    } else {
+        Plan::full(command)
+    };
+    plan.benches = families;
+    plan.only.clone_from(&args.only);
+    plan.variants.clone_from(&args.variants);
+    plan.runs = args.runs.unwrap_or(plan.runs);
+    let measured = extant_bench::run(&plan, &mut |what| eprintln!("{what}"));
+    match measured {
+        Ok(report) => show(args, &report).into(),
+        Err(error) => Outcome::Failed(Failure::new(error)),
+    }
+}
+
+fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
+    let mut out = Output::new();
+    out.text(if args.markdown {
+        report.markdown()
+    } else {
+        report.text()
+    })?;
+    out.finish()?;
+    if let Some(path) = &args.json {
+        fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
+    }
+    if let Some(dir) = &args.plot {
+        report.plot(dir).map_err(Failure::new)?;
+    }
+    Ok(())
+}
