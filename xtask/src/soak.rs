@@ -56,6 +56,19 @@ const STAGES: &[Stage] = &[
         round: Some(300),
     },
     Stage {
+        name: "full-volumes",
+        weight: 1,
+        suites: &["--profile", "soak", "-p", "extant", "--test", "iomap_rows"],
+        tests: &[
+            "--ignored",
+            "--exact",
+            "--nocapture",
+            "space::soak_full_volumes",
+        ],
+        env: &[],
+        round: None,
+    },
+    Stage {
         name: "power-cuts",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],

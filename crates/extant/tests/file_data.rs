@@ -185,20 +185,20 @@ fn model_on(path: BufferedPath, args: &str, order: u8, cache: u64, steps: u32, s
 }
 
 #[test]
-fn iomap_43_same_bytes_in_1k_blocks() {
+fn j43_same_bytes_in_1k_blocks() {
     model("-b 1024", 0, 64 << 20, 400, 11);
     model("-b 1024", 3, 64 << 20, 400, 12);
     model("-b 1024", 9, 64 << 20, 400, 13);
 }
 
 #[test]
-fn iomap_43_same_bytes_in_2k_blocks() {
+fn j43_same_bytes_in_2k_blocks() {
     model("-b 2048", 0, 64 << 20, 300, 21);
     model("-b 2048", 9, 64 << 20, 300, 22);
 }
 
 #[test]
-fn iomap_43_same_bytes_in_4k_blocks() {
+fn j43_same_bytes_in_4k_blocks() {
     model("-b 4096", 0, 64 << 20, 400, 31);
     model("-b 4096", 3, 64 << 20, 400, 32);
     model("-b 4096", 9, 64 << 20, 400, 33);
@@ -222,7 +222,7 @@ fn same_bytes_on_plain_ext4() {
 }
 
 #[test]
-fn iomap_03_holes_show_no_stale_bytes_and_take_no_space() {
+fn holes_show_no_stale_bytes_and_take_no_space() {
     let image = Image::of_mib(64).args("-b 4096").junk().make().unwrap();
     let volume = mount(&image, 9, 64 << 20);
     let root = volume.root().unwrap();
@@ -282,67 +282,6 @@ fn the_largest_size_and_one_more() {
     assert_eq!(volume.read(&node, limit - 5, &mut buf).unwrap(), 5);
     assert_eq!(buf[..5], *b"\0\0abc");
     assert_eq!(volume.read(&node, u64::MAX, &mut buf).unwrap(), 0);
-    volume.unmount().unwrap();
-    image.fsck_clean().unwrap();
-}
-
-#[test]
-fn a_full_image_loses_nothing_that_succeeded() {
-    let image = Image::of_mib(64).junk().make().unwrap();
-    let volume = mount(&image, 9, 32 << 20);
-    let root = volume.root().unwrap();
-    let cred = Cred {
-        privileged: false,
-        uid: 1000,
-        ..Cred::root()
-    };
-    let written: Vec<u64> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..8u8)
-            .map(|i| {
-                let (volume, root, cred) = (&volume, &root, &cred);
-                scope.spawn(move || {
-                    let name = format!("f{i}");
-                    let node = volume.create(root, name.as_bytes(), 0o644, cred).unwrap();
-                    let data = vec![i + 1; 100_000];
-                    let mut size = 0;
-                    loop {
-                        match volume.write(&node, size, &data, cred) {
-                            Ok(done) => size += done as u64,
-                            Err(Error::NoSpace) => break,
-                            Err(error) => panic!("{error}"),
-                        }
-                    }
-                    volume.fsync(&node, false).unwrap();
-                    size
-                })
-            })
-            .collect();
-        workers.into_iter().map(|w| w.join().unwrap()).collect()
-    });
-    assert!(written.iter().sum::<u64>() > 40 << 20, "{written:?}");
-    volume.unmount().unwrap();
-    drop(volume);
-    image.fsck_clean().unwrap();
-    for (i, &size) in written.iter().enumerate() {
-        let content = dumped(&image, &format!("f{i}"));
-        assert_eq!(content.len() as u64, size);
-        assert!(content.iter().all(|&byte| usize::from(byte) == i + 1));
-    }
-    // What is deleted can be written again.
-    let volume = mount(&image, 9, 32 << 20);
-    let root = volume.root().unwrap();
-    for i in 0..8 {
-        volume
-            .unlink(&root, format!("f{i}").as_bytes(), &cred)
-            .unwrap();
-    }
-    let node = volume.create(&root, b"again", 0o644, &cred).unwrap();
-    let total: u64 = written.iter().sum();
-    let data = vec![9; 1 << 20];
-    let mut at = 0;
-    while at < total / 2 {
-        at += volume.write(&node, at, &data, &cred).unwrap() as u64;
-    }
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
 }

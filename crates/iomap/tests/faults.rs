@@ -34,7 +34,7 @@ fn fragile() -> (Arc<Toy>, Arc<AtomicU64>) {
 }
 
 #[test]
-fn iomap_19_a_failed_write_converts_nothing_and_moves_no_size() {
+fn j19_a_failed_write_converts_nothing_and_moves_no_size() {
     let (toy, switch) = fragile();
     toy.write(0, &[1; 8192]).unwrap();
     toy.sync().unwrap();

@@ -166,7 +166,7 @@ fn run(block: BlockSize, order: u32, budget: u64, flaky: bool, steps: u32, seed:
 }
 
 #[test]
-fn iomap_43_same_bytes_for_every_block_and_folio_size() {
+fn j43_same_bytes_for_every_block_and_folio_size() {
     let mut seed = 1;
     for log2 in [10, 11, 12] {
         for order in [0, 3, 9] {
@@ -186,7 +186,7 @@ fn the_same_in_a_cache_smaller_than_the_file() {
 }
 
 #[test]
-fn iomap_17_a_stale_cookie_is_never_copied_through() {
+fn j17_a_stale_cookie_is_never_copied_through() {
     run(BlockSize::KIB1, 9, 64 << 20, true, 1500, 77);
 }
 
@@ -202,7 +202,7 @@ fn short_mappings_change_nothing() {
 }
 
 #[test]
-fn iomap_31_bytes_past_the_end_are_zero_before_the_size_passes_them() {
+fn j31_bytes_past_the_end_are_zero_before_the_size_passes_them() {
     let toy = Setup {
         block: BlockSize::KIB4,
         ..Setup::default()

@@ -3,6 +3,7 @@
 mod features;
 mod layers;
 mod links;
+mod seeds;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -43,18 +44,24 @@ fn check(root: &Path) -> Vec<Finding> {
     if files.is_empty() {
         all.push(Finding::new(root, "git lists no files"));
     }
+    let mut code = Vec::new();
     for file in &files {
         let Ok(text) = std::fs::read_to_string(root.join(file)) else {
             continue;
         };
+        let is_code = file.extension().is_some_and(|e| e == "rs");
         match file.extension().and_then(|e| e.to_str()) {
             Some("rs") => all.extend(sources::check(file, &text)),
             Some("toml") if file.ends_with("Cargo.toml") => all.extend(layers::check(file, &text)),
             Some("md") => all.extend(links::check(root, file, &text)),
             _ => {}
         }
+        if is_code {
+            code.push(text);
+        }
     }
     all.extend(features::check(root));
+    all.extend(seeds::check(root, &code));
     all
 }
 

@@ -12,7 +12,7 @@ use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
 use crate::inode::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
-use crate::{Cred, Result, dir, file, namei, statfs, xattr};
+use crate::{BufferedPath, Cred, Result, dir, file, namei, statfs, xattr};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the
 /// last clone is dropped.
@@ -389,6 +389,14 @@ impl Volume {
             SeekTarget::Hole(pos) => (Whence::Hole, pos),
         };
         file::seek(self.fs(), node.inode(), whence, pos)
+    }
+
+    /// Which code moves a regular file's data: what the mount asks for, unless the file cannot have it.
+    ///
+    /// # Errors
+    /// [`Error::IsDir`] and [`Error::Invalid`] for what is no regular file.
+    pub fn buffered_path(&self, node: &Node) -> Result<BufferedPath> {
+        file::buffered_path(self.fs(), node.inode())
     }
 
     /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed

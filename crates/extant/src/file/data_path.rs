@@ -6,6 +6,8 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
 use crate::tuning::BufferedPath;
 
 /// The way for a file's data.
@@ -13,8 +15,14 @@ fn choose(ops: &FileOps<'_>) -> BufferedPath {
     eligible(ops.fs.tuning.buffered_path, ops.flags)
 }
 
+/// The way for the data of `inode`, a regular file.
+pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
+    super::read::check_kind(inode)?;
+    Ok(eligible(fs.tuning.buffered_path, inode.flags()))
+}
+
 /// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
-/// per-block way. (SPEC A2, row 24.)
+/// per-block way. (Linux falls back for `data=journal` as well, and for the feature bits of inline data and verity whatever the file: the first is refused at mount here, the others decide file by file.)
 fn eligible(asked: BufferedPath, flags: InodeFlags) -> BufferedPath {
     let special = InodeFlags::INLINE_DATA
         | InodeFlags::VERITY
@@ -105,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn special_files_fall_back() {
+    fn iomap_24_special_files_fall_back() {
         use BufferedPath::{BufferHead, Iomap};
         let plain = InodeFlags::EXTENTS;
         for (asked, flags, expected) in [

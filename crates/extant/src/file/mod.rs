@@ -47,6 +47,7 @@ use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
+pub(crate) use self::data_path::buffered_path;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
