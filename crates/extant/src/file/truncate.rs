@@ -18,7 +18,7 @@ use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
-use super::writeback::write_range;
+use super::writeback::{settle_before, write_range};
 use super::{data_path, max_size, settle_ordered};
 use crate::alloc;
 use crate::cred::Cred;
@@ -70,6 +70,7 @@ fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<
             Control::integrity(Pos::new(block_end), Pos::new(size)),
         )?;
     }
+    settle_before(ops, Pos::new(old))?;
     let mut h = fs.start(credits::INODE_UPDATE)?;
     inode.update(fs, &mut h, |core| {
         core.disk_size = size;
@@ -92,6 +93,8 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         zero_and_write(ops, inode, size, block_end)?;
     }
     settle_ordered(ops, Pos::new(size));
+    // The size on disk may lag behind what the file is cut to.
+    settle_before(ops, Pos::new(size))?;
     let _blocks_go = ops.data.mapping.invalidate_lock().write();
     if size < old {
         let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;

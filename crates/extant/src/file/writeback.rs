@@ -119,15 +119,31 @@ impl WritebackOps for FileOps<'_> {
 /// Writes `control`'s part of a file's dirty data, and waits for it.
 pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Result<u64> {
     let ops = FileOps::new(fs, inode);
-    let bs = fs.layout.block_size;
-    let disk_end = Pos::new(inode.core.read().disk_size);
-    let mut result = Ok(0);
-    if bs.offset_in_block(disk_end) != 0 && disk_end < control.start {
-        // The size on disk is about to pass the end of a block whose tail must be zero there first.
-        result = data_path::write_back(&ops, Control::integrity(bs.round_down(disk_end), disk_end));
+    settle_before(&ops, control.start)?;
+    write_dirty(&ops, control)
+}
+
+/// Writes what is dirty between the end of the file on disk and `pos` wherever that has a place with data: the size on disk is
+/// about to pass it, and what the device holds there may be anything, such as data of a write whose size a crash took.
+pub(super) fn settle_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+    let bs = ops.fs.layout.block_size;
+    let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
+    while at < pos {
+        let rest = pos.distance_from(at).unwrap_or(0);
+        let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
+        let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
+        let end = at.saturating_add(u64::from(map.len) * bs.bytes_u64());
+        if let MapState::Written(_) = map.state {
+            write_dirty(ops, Control::integrity(at, end.min(pos)))?;
+        }
+        at = end;
     }
-    let result = result.and_then(|_| data_path::write_back(&ops, control));
-    result.inspect_err(|error| super::note_failure(fs, error))
+    Ok(())
+}
+
+fn write_dirty(ops: &FileOps<'_>, control: Control) -> Result<u64> {
+    let result = data_path::write_back(ops, control);
+    result.inspect_err(|error| super::note_failure(ops.fs, error))
 }
 
 impl Writeback for Inode {

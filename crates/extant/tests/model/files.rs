@@ -11,6 +11,8 @@ pub(crate) struct Model {
     since: Vec<Change>,
     /// Ranges that became part of the file as zeros since then, or whose end was set by a truncation.
     zeroed: Vec<Range<usize>>,
+    /// What was written, and lost in a cut: may lie behind the end of the file.
+    lost: Vec<Change>,
     /// The smallest and the largest size since then.
     sizes: (usize, usize),
 }
@@ -65,6 +67,16 @@ impl Model {
         self.sizes = (self.sizes.0.min(size), self.sizes.1.max(size));
     }
 
+    /// The file after a cut that left `found`.
+    pub(crate) fn after_cut(&mut self, found: Vec<u8>) -> Model {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.append(&mut self.since);
+        Model {
+            lost,
+            ..Model::of(found)
+        }
+    }
+
     /// Everything is durable now.
     pub(crate) fn settle(&mut self) {
         self.durable.clone_from(&self.bytes);
@@ -81,7 +93,8 @@ impl Model {
 
     /// Whether a power cut now may leave `found`: a size that the file had or passed; and for each byte what was durable, or
     /// what was written since, or zero where the file had ended at some moment. With `strict` not even that in the last block,
-    /// unless the file had zeros there or was cut: no write's size covers data that has not arrived.
+    /// unless the file had zeros there or was cut: no write's size covers data that has not arrived. Without `strict`, as on Linux,
+    /// what an earlier cut took may come back as well where the file grows over it.
     pub(crate) fn allows(&self, found: &[u8], block: usize, strict: bool) -> Result<(), String> {
         let (least, most) = self.sizes;
         if !(least..=most).contains(&found.len()) {
@@ -99,6 +112,12 @@ impl Model {
         for Change { pos, data } in &self.since {
             let end = (pos + data.len()).min(found.len());
             for at in (*pos).min(end)..end {
+                fine[at] |= data[at - pos] == found[at];
+            }
+        }
+        for Change { pos, data } in self.lost.iter().filter(|_| !strict) {
+            let end = (pos + data.len()).min(found.len());
+            for at in (*pos).max(least).min(end)..end {
                 fine[at] |= data[at - pos] == found[at];
             }
         }

@@ -266,6 +266,7 @@ impl World {
 
     fn remount(&mut self) -> Outcome {
         self.volume.unmount().map_err(|error| text(&error))?;
+        self.files.iter_mut().for_each(|(_, model)| model.settle());
         self.base = self.dev.inner().to_bytes();
         self.check("after unmount")?;
         self.open_again(|model, found| same(0, found, &model.bytes))
@@ -316,7 +317,8 @@ impl World {
                 return Err("the file reads short of its size".into());
             }
             judge(&self.files[file].1, &found).map_err(|why| format!("file {file}: {why}"))?;
-            self.files[file] = (node, Model::of(found));
+            let model = self.files[file].1.after_cut(found);
+            self.files[file] = (node, model);
         }
         self.verify(false)
     }
