@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod commit;
+mod logged;
 mod ops;
 mod prepare;
 mod record;

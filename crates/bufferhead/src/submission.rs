@@ -146,7 +146,62 @@ impl Submission {
     }
 }
 
-impl Held<'_> {
+impl<'a> Held<'a> {
+    /// Locks a folio that has something to be written and is not under writeback; zeroes what lies past the end of the file.
+    pub(crate) fn lock<O: BufferWriteback + ?Sized>(
+        ops: &'a O,
+        folio: &'a Arc<Folio>,
+        number: usize,
+    ) -> Option<Self> {
+        let mapping = ops.mapping();
+        let mut guard = mapping.lock(folio)?;
+        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
+        let size = Pos::new(ops.size());
+        let nothing = folio.start() >= size || !guard.has_dirty();
+        if nothing || folio.is_under_writeback() {
+            // Past the end: a truncation is about to drop it.
+            return None;
+        }
+        let end = folio.offset_of(size);
+        let block = mapping.block_size();
+        let limit = end.next_multiple_of(block.bytes()).min(folio.len());
+        guard.bytes_mut()[end..limit].fill(0);
+        let ring = Ring::take(&mut guard, block.log2(), ops.buffer_stats());
+        Some(Self {
+            folio,
+            number,
+            guard,
+            ring,
+            limit,
+        })
+    }
+
+    /// Adds the folio's dirty blocks to `blocks`, as of folio number `folio` of a group. Returns whether some have no written space.
+    pub(crate) fn scan<O: BufferWriteback + ?Sized>(
+        &mut self,
+        ops: &O,
+        folio: usize,
+        blocks: &mut Vec<Dirty>,
+    ) -> bool {
+        let start = self.folio.start();
+        let mut needs = false;
+        let visits = self.ring.each_in(0..self.limit, |offset, head| {
+            if !head.is(State::DIRTY) {
+                return;
+            }
+            needs |= !head.has_written_space();
+            blocks.push(Dirty {
+                folio,
+                offset,
+                pos: start.saturating_add(offset as u64),
+                at: head.at(),
+                unwritten: head.is(State::UNWRITTEN),
+            });
+        });
+        ops.buffer_stats().writeback_visits.add(visits);
+        needs
+    }
+
     /// Unlocks the folio as it is.
     pub(crate) fn unlock(mut self) {
         self.guard.put_private(self.ring);

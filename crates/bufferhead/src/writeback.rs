@@ -21,9 +21,9 @@ use extant_iomap::Control;
 use extant_pagecache::{Folio, Tag, WritebackFault};
 use extant_units::Pos;
 
+use crate::logged::log_back;
 use crate::ops::BufferWriteback;
 use crate::record::State;
-use crate::ring::Ring;
 use crate::submission::{self, Dirty, Held, run_at, settle};
 use crate::{MAX_RUN, index};
 
@@ -42,6 +42,9 @@ const ORDERED_FOLIOS: usize = 256;
 pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Result<u64, O::Error> {
     let mapping = ops.mapping();
     let _one_at_a_time = mapping.writeback_pass();
+    if ops.logs_data() {
+        return log_back(ops, control);
+    }
     let tag = if control.integrity {
         mapping.tag_for_sync(control.start, control.end);
         Tag::ToWrite
@@ -115,11 +118,11 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let mut group = Vec::new();
         let mut blocks: Vec<Dirty> = Vec::new();
         for (number, folio) in folios.iter().enumerate() {
-            let Some(mut held) = self.lock_now(folio, number) else {
+            let Some(mut held) = Held::lock(self.ops, folio, number) else {
                 continue;
             };
             let known = blocks.len();
-            self.scan(&mut held, group.len(), &mut blocks);
+            held.scan(self.ops, group.len(), &mut blocks);
             blocks.retain(|block| block.folio < group.len() || block.is_placed());
             if blocks.len() > known {
                 group.push(held);
@@ -140,7 +143,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 continue;
             };
             let known = blocks.len();
-            if self.scan(&mut held, ready.len(), &mut blocks) {
+            if held.scan(self.ops, ready.len(), &mut blocks) {
                 blocks.truncate(known);
                 held.unlock();
                 later.push(folio);
@@ -163,7 +166,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         'a: 'f,
     {
         loop {
-            if let Some(held) = self.lock_now(folio, number) {
+            if let Some(held) = Held::lock(self.ops, folio, number) {
                 return Some(held);
             }
             if !folio.is_under_writeback() {
@@ -171,55 +174,6 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             }
             self.ops.mapping().wait_stable(folio);
         }
-    }
-
-    /// The same for a folio that is not under writeback.
-    fn lock_now<'f>(&self, folio: &'f Arc<Folio>, number: usize) -> Option<Held<'f>>
-    where
-        'a: 'f,
-    {
-        let mapping = self.ops.mapping();
-        let mut guard = mapping.lock(folio)?;
-        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
-        let size = Pos::new(self.ops.size());
-        let nothing = folio.start() >= size || !guard.has_dirty();
-        if nothing || folio.is_under_writeback() {
-            // Past the end: a truncation is about to drop it.
-            return None;
-        }
-        let end = folio.offset_of(size);
-        let block = mapping.block_size();
-        let limit = end.next_multiple_of(block.bytes()).min(folio.len());
-        guard.bytes_mut()[end..limit].fill(0);
-        let ring = Ring::take(&mut guard, block.log2(), self.ops.buffer_stats());
-        Some(Held {
-            folio,
-            number,
-            guard,
-            ring,
-            limit,
-        })
-    }
-
-    /// Adds a folio's dirty blocks to `blocks`, as of folio number `folio` of a group. Returns whether some have no written space.
-    fn scan(&self, held: &mut Held<'_>, folio: usize, blocks: &mut Vec<Dirty>) -> bool {
-        let start = held.folio.start();
-        let mut needs = false;
-        let visits = held.ring.each_in(0..held.limit, |offset, head| {
-            if !head.is(State::DIRTY) {
-                return;
-            }
-            needs |= !head.has_written_space();
-            blocks.push(Dirty {
-                folio,
-                offset,
-                pos: start.saturating_add(offset as u64),
-                at: head.at(),
-                unwritten: head.is(State::UNWRITTEN),
-            });
-        });
-        self.ops.buffer_stats().writeback_visits.add(visits);
-        needs
     }
 
     /// Maps and writes the first folios of `folios`, as many as one run of blocks can span; returns how many are done.
@@ -244,7 +198,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             }
             done = number + 1;
             if let Some(mut held) = self.lock(folio, number) {
-                self.scan(&mut held, group.len(), &mut blocks);
+                held.scan(self.ops, group.len(), &mut blocks);
                 group.push(held);
             }
         }

@@ -32,6 +32,8 @@ pub(crate) enum CheckKind {
     Symlink,
     /// A block of the orphan file.
     OrphanFile,
+    /// A block of a regular file whose data goes through the journal.
+    FileData,
 }
 
 impl CheckKind {

@@ -34,6 +34,8 @@ pub enum DataMode {
     Ordered,
     /// Old contents of a block may show after a crash.
     Writeback,
+    /// File data goes through the journal: each write shows whole or not at all.
+    Journal,
 }
 
 /// When reading updates the access time.
@@ -164,12 +166,9 @@ impl MountOptions {
         if self.data.is_none() {
             self.data = Some(if on(writeback) {
                 DataMode::Writeback
+            } else if on(DefaultMountOpts::JMODE_DATA) {
+                DataMode::Journal
             } else {
-                if on(DefaultMountOpts::JMODE_DATA) {
-                    tracing::warn!(
-                        "the superblock asks for data=journal, which is not supported: data=ordered is used"
-                    );
-                }
                 DataMode::Ordered
             });
         }

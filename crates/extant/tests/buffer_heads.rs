@@ -131,6 +131,7 @@ fn data_modes_order_what_they_promise_to() {
         ("data=ordered,dioread_lock,nodelalloc", true),
         ("data=writeback,dioread_lock", false),
         ("data=writeback,dioread_lock,nodelalloc", false),
+        ("data=journal", false),
         ("data=ordered", false),
         ("data=ordered,nodelalloc", false),
     ] {
@@ -147,6 +148,13 @@ fn data_modes_order_what_they_promise_to() {
             volume.fsync(&node, true).unwrap();
         });
         assert_eq!(wrote["ordered_bytes"] > 0, ordered, "{options}: {wrote:?}");
+        if options == "data=journal" {
+            assert_eq!(
+                wrote["wb_bytes"], 0,
+                "nothing goes home but by a checkpoint"
+            );
+            assert!(wrote["blocks_logged"] >= 489, "{wrote:?}");
+        }
         // A short life: nothing may be lost or leaked with data that a commit still waits for.
         let doomed = create(&volume, "doomed");
         write(&volume, &doomed, 0, &bytes);

@@ -4,21 +4,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant::{BufferedPath, Cred, Error, Node, Options, SeekTarget, SetAttr, Tuning, Volume};
+use extant::{Cred, Error, Node, Options, SeekTarget, SetAttr, Tuning, Volume};
 use extant_testkit::{Image, Rng, content};
 
 fn mount(image: &Image, order: u8, cache: u64) -> Volume {
-    mount_on(image, BufferedPath::Iomap, order, cache)
+    mount_with(image, "buffered_iomap", order, cache)
 }
 
-fn mount_on(image: &Image, path: BufferedPath, order: u8, cache: u64) -> Volume {
+fn mount_with(image: &Image, options: &str, order: u8, cache: u64) -> Volume {
     let mut tuning = Tuning::default();
-    tuning.buffered_path = path;
     tuning.max_folio_order = order;
     tuning.page_cache_bytes = Some(cache);
     Options::new()
         .write(true)
         .tuning(tuning)
+        .mount_options(options)
         .open_volume(image.path())
         .unwrap()
 }
@@ -129,14 +129,14 @@ impl Pair {
 
 /// The same on both paths.
 fn model(args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
-    for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
-        model_on(path, args, order, cache, steps, seed);
+    for options in ["buffered_iomap", "nobuffered_iomap"] {
+        model_with(options, args, order, cache, steps, seed);
     }
 }
 
-fn model_on(path: BufferedPath, args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
+fn model_with(options: &str, args: &str, order: u8, cache: u64, steps: u32, seed: u64) {
     let image = Image::of_mib(24).args(args).junk().make().unwrap();
-    let mut volume = mount_on(&image, path, order, cache);
+    let mut volume = mount_with(&image, options, order, cache);
     let mut rng = Rng::new(seed);
     let names: Vec<String> = (0..4).map(|i| format!("file{i}")).collect();
     let mut pairs: Vec<Pair> = names
@@ -164,7 +164,7 @@ fn model_on(path: BufferedPath, args: &str, order: u8, cache: u64, steps: u32, s
             for (name, model) in names.iter().zip(&models) {
                 assert!(dumped(&image, name) == *model, "debugfs sees {name}");
             }
-            volume = mount_on(&image, path, order, cache);
+            volume = mount_with(&image, options, order, cache);
             let root = volume.root().unwrap();
             pairs = names
                 .iter()
@@ -208,6 +208,19 @@ fn j43_same_bytes_in_4k_blocks() {
 fn same_bytes_in_a_cache_smaller_than_the_files() {
     model("-b 1024", 9, 256 << 10, 400, 41);
     model("-b 4096 -O ^has_journal", 9, 512 << 10, 400, 42);
+}
+
+#[test]
+fn same_bytes_in_every_data_mode() {
+    for (seed, options) in (61..).zip([
+        "data=journal",
+        "nobuffered_iomap,data=ordered,dioread_lock",
+        "nobuffered_iomap,data=ordered,dioread_lock,nodelalloc",
+        "nobuffered_iomap,data=writeback,nodelalloc",
+    ]) {
+        model_with(options, "-b 1024", 9, 256 << 10, 300, seed);
+        model_with(options, "-b 4096", 3, 64 << 20, 300, seed);
+    }
 }
 
 #[test]

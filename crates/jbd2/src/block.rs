@@ -92,6 +92,14 @@ impl Block {
         BlockData(Arc::clone(&self.0.state.lock().data))
     }
 
+    /// The bytes, if there are any, and whether a transaction has them that has not begun to log them.
+    pub(crate) fn version(&self) -> Option<(BlockData, bool)> {
+        let state = self.0.state.lock();
+        self.key()?;
+        let attached = state.attached.is_some() || state.frozen.is_some();
+        Some((BlockData(Arc::clone(&state.data)), attached))
+    }
+
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, BlockState> {
         self.0.state.lock()

@@ -199,6 +199,11 @@ impl BlockCache {
         Ok(())
     }
 
+    /// The entry of block `p`, if there is one.
+    pub(crate) fn peek(&self, p: Pblk) -> Option<Block> {
+        self.shard(p).lock().map.get(&p.get()).cloned()
+    }
+
     /// The entry of block `p`, without bytes if it is new.
     pub(crate) fn find_or_insert(&self, p: Pblk) -> Result<Block, BlockError> {
         let mut shard = self.shard(p).lock();

@@ -24,9 +24,10 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use extant_blockdev::BlockDevice;
-use extant_units::Tid;
+use extant_units::{Pblk, Tid};
 use parking_lot::{Condvar, Mutex};
 
+use crate::block::BlockData;
 use crate::cache::BlockCache;
 use crate::config::Config;
 use crate::error::JournalError;
@@ -301,6 +302,13 @@ impl Journal {
     /// Why the journal has stopped, if it has.
     pub fn aborted(&self) -> Option<String> {
         self.core.aborted.get().map(|why| String::from(&**why))
+    }
+
+    /// The bytes of block `p` if a transaction or the log holds a version that may not be home yet: whoever reads the device past the
+    /// cache must take these. `None`: the device is right.
+    pub fn newer_than_home(&self, p: Pblk) -> Option<BlockData> {
+        let (data, attached) = self.core.cache.peek(p)?.version()?;
+        (attached || self.core.is_in_log(p)).then_some(data)
     }
 
     /// The most credits that a single start may ask for.

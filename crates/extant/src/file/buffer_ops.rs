@@ -10,10 +10,11 @@
 use extant_bufferhead::{BlockMap, BufferOps, BufferWriteback, Place, Stats, Wrote};
 use extant_iomap::{Iomap, Kind};
 use extant_jbd2::Handle;
-use extant_units::Pos;
+use extant_units::{DevOff, Pos};
 
-use super::blocks_of;
 use super::iomap_ops::FileOps;
+use super::logged::logs_with;
+use super::{blocks_of, logged};
 use crate::alloc;
 use crate::credits;
 use crate::error::{Error, Place as Where, Result};
@@ -29,9 +30,14 @@ impl FileOps<'_> {
         credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
     }
 
+    /// Whether space that is chosen for a write becomes written as soon as the bytes are in the cache.
+    fn converts_at_once(&self) -> bool {
+        !self.fs.options.dioread_nolock() || self.logs_data()
+    }
+
     /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
     fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
-        if self.fs.options.data() == DataMode::Ordered {
+        if self.fs.options.data() == DataMode::Ordered && !self.logs_data() {
             let bytes = end.distance_from(start).unwrap_or(0);
             self.fs.stats.ordered_bytes.add(bytes);
             self.data.ordered.order(handle, start, end);
@@ -66,17 +72,20 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn start_write(&self, blocks: u32) -> Result<Option<(Handle, u32)>> {
-        if self.fs.options.delalloc() && !self.is_low_on_space() {
+        let logs = self.logs_data();
+        if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
             return Ok(None);
         }
         // Allocated unwritten, and with `dioread_lock` converted once the bytes are in the cache: a write that comes out short leaves
         // no written blocks behind the end of the file.
-        let convert = if self.fs.options.dioread_nolock() {
-            0
-        } else {
+        let convert = if self.converts_at_once() {
             credits::convert(self.fs)
+        } else {
+            0
         };
-        let each = credits::allocate(self.fs).saturating_add(convert);
+        let each = credits::allocate(self.fs)
+            .saturating_add(convert)
+            .saturating_add(u32::from(logs));
         // Half of what one handle may have at most, so that others find room beside it.
         let most = (self.fs.journal.max_credits() / 2 / each).clamp(1, MOST_AT_ONCE);
         let blocks = blocks.min(most);
@@ -108,7 +117,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn publish(&self, handle: &mut Handle, start: Pos, end: Pos) -> Result<bool> {
-        if self.fs.options.dioread_nolock() {
+        if !self.converts_at_once() {
             return Ok(false);
         }
         let len = end.distance_from(start).unwrap_or(0);
@@ -116,6 +125,17 @@ impl BufferOps for FileOps<'_> {
         map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
         self.order(handle, start, end);
         Ok(true)
+    }
+
+    fn logs_data(&self) -> bool {
+        logs_with(self.fs, || self.flags)
+    }
+
+    fn log_data(&self, handle: Option<&mut Handle>, blocks: &[(DevOff, &[u8])]) -> Result<()> {
+        match handle {
+            Some(h) => logged::log(self.fs, h, self.inode, blocks),
+            None => Ok(()),
+        }
     }
 
     fn end_write(&self, handle: Option<Handle>, wrote: Wrote) -> Result<()> {
@@ -162,7 +182,7 @@ impl BufferWriteback for FileOps<'_> {
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
             let how = How {
-                unwritten: self.fs.options.dioread_nolock(),
+                unwritten: self.fs.options.dioread_nolock() || self.logs_data(),
                 only_delayed: true,
                 ..How::default()
             };

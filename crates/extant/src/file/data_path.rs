@@ -8,28 +8,39 @@ use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::options::DataMode;
 use crate::tuning::BufferedPath;
 
 /// The way for a file's data.
 fn choose(ops: &FileOps<'_>) -> BufferedPath {
-    eligible(ops.fs.tuning.buffered_path, ops.flags)
+    eligible(
+        ops.fs.tuning.buffered_path,
+        ops.fs.options.data(),
+        ops.flags,
+    )
 }
 
 /// The way for the data of `inode`, a regular file.
 pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     super::read::check_kind(inode)?;
-    Ok(eligible(fs.tuning.buffered_path, inode.flags()))
+    Ok(eligible(
+        fs.tuning.buffered_path,
+        fs.options.data(),
+        inode.flags(),
+    ))
 }
 
 /// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
-/// per-block way. (Linux falls back for `data=journal` as well, and for the feature bits of inline data and verity whatever the file: the first is refused at mount here, the others decide file by file.)
-fn eligible(asked: BufferedPath, flags: InodeFlags) -> BufferedPath {
+/// per-block way, and so does data that goes through the journal. (Linux also falls back for the feature bits of inline data and
+/// verity, whatever the file; here they decide file by file.)
+fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
     let special = InodeFlags::INLINE_DATA
         | InodeFlags::VERITY
         | InodeFlags::ENCRYPT
         | InodeFlags::EA_INODE
         | InodeFlags::DAX;
-    if flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
+    let journalled = data == DataMode::Journal;
+    if journalled || flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
         return BufferedPath::BufferHead;
     }
     asked
@@ -89,7 +100,12 @@ pub(super) fn write(
 /// Zeroes a range that has data; says whether anything changed.
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
     check_contents(ops.flags)?;
-    extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)
+    let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
+    if changed && extant_bufferhead::BufferOps::logs_data(ops) {
+        // Before whatever makes the range part of the file.
+        write_back(ops, Control::integrity(pos, pos.saturating_add(len)))?;
+    }
+    Ok(changed)
 }
 
 /// Writes `control`'s part of what is dirty, and waits for it.
@@ -128,7 +144,10 @@ mod tests {
             (Iomap, InodeFlags::empty(), BufferHead),
             (BufferHead, plain, BufferHead),
         ] {
-            assert_eq!(eligible(asked, flags), expected, "{asked:?} {flags:?}");
+            let got = eligible(asked, DataMode::Ordered, flags);
+            assert_eq!(got, expected, "{asked:?} {flags:?}");
+            let journalled = eligible(asked, DataMode::Journal, flags);
+            assert_eq!(journalled, BufferHead, "{asked:?} {flags:?}");
         }
     }
 }

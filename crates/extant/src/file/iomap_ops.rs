@@ -13,6 +13,7 @@ use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats
 use extant_pagecache::Mapping;
 use extant_units::{Lblk, Pblk, Pos};
 
+use super::logged::logs_with;
 use super::{FileData, blocks_of, data};
 use crate::alloc;
 use crate::cred::Cred;
@@ -148,7 +149,11 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        &*self.fs.dev
+        if logs_with(self.fs, || self.flags) {
+            &self.fs.files.logged
+        } else {
+            &*self.fs.dev
+        }
     }
 
     fn stats(&self) -> &Stats {

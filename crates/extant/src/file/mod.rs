@@ -17,6 +17,7 @@
 mod buffer_ops;
 mod data_path;
 mod iomap_ops;
+mod logged;
 mod ordered;
 mod read;
 #[cfg(test)]
@@ -48,6 +49,7 @@ use crate::map;
 use crate::tuning::Tuning;
 
 pub(crate) use self::data_path::buffered_path;
+pub(crate) use self::logged::{LoggedDevice, logs_data};
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
@@ -66,6 +68,8 @@ pub(crate) struct Files {
     pub(crate) pages: Arc<PageCache>,
     /// Counters of the buffered path.
     pub(crate) stats: IomapStats,
+    /// The device behind the journal.
+    logged: LoggedDevice,
     /// Counters of the per-block path.
     pub(crate) buffers: BufferStats,
     /// Failures of any file's writeback.
@@ -74,7 +78,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// The page cache as `tuning` says, with its flushers running.
-    pub(crate) fn new(tuning: &Tuning) -> Self {
+    pub(crate) fn new(tuning: &Tuning, logged: LoggedDevice) -> Self {
         let budget = tuning.page_cache_bytes.unwrap_or_else(default_budget);
         Self {
             pages: PageCache::new(Config {
@@ -84,6 +88,7 @@ impl Files {
             }),
             stats: IomapStats::default(),
             buffers: BufferStats::default(),
+            logged,
             errors: WritebackErrors::default(),
         }
     }

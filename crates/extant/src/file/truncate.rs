@@ -123,7 +123,12 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
     }
     let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
     let first_part = credits::remove(fs).saturating_add(last);
-    let mut h = fs.start_with_revokes(first_part, REVOKES)?;
+    let revokes = if super::logs_data(fs, inode) {
+        credits::REVOKES
+    } else {
+        REVOKES
+    };
+    let mut h = fs.start_with_revokes(first_part, revokes)?;
     orphan::add(fs, &mut h, inode)?;
     map::remove(fs, &mut h, inode, first, 1 << 32)?;
     if !h.ensure(last)? {

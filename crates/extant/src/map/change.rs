@@ -46,8 +46,8 @@ pub(super) fn has_extents(inode: &Inode) -> bool {
 }
 
 /// Whether the file's own blocks are metadata that the journal knows.
-fn is_metadata(inode: &Inode) -> bool {
-    inode.kind != FileKind::Regular
+fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
+    inode.kind != FileKind::Regular || crate::file::logs_data(fs, inode)
 }
 
 /// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered
@@ -238,7 +238,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
     let need = credits::remove(fs);
     loop {
         // Each metadata block may need a revoke record; a handle has room for so many.
-        let mut blocks = if is_metadata(inode) {
+        let mut blocks = if is_metadata(fs, inode) {
             METADATA_BLOCKS
         } else {
             u64::MAX
@@ -311,7 +311,7 @@ fn remove_step(
     for run in runs {
         freed += run.len.get();
         // The map is right already: go on and report the first failure.
-        result = result.and(alloc::free_blocks(fs, h, run, is_metadata(inode)));
+        result = result.and(alloc::free_blocks(fs, h, run, is_metadata(fs, inode)));
     }
     result.inspect_err(|error| fs.fault.report(fs, error))?;
     Ok((clear_from, freed))

@@ -35,7 +35,7 @@ use crate::alloc::{Allocator, Counts, Parts};
 use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
 use crate::fault::Fault;
-use crate::file::{self, Files};
+use crate::file::{self, Files, LoggedDevice};
 use crate::fs::Fs;
 use crate::group::{GroupTable, Totals};
 use crate::inode::InodeCache;
@@ -173,9 +173,10 @@ fn build(
         stats: Arc::clone(&stats),
         planted: tuning.planted,
     });
+    let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
     Ok(Arc::new(Fs {
         super_block: SuperBlock::new(&layout, sb.raw().state()),
-        files: Files::new(&tuning),
+        files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         inodes: InodeCache::default(),
         status: Arc::new(StatusCache::default()),

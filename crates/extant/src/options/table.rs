@@ -43,6 +43,7 @@ const OPTIONS: &[(&str, Effect)] = &[
         Choice(&[
             ("ordered", |o| o.data = Some(DataMode::Ordered)),
             ("writeback", |o| o.data = Some(DataMode::Writeback)),
+            ("journal", |o| o.data = Some(DataMode::Journal)),
         ]),
     ),
     (
@@ -194,9 +195,6 @@ pub(super) fn apply(options: &mut MountOptions, item: &str) -> Result<(), Why> {
         Some((name, value)) => (name, Some(value)),
         None => (item, None),
     };
-    if (name, value) == ("data", Some("journal")) {
-        return Err("journalled file data is not supported".into());
-    }
     let mut wrong = None;
     for (_, effect) in OPTIONS.iter().filter(|(known, _)| *known == name) {
         match (effect, value) {

@@ -35,10 +35,6 @@ fn refusals_name_the_option_and_the_reason() {
         "mount option 'commit=-1': needs a number from 0 to 4294967295"
     );
     assert_eq!(
-        refusal("data=journal"),
-        "mount option 'data=journal': journalled file data is not supported"
-    );
-    assert_eq!(
         refusal("usrjquota=a.user"),
         "mount option 'usrjquota=a.user': quotas are not supported"
     );

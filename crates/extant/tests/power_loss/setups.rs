@@ -68,6 +68,8 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("buffer_heads", "-b 1024")
         .mounted("nobuffered_iomap")
         .early_sizes(),
+    setup("journalled", "-b 1024").mounted("data=journal"),
+    setup("journalled_4k", "-b 4096").mounted("data=journal"),
     setup("ordered", "-b 1024")
         .mounted("nobuffered_iomap,dioread_lock")
         .early_sizes(),

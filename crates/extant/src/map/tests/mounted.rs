@@ -11,7 +11,7 @@ use extant_units::{Ino, Lblk};
 use parking_lot::Mutex;
 
 use crate::fault::Fault;
-use crate::file::Files;
+use crate::file::{Files, LoggedDevice};
 use crate::fs::Fs;
 use crate::inode::{InodeCache, InodeRef};
 use crate::map::{RawMap, StatusCache, raw_runs};
@@ -41,6 +41,7 @@ impl Mounted {
             page_cache_bytes: Some(1 << 20),
             ..Tuning::default()
         };
+        let device = LoggedDevice::new(rig.dev.clone(), rig.journal.clone(), rig.layout.block_size);
         let fs = Fs {
             super_block: SuperBlock::new(&rig.layout, State::VALID),
             layout: rig.layout,
@@ -53,7 +54,7 @@ impl Mounted {
             inodes: InodeCache::default(),
             status: Arc::new(StatusCache::with_limit(known)),
             xattr_blocks: SharedBlocks::default(),
-            files: Files::new(&tuning),
+            files: Files::new(&tuning, device),
             orphans: Orphans::default(),
             options: MountOptions::default(),
             tuning,

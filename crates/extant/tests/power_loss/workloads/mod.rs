@@ -38,10 +38,10 @@ impl Workload {
 pub(crate) const WORKLOADS: &[Workload] = &[
     on("metadata_storm", metadata::storm, &["tiny_journal", "no_checksums", "old_checksums", "no_flex"]),
     on("attributes", metadata::attributes, &["1k", "old_checksums"]),
-    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once"]),
-    on("overwrites", data::overwrites, &["4k", "1k"]),
+    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "journalled_4k"]),
+    on("overwrites", data::overwrites, &["4k", "1k", "journalled"]),
     on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once"]),
-    on("truncations", data::truncations, &["1k", "2k"]),
+    on("truncations", data::truncations, &["1k", "2k", "journalled"]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &["1k", "orphan_list"]),
     on("rename_over", names::rename_over, &["1k", "4k"]),

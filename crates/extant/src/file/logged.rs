@@ -1,0 +1,123 @@
+//! Files whose data goes through the journal: `data=journal`, and the flag `JOURNAL_DATA` on the per-block path.
+//!
+//! Data blocks are then treated as metadata is: changed under a handle, copied into the log, written home by a checkpoint, revoked
+//! when they are freed. Until it is home, a block's newest version is in the journal's cache, so such files are read through a
+//! [`LoggedDevice`].
+
+use std::io;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::inode::InodeFlags;
+use extant_jbd2::{Handle, Journal};
+use extant_units::{BlockSize, DevOff, Pblk};
+
+use crate::api::FileKind;
+use crate::check_kind::CheckKind;
+use crate::error::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::options::DataMode;
+use crate::tuning::BufferedPath;
+
+/// Whether `inode`'s data goes through the journal.
+pub(crate) fn logs_data(fs: &Fs, inode: &Inode) -> bool {
+    inode.kind == FileKind::Regular && logs_with(fs, || inode.flags())
+}
+
+/// The same for a regular file with these flags.
+pub(super) fn logs_with(fs: &Fs, flags: impl FnOnce() -> InodeFlags) -> bool {
+    if !fs.journal.has_log() {
+        return false;
+    }
+    match fs.options.data() {
+        DataMode::Journal => true,
+        DataMode::Ordered | DataMode::Writeback => {
+            fs.tuning.buffered_path == BufferedPath::BufferHead
+                && flags().contains(InodeFlags::JOURNAL_DATA)
+        }
+    }
+}
+
+/// Takes the content of whole blocks into the journal. A credit for each.
+///
+/// # Errors
+/// The journal has stopped, or a place past the device.
+pub(super) fn log(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    blocks: &[(DevOff, &[u8])],
+) -> Result<()> {
+    let key = CheckKind::FileData.of_inode(inode.ino);
+    let shift = fs.layout.block_size.log2();
+    for (at, bytes) in blocks {
+        let block = h.create(Pblk::new(at.get() >> shift), key)?;
+        h.modify(&block, |to| to.copy_from_slice(bytes))?;
+    }
+    inode.note_change(h);
+    Ok(())
+}
+
+/// The device as files see it whose data goes through the journal.
+pub(crate) struct LoggedDevice {
+    dev: Arc<dyn BlockDevice>,
+    journal: Arc<Journal>,
+    block_size: BlockSize,
+}
+
+impl LoggedDevice {
+    /// `dev` behind `journal`.
+    pub(crate) fn new(
+        dev: Arc<dyn BlockDevice>,
+        journal: Arc<Journal>,
+        block_size: BlockSize,
+    ) -> Self {
+        Self {
+            dev,
+            journal,
+            block_size,
+        }
+    }
+}
+
+impl BlockDevice for LoggedDevice {
+    fn len(&self) -> u64 {
+        self.dev.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.dev.is_read_only()
+    }
+
+    /// Reads what is home in one piece, and puts over it what is not.
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        let size = self.block_size.bytes();
+        let first = offset.get() >> self.block_size.log2();
+        let inside = usize::try_from(offset.get() & (size as u64 - 1)).unwrap_or(0);
+        let blocks = (first..).take((inside + buf.len()).div_ceil(size));
+        // Asked for before the device is: a version that comes home in between is the same.
+        let newer: Vec<_> = blocks
+            .map(|block| self.journal.newer_than_home(Pblk::new(block)))
+            .collect();
+        if newer.iter().any(Option::is_none) {
+            self.dev.read_at(offset, buf)?;
+        }
+        for (number, data) in newer.iter().enumerate() {
+            let Some(data) = data else { continue };
+            let start = (number * size).saturating_sub(inside);
+            let skip = if number == 0 { inside } else { 0 };
+            let len = (size - skip).min(buf.len() - start);
+            buf[start..start + len].copy_from_slice(&data[skip..skip + len]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.dev.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.dev.flush()
+    }
+}
