@@ -302,6 +302,9 @@ pub(crate) fn explore_all(
         }
     });
     let failures = failures.into_inner().unwrap();
+    if !failures.is_empty() {
+        tally.report();
+    }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     tally
 }

@@ -48,8 +48,8 @@ pub(crate) struct File {
     pub(crate) ever: Vec<Vec<Sector>>,
     /// The largest size ever.
     pub(crate) longest: u64,
-    /// Where it was cut since the last fsync, and where ever. The rest of the block is zeroed then, in place, before the
-    /// size on disk has moved.
+    /// Where it was cut since the last fsync, and where it ended since then; and the same for all its life. The rest of the
+    /// last block is written as zeros, in place, while the size on disk may be the one before the cut.
     pub(crate) cuts: Vec<u64>,
     pub(crate) ever_cut: Vec<u64>,
     /// The newest version.
@@ -76,6 +76,11 @@ impl File {
     }
 
     fn resize(&mut self, len: u64) {
+        for cuts in [&mut self.cuts, &mut self.ever_cut] {
+            if len < self.len || !cuts.is_empty() {
+                cuts.push(len);
+            }
+        }
         self.len = len;
         self.min = self.min.min(len);
         self.max = self.max.max(len);
@@ -114,10 +119,6 @@ impl File {
 
     fn truncate(&mut self, len: u64) {
         self.now.truncate(index(len.div_ceil(SECTOR)));
-        if len < self.len {
-            self.cuts.push(len);
-            self.ever_cut.push(len);
-        }
         self.resize(len);
     }
 

@@ -36,6 +36,9 @@ fn slow(request: Request) -> Fault {
     }
 }
 
+/// The name of a file of which nothing is promised.
+pub(crate) const FILLER: &str = "filler";
+
 /// A mounted volume over a recorder.
 pub(crate) struct Run {
     options: Options,
@@ -131,6 +134,25 @@ impl Run {
             Some((dir, name)) => (self.node(dir), name.as_bytes()),
             None => (self.root().clone(), path.as_bytes()),
         }
+    }
+
+    /// Fills the volume with a file of which nothing is promised, but for `spare` bytes.
+    pub(crate) fn fill(&self, spare: u64) {
+        let (volume, cred) = (self.volume(), &self.cred);
+        let name = FILLER.as_bytes();
+        let node = volume.create(self.root(), name, 0o600, cred).unwrap();
+        while self.room() > spare {
+            let more = (self.room() - spare).clamp(4096, 1 << 20);
+            let zeros = vec![0; usize::try_from(more).unwrap_or(0)];
+            volume.append(&node, &zeros, cred).unwrap();
+            volume.fsync(&node, false).unwrap();
+        }
+    }
+
+    /// Bytes that are free.
+    pub(crate) fn room(&self) -> u64 {
+        let stat = self.volume().statfs().unwrap();
+        stat.blocks_available * u64::from(stat.block_size)
     }
 
     /// The paths of all files.

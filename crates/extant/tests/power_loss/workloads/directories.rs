@@ -82,16 +82,7 @@ pub(super) fn moving(run: &mut Run) {
 /// Blocks of directories are freed while copies of them are in the log, and become data of files that are durable: a
 /// replay must leave these alone. The volume is nearly full, so that the allocator has little choice.
 pub(super) fn reused_metadata(run: &mut Run) {
-    let room = |run: &Run| {
-        let stat = run.volume().statfs().unwrap();
-        stat.blocks_available * u64::from(stat.block_size)
-    };
-    let filler = run.create_any(0);
-    let spare = 160 << 10;
-    while room(run) > spare {
-        run.append(&filler, (room(run) - spare).clamp(4096, 1 << 20));
-        run.fsync(&filler);
-    }
+    run.fill(160 << 10);
     for round in 0..6 {
         let dir = format!("d{round}");
         run.mkdir(&dir);
@@ -105,7 +96,7 @@ pub(super) fn reused_metadata(run: &mut Run) {
         run.rmdir(&dir);
         run.sync();
         let path = format!("data{round}");
-        let len = room(run) * 3 / 4;
+        let len = run.room() * 3 / 4;
         run.create(&path, len);
         run.fsync(&path);
         run.unlink(&path);
