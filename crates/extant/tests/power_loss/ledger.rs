@@ -96,6 +96,18 @@ impl File {
         self.resize(self.len + more);
     }
 
+    /// The size is set to more. It is durable with that, and what was written behind the durable end need not be.
+    fn grow(&mut self, len: u64) {
+        for at in index(self.min / SECTOR)..self.now.len() {
+            for list in [&mut self.allowed[at], &mut self.ever[at]] {
+                if !list.contains(&0) {
+                    list.push(0);
+                }
+            }
+        }
+        self.extend(len);
+    }
+
     /// Zeros up to `len`. Both are whole sectors.
     fn extend(&mut self, len: u64) {
         for sector in self.len / SECTOR..len / SECTOR {
@@ -250,7 +262,7 @@ impl Ledger {
     pub(crate) fn resize(&mut self, id: u64, len: u64, now: usize) {
         self.change(id, now, |file| {
             if len > file.len {
-                file.extend(len);
+                file.grow(len);
             } else {
                 file.truncate(len);
             }
