@@ -62,6 +62,13 @@ impl Counts {
         }
     }
 
+    /// The only way to space: delayed allocation's promises ([`super::reserve`]) and the allocator's own requests both claim here,
+    /// and whatever a claim was not used for comes back through [`Counts::unclaim`].
+    ///
+    /// So this is where quotas belong, should they be built: the owner's quota is charged first, in the claim's amount, and the
+    /// charge taken back if the claim fails; `unclaim` takes it back as well. A promise that becomes allocated space
+    /// ([`Counts::end_promise`] alone) was charged when it was made, and is only moved from reserved to used.
+    ///
     /// Takes up to `want` blocks from what is available to `who`, but at least `min`; `None` if there are not as many.
     pub(crate) fn claim(&self, who: Claimant, min: u64, want: u64) -> Option<u64> {
         let kept = match who {

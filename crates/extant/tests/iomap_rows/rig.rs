@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use extant::{Cred, Node, Options, SetAttr, Tuning, Verifier, Volume};
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_testkit::Image;
+use extant_testkit::{Image, Rng};
 
 /// A mounted volume on memory.
 pub(crate) struct Rig {
@@ -113,4 +114,22 @@ pub(crate) fn mount(
     let mut open = Options::new();
     open.write(true).tuning(tuning).mount_options(options);
     open.open_volume_on(device).unwrap()
+}
+
+/// A number from the environment.
+pub(crate) fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs `round` again and again for `EXTANT_SECONDS`, with numbers that follow from `EXTANT_SEED`.
+pub(crate) fn soak(mut round: impl FnMut(&mut Rng)) {
+    let seconds = Duration::from_secs(number("EXTANT_SECONDS").unwrap_or(60));
+    let mut rng = Rng::new(number("EXTANT_SEED").unwrap_or(1));
+    let start = Instant::now();
+    let mut rounds = 0;
+    while start.elapsed() < seconds {
+        round(&mut rng);
+        rounds += 1;
+    }
+    println!("{rounds} rounds");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant::{Cred, Error, ExtentState, Node};
 use extant_testkit::{Image, Rng, content};
 
-use crate::rig::{Rig, image};
+use crate::rig::{Rig, image, number, soak};
 
 fn user() -> Cred {
     Cred {
@@ -183,10 +183,6 @@ fn fill_and_check(bytes: &[u8], order: u8, seed: u64) {
     again.end();
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn eight_writers_fill_a_volume_and_lose_nothing() {
     let seed = number("EXTANT_SEED").unwrap_or(1);
@@ -199,25 +195,19 @@ fn eight_writers_fill_a_volume_and_lose_nothing() {
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak_full_volumes() {
-    let end = std::time::Instant::now()
-        + std::time::Duration::from_secs(number("EXTANT_SECONDS").unwrap_or(60));
-    let mut rng = Rng::new(number("EXTANT_SEED").unwrap_or(1));
-    let mut rounds = 0;
-    while std::time::Instant::now() < end {
-        let args = [
-            "-b 1024",
-            "-b 2048",
-            "-b 4096",
-            "-b 4096 -m 0",
-            "-b 1024 -J size=1",
-        ];
-        let (args, order) = (args[rng.index(5)], [0, 3, 9][rng.index(3)]);
+    let shapes = [
+        "-b 1024",
+        "-b 2048",
+        "-b 4096",
+        "-b 4096 -m 0",
+        "-b 1024 -J size=1",
+    ];
+    soak(|rng| {
+        let (args, order) = (shapes[rng.index(shapes.len())], [0, 3, 9][rng.index(3)]);
         let seed = rng.next_u64();
-        println!("full volume: {args}, order {order}, EXTANT_SEED={seed}");
+        println!("full volume: {args}, order {order}, seed {seed}");
         fill_and_check(&image(64, args), order, seed);
-        rounds += 1;
-    }
-    println!("{rounds} volumes filled");
+    });
 }
 
 /// A write that space ends in the middle says how far it came; what came is kept, what did not is not promised.

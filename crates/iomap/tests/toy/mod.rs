@@ -192,6 +192,11 @@ impl Toy {
         map.disk_size = map.disk_size.max(end);
     }
 
+    /// The first half of a truncation: the size, and nothing else yet.
+    pub fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::SeqCst);
+    }
+
     /// Takes space that was promised, as a broken file system might.
     pub fn steal(&self, blocks: u64) {
         self.map.lock().unwrap().next += blocks;
