@@ -1,9 +1,6 @@
 //! Which way data goes, and what that way does: rows 13, 16, 17, 23 to 25, 27.
 
-use std::sync::Arc;
-
-use extant::{BufferedPath, Cred, Error, Options};
-use extant_blockdev::MemoryDevice;
+use extant::{BufferedPath, Cred, Error};
 use extant_testkit::Image;
 
 use crate::rig::{Rig, image};
@@ -139,17 +136,24 @@ fn iomap_24_a_file_with_an_older_block_map_takes_the_other_path() {
     rig.end();
 }
 
+/// Data that goes through the journal is the other path's, whatever the options say.
 #[test]
-fn iomap_24_journalled_data_is_refused_by_name() {
-    let device = Arc::new(MemoryDevice::from_bytes(&image(32, "-b 4096")));
-    let refused = Options::new()
-        .write(true)
-        .mount_options("data=journal")
-        .open_volume_on(device);
-    let Err(Error::BadOption(why)) = refused else {
-        panic!("data=journal is not built yet");
-    };
-    assert!(why.contains("data=journal"), "{why}");
+fn iomap_24_journalled_data_takes_the_other_path() {
+    let bytes = image(32, "-b 4096");
+    let rig = Rig::tuned(&bytes, "data=journal,buffered_iomap", |_| ());
+    let node = rig.create("f");
+    let path = rig.volume.buffered_path(&node).unwrap();
+    assert_eq!(path, BufferedPath::BufferHead);
+    let counted = rig.counted(|| {
+        rig.write(&node, 0, &vec![1; 100_000]);
+        rig.volume.fsync(&node, false).unwrap();
+    });
+    assert_eq!((counted["begin_calls"], counted["map_calls"]), (0, 0));
+    assert!(
+        counted["blocks_logged"] >= 25,
+        "data in the log: {counted:?}"
+    );
+    rig.end();
 }
 
 #[test]
