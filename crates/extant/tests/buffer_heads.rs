@@ -172,3 +172,74 @@ fn data_modes_order_what_they_promise_to() {
         assert!(back == bytes, "{options}");
     }
 }
+
+/// `FS_JOURNAL_DATA_FL`.
+const JOURNAL_DATA: u32 = 0x4000;
+
+#[test]
+fn a_file_changes_its_way_while_it_is_in_use() {
+    let image = Image::of_mib(64).args("-b 1024").junk().make().unwrap();
+    let volume = mount(&image, "", |_| {});
+    let (node, other) = (create(&volume, "f"), create(&volume, "other"));
+    let mut model: Vec<u8> = Vec::new();
+    let mut logged = 0;
+    for round in 0..24u64 {
+        let bytes = content(u8::try_from(round).unwrap(), 30_000 + round * 7919);
+        let pos = usize::try_from(round * 10_007 % 90_000)
+            .unwrap()
+            .min(model.len());
+        write(&volume, &node, pos as u64, &bytes);
+        model.resize(model.len().max(pos + bytes.len()), 0);
+        model[pos..pos + bytes.len()].copy_from_slice(&bytes);
+        match round % 6 {
+            0 | 3 => {
+                let flags = volume.flags(&node).unwrap() ^ JOURNAL_DATA;
+                volume.set_flags(&node, flags, &Cred::root()).unwrap();
+                let on = flags & JOURNAL_DATA != 0;
+                let counted = counted(&volume, || {
+                    write(&volume, &node, 0, &bytes[..5000]);
+                    volume.fsync(&node, false).unwrap();
+                });
+                model[..5000].copy_from_slice(&bytes[..5000]);
+                assert_eq!(counted["wb_bytes"] == 0, on, "{counted:?}");
+                logged += u32::from(on);
+            }
+            1 => volume
+                .set_buffered_path(&node, BufferedPath::Iomap)
+                .unwrap(),
+            2 => volume
+                .set_buffered_path(&node, BufferedPath::BufferHead)
+                .unwrap(),
+            4 => volume.drop_caches(),
+            _ => {
+                // Blocks that were logged are freed, and taken by another file that is not.
+                volume.fsync(&node, false).unwrap();
+                let size = extant::SetAttr {
+                    size: Some(20_000),
+                    ..extant::SetAttr::default()
+                };
+                volume.setattr(&node, &size, &Cred::root()).unwrap();
+                model.truncate(20_000);
+                volume.sync().unwrap();
+                write(&volume, &other, 0, &content(99, 150_000));
+                volume.fsync(&other, false).unwrap();
+            }
+        }
+        let mut back = vec![0; model.len() + 1];
+        let read = volume.read(&node, 0, &mut back).unwrap();
+        assert!(back[..read] == model, "round {round}");
+    }
+    assert!(logged > 2);
+    volume.unmount().unwrap();
+    drop(volume);
+    image.fsck_clean().unwrap();
+    let volume = mount(&image, "", |_| {});
+    for (name, want) in [("f", model), ("other", content(99, 150_000))] {
+        let node = volume
+            .lookup(&volume.root().unwrap(), name.as_bytes())
+            .unwrap();
+        let mut back = vec![0; want.len() + 1];
+        let read = volume.read(&node, 0, &mut back).unwrap();
+        assert!(back[..read] == want, "{name}");
+    }
+}

@@ -399,6 +399,15 @@ impl Volume {
         file::buffered_path(self.fs(), node.inode())
     }
 
+    /// Moves a file's data to another path while the file is in use: what is dirty is written, and the cache emptied.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if it goes on being dirtied through mappings;
+    /// what keeps its data from being written.
+    pub fn set_buffered_path(&self, node: &Node, path: BufferedPath) -> Result<()> {
+        file::set_buffered_path(self.fs(), node.inode(), path)
+    }
+
     /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed
     /// data included, up to the end of the file or the last block behind it. What keeps its content in the inode has none.
     /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.

@@ -13,7 +13,6 @@ use extant_jbd2::Handle;
 use extant_units::{DevOff, Pos};
 
 use super::iomap_ops::FileOps;
-use super::logged::logs_with;
 use super::{blocks_of, logged};
 use crate::alloc;
 use crate::credits;
@@ -32,12 +31,12 @@ impl FileOps<'_> {
 
     /// Whether space that is chosen for a write becomes written as soon as the bytes are in the cache.
     fn converts_at_once(&self) -> bool {
-        !self.fs.options.dioread_nolock() || self.logs_data()
+        !self.fs.options.dioread_nolock() || self.way.logs
     }
 
     /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
     fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
-        if self.fs.options.data() == DataMode::Ordered && !self.logs_data() {
+        if self.fs.options.data() == DataMode::Ordered && !self.way.logs {
             let bytes = end.distance_from(start).unwrap_or(0);
             self.fs.stats.ordered_bytes.add(bytes);
             self.data.ordered.order(handle, start, end);
@@ -72,7 +71,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn start_write(&self, blocks: u32) -> Result<Option<(Handle, u32)>> {
-        let logs = self.logs_data();
+        let logs = self.way.logs;
         if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
             return Ok(None);
         }
@@ -128,7 +127,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn logs_data(&self) -> bool {
-        logs_with(self.fs, || self.flags)
+        self.way.logs
     }
 
     fn log_data(&self, handle: Option<&mut Handle>, blocks: &[(DevOff, &[u8])]) -> Result<()> {
@@ -182,7 +181,7 @@ impl BufferWriteback for FileOps<'_> {
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
             let how = How {
-                unwritten: self.fs.options.dioread_nolock() || self.logs_data(),
+                unwritten: self.fs.options.dioread_nolock() || self.way.logs,
                 only_delayed: true,
                 ..How::default()
             };

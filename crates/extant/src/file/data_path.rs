@@ -1,4 +1,4 @@
-//! Which code moves a file's buffered data: the only place that chooses.
+//! Which code moves a file's buffered data: the only place where the paths part. Which file takes which is `way.rs`'s.
 
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Control, Miss, Source};
@@ -6,45 +6,7 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::inode::Inode;
-use crate::options::DataMode;
 use crate::tuning::BufferedPath;
-
-/// The way for a file's data.
-fn choose(ops: &FileOps<'_>) -> BufferedPath {
-    eligible(
-        ops.fs.tuning.buffered_path,
-        ops.fs.options.data(),
-        ops.flags,
-    )
-}
-
-/// The way for the data of `inode`, a regular file.
-pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
-    super::read::check_kind(inode)?;
-    Ok(eligible(
-        fs.tuning.buffered_path,
-        fs.options.data(),
-        inode.flags(),
-    ))
-}
-
-/// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
-/// per-block way, and so does data that goes through the journal. (Linux also falls back for the feature bits of inline data and
-/// verity, whatever the file; here they decide file by file.)
-fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
-    let special = InodeFlags::INLINE_DATA
-        | InodeFlags::VERITY
-        | InodeFlags::ENCRYPT
-        | InodeFlags::EA_INODE
-        | InodeFlags::DAX;
-    let journalled = data == DataMode::Journal;
-    if journalled || flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
-        return BufferedPath::BufferHead;
-    }
-    asked
-}
 
 /// Fails for files whose contents are not what their blocks hold.
 fn check_contents(flags: InodeFlags) -> Result<()> {
@@ -87,7 +49,7 @@ pub(super) fn write(
         return Err(Error::NotSupported("writing to files without extents"));
     }
     check_contents(ops.flags)?;
-    let written = match choose(ops) {
+    let written = match ops.way.path {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
         BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
     };
@@ -101,7 +63,7 @@ pub(super) fn write(
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
     check_contents(ops.flags)?;
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
-    if changed && extant_bufferhead::BufferOps::logs_data(ops) {
+    if changed && ops.way.logs {
         // Before whatever makes the range part of the file.
         write_back(ops, Control::integrity(pos, pos.saturating_add(len)))?;
     }
@@ -110,7 +72,7 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
 
 /// Writes `control`'s part of what is dirty, and waits for it.
 pub(super) fn write_back(ops: &FileOps<'_>, control: Control) -> Result<u64> {
-    match choose(ops) {
+    match ops.way.path {
         BufferedPath::Iomap => extant_iomap::write_back(ops, control),
         BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),
     }
@@ -121,33 +83,5 @@ fn partial(done: u64, error: Error) -> Result<usize> {
     match usize::try_from(done) {
         Ok(done) if done > 0 => Ok(done),
         _ => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn iomap_24_special_files_fall_back() {
-        use BufferedPath::{BufferHead, Iomap};
-        let plain = InodeFlags::EXTENTS;
-        for (asked, flags, expected) in [
-            (Iomap, plain, Iomap),
-            (Iomap, plain | InodeFlags::VERITY, BufferHead),
-            (Iomap, plain | InodeFlags::ENCRYPT, BufferHead),
-            (Iomap, InodeFlags::INLINE_DATA, BufferHead),
-            (Iomap, plain | InodeFlags::EA_INODE, BufferHead),
-            (Iomap, plain | InodeFlags::DAX, BufferHead),
-            // The per-file journal flag has no effect on this path.
-            (Iomap, plain | InodeFlags::JOURNAL_DATA, Iomap),
-            (Iomap, InodeFlags::empty(), BufferHead),
-            (BufferHead, plain, BufferHead),
-        ] {
-            let got = eligible(asked, DataMode::Ordered, flags);
-            assert_eq!(got, expected, "{asked:?} {flags:?}");
-            let journalled = eligible(asked, DataMode::Journal, flags);
-            assert_eq!(journalled, BufferHead, "{asked:?} {flags:?}");
-        }
     }
 }

@@ -13,7 +13,7 @@ use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats
 use extant_pagecache::Mapping;
 use extant_units::{Lblk, Pblk, Pos};
 
-use super::logged::logs_with;
+use super::way::Way;
 use super::{FileData, blocks_of, data};
 use crate::alloc;
 use crate::cred::Cred;
@@ -28,6 +28,8 @@ pub(super) struct FileOps<'a> {
     pub(super) fs: &'a Fs,
     pub(super) inode: &'a Inode,
     pub(super) data: &'a FileData,
+    /// The way of the data when the operation began.
+    pub(super) way: Way,
     /// The inode's flags when the operation began.
     pub(super) flags: InodeFlags,
     /// May use the blocks reserved for root.
@@ -59,10 +61,12 @@ impl Space {
 
 impl<'a> FileOps<'a> {
     pub(super) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
+        let data = data(fs, inode);
         Self {
             fs,
             inode,
-            data: data(fs, inode),
+            data,
+            way: data.way.get(),
             flags: inode.flags(),
             privileged: false,
         }
@@ -149,7 +153,8 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        if logs_with(self.fs, || self.flags) {
+        // As it is now: a read may have begun before the way changed.
+        if self.data.way.get().logs {
             &self.fs.files.logged
         } else {
             &*self.fs.dev

@@ -8,36 +8,13 @@ use std::io;
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
-use extant_disk::inode::InodeFlags;
 use extant_jbd2::{Handle, Journal};
 use extant_units::{BlockSize, DevOff, Pblk};
 
-use crate::api::FileKind;
 use crate::check_kind::CheckKind;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::options::DataMode;
-use crate::tuning::BufferedPath;
-
-/// Whether `inode`'s data goes through the journal.
-pub(crate) fn logs_data(fs: &Fs, inode: &Inode) -> bool {
-    inode.kind == FileKind::Regular && logs_with(fs, || inode.flags())
-}
-
-/// The same for a regular file with these flags.
-pub(super) fn logs_with(fs: &Fs, flags: impl FnOnce() -> InodeFlags) -> bool {
-    if !fs.journal.has_log() {
-        return false;
-    }
-    match fs.options.data() {
-        DataMode::Journal => true,
-        DataMode::Ordered | DataMode::Writeback => {
-            fs.tuning.buffered_path == BufferedPath::BufferHead
-                && flags().contains(InodeFlags::JOURNAL_DATA)
-        }
-    }
-}
 
 /// Takes the content of whole blocks into the journal. A credit for each.
 ///

@@ -26,6 +26,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod way;
 mod write;
 mod writeback;
 
@@ -42,17 +43,18 @@ use parking_lot::RwLockWriteGuard;
 
 use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
+use self::way::{Way, WayCell};
 use crate::error::Error;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
-pub(crate) use self::data_path::buffered_path;
-pub(crate) use self::logged::{LoggedDevice, logs_data};
+pub(crate) use self::logged::LoggedDevice;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
+pub(crate) use self::way::{buffered_path, logs_data, set_buffered_path, set_journalled};
 pub(crate) use self::write::{WriteAt, write};
 pub(crate) use extant_iomap::Whence;
 
@@ -108,6 +110,8 @@ fn default_budget() -> u64 {
 /// A file's data in memory: made at its first use.
 pub(crate) struct FileData {
     pub(super) mapping: Arc<Mapping>,
+    /// Which way the data takes.
+    way: WayCell,
     /// What commits wait for.
     ordered: Arc<OrderedFile>,
     /// What the per-block path has handed to the device.
@@ -148,6 +152,7 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         let shared = OpenState::new(&mapping);
         FileData {
             mapping,
+            way: WayCell::new(Way::of(fs, inode.flags())),
             ordered: OrderedFile::new(inode),
             flight: Flight::default(),
             shared,

@@ -3,6 +3,8 @@
 //! Two views of the same bits: `FS_IOC_GETFLAGS`/`SETFLAGS` speaks `i_flags` itself, `FS_IOC_FSGETXATTR`/`FSSETXATTR` a common set of other
 //! numbers and the project id.
 
+use std::sync::Arc;
+
 use extant_disk::features::RoCompat;
 
 use super::{Inode, InodeFlags, times};
@@ -10,6 +12,7 @@ use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
+use crate::file;
 use crate::fs::Fs;
 
 /// Flags that `FS_IOC_GETFLAGS` shows: all but what only the format itself cares about.
@@ -72,14 +75,19 @@ pub(crate) fn get_flags(inode: &Inode) -> u32 {
 ///
 /// # Errors
 /// [`Error::NotSupported`] for flags that do not exist, that the kind of inode cannot have, and for a change of how data is
-/// journalled or mapped; [`Error::NotPermitted`] for the immutable and append-only flags without privilege, and for any
+/// mapped; [`Error::NotPermitted`] for the immutable, append-only and journalled-data flags without privilege, and for any
 /// other change of an inode that is and stays immutable.
-pub(crate) fn set_flags(fs: &Fs, inode: &Inode, flags: u32, cred: &Cred) -> Result<()> {
+pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     let asked = InodeFlags::from_bits_retain(flags);
     let _excluded = inode.lock.write();
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;
+    let journalled = (old ^ new).contains(InodeFlags::JOURNAL_DATA);
+    if journalled && inode.kind == FileKind::Regular {
+        let on = new.contains(InodeFlags::JOURNAL_DATA);
+        return file::set_journalled(fs, inode, on, || store(fs, inode, old, new));
+    }
     store(fs, inode, old, new)
 }
 
@@ -93,8 +101,8 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
     if differs.intersects(protected) && !cred.privileged {
         return Err(Error::NotPermitted);
     }
-    if differs.contains(InodeFlags::JOURNAL_DATA) {
-        return Err(Error::NotSupported("journalled file data is not built yet"));
+    if differs.contains(InodeFlags::JOURNAL_DATA) && !cred.privileged {
+        return Err(Error::NotPermitted);
     }
     if differs.contains(InodeFlags::EXTENTS) {
         return Err(Error::NotSupported(
@@ -104,11 +112,11 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
     if differs.contains(InodeFlags::CASEFOLD) {
         return Err(Error::NotSupported("case-insensitive directories"));
     }
-    let wanted = asked & CHANGEABLE;
+    let wanted = asked & (CHANGEABLE | InodeFlags::JOURNAL_DATA);
     if masked(wanted, kind) != wanted {
         return Err(Error::NotSupported("flags of another kind of inode"));
     }
-    let new = (old - CHANGEABLE) | wanted;
+    let new = (old - CHANGEABLE - InodeFlags::JOURNAL_DATA) | wanted;
     let stays_immutable =
         old.contains(InodeFlags::IMMUTABLE) && new.contains(InodeFlags::IMMUTABLE);
     if stays_immutable && new != old {
@@ -260,7 +268,6 @@ mod tests {
     #[test]
     fn what_is_not_there_is_refused() {
         for asked in [
-            FILE | InodeFlags::JOURNAL_DATA,
             InodeFlags::empty(),
             FILE | InodeFlags::EA_INODE,
             FILE | InodeFlags::DIRSYNC,
