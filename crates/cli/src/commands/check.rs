@@ -51,7 +51,9 @@ fn show(args: &Check, report: &Report) -> Result<(), Failure> {
         out.text(format!("{finding}\n"))?;
     }
     for note in &report.notes {
-        out.text(format!("{note} (not counted: every mount counts anew)\n"))?;
+        out.text(format!(
+            "{note} (no damage: the next mount puts it right)\n"
+        ))?;
     }
     if report.replayed > 0 {
         let replayed = report.replayed;

@@ -320,6 +320,15 @@ impl JournalSuperblock {
         self.raw.errno.get().cast_signed()
     }
 
+    /// How many file systems share the log: one, or zero in a superblock that does not count them.
+    pub fn users(&self) -> u32 {
+        if self.has_features() {
+            self.raw.users.get()
+        } else {
+            0
+        }
+    }
+
     /// The log's UUID.
     pub fn uuid(&self) -> [u8; 16] {
         self.raw.uuid

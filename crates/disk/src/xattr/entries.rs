@@ -48,14 +48,16 @@ pub struct Entry<'a> {
     pub name: XattrName<'a>,
     /// Its value.
     pub value: &'a [u8],
+    /// The value with the bytes that pad it, which the hash covers.
+    padded: &'a [u8],
     /// The stored hash.
     pub hash: u32,
 }
 
 impl Entry<'_> {
-    /// Whether the stored hash is that of name and value. Zero stands for "no hash" and fits.
-    pub fn hash_fits(&self) -> bool {
-        self.hash == 0 || self.hash == super::block::entry_hash(self.name.rest, self.value)
+    /// The hash of name and value. In a block it must be the stored one; in an inode zero stands for "no hash".
+    pub fn computed_hash(&self) -> u32 {
+        super::block::entry_hash(self.name.rest, self.padded)
     }
 }
 
@@ -135,8 +137,8 @@ impl<'a> Entries<'a> {
         }
         let size = raw.value_size.get();
         let wrong = XattrError::Value { offset, size };
-        let value = if size == 0 {
-            &[][..]
+        let (value, padded) = if size == 0 {
+            (&[][..], &[][..])
         } else {
             let from = self.base + usize::from(raw.value_offs.get());
             let len = usize::try_from(size).map_err(|_| wrong)?;
@@ -146,7 +148,8 @@ impl<'a> Entries<'a> {
             if from < self.values_from || end > self.bytes.len() {
                 return Err(wrong);
             }
-            self.bytes.get(from..from + len).ok_or(wrong)?
+            let padded = self.bytes.get(from..end).ok_or(wrong)?;
+            (padded.get(..len).ok_or(wrong)?, padded)
         };
         Ok(Entry {
             name: XattrName {
@@ -154,6 +157,7 @@ impl<'a> Entries<'a> {
                 rest,
             },
             value,
+            padded,
             hash: raw.hash.get(),
         })
     }

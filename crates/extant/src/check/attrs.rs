@@ -8,6 +8,7 @@ use extant_units::{Ino, Pblk};
 use parking_lot::Mutex;
 
 use super::report::Findings;
+use super::role::Role;
 use super::usage::Usage;
 use super::volume::Volume;
 use crate::error::{Place, Result};
@@ -32,6 +33,7 @@ impl Attributes {
         volume: &Volume,
         usage: &Usage,
         findings: &Findings,
+        role: Role,
         ino: Ino,
         core: &InodeCore,
     ) -> Result<u64> {
@@ -44,8 +46,10 @@ impl Attributes {
             return Ok(0);
         }
         if !volume.holds(pblk, 1) {
-            let what = format_args!("attribute block {pblk} lies outside of the file system");
-            findings.add(Place::Inode(ino), what);
+            if role.is_read() {
+                let what = format_args!("attribute block {pblk} lies outside of the file system");
+                findings.add(Place::Inode(ino), what);
+            }
             return Ok(0);
         }
         if let Some(shared) = self.blocks.lock().get_mut(&pblk) {
@@ -97,12 +101,19 @@ impl Attributes {
 }
 
 fn walk(entries: Entries<'_>, place: Place, findings: &Findings) {
+    // In an inode hashes are optional.
+    let in_block = matches!(place, Place::XattrBlock(..));
     for entry in entries {
         match entry {
-            Ok(entry) if !entry.hash_fits() => {
-                findings.add(place, "an attribute's hash does not fit its value");
+            Ok(entry) => {
+                let unhashed = !in_block && entry.hash == 0;
+                if !unhashed && entry.hash != entry.computed_hash() {
+                    findings.add(place, "an attribute's hash does not fit its value");
+                }
+                if in_block && entry.name.index.raw() == 0 {
+                    findings.add(place, "an attribute without a kind of name");
+                }
             }
-            Ok(_) => {}
             Err(error) => {
                 findings.add(place, error);
                 return;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, FileType, Record};
-use extant_disk::features::{Compat, Incompat};
+use extant_disk::features::Compat;
 use extant_disk::htree::{Index, IndexKind};
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
@@ -26,6 +26,9 @@ pub(super) struct Tree {
     /// What ".." of this directory says.
     pub(super) dotdots: HashMap<Ino, Ino>,
 }
+
+/// The last hash version that an index may name.
+const LAST_HASH: u8 = 2;
 
 /// Walks all directories, in parallel.
 pub(super) fn walk(
@@ -153,6 +156,7 @@ impl Walker<'_> {
                     }
                     seen.entries.extend([own, parent]);
                     seen.dotdot = Some(parent);
+                    self.dots(block, is_node);
                 }
                 Err(error) => self.add(0, error),
             }
@@ -178,7 +182,8 @@ impl Walker<'_> {
             // A broken record was reported above.
             let Ok(record) = record else { return };
             let Some(ino) = record.ino else { continue };
-            self.entry(lblk, &record, ino, names, seen);
+            let raw_type = block.get(record.offset + 7).copied().unwrap_or(0);
+            self.entry(lblk, raw_type, &record, ino, names, seen);
             if let Some((hasher, bounds)) = bounds {
                 let hash = hasher.hash(record.name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
@@ -192,9 +197,51 @@ impl Walker<'_> {
         }
     }
 
+    /// The bytes of "." and "..", which stand where they must.
+    fn dots(&self, block: &[u8], is_root: bool) {
+        const DOTDOT: usize = 12;
+        let byte = |at: usize| block.get(at).copied().unwrap_or(0);
+        for (name, start, end) in [(".", 0, 9), ("..", DOTDOT, DOTDOT + 10)] {
+            self.file_type(
+                0,
+                name.as_bytes(),
+                byte(start + 7),
+                Some(FileKind::Directory),
+            );
+            if byte(end) != 0 {
+                self.add(0, format_args!("\"{name}\" does not end with a zero"));
+            }
+        }
+        let rec_len = self
+            .format
+            .decode_rec_len(u16::from_le_bytes([byte(16), byte(17)]));
+        if is_root && rec_len != self.format.block_size.bytes() - DOTDOT {
+            self.add(
+                0,
+                format_args!("\"..\" of {rec_len} bytes does not hide the index"),
+            );
+        }
+    }
+
+    /// The kind of file that an entry records; zero stands for "not recorded".
+    fn file_type(&self, lblk: u32, name: &[u8], raw: u8, kind: Option<FileKind>) {
+        let expected = match kind {
+            Some(kind) if self.format.file_type => file_type(kind),
+            _ => FileType::Unknown,
+        };
+        if raw != 0 && raw != expected as u8 {
+            let name = name.escape_ascii();
+            self.add(
+                lblk,
+                format_args!("\"{name}\" says kind {raw}, its inode is {expected:?}"),
+            );
+        }
+    }
+
     fn entry(
         &self,
         lblk: u32,
+        raw_type: u8,
         record: &Record<'_>,
         ino: Ino,
         names: &mut HashSet<Vec<u8>>,
@@ -226,25 +273,12 @@ impl Walker<'_> {
         } else if facts.kind == Some(FileKind::Directory) {
             seen.subdirs.push(ino);
         }
-        if self.volume.sb.features().has_incompat(Incompat::FILETYPE) {
-            let expected = facts.kind.map_or(FileType::Unknown, file_type);
-            if record.file_type != expected {
-                let what = format_args!(
-                    "\"{name}\" says {:?}, inode {ino} is {expected:?}",
-                    record.file_type
-                );
-                self.add(lblk, what);
-            }
-        }
+        self.file_type(lblk, record.name, raw_type, facts.kind);
     }
 
     /// Reads the index. `None` after a finding: then only the blocks themselves are checked.
     fn htree(&self) -> Result<Option<Htree>> {
         if !self.volume.sb.features().has_compat(Compat::DIR_INDEX) {
-            self.findings.add(
-                Place::Inode(self.dir.ino),
-                "an index without the feature dir_index",
-            );
             return Ok(None);
         }
         let Some(root) = self.read(0)? else {
@@ -262,6 +296,11 @@ impl Walker<'_> {
         ) else {
             return Ok(None);
         };
+        // Signed or unsigned is the superblock's to say.
+        if info.hash_version > LAST_HASH {
+            let what = format_args!("index with hash version {}", info.hash_version);
+            self.add(0, what);
+        }
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
         let hasher = match DirHasher::new(info.hash_version, unsigned, self.volume.sb.hash_seed()) {
             Ok(hasher) => hasher,

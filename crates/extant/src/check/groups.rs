@@ -8,6 +8,7 @@ use extant_units::{Group, Ino, Pblk};
 use super::Work;
 use super::inodes::{Facts, Scan};
 use super::report::Findings;
+use super::superblock;
 use super::volume::Volume;
 use crate::api::FileKind;
 use crate::error::{Place, Result};
@@ -43,22 +44,7 @@ pub(super) fn compare(
         blocks: sum.blocks + group.blocks,
         inodes: sum.inodes + group.inodes,
     });
-    let raw = volume.sb.raw();
-    if raw.free_blocks_count().get() != total.blocks {
-        let what = format_args!(
-            "{} free blocks, found {}",
-            raw.free_blocks_count(),
-            total.blocks
-        );
-        findings.note(Place::Superblock, what);
-    }
-    if u64::from(raw.free_inodes_count.get()) != total.inodes {
-        let what = format_args!(
-            "{} free inodes, found {}",
-            raw.free_inodes_count, total.inodes
-        );
-        findings.note(Place::Superblock, what);
-    }
+    superblock::totals(volume, total.blocks, total.inodes, findings);
     for at in 1..volume.group_count() {
         backup(volume, Group::new(at), findings)?;
     }
@@ -189,6 +175,11 @@ impl Check<'_> {
                 desc_place,
                 format_args!("{} free inodes, found {free}", desc.free_inodes),
             );
+        }
+        let unused = desc.itable_unused;
+        if volume.sb.features().group_csum() && unused > per_group {
+            let what = format_args!("{unused} inodes that were never used, of {per_group}");
+            self.findings.add(desc_place, what);
         }
         let dirs = facts
             .iter()

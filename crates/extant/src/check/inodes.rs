@@ -4,21 +4,20 @@ use std::collections::BTreeSet;
 
 use extant_disk::extent::Extent;
 use extant_disk::group_desc::GroupFlags;
-use extant_disk::inode::{InodeCore, InodeError, InodeFlags, InodeFormat, RawInode};
+use extant_disk::inode::{InodeCore, InodeFlags, RawInode};
 use extant_units::{Group, Ino, Pblk};
 
 use super::Work;
 use super::attrs::Attributes;
-use super::maps::{Map, Walker};
+use super::fields::{self, Fields, full_size};
+use super::maps::{self, Map, Walker};
 use super::report::Findings;
+use super::reserved::Reserved;
+use super::role::Role;
 use super::usage::Usage;
 use super::volume::Volume;
 use crate::api::FileKind;
 use crate::error::{Place, Result};
-
-/// Inodes below the first ordinary one that have a meaning here.
-const RESIZE_INODE: u32 = 7;
-const JOURNAL_INODE: u32 = 8;
 
 /// Blocks of a table that are read at a time.
 const CHUNK: u32 = 64;
@@ -30,6 +29,17 @@ pub(super) struct Facts {
     /// `None` for reserved inodes without a mode.
     pub(super) kind: Option<FileKind>,
     pub(super) links: u16,
+    /// A directory with an index and one link: it may have had more subdirectories than can be counted.
+    pub(super) overflown: bool,
+}
+
+/// An inode in use, decoded.
+struct Found<'a> {
+    ino: Ino,
+    role: Role,
+    kind: Option<FileKind>,
+    raw: &'a RawInode,
+    core: &'a InodeCore,
 }
 
 /// A directory to be walked.
@@ -152,6 +162,9 @@ impl Table<'_> {
             Some(desc) if self.volume.sb.features().group_csum() => {
                 if desc.flags.contains(GroupFlags::INODE_UNINIT) {
                     0
+                } else if desc.itable_unused > per_group {
+                    // Reported with the descriptor.
+                    per_group
                 } else {
                     per_group.saturating_sub(desc.itable_unused)
                 }
@@ -173,64 +186,67 @@ impl Table<'_> {
         let Some(raw) = RawInode::of(record) else {
             return Ok(None);
         };
-        let reserved = ino != Ino::ROOT && ino.get() < self.volume.sb.first_inode();
+        let role = Role::of(&self.volume.sb, ino);
         let orphan = self.orphans.contains(&ino);
-        if raw.links.get() == 0 && !orphan && !reserved {
-            if raw.mode.get() != 0 && raw.dtime.get() == 0 {
-                self.findings
-                    .add(Place::Inode(ino), "deleted, but without a time of deletion");
-            }
+        if raw.links.get() == 0 && !orphan && !role.is_reserved() {
+            self.deleted(ino, raw);
             return Ok(None);
         }
-        let unused_reserved = Facts {
+        let mut facts = Facts {
             ino,
             kind: None,
             links: raw.links.get(),
+            overflown: false,
         };
-        if reserved && raw.mode.get() == 0 && ino.get() != RESIZE_INODE {
-            return Ok(Some((unused_reserved, None)));
-        }
-        let Some(core) = self.decode(ino, record) else {
-            return Ok(Some((unused_reserved, None)));
+        let Some(core) = fields::decode(self.volume, self.findings, role, ino, record) else {
+            return Ok(Some((facts, None)));
         };
-        let kind = FileKind::from_mode(core.mode);
-        if kind.is_none() && ino.get() != RESIZE_INODE {
+        facts.kind = FileKind::from_mode(core.mode);
+        facts.overflown = core.flags.contains(InodeFlags::INDEX) && core.links == 1;
+        let inode = Found {
+            ino,
+            role,
+            kind: facts.kind,
+            raw,
+            core: &core,
+        };
+        if role.has_name() && facts.kind.is_none() {
             self.findings.add(
                 Place::Inode(ino),
                 format_args!("mode {:#o} is no kind of file", core.mode),
             );
         }
-        let facts = Facts {
+        let fields = Fields {
+            volume: self.volume,
+            findings: self.findings,
             ino,
-            kind,
-            links: core.links,
+            role,
+            kind: facts.kind,
+            raw,
+            core: &core,
         };
-        Ok(Some((facts, self.content(ino, kind, &core)?)))
+        fields.check();
+        if !orphan {
+            fields.not_deleted();
+        }
+        let dir = self.content(&inode)?;
+        if role.is_reserved() && role != Role::BootLoader {
+            facts.kind = None;
+        }
+        Ok(Some((facts, dir)))
     }
 
-    fn decode(&self, ino: Ino, record: &[u8]) -> Option<InodeCore> {
-        let format = &self.volume.format;
-        match InodeCore::decode(format, ino, record) {
-            Ok(core) => Some(core),
-            Err(error) => {
-                self.findings.add(Place::Inode(ino), error);
-                let unsealed = InodeFormat {
-                    csum_seed: None,
-                    ..*format
-                };
-                match error {
-                    InodeError::Checksum { .. } => InodeCore::decode(&unsealed, ino, record).ok(),
-                    _ => None,
-                }
-            }
+    /// An inode without links that nobody is about to delete.
+    fn deleted(&self, ino: Ino, raw: &RawInode) {
+        if raw.mode.get() != 0 && raw.dtime.get() == 0 {
+            self.findings
+                .add(Place::Inode(ino), "deleted, but without a time of deletion");
         }
     }
 
     /// Attributes, blocks and size of an inode in use.
-    fn content(&self, ino: Ino, kind: Option<FileKind>, core: &InodeCore) -> Result<Option<Dir>> {
-        let own = self
-            .attributes
-            .inode(self.volume, self.usage, self.findings, ino, core)?;
+    fn content(&self, inode: &Found<'_>) -> Result<Option<Dir>> {
+        let (ino, core) = (inode.ino, inode.core);
         let walker = Walker {
             volume: self.volume,
             usage: self.usage,
@@ -238,51 +254,56 @@ impl Table<'_> {
             ino,
             generation: core.generation,
         };
-        let map = match kind {
-            None if ino.get() == RESIZE_INODE => self.resize_inode(core),
-            // The resize inode maps the reserve behind the descriptors, which is claimed already.
-            Some(FileKind::Regular) if ino.get() == RESIZE_INODE => self.resize_inode(core),
+        if inode.role.is_reserved() {
+            let reserved = Reserved {
+                volume: self.volume,
+                findings: self.findings,
+                ino,
+                raw: inode.raw,
+                core,
+            };
+            reserved.check(inode.role, inode.kind);
+            match inode.role {
+                Role::Absent => return Ok(None),
+                Role::BadBlocks => {
+                    walker.walk(core)?;
+                    return Ok(None);
+                }
+                Role::Resize => {
+                    let map = reserved.resize(&walker)?;
+                    self.space(ino, core, map.claimed);
+                    self.file_size(inode, &Map::default());
+                    return Ok(None);
+                }
+                _ => {}
+            }
+        }
+        let own = self.attributes.inode(
+            self.volume,
+            self.usage,
+            self.findings,
+            inode.role,
+            ino,
+            core,
+        )?;
+        let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
             Some(FileKind::Symlink) if !is_fast_symlink(self.volume, core, own) => {
                 walker.walk(core)?
             }
             _ => Map::default(),
         };
-        if ino.get() != RESIZE_INODE {
-            self.space(ino, core, map.claimed + own);
-        }
-        match kind {
-            Some(FileKind::Regular)
-                if ino.get() >= self.volume.sb.first_inode() || ino.get() == JOURNAL_INODE =>
-            {
-                self.file_size(ino, core, &map);
+        self.space(ino, core, map.claimed + own);
+        match inode.kind {
+            Some(FileKind::Symlink) => self.symlink(inode, &map),
+            Some(FileKind::Directory) if inode.role.has_name() => {
+                return Ok(Some(self.directory(inode, map)));
             }
-            Some(FileKind::Symlink) => self.symlink(ino, core, &map)?,
-            Some(FileKind::Directory) => return Ok(Some(self.directory(ino, core, map))),
+            Some(FileKind::Regular) => self.file_size(inode, &map),
+            None if inode.role.is_reserved() => self.file_size(inode, &map),
             _ => {}
         }
         Ok(None)
-    }
-
-    /// Only the block of pointers is its own.
-    fn resize_inode(&self, core: &InodeCore) -> Map {
-        let mut map = Map::default();
-        let pointer = core
-            .i_block
-            .get(52..56)
-            .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
-        let pblk = Pblk::new(u64::from(u32::from_le_bytes(pointer.unwrap_or_default())));
-        if pblk != Pblk::ZERO && self.volume.holds(pblk, 1) {
-            map.claimed = 1;
-            let ino = Ino::new(RESIZE_INODE).unwrap_or(Ino::ROOT);
-            if let Some(taken) = self.usage.claim(pblk, 1) {
-                self.findings.add(
-                    Place::Inode(ino),
-                    format_args!("block {taken} has another owner as well"),
-                );
-            }
-        }
-        map
     }
 
     fn space(&self, ino: Ino, core: &InodeCore, blocks: u64) {
@@ -293,43 +314,48 @@ impl Table<'_> {
         }
     }
 
-    fn file_size(&self, ino: Ino, core: &InodeCore, map: &Map) {
+    fn file_size(&self, inode: &Found<'_>, map: &Map) {
         let bs = self.volume.sb.block_size();
+        let size = full_size(inode.raw);
         let last_written = map.runs.iter().rev().find(|run| !run.unwritten);
         let at_least = last_written.map_or(0, |run| (run.end() - 1) * bs.bytes_u64());
-        if core.disk_size < at_least {
-            let what = format_args!(
-                "size {} with written blocks up to {at_least}",
-                core.disk_size
-            );
-            self.findings.add(Place::Inode(ino), what);
+        if size < at_least {
+            let what = format_args!("size {size} with written blocks up to {at_least}");
+            self.findings.add(Place::Inode(inode.ino), what);
+        }
+        let limit = maps::largest_file(bs, inode.core.flags.contains(InodeFlags::EXTENTS));
+        if size > limit {
+            let what = format_args!("size {size}, more than its map can hold ({limit})");
+            self.findings.add(Place::Inode(inode.ino), what);
         }
     }
 
-    fn symlink(&self, ino: Ino, core: &InodeCore, map: &Map) -> Result<()> {
-        let len = usize::try_from(core.disk_size).unwrap_or(usize::MAX);
+    /// The target ends exactly where the size says, in the inode or in the first block.
+    fn symlink(&self, inode: &Found<'_>, map: &Map) {
+        let size = full_size(inode.raw);
         let target = match map.runs.first() {
-            None => core.i_block.to_vec(),
-            Some(run) => self.volume.block(run.pblk).unwrap_or_default(),
+            None => inode.core.i_block.to_vec(),
+            Some(run) if run.lblk.get() == 0 && !run.unwritten => {
+                self.volume.block(run.pblk).unwrap_or_default()
+            }
+            Some(_) => Vec::new(),
         };
-        let sound = len > 0 && target.get(..len).is_some_and(|name| !name.contains(&0));
-        if !sound {
+        let end = target.iter().position(|byte| *byte == 0);
+        if size == 0 || end.map(|end| end as u64) != Some(size) {
             self.findings.add(
-                Place::Inode(ino),
-                format_args!("symbolic link with a bad target of {len} bytes"),
+                Place::Inode(inode.ino),
+                format_args!("symbolic link with a bad target of {size} bytes"),
             );
         }
-        Ok(())
     }
 
-    fn directory(&self, ino: Ino, core: &InodeCore, map: Map) -> Dir {
+    fn directory(&self, inode: &Found<'_>, map: Map) -> Dir {
+        let (ino, core) = (inode.ino, inode.core);
         let bs = self.volume.sb.block_size();
         let end = map.runs.last().map_or(0, Extent::end);
-        if core.disk_size != end * bs.bytes_u64() {
-            let what = format_args!(
-                "directory of {} bytes with blocks up to {end}",
-                core.disk_size
-            );
+        let size = full_size(inode.raw);
+        if size != end * bs.bytes_u64() {
+            let what = format_args!("directory of {size} bytes with blocks up to {end}");
             self.findings.add(Place::Inode(ino), what);
         }
         if map.runs.iter().any(|run| run.unwritten) {

@@ -68,13 +68,14 @@ pub(super) fn compare(
         if own == Some(facts.ino) {
             continue;
         }
+        // Once it had too many links to be counted, a directory keeps its count of one.
+        let may_overflow = facts.overflown || found >= MANY_LINKS;
         if found == 0 {
             findings.add(
                 Place::Inode(facts.ino),
                 format_args!("no name leads to it, its link count is {stored}"),
             );
-        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && found > MANY_LINKS - 1)
-        {
+        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
             findings.add(
                 Place::Inode(facts.ino),
                 format_args!("link count {stored}, found {found}"),

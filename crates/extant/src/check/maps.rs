@@ -1,8 +1,11 @@
 //! Where a file's blocks are: extent trees and block maps, every block of them claimed.
 
-use extant_disk::extent::{Expect, Extent, Index, Node};
+use std::mem::offset_of;
+
+use extant_disk::csum::Crc32c;
+use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
 use extant_disk::inode::{InodeCore, InodeFlags};
-use extant_units::{Ino, Lblk, Pblk};
+use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
 use super::report::Findings;
 use super::usage::Usage;
@@ -39,8 +42,8 @@ impl Walker<'_> {
         Ok(map)
     }
 
-    /// Claims blocks for the inode; false if they do not lie in the file system.
-    fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
+    /// Claims blocks for the inode; false, after a finding, if they do not lie in the file system or belong to another.
+    pub(super) fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
         if !self.volume.holds(first, u64::from(count)) {
             let what = format_args!("{count} blocks at {first} lie outside of the file system");
             self.findings.add(Place::Inode(self.ino), what);
@@ -75,7 +78,11 @@ impl Walker<'_> {
                 continue;
             }
             let place = Place::ExtentNode(self.ino, index.child);
-            let block = self.volume.block(index.child)?;
+            let mut block = self.volume.block(index.child)?;
+            let seed = match self.wrong_depth(place, &mut block, &expect, seed) {
+                true => None,
+                false => seed,
+            };
             match Node::check_block(&block, bs, seed, anywhere) {
                 Ok(node) => match node.agrees(&expect) {
                     Ok(()) => self.node(&node, expect.end, map, &mut pending),
@@ -85,6 +92,35 @@ impl Walker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Reports a node of another depth than its parent's place in the tree implies, which says what its entries are; gives it
+    /// the right one then and returns true: its checksum was looked at.
+    fn wrong_depth(
+        &self,
+        place: Place,
+        block: &mut [u8],
+        expect: &Expect,
+        seed: Option<Crc32c>,
+    ) -> bool {
+        let depth = offset_of!(RawHeader, depth);
+        let stored = block.get(depth..).and_then(|rest| rest.first_chunk::<2>());
+        let (Some(expected), Some(stored)) = (expect.depth, stored) else {
+            return false;
+        };
+        let found = u16::from_le_bytes(*stored);
+        if found == expected {
+            return false;
+        }
+        self.findings
+            .add(place, ExtentError::BadDepth { found, expected });
+        if let Some(Err(error)) = seed.map(|seed| extent::verify_checksum(block, seed)) {
+            self.findings.add(place, error);
+        }
+        if let Some(stored) = block.get_mut(depth..depth + 2) {
+            stored.copy_from_slice(&expected.to_le_bytes());
+        }
+        true
     }
 
     /// Takes over a leaf's extents, or queues an index node's children so that they come in file order.
@@ -150,6 +186,17 @@ impl Walker<'_> {
         }
         Ok(())
     }
+}
+
+/// Bytes of the largest file that a map of this kind can hold.
+pub(super) fn largest_file(bs: BlockSize, extents: bool) -> u64 {
+    let blocks = if extents {
+        1 << 32
+    } else {
+        let per_block = bs.bytes_u64() / 4;
+        12 + per_block + per_block.pow(2) + per_block.pow(3)
+    };
+    blocks * bs.bytes_u64() - 1
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {

@@ -12,18 +12,23 @@
 //! 3. [`links`]: connectivity and link counts.
 //! 4. [`groups`]: bitmaps, descriptors and totals against what was found; backups.
 //!
-//! [`special`] looks at orphans and the journal before all that. Memory is bounded by a bit per block in groups that are
+//! [`superblock`], [`journal`] and [`special`] (orphans) come before all that. Memory is bounded by a bit per block in groups that are
 //! used and a few dozen bytes per inode in use; time by the size of the tables and of what is claimed, since no
 //! block is walked twice.
 
 mod attrs;
 mod dirs;
+mod fields;
 mod groups;
 mod inodes;
+mod journal;
 mod links;
 mod maps;
 mod report;
+mod reserved;
+mod role;
 mod special;
+mod superblock;
 mod usage;
 mod volume;
 
@@ -80,6 +85,7 @@ pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result
 pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
     let findings = Findings::new(options.max_findings);
     let volume = Volume::open(dev, &findings)?;
+    journal::check(&volume, &findings)?;
     let orphans = special::orphans(&volume, &findings)?;
     let work = Work::new(options, volume.group_count());
     let scan = inodes::scan(&volume, &orphans, &findings, &work)?;

@@ -83,6 +83,11 @@ impl Findings {
         }
     }
 
+    /// How many there are so far.
+    pub(super) fn count(&self) -> u64 {
+        self.found.load(Ordering::Relaxed)
+    }
+
     /// Something at `place` is worth a word, but no damage.
     pub(super) fn note(&self, place: Place, what: impl fmt::Display) {
         let what = what.to_string();

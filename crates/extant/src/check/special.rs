@@ -1,18 +1,17 @@
-//! Orphans and the journal: what the superblock leads to before any table is scanned.
+//! Orphans: what the superblock leads to before any table is scanned.
 
 use std::collections::BTreeSet;
 
 use extant_disk::extent::Extent;
 use extant_disk::features::{Compat, RoCompat};
 use extant_disk::orphan;
-use extant_jbd2::{LogMap, recover};
 use extant_units::Ino;
 
 use super::maps::Walker;
 use super::report::Findings;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::error::{Error, Place, Result};
+use crate::error::{Place, Result};
 
 /// All inodes on the orphan list and in the orphan file: unlinked or half truncated, to be finished at the next mount.
 pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>> {
@@ -93,36 +92,13 @@ fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> R
     Ok(())
 }
 
-/// Replays the journal into the volume's private copy. Returns the number of transactions.
-pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
-    let Some(ino) = volume.sb.journal_inode() else {
-        return Err(Error::corrupt(
-            Place::Journal,
-            "it needs a replay, but there is none",
-        ));
-    };
-    let Some((runs, _)) = runs_of(volume, ino, findings)? else {
-        return Err(Error::corrupt(Place::Journal, "its inode cannot be read"));
-    };
-    let log = LogMap::new(runs.iter().map(|run| (run.pblk, run.len)).collect());
-    let report = recover(
-        volume.device(),
-        volume.sb.block_size(),
-        &log,
-        volume.sb.blocks_count(),
-    )?;
-    if report.errno != 0 {
-        findings.add(
-            Place::Journal,
-            format_args!("it remembers error {}", report.errno),
-        );
-    }
-    Ok(report.transactions)
-}
-
 /// The blocks of a special inode, or `None` after a finding. What is wrong with the map itself is found again, and
 /// reported, by the scan.
-fn runs_of(volume: &Volume, ino: Ino, findings: &Findings) -> Result<Option<(Vec<Extent>, u32)>> {
+pub(super) fn runs_of(
+    volume: &Volume,
+    ino: Ino,
+    findings: &Findings,
+) -> Result<Option<(Vec<Extent>, u32)>> {
     let core = match volume.inode(ino)? {
         Ok(core) => core,
         Err(error) => {

@@ -11,8 +11,9 @@ use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{DevOff, Group, Ino, Pblk};
 
+use super::journal;
 use super::report::Findings;
-use super::special;
+use super::superblock;
 use crate::error::{Error, Place, Result};
 
 /// What the checker understands. Everything else is an error that names the feature.
@@ -48,9 +49,14 @@ impl Volume {
     pub(super) fn open(dev: Arc<dyn BlockDevice>, findings: &Findings) -> Result<Self> {
         let dev = CowDevice::new(dev);
         let mut volume = Self::read(dev, findings)?;
+        superblock::check(&volume, findings)?;
         if volume.sb.features().has_incompat(Incompat::RECOVER) {
-            let replayed = special::replay(&volume, findings)?;
+            let replayed = journal::replay(&volume, findings)?;
+            let before = findings.count();
             volume = Self::read(volume.dev, findings)?;
+            if before == 0 {
+                superblock::check(&volume, findings)?;
+            }
             volume.replayed = replayed;
         }
         Ok(volume)

@@ -1,0 +1,173 @@
+//! The fields of one inode, by themselves and against the features: what needs no other inode to be judged.
+
+use extant_disk::features::{Compat, Incompat};
+use extant_disk::inode::{InodeCore, InodeError, InodeFlags, InodeFormat, RawInode};
+use extant_units::Ino;
+
+use super::report::Findings;
+use super::role::Role;
+use super::volume::Volume;
+use crate::api::FileKind;
+use crate::error::Place;
+
+/// Both halves of `i_size`, whatever the kind of file.
+pub(super) fn full_size(raw: &RawInode) -> u64 {
+    u64::from(raw.size_lo.get()) | u64::from(raw.size_hi.get()) << 32
+}
+
+/// Decodes a record. Each fault is reported; where it leaves the rest readable, that is returned.
+pub(super) fn decode(
+    volume: &Volume,
+    findings: &Findings,
+    role: Role,
+    ino: Ino,
+    record: &[u8],
+) -> Option<InodeCore> {
+    const SIZE_HI: std::ops::Range<usize> = 108..112;
+    const EXTRA_SIZE: std::ops::Range<usize> = 128..130;
+    let mut format: InodeFormat = volume.format;
+    let mut record = record.to_vec();
+    // Checksum, extra size and size: each can be wrong once.
+    for _ in 0..4 {
+        let error = match InodeCore::decode(&format, ino, &record) {
+            Ok(core) => return Some(core),
+            Err(error) => error,
+        };
+        if role.is_read() || !matches!(error, InodeError::ExtraSize { .. }) {
+            findings.add(Place::Inode(ino), error);
+        }
+        let mut put = |range: std::ops::Range<usize>, bytes: &[u8]| {
+            if let Some(to) = record.get_mut(range) {
+                to.copy_from_slice(bytes);
+            }
+        };
+        match error {
+            InodeError::Checksum { .. } => {}
+            InodeError::ExtraSize { .. } => put(EXTRA_SIZE, &[0; 2]),
+            InodeError::Size { .. } => put(SIZE_HI, &[0; 4]),
+            _ => return None,
+        }
+        format.csum_seed = None;
+    }
+    None
+}
+
+/// One inode in use.
+pub(super) struct Fields<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) findings: &'a Findings,
+    pub(super) ino: Ino,
+    pub(super) role: Role,
+    pub(super) kind: Option<FileKind>,
+    pub(super) raw: &'a RawInode,
+    pub(super) core: &'a InodeCore,
+}
+
+impl Fields<'_> {
+    fn add(&self, what: impl std::fmt::Display) {
+        self.findings.add(Place::Inode(self.ino), what);
+    }
+
+    /// All rules.
+    pub(super) fn check(&self) {
+        self.flags();
+        if self.role.has_name() {
+            self.obsolete();
+        }
+        let special = matches!(
+            self.kind,
+            Some(FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice)
+        );
+        if special {
+            let size = full_size(self.raw);
+            if size != 0 {
+                self.add(format_args!("a special file with a size of {size}"));
+            }
+            if self.core.flags.contains(InodeFlags::EXTENTS) {
+                self.add("a special file with an extent tree");
+            }
+        }
+    }
+
+    /// A time of deletion of an inode that is in use and not about to be deleted.
+    pub(super) fn not_deleted(&self) {
+        let dtime = self.core.dtime;
+        // Below the number of inodes it is no time but a link of the orphan list.
+        let linked = dtime < self.volume.sb.inodes_count();
+        if dtime != 0 && (self.role.has_name() || linked) {
+            self.add(format_args!("in use, but with a time of deletion, {dtime}"));
+        }
+    }
+
+    fn flags(&self) {
+        let features = self.volume.sb.features();
+        let has = |flag| self.core.flags.contains(flag);
+        let is_dir = self.kind == Some(FileKind::Directory);
+        for (flag, known, name) in [
+            (
+                InodeFlags::EXTENTS,
+                features.has_incompat(Incompat::EXTENTS),
+                "extents",
+            ),
+            (
+                InodeFlags::IMAGIC,
+                features.has_compat(Compat::IMAGIC_INODES),
+                "imagic",
+            ),
+            (
+                InodeFlags::INLINE_DATA,
+                features.has_incompat(Incompat::INLINE_DATA),
+                "inline data",
+            ),
+            (
+                InodeFlags::ENCRYPT,
+                features.has_incompat(Incompat::ENCRYPT),
+                "encrypt",
+            ),
+            (
+                InodeFlags::CASEFOLD,
+                features.has_incompat(Incompat::CASEFOLD),
+                "casefold",
+            ),
+            (
+                InodeFlags::INDEX,
+                features.has_compat(Compat::DIR_INDEX),
+                "index",
+            ),
+        ] {
+            if has(flag) && !known {
+                self.add(format_args!("the flag \"{name}\" without the feature"));
+            }
+        }
+        for (flag, name) in [
+            (InodeFlags::INDEX, "index"),
+            (InodeFlags::CASEFOLD, "casefold"),
+        ] {
+            if has(flag) && !is_dir {
+                self.add(format_args!("the flag \"{name}\", but it is no directory"));
+            }
+        }
+    }
+
+    /// Fields that have no meaning, or none without a feature, must be zero.
+    fn obsolete(&self) {
+        let format = &self.volume.format;
+        for (name, value, unused) in [
+            ("i_faddr", self.raw.obso_faddr.get(), true),
+            (
+                "i_blocks_hi",
+                u32::from(self.raw.blocks_hi.get()),
+                !format.huge_file,
+            ),
+            (
+                "i_file_acl_hi",
+                u32::from(self.raw.file_acl_hi.get()),
+                !format.wide_blocks,
+            ),
+        ] {
+            if unused && value != 0 {
+                self.add(format_args!("{name} is {value}, should be zero"));
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The journal: its superblock, and its replay into memory.
+
+use extant_disk::features::Incompat;
+use extant_jbd2::{LogMap, inspect, recover};
+
+use super::report::Findings;
+use super::special::runs_of;
+use super::volume::Volume;
+use crate::error::{Error, Place, Result};
+
+fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
+    let Some(ino) = volume.sb.journal_inode() else {
+        return Err(Error::corrupt(
+            Place::Journal,
+            "it needs a replay, but there is none",
+        ));
+    };
+    let Some((runs, _)) = runs_of(volume, ino, findings)? else {
+        return Err(Error::corrupt(Place::Journal, "its inode cannot be read"));
+    };
+    Ok(LogMap::new(
+        runs.iter().map(|run| (run.pblk, run.len)).collect(),
+    ))
+}
+
+/// Replays the journal into the volume's private copy. Returns the number of transactions.
+pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
+    let report = recover(
+        volume.device(),
+        volume.sb.block_size(),
+        &log(volume, findings)?,
+        volume.sb.blocks_count(),
+    )?;
+    Ok(report.transactions)
+}
+
+/// Checks the superblock of a journal that is, or in memory has become, empty.
+pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
+    if volume.sb.journal_inode().is_none() {
+        return Ok(());
+    }
+    let log = log(volume, findings)?;
+    let superblock = match inspect(volume.device(), volume.sb.block_size(), &log) {
+        Ok(superblock) => superblock,
+        Err(error) => {
+            findings.add(Place::Journal, error);
+            return Ok(());
+        }
+    };
+    if superblock.errno() != 0 {
+        let errno = superblock.errno();
+        findings.add(Place::Journal, format_args!("it remembers error {errno}"));
+    }
+    if superblock.users() > 1 {
+        let users = superblock.users();
+        findings.add(Place::Journal, format_args!("it has {users} users"));
+    }
+    if superblock.start() != 0 && !volume.sb.features().has_incompat(Incompat::RECOVER) {
+        let start = superblock.start();
+        // Linux forgets such a log at the next mount.
+        findings.note(
+            Place::Journal,
+            format_args!("it begins at block {start}, but the superblock says it is empty"),
+        );
+    }
+    Ok(())
+}

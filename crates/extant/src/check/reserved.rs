@@ -1,0 +1,131 @@
+//! The inodes with fixed numbers that are no files: bad blocks, the resize inode, and those without a use.
+
+use extant_disk::inode::{InodeCore, RawInode};
+use extant_units::{Group, Ino, Pblk};
+
+use super::maps::{Map, Walker};
+use super::report::Findings;
+use super::role::Role;
+use super::volume::Volume;
+use crate::api::FileKind;
+use crate::error::{Place, Result};
+
+/// The slot of `i_block` that leads to the resize inode's blocks, with two levels of pointers.
+const DOUBLE_INDIRECT: usize = 13;
+
+/// One reserved inode.
+pub(super) struct Reserved<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) findings: &'a Findings,
+    pub(super) ino: Ino,
+    pub(super) raw: &'a RawInode,
+    pub(super) core: &'a InodeCore,
+}
+
+impl Reserved<'_> {
+    fn add(&self, what: impl std::fmt::Display) {
+        self.findings.add(Place::Inode(self.ino), what);
+    }
+
+    /// What holds for the inodes of `role` beside the rules for all maps.
+    pub(super) fn check(&self, role: Role, kind: Option<FileKind>) {
+        let mode = self.core.mode;
+        match role {
+            Role::Absent => {
+                let first = self.core.i_block.get(..4).unwrap_or_default();
+                let empty = self.core.links == 0
+                    && self.core.sectors == 0
+                    && first.iter().all(|byte| *byte == 0);
+                if !empty {
+                    self.add("not in use, but it holds something");
+                }
+            }
+            Role::Reserved if mode != 0 => {
+                self.add(format_args!("reserved, but with mode {mode:#o}"));
+            }
+            Role::BootLoader if kind == Some(FileKind::Directory) => {
+                self.add("the boot loader's inode is a directory");
+            }
+            Role::BadBlocks => {
+                let plain = matches!(kind, Some(FileKind::Regular)) || mode == 0;
+                let core = self.core;
+                let raw = self.raw;
+                let unowned = raw.uid_lo.get() | raw.gid_lo.get() | core.links == 0;
+                if !plain || !unowned || core.file_acl != Pblk::ZERO {
+                    self.add("the list of bad blocks has an owner, links, attributes or a mode");
+                }
+            }
+            Role::Journal if kind != Some(FileKind::Regular) => {
+                self.add(format_args!("the journal has mode {mode:#o}"));
+            }
+            Role::OrphanFile if kind != Some(FileKind::Regular) => {
+                self.add(format_args!("the orphan file has mode {mode:#o}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// The resize inode: a file with a hole up to the double indirect block, below which every block kept for
+    /// descriptors in group 0 leads to the blocks kept for the same descriptors in the other groups. All of these are claimed
+    /// by the groups; the double indirect block is the inode's own.
+    pub(super) fn resize(&self, walker: &Walker<'_>) -> Result<Map> {
+        let mut map = Map::default();
+        let sb = &self.volume.sb;
+        if self.core.mode >> 12 != 0o10 || self.core.links == 0 {
+            self.add("the resize inode is no regular file, or has no link");
+        }
+        let (words, _) = self.core.i_block.as_chunks::<4>();
+        let pointer = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
+        if (0..words.len()).any(|at| at != DOUBLE_INDIRECT && pointer(at) != 0) {
+            self.add("the resize inode maps blocks outside of its double indirect block");
+        }
+        let dind = Pblk::new(u64::from(pointer(DOUBLE_INDIRECT)));
+        if !walker.claim(dind, 1, &mut map) {
+            return Ok(map);
+        }
+        let kept = u64::from(sb.reserved_gdt_blocks());
+        let first = sb.first_data_block().get() + 1 + u64::from(sb.desc_blocks());
+        let dind = self.volume.block(dind)?;
+        let per_block = dind.len() / 4;
+        let backups: Vec<u64> = (1..self.volume.group_count())
+            .map(Group::new)
+            .filter(|group| sb.has_backup(*group))
+            .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
+            .take(per_block)
+            .collect();
+        map.claimed += kept * (1 + backups.len() as u64);
+        let word = |block: &[u8], at: usize| {
+            let (words, _) = block.as_chunks::<4>();
+            u64::from(words.get(at).map_or(0, |word| u32::from_le_bytes(*word)))
+        };
+        let mut leads_to = vec![0; per_block];
+        for at in 0..kept {
+            let slot = usize::try_from(u64::from(sb.desc_blocks()) + at).unwrap_or(usize::MAX);
+            if let Some(pointer) = leads_to.get_mut(slot % per_block.max(1)) {
+                *pointer = first + at;
+            }
+        }
+        for (slot, expected) in leads_to.into_iter().enumerate() {
+            let found = word(&dind, slot);
+            if found != expected {
+                self.add(format_args!(
+                    "the resize inode does not lead to block {expected}, but to {found}"
+                ));
+            }
+        }
+        for pblk in first..first + kept {
+            let block = self.volume.block(Pblk::new(pblk))?;
+            let expected = backups.iter().map(|offset| pblk + offset);
+            let expected = expected.chain(std::iter::repeat(0)).take(per_block);
+            let leads = expected
+                .enumerate()
+                .all(|(nth, expected)| word(&block, nth) == expected);
+            if !leads {
+                self.add(format_args!(
+                    "block {pblk} of the resize inode does not lead to its counterparts in other groups"
+                ));
+            }
+        }
+        Ok(map)
+    }
+}

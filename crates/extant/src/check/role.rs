@@ -1,0 +1,81 @@
+//! What an inode number stands for: the reserved ones have fixed meanings, some given out by the superblock.
+
+use extant_disk::features::{Compat, RoCompat};
+use extant_disk::superblock::Superblock;
+use extant_units::Ino;
+
+/// The role of an inode number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    /// Files and directories.
+    Ordinary,
+    /// The root directory.
+    Root,
+    /// The list of bad blocks.
+    BadBlocks,
+    /// The program that boots from here: any file but a directory.
+    BootLoader,
+    /// The map of the blocks kept for more descriptors.
+    Resize,
+    /// The journal.
+    Journal,
+    /// The orphan file.
+    OrphanFile,
+    /// For a feature (a quota, a journal, a resize inode) that this file system does not have: holds nothing.
+    Absent,
+    /// Reserved without a use here.
+    Reserved,
+}
+
+impl Role {
+    const RESIZE: u32 = 7;
+    const BAD_BLOCKS: u32 = 1;
+    const USER_QUOTA: u32 = 3;
+    const GROUP_QUOTA: u32 = 4;
+    const BOOT_LOADER: u32 = 5;
+    const JOURNAL: u32 = 8;
+
+    /// The role of `ino` in the file system of `sb`.
+    pub(super) fn of(sb: &Superblock, ino: Ino) -> Self {
+        if ino == Ino::ROOT {
+            Self::Root
+        } else if sb.journal_inode() == Some(ino) {
+            Self::Journal
+        } else if sb.orphan_file_inode() == Some(ino) {
+            Self::OrphanFile
+        } else if ino.get() >= sb.first_inode() {
+            Self::Ordinary
+        } else {
+            match ino.get() {
+                Self::BAD_BLOCKS => Self::BadBlocks,
+                Self::BOOT_LOADER => Self::BootLoader,
+                Self::RESIZE if sb.features().has_compat(Compat::RESIZE_INODE) => Self::Resize,
+                Self::USER_QUOTA | Self::GROUP_QUOTA
+                    if sb.features().has_ro_compat(RoCompat::QUOTA) =>
+                {
+                    Self::Reserved
+                }
+                Self::RESIZE | Self::USER_QUOTA | Self::GROUP_QUOTA | Self::JOURNAL => Self::Absent,
+                _ => Self::Reserved,
+            }
+        }
+    }
+
+    /// Whether a directory entry leads to inodes of this role.
+    pub(super) fn has_name(self) -> bool {
+        matches!(self, Self::Ordinary | Self::Root)
+    }
+
+    /// Whether anybody reads the inode's fields: the others are looked at for what they own only.
+    pub(super) fn is_read(self) -> bool {
+        matches!(
+            self,
+            Self::Ordinary | Self::Root | Self::Journal | Self::OrphanFile
+        )
+    }
+
+    /// Whether the inode counts as in use although it has no links.
+    pub(super) fn is_reserved(self) -> bool {
+        !matches!(self, Self::Ordinary | Self::Root)
+    }
+}

@@ -1,0 +1,141 @@
+//! Images that are damaged at random: `check` and `e2fsck -fn` agree on clean or not, and each disagreement is explained.
+//!
+//! `EXTANT_MUTANTS` (250) says how many, `EXTANT_SEED` (0) where to begin. A failure prints the line that repeats it.
+
+mod check_kit;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use check_kit::{BASES, base, exceptions, verdict};
+use extant_testkit::mutate::{Map, Script};
+use extant_testkit::{Context, Image, Need, Result, Rng, TempDir, ensure, need, report};
+
+const NEEDS: &[Need] = &[
+    Need::Tool("mke2fs"),
+    Need::Tool("debugfs"),
+    Need::Tool("e2fsck"),
+];
+
+struct Base {
+    name: &'static str,
+    _image: Image,
+    bytes: Vec<u8>,
+    map: Map,
+}
+
+#[derive(Default)]
+struct Totals {
+    damaged: u64,
+    clean: u64,
+    by_cause: BTreeMap<&'static str, u64>,
+    unexplained: Vec<String>,
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+#[test]
+fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (first, count) = (
+        from_env("EXTANT_SEED", 0) << 20,
+        from_env("EXTANT_MUTANTS", 250),
+    );
+    let mut bases = Vec::new();
+    for (name, mib, args, dirty) in BASES {
+        let image = base(*mib, args, *dirty).context(|| (*name).to_owned())?;
+        let bytes = std::fs::read(image.path())?;
+        let map = Map::of(&bytes);
+        bases.push(Base {
+            name,
+            _image: image,
+            bytes,
+            map,
+        });
+    }
+    let (next, totals) = (AtomicU64::new(0), Mutex::new(Totals::default()));
+    let work = || -> Result<()> {
+        let dir = TempDir::new("mutants")?;
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                return Ok(());
+            }
+            one(&bases, first + at, &dir, &totals)?;
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap())
+    })?;
+    let totals = totals.into_inner().unwrap();
+    let explained: u64 = totals.by_cause.values().sum();
+    let agreed = count - explained - totals.unexplained.len() as u64;
+    report(&format!(
+        "{count} mutated images, {} damaged and {} clean by both of {agreed} agreed on; {explained} explained: {:?}",
+        totals.damaged, totals.clean, totals.by_cause
+    ));
+    ensure!(
+        totals.unexplained.is_empty(),
+        "{} unexplained:\n{}",
+        totals.unexplained.len(),
+        totals.unexplained.join("\n")
+    );
+    // Mutations that changed nothing, or none that both call clean, would prove little.
+    ensure!(
+        totals.damaged * 4 > count,
+        "only {} damaged",
+        totals.damaged
+    );
+    Ok(())
+}
+
+fn one(bases: &[Base], seed: u64, dir: &TempDir, totals: &Mutex<Totals>) -> Result<()> {
+    let mut rng = Rng::new(seed);
+    let base = &bases[rng.index(bases.len())];
+    let mut bytes = base.bytes.clone();
+    let mutation = base.map.apply(&mut bytes, &Script::random(&mut rng, 2));
+    let path = dir.join("mutant.img");
+    std::fs::write(&path, &bytes)?;
+    let verdict = verdict(&path).context(|| format!("seed {seed}, {}: {mutation}", base.name))?;
+    let mut totals = totals.lock().unwrap();
+    if verdict.agree() {
+        match verdict.is_clean() {
+            true => totals.clean += 1,
+            false => totals.damaged += 1,
+        }
+        return Ok(());
+    }
+    match exceptions::explain(&verdict) {
+        Some(cause) => *totals.by_cause.entry(cause.name).or_insert(0) += 1,
+        None => totals.unexplained.push(format!(
+            "seed {seed}, {}: {mutation}\n  e2fsck {:?}: {}\n  check: {:?}",
+            base.name,
+            verdict.e2fsck,
+            verdict
+                .said
+                .lines()
+                .filter(|line| noteworthy(line))
+                .take(4)
+                .collect::<Vec<_>>()
+                .join(" / "),
+            verdict.found.iter().take(4).collect::<Vec<_>>()
+        )),
+    }
+    Ok(())
+}
+
+fn noteworthy(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with("Pass ") && !line.starts_with("e2fsck 1.")
+}
