@@ -172,6 +172,9 @@ pub enum Error {
     /// A seek found neither data nor hole.
     #[error("No such device or address")]
     NoSuchAddress,
+    /// The call came from code that edits a file of the same file system in place, on the same thread: it would wait for itself.
+    #[error("Resource deadlock avoided")]
+    Deadlock,
     /// The inode is gone.
     #[error("Stale file handle")]
     Stale,
@@ -218,6 +221,7 @@ impl Error {
             Self::BadHandle => Errno::BADF,
             Self::NoSuchAddress => Errno::NXIO,
             Self::Stale => Errno::STALE,
+            Self::Deadlock => Errno::DEADLK,
         };
         errno.raw_os_error()
     }

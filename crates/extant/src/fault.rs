@@ -77,6 +77,7 @@ impl Fault {
     /// Fails once changes are refused: [`Error::ReadOnly`] after a fault, [`Error::Shutdown`] after a shutdown.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_not_editing()?;
         if self.level.load(Ordering::Relaxed) == Level::Running as u8 {
             return Ok(());
         }
@@ -86,10 +87,20 @@ impl Fault {
     /// Fails with [`Error::Shutdown`] once everything is refused, reads as well.
     #[inline]
     pub(crate) fn check_alive(&self) -> Result<()> {
+        self.check_not_editing()?;
         if self.level.load(Ordering::Relaxed) < Level::Shutdown as u8 {
             return Ok(());
         }
         self.refuse()
+    }
+
+    /// Fails within an edit of this file system's, whose locks the caller holds.
+    #[inline]
+    pub(crate) fn check_not_editing(&self) -> Result<()> {
+        if crate::file::is_editing(self) {
+            return Err(Error::Deadlock);
+        }
+        Ok(())
     }
 
     #[cold]

@@ -46,6 +46,7 @@ pub use api::*;
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
+pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
 #[doc(hidden)]

@@ -138,7 +138,11 @@ fn miss<O: IomapOps + ?Sized>(
 }
 
 /// How many bytes at `pos` are known to be zero because neither the cache nor the device has them.
-fn zeros_at<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> Result<usize, O::Error> {
+pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    len: u64,
+) -> Result<usize, O::Error> {
     let _blocks_stay = ops.mapping().invalidate_lock().read();
     let clear = uncached(ops, pos, len);
     if clear == 0 {

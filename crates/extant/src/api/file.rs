@@ -1,6 +1,7 @@
 //! An open file, and how it is opened.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::Path;
 
 use super::extents::Extents;
@@ -10,7 +11,7 @@ use super::node::Node;
 use super::types::{FileKind, SeekTarget, SetAttr};
 use super::volume::Volume;
 use super::walk::Place;
-use crate::{Cred, Error, Result};
+use crate::{Cred, Error, ReadView, Result};
 
 /// How to open a file: as [`std::fs::OpenOptions`].
 #[derive(Clone)]
@@ -171,6 +172,56 @@ impl File {
         }
     }
 
+    /// Shows the bytes of `range`, or as many of them as the file has ([`crate::MAX_VIEW`] at most), where they lie in the page cache. The view is a
+    /// snapshot: what is written, cut off or unmounted later does not change it, and it keeps nobody waiting.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+    /// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
+    /// # fs.write("/log", b"one\ntwo\n")?;
+    /// let file = fs.open_options().read(true).open("/log")?;
+    /// let view = file.view(4..u64::MAX)?;
+    /// fs.write("/log", b"something else")?;
+    /// assert_eq!(view.chunks().collect::<Vec<_>>().concat(), b"two\n");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if the file was not opened for reading, or those of reading.
+    pub fn view(&self, range: Range<u64>) -> Result<ReadView> {
+        if !self.access.read {
+            return Err(Error::BadHandle);
+        }
+        let (pos, len) = pos_and_len(&range);
+        self.volume.view(&self.node, pos, len)
+    }
+
+    /// Has `change` alter the bytes of `range` in place, as a store into a shared mapping of the file would: without a copy,
+    /// piece by piece. The rest is told at [`Volume::edit`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+    /// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
+    /// # fs.write("/log", b"one\ntwo\n")?;
+    /// let file = fs.open_options().read(true).write(true).open("/log")?;
+    /// file.edit(0..3, |_, bytes| bytes.make_ascii_uppercase())?;
+    /// assert_eq!(fs.read("/log")?, b"ONE\ntwo\n");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] unless the file was opened for reading and writing, not appending; those of writing, if nothing was shown.
+    pub fn edit(&self, range: Range<u64>, change: impl FnMut(u64, &mut [u8])) -> Result<u64> {
+        if !self.access.read || !self.access.write || self.access.append {
+            return Err(Error::BadHandle);
+        }
+        let (pos, len) = pos_and_len(&range);
+        let done = self.volume.edit(&self.node, pos, len, &self.cred, change)?;
+        Ok(done as u64)
+    }
+
     /// Makes content and attributes durable.
     ///
     /// # Errors
@@ -260,6 +311,12 @@ impl File {
     fn advance(&mut self, by: usize) {
         self.pos = self.pos.saturating_add(by as u64);
     }
+}
+
+/// The first byte of `range`, and how many it has.
+fn pos_and_len(range: &Range<u64>) -> (u64, usize) {
+    let len = range.end.saturating_sub(range.start);
+    (range.start, usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 impl Read for File {

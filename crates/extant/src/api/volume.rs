@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use extant_iomap::ReadView;
 use extant_units::Ino;
 use tracing::error;
 
@@ -379,6 +380,37 @@ impl Volume {
         file::fsync(self.fs(), node.inode(), node.open(self.fs()), datasync)
     }
 
+    /// Shows `len` bytes from byte `pos` on, or as many as the file has there, where they lie in the page cache: a snapshot
+    /// without a copy. At most [`crate::MAX_VIEW`] bytes. See [`ReadView`].
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn view(&self, node: &Node, pos: u64, len: usize) -> Result<ReadView> {
+        file::view(self.fs(), node.inode(), node.open(self.fs()), pos, len)
+    }
+
+    /// Has `change` alter `len` bytes from byte `pos` on where they lie in the page cache, as a store into a shared mapping of the file
+    /// would. It is called with the position and the bytes of one piece after the other, each as long as they lie together;
+    /// never past the end of the file. Space is taken before a piece is shown; afterwards it is dirty, whatever `change` did. Returns
+    /// the bytes shown: fewer than `len` at the end of the file, or if an error came after some.
+    ///
+    /// Others that want the bytes of a piece wait until `change` returns. It must not use this file system: on its own
+    /// thread every call fails with [`crate::Error::Deadlock`]; waiting for another thread that uses it would hang.
+    ///
+    /// # Errors
+    /// As pwrite(2), if nothing was shown; [`crate::Error::NoSpace`] if there is none for the first piece.
+    pub fn edit(
+        &self,
+        node: &Node,
+        pos: u64,
+        len: usize,
+        cred: &Cred,
+        change: impl FnMut(u64, &mut [u8]),
+    ) -> Result<usize> {
+        let open = node.open(self.fs());
+        file::edit(self.fs(), node.inode(), open, (pos, len), cred, change)
+    }
+
     /// Finds data or a hole.
     ///
     /// # Errors
@@ -454,7 +486,9 @@ impl Volume {
     /// Drops everything cached of files that is not dirty: later reads come from the device. For measuring, and for giving
     /// memory back.
     pub fn drop_caches(&self) {
-        file::drop_caches(self.fs());
+        if self.fs().fault.check_not_editing().is_ok() {
+            file::drop_caches(self.fs());
+        }
     }
 
     /// Checks what is in memory against itself and the map on disk; with `synced`, that nothing is dirty as well. No
@@ -485,6 +519,7 @@ impl Volume {
     /// # Errors
     /// What was to be made durable could not be; the file system is stopped all the same.
     pub fn shutdown(&self, flush: bool) -> Result<()> {
+        self.fs().fault.check_not_editing()?;
         let mode = if flush {
             ShutdownMode::Flush
         } else {
@@ -499,6 +534,7 @@ impl Volume {
     /// # Errors
     /// What writing brings: then the image is not clean, and the next mount replays its journal.
     pub fn unmount(&self) -> Result<()> {
+        self.fs().fault.check_not_editing()?;
         mount::unmount(self.fs())
     }
 }

@@ -1,12 +1,16 @@
 //! Which code moves a file's buffered data: the only place where the paths part. Which file takes which is `way.rs`'s.
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Control, Miss, Source};
+use extant_iomap::{Control, Miss, ReadView, Source};
+use extant_pagecache::Readahead;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use crate::error::{Error, Result};
 use crate::tuning::BufferedPath;
+
+/// Bytes of an edit that are copied at a time, where it cannot be done in place.
+const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// Fails for files whose contents are not what their blocks hold.
 fn check_contents(flags: InodeFlags) -> Result<()> {
@@ -20,6 +24,15 @@ fn check_contents(flags: InodeFlags) -> Result<()> {
         return Ok(());
     };
     Err(Error::NotSupported(what))
+}
+
+/// Fails for files that cannot be written to.
+fn check_growable(ops: &FileOps<'_>) -> Result<()> {
+    // A block map of the older kind is readable, but does not grow.
+    if !ops.flags.contains(InodeFlags::EXTENTS) {
+        return Err(Error::NotSupported("writing to files without extents"));
+    }
+    check_contents(ops.flags)
 }
 
 /// Buffered read.
@@ -44,11 +57,7 @@ pub(super) fn write(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    // A block map of the older kind is readable, but does not grow.
-    if !ops.flags.contains(InodeFlags::EXTENTS) {
-        return Err(Error::NotSupported("writing to files without extents"));
-    }
-    check_contents(ops.flags)?;
+    check_growable(ops)?;
     let written = match ops.way.path {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
         BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
@@ -57,6 +66,55 @@ pub(super) fn write(
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
     }
+}
+
+/// A view of cached bytes.
+pub(super) fn view(
+    ops: &FileOps<'_>,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+) -> Result<ReadView> {
+    check_contents(ops.flags)?;
+    // Both ways keep their bytes in the same folios.
+    extant_iomap::view(ops, readahead, pos, len).map_err(|stopped| stopped.error)
+}
+
+/// Changes bytes in place; with records per block, in a copy that is written.
+pub(super) fn edit(
+    ops: &FileOps<'_>,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+    change: &mut dyn FnMut(Pos, &mut [u8]),
+) -> Result<usize> {
+    check_growable(ops)?;
+    if ops.way.path == BufferedPath::Iomap {
+        return match extant_iomap::edit(ops, readahead, pos, len, change) {
+            Ok(done) => Ok(done),
+            Err(stopped) => partial(stopped.done, stopped.error),
+        };
+    }
+    let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
+    let mut done = 0;
+    while done < len {
+        let at = pos.saturating_add(done as u64);
+        let want = (len - done).min(COPIED_AT_ONCE);
+        let bytes = &mut piece[..want];
+        let part = read(ops, Miss::Fill(readahead), at, bytes).and_then(|there| {
+            let bytes = &mut bytes[..there];
+            if !bytes.is_empty() {
+                change(at, bytes);
+            }
+            write(ops, at, there, &mut &*bytes)
+        });
+        match part {
+            Ok(0) => break,
+            Ok(part) => done += part,
+            Err(error) => return partial(done as u64, error),
+        }
+    }
+    Ok(done)
 }
 
 /// Zeroes a range that has data; says whether anything changed.

@@ -26,6 +26,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod truncate;
+mod view;
 mod way;
 mod write;
 mod writeback;
@@ -54,6 +55,7 @@ pub(crate) use self::logged::LoggedDevice;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
+pub(crate) use self::view::{edit, is_editing, view};
 pub(crate) use self::way::{buffered_path, logs_data, set_buffered_path, set_journalled};
 pub(crate) use self::write::{WriteAt, write};
 pub(crate) use extant_iomap::Whence;

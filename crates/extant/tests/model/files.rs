@@ -56,9 +56,9 @@ impl Model {
 
     pub(crate) fn truncate(&mut self, size: u64) {
         let size = index(size);
+        // The size moves here and now, whether the bytes before it have arrived or not; what is cut off becomes zero before.
+        self.zeroed.push(0..size.max(self.bytes.len()));
         self.bytes.resize(size, 0);
-        // The size moves here and now, whether the bytes before it have arrived or not.
-        self.zeroed.push(0..size);
         self.sized();
     }
 

@@ -36,6 +36,20 @@ pub(crate) enum Op {
         file: usize,
         size: u64,
     },
+    /// Takes a view, does something, and looks at the view: it shows what was there before.
+    View {
+        file: usize,
+        pos: u64,
+        len: u64,
+        then: Box<Op>,
+    },
+    /// Changes bytes in place.
+    Edit {
+        file: usize,
+        pos: u64,
+        len: u64,
+        seed: u64,
+    },
     Fsync {
         file: usize,
         datasync: bool,
@@ -69,12 +83,14 @@ pub(crate) enum Op {
 
 type Make = fn(&mut Draw) -> Op;
 
-/// Of 1000 operations, how many are which.
+/// The operations, each with its weight.
 const WEIGHTS: &[(u64, Make)] = &[
     (330, Draw::write),
     (70, Draw::append),
     (300, Draw::read),
     (40, Draw::read_past),
+    (40, Draw::view),
+    (60, Draw::edit),
     (60, Draw::truncate),
     (50, Draw::fsync),
     (50, Draw::seek),
@@ -176,6 +192,31 @@ impl Draw {
             file: self.file(),
             pos: self.pos(),
             len: self.len(),
+        }
+    }
+
+    fn view(&mut self) -> Op {
+        let then = match self.rng.below(6) {
+            0 => Op::DropCaches,
+            1 => self.truncate(),
+            2 => self.fsync(),
+            3 => self.edit(),
+            _ => self.write(),
+        };
+        Op::View {
+            file: self.file(),
+            pos: self.pos(),
+            len: self.len(),
+            then: Box::new(then),
+        }
+    }
+
+    fn edit(&mut self) -> Op {
+        Op::Edit {
+            file: self.file(),
+            pos: self.pos(),
+            len: self.len(),
+            seed: self.rng.next_u64(),
         }
     }
 

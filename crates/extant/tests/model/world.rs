@@ -119,6 +119,18 @@ impl World {
             Op::Append { file, len, seed } => self.append(file, len, seed),
             Op::Read { file, pos, len } => self.read(file, pos, len, Volume::read),
             Op::ReadPast { file, pos, len } => self.read(file, pos, len, Volume::read_uncached),
+            Op::View {
+                file,
+                pos,
+                len,
+                ref then,
+            } => self.view(file, pos, len, then),
+            Op::Edit {
+                file,
+                pos,
+                len,
+                seed,
+            } => self.edit(file, pos, len, seed),
             Op::Truncate { file, size } => self.truncate(file, size),
             Op::Fsync { file, datasync } => {
                 let (node, model) = &mut self.files[file];
@@ -201,6 +213,42 @@ impl World {
         let mut buf = vec![0x55; usize::try_from(len).unwrap()];
         let done = how(&self.volume, node, pos, &mut buf).map_err(|error| text(&error))?;
         same(pos, &buf[..done], model.slice(pos, len))
+    }
+
+    fn view(&mut self, file: usize, pos: u64, len: u64, then: &Op) -> Outcome {
+        let (node, model) = &self.files[file];
+        let view = self.volume.view(node, pos, usize::try_from(len).unwrap());
+        let view = view.map_err(|error| text(&error))?;
+        let expected = model.slice(pos, len).to_vec();
+        self.step(then)?;
+        let shown: Vec<u8> = view.chunks().flatten().copied().collect();
+        same(pos, &shown, &expected)
+    }
+
+    /// Every other byte changes; each is seen as it was.
+    fn edit(&mut self, file: usize, pos: u64, len: u64, seed: u64) -> Outcome {
+        let (node, model) = &mut self.files[file];
+        let data = content::fill(seed, pos, usize::try_from(len).unwrap());
+        let mut edited = model.slice(pos, len).to_vec();
+        let mut seen = Vec::new();
+        let change = |at: u64, bytes: &mut [u8]| {
+            seen.extend_from_slice(bytes);
+            let from = usize::try_from(at - pos).unwrap();
+            let odd = bytes.iter_mut().zip(&data[from..]).skip(1).step_by(2);
+            odd.for_each(|(byte, new)| *byte = *new);
+            edited[from..from + bytes.len()].copy_from_slice(bytes);
+        };
+        let done = match self.volume.edit(node, pos, data.len(), &self.cred, change) {
+            Ok(done) => done,
+            Err(Error::NoSpace) if self.config.size == Size::Tight => 0,
+            Err(error) => return Err(text(&error)),
+        };
+        if done < edited.len() && self.config.size == Size::Roomy {
+            return Err(format!("{done} bytes, not {}", edited.len()));
+        }
+        same(pos, &seen, &model.slice(pos, len)[..done])?;
+        model.write(pos, &edited[..done]);
+        Ok(())
     }
 
     fn truncate(&mut self, file: usize, size: u64) -> Outcome {

@@ -1,0 +1,110 @@
+//! Views of a file's bytes where they lie in the page cache.
+//!
+//! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the caller's code runs with the
+//! inode's `lock` exclusive, as a write has it, and one folio locked. If that code came back to the same file system it would wait
+//! for itself; so everything it asks for meanwhile, on its thread, fails with [`Error::Deadlock`].
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::ReadView;
+use extant_units::Pos;
+
+use super::iomap_ops::FileOps;
+use super::read::check_kind;
+use super::{OpenState, data_path};
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+
+thread_local! {
+    /// The file systems that this thread edits a file of, by the address of what the mount is known by.
+    static EDITED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether this thread is within an edit of a file of the mount that `mount` belongs to.
+#[inline]
+pub(crate) fn is_editing<T>(mount: &T) -> bool {
+    let key = std::ptr::from_ref(mount).addr();
+    EDITED.with_borrow(|edited| edited.contains(&key))
+}
+
+/// Marks this thread as editing while `change` runs.
+fn guarded<T, R>(mount: &T, change: impl FnOnce() -> R) -> R {
+    struct Mark;
+    impl Drop for Mark {
+        fn drop(&mut self) {
+            EDITED.with_borrow_mut(Vec::pop);
+        }
+    }
+    EDITED.with_borrow_mut(|edited| edited.push(std::ptr::from_ref(mount).addr()));
+    let _until_here = Mark;
+    change()
+}
+
+/// Shows up to `len` bytes from byte `pos` on, less where the file ends. Notes the access.
+///
+/// # Errors
+/// As reading.
+pub(crate) fn view(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    pos: u64,
+    len: usize,
+) -> Result<ReadView> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let ops = FileOps::new(fs, inode);
+    let open = open.unwrap_or(&ops.data.shared);
+    let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
+    let view = view.inspect_err(|error| super::report(fs, error))?;
+    if len > 0 {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(view)
+}
+
+/// Has `change` alter up to `len` bytes from byte `pos` on in place, piece by piece, each with its position; never past the end of the file.
+/// Returns how many bytes it was shown. Takes privileges away and notes the time, as a write does.
+///
+/// # Errors
+/// As writing, if nothing was shown.
+pub(crate) fn edit(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    (pos, len): (u64, usize),
+    cred: &Cred,
+    mut change: impl FnMut(u64, &mut [u8]),
+) -> Result<usize> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    let (done, flags) = {
+        let _one_writer = super::lock(fs, inode);
+        if inode.is_gone() {
+            return Err(Error::Stale);
+        }
+        let ops = FileOps::new(fs, inode).with_cred(cred);
+        if ops
+            .flags
+            .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            return Err(Error::NotPermitted);
+        }
+        inode::file_modified(fs, inode, cred)?;
+        let open = open.unwrap_or(&ops.data.shared);
+        let mut guarded = |at: Pos, bytes: &mut [u8]| {
+            guarded(&fs.fault, || change(at.get(), bytes));
+        };
+        let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
+        (done, ops.flags)
+    };
+    let done = done.inspect_err(|error| super::report(fs, error))?;
+    if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
+        super::fsync(fs, inode, None, false)?;
+    }
+    Ok(done)
+}

@@ -1,0 +1,302 @@
+//! Views: file bytes where they lie in the cache, without a copy.
+//!
+//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when the view was taken, whatever
+//! is written, cut or dropped afterwards. It holds no lock. What is neither cached nor stored is shown as zeros that are nobody's.
+//!
+//! [`edit`] is the writable view: like a store through a mapping of the kernel's (`page_mkwrite`), folio by folio. First the
+//! space is taken, with no folio locked; then the folio is locked, stable against writeback; then the mappings' cookies
+//! and the file's size are looked at again; the blocks are made uptodate, the caller changes bytes in place, and when it
+//! returns they are dirty.
+
+use std::ops::Range;
+
+use extant_pagecache::{Folio, FolioGuard, Pinned, Readahead};
+use extant_units::Pos;
+
+use crate::fill::{fill, fill_block, has_space};
+use crate::index;
+use crate::iter::Stopped;
+use crate::map::{Flags, Iomap};
+use crate::ops::{IomapOps, Op, Outcome};
+use crate::read::zeros_at;
+
+/// The most bytes that one view shows.
+pub const MAX_VIEW: usize = 256 << 20;
+
+/// What a view shows of holes.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// Bytes of a file, shown where they lie in the cache.
+#[derive(Default)]
+pub struct ReadView {
+    chunks: Vec<Chunk>,
+    len: usize,
+}
+
+enum Chunk {
+    Cached(Pinned),
+    Zeros(usize),
+}
+
+impl ReadView {
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none: the view was taken at or past the end of the file.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes in order, in pieces as long as they lie together.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        self.chunks.iter().map(|chunk| match chunk {
+            Chunk::Cached(bytes) => &**bytes,
+            Chunk::Zeros(len) => &ZEROS[..*len],
+        })
+    }
+
+    /// How many of the bytes are shared with the cache, rather than copied because too much was pinned, or busy.
+    pub fn shared(&self) -> usize {
+        let shared = self.chunks.iter().filter_map(|chunk| match chunk {
+            Chunk::Cached(bytes) => bytes.is_shared().then_some(bytes.len()),
+            Chunk::Zeros(len) => Some(*len),
+        });
+        shared.sum()
+    }
+
+    fn push(&mut self, chunk: Chunk, len: usize) {
+        self.chunks.push(chunk);
+        self.len += len;
+    }
+}
+
+/// A view of `len` bytes at `pos`, or as many as the file has there, [`MAX_VIEW`] at most. Fills the cache as a read does.
+///
+/// # Errors
+/// The first error of the file system or the device; `done` bytes before it could be had.
+pub fn view<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+) -> Result<ReadView, Stopped<O::Error>> {
+    let mapping = ops.mapping();
+    let len = len.min(MAX_VIEW);
+    let mut view = ReadView::default();
+    while view.len < len {
+        let at = pos.saturating_add(view.len as u64);
+        let left = ops.size().saturating_sub(at.get());
+        let want = index(left.min((len - view.len) as u64));
+        if want == 0 {
+            break;
+        }
+        if let Some(folio) = mapping.get(at.page()) {
+            let from = folio.offset_of(at);
+            let to = folio.len().min(from + want);
+            if let Some(bytes) = mapping.pin(&folio, from, to) {
+                let len = bytes.len();
+                view.push(Chunk::Cached(bytes), len);
+                continue;
+            }
+        }
+        let missing = want.min(ZEROS.len());
+        let zeros = zeros_at(ops, at, missing as u64).map_err(Stopped::after(view.len as u64))?;
+        if zeros > 0 {
+            view.push(Chunk::Zeros(zeros), zeros);
+            continue;
+        }
+        populate(ops, readahead, at, want).map_err(Stopped::after(view.len as u64))?;
+    }
+    Ok(view)
+}
+
+/// Fills the cache for `len` bytes at `pos`, or the first of them.
+fn populate<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+) -> Result<(), O::Error> {
+    let first = pos.page().get();
+    let last = pos.saturating_add(len as u64 - 1).page().get();
+    let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
+    fill(ops, window, Some(pos))
+}
+
+/// Has `change` alter `len` bytes at `pos` in place: piece by piece, each within one folio, which is locked meanwhile, with the
+/// position of its first byte. Ends at the end of the file: nothing grows. Returns the bytes shown to `change`; they are
+/// dirty. `change` must not touch the file.
+///
+/// # Errors
+/// The first error of the file system or the device, with the bytes done before. What the failing piece was promised is given back.
+pub fn edit<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+    mut change: impl FnMut(Pos, &mut [u8]),
+) -> Result<usize, Stopped<O::Error>> {
+    let mut done = 0;
+    while done < len {
+        let at = pos.saturating_add(done as u64);
+        let left = ops.size().saturating_sub(at.get());
+        let want = index(left.min((len - done) as u64));
+        if want == 0 {
+            break;
+        }
+        ops.mapping().throttle();
+        let edited = edit_folio(ops, readahead, at, want, &mut change);
+        done += edited.map_err(Stopped::after(done as u64))?;
+    }
+    Ok(done)
+}
+
+/// [`edit`] within the folio at `pos`; zero if it is to be tried again.
+fn edit_folio<O: IomapOps + ?Sized>(
+    ops: &O,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+    change: &mut impl FnMut(Pos, &mut [u8]),
+) -> Result<usize, O::Error> {
+    let mapping = ops.mapping();
+    // What is stored comes with as few reads as can be. Holes come later.
+    if mapping.get(pos.page()).is_none() && zeros_at(ops, pos, 1)? == 0 {
+        populate(ops, readahead, pos, len)?;
+    }
+    let folio = mapping.get_or_create(pos, len as u64);
+    let from = folio.offset_of(pos);
+    let to = folio.len().min(from + len);
+    let mut space = Space::new(ops, pos, (to - from) as u64);
+    loop {
+        space.take()?;
+        let Some(mut guard) = mapping.lock_stable(&folio) else {
+            return Ok(0);
+        };
+        if !space.is_valid() {
+            ops.stats().stale_retries.bump();
+            continue;
+        }
+        // Whoever cuts the file sets its size before it takes this lock.
+        let size = Pos::new(ops.size());
+        let to = to.min(folio.offset_of(size));
+        if from >= to {
+            return Ok(0);
+        }
+        space.fill(&mut guard, from..to)?;
+        guard.mark_dirty(from..to);
+        folio.mark_referenced();
+        change(pos, &mut guard.bytes_mut()[from..to]);
+        drop(guard);
+        space.used((to - from) as u64);
+        return space.end().map(|()| to - from);
+    }
+}
+
+/// Space for one piece of an edit: taken before the folio is locked, checked under its lock, given back if it was not used.
+struct Space<'a, O: IomapOps + ?Sized> {
+    ops: &'a O,
+    pos: Pos,
+    len: u64,
+    /// What the range is mapped to.
+    maps: Vec<Iomap>,
+    /// Promises made for it.
+    promised: Vec<Iomap>,
+    used: u64,
+}
+
+impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
+    fn new(ops: &'a O, pos: Pos, len: u64) -> Self {
+        Self {
+            ops,
+            pos,
+            len,
+            maps: Vec::new(),
+            promised: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// Maps the range. The first time, taking space changes the map itself: so it may take a second round until all
+    /// mappings are true together.
+    fn take(&mut self) -> Result<(), O::Error> {
+        self.maps.clear();
+        let mut done = 0;
+        while done < self.len {
+            let at = self.pos.saturating_add(done);
+            self.ops.stats().begins.bump();
+            let map = self.ops.begin(Op::Write, at, self.len - done)?;
+            let part = map.clamp(at, self.len - done);
+            debug_assert!(part > 0, "a mapping covers the first byte asked for");
+            done += part.max(1);
+            if map.flags.contains(Flags::NEW) {
+                self.promised.push(map.clone());
+            }
+            self.maps.push(map);
+        }
+        Ok(())
+    }
+
+    fn is_valid(&self) -> bool {
+        self.maps.iter().all(|map| self.ops.is_valid(map))
+    }
+
+    /// Makes the blocks of `range` uptodate.
+    fn fill(&self, guard: &mut FolioGuard<'_>, range: Range<usize>) -> Result<(), O::Error> {
+        let folio: &Folio = guard.folio();
+        let block = self.ops.mapping().block_size().bytes();
+        let mut at = range.start & !(block - 1);
+        while let Some(missing) = guard.next_uptodate(at, false)
+            && missing < range.end
+        {
+            let pos = folio.pos_of(missing.max(range.start));
+            let map = self.maps.iter().find(|map| map.clamp(pos, 1) > 0);
+            let Some(map) = map else {
+                debug_assert!(false, "the whole range is mapped");
+                break;
+            };
+            fill_block(self.ops, map, guard, missing)?;
+            at = missing + block;
+        }
+        if let [map] = &*self.maps
+            && has_space(map)
+            && map.offset <= folio.start()
+            && map.end() >= folio.end()
+        {
+            guard.set_backed(true);
+        }
+        Ok(())
+    }
+
+    fn used(&mut self, used: u64) {
+        self.used = used;
+    }
+
+    /// Gives back what was promised and not used. No folio is locked.
+    fn end(&mut self) -> Result<(), O::Error> {
+        let used_end = self.pos.saturating_add(self.used);
+        let mut failed = Ok(());
+        for map in self.promised.drain(..) {
+            let at = map.offset.max(self.pos);
+            let range_end = self.pos.saturating_add(self.len);
+            let len = map.clamp(at, range_end.distance_from(at).unwrap_or(0));
+            let done = used_end.distance_from(at).unwrap_or(0).min(len);
+            let outcome = Outcome {
+                done,
+                ..Outcome::default()
+            };
+            let ended = self.ops.end(Op::Write, &map, at, len, outcome);
+            failed = failed.and(ended);
+        }
+        failed
+    }
+}
+
+impl<O: IomapOps + ?Sized> Drop for Space<'_, O> {
+    fn drop(&mut self) {
+        // An error has been met already; this one says no more.
+        let _ = self.end();
+    }
+}
