@@ -159,6 +159,34 @@ fn old_dirty_data_is_flushed_without_being_asked() {
 }
 
 #[test]
+fn what_is_dirty_can_be_written_before_its_time() {
+    let cache = PageCache::new(Config {
+        flush_interval: Duration::from_secs(3600),
+        dirty_expire: Duration::from_secs(3600),
+        flushers: 1,
+        ..Config::with_budget(8 << 20)
+    });
+    let files: Vec<_> = (0..3).map(|_| Sink::new(&cache, BlockSize::KIB4)).collect();
+    for file in &files {
+        file.dirty(0, 100_000);
+    }
+    cache.start_writeback();
+    while files.iter().any(|file| file.mapping.dirty_bytes() > 0) {
+        std::thread::yield_now();
+    }
+    // Without flushers nobody is woken, and nothing happens.
+    let alone = PageCache::new(Config {
+        flushers: 0,
+        ..Config::with_budget(8 << 20)
+    });
+    let file = Sink::new(&alone, BlockSize::KIB4);
+    file.dirty(0, 100_000);
+    alone.start_writeback();
+    file.dirty(100_000, 100_000);
+    assert_eq!(file.passes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn writers_wait_for_flushers_at_the_limit() {
     let cache = PageCache::new(Config {
         flushers: 2,

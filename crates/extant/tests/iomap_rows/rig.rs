@@ -116,6 +116,17 @@ pub(crate) fn mount(
     open.open_volume_on(device).unwrap()
 }
 
+/// The ways of data that soaks go through. (Not `data=writeback` with `dioread_lock`: a crash may show what a block held before.)
+pub(crate) const WAYS: &[&str] = &[
+    "",
+    "nodelalloc",
+    "data=writeback",
+    "nobuffered_iomap",
+    "nobuffered_iomap,nodelalloc",
+    "nobuffered_iomap,dioread_lock",
+    "nobuffered_iomap,data=journal",
+];
+
 /// A number from the environment.
 pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -1,11 +1,9 @@
 //! A volume that runs full: rows 12 and 15, and what SPEC D and E say about promises.
 
-use std::sync::Arc;
-
 use extant::{Cred, Error, ExtentState, Node};
 use extant_testkit::{Image, Rng, content};
 
-use crate::rig::{Rig, image, number, soak};
+use crate::rig::{Rig, WAYS, image, number, soak};
 
 fn user() -> Cred {
     Cred {
@@ -112,8 +110,8 @@ fn fill(rig: &Rig, number: u64, seed: u64) -> (Node, Written) {
 }
 
 /// Eight writers fill the volume through delayed allocation; then what they got is compared with what is there.
-fn fill_and_check(bytes: &[u8], order: u8, seed: u64) {
-    let rig = Rig::tuned(bytes, "", |tuning| {
+fn fill_and_check(bytes: &[u8], options: &str, order: u8, seed: u64) {
+    let rig = Rig::tuned(bytes, options, |tuning| {
         tuning.max_folio_order = order;
         tuning.flushers = 2;
         tuning.page_cache_bytes = Some(16 << 20);
@@ -187,11 +185,11 @@ fn fill_and_check(bytes: &[u8], order: u8, seed: u64) {
 fn eight_writers_fill_a_volume_and_lose_nothing() {
     let seed = number("EXTANT_SEED").unwrap_or(1);
     for (args, order) in [("-b 4096", 9), ("-b 1024", 3), ("-b 4096 -m 0", 0)] {
-        fill_and_check(&image(64, args), order, seed);
+        fill_and_check(&image(64, args), "", order, seed);
     }
 }
 
-/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume: a stage of the soak.
+/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and way of data: a stage of the soak.
 #[test]
 #[ignore = "takes as long as it is told to"]
 fn soak_full_volumes() {
@@ -204,9 +202,9 @@ fn soak_full_volumes() {
     ];
     soak(|rng| {
         let (args, order) = (shapes[rng.index(shapes.len())], [0, 3, 9][rng.index(3)]);
-        let seed = rng.next_u64();
-        println!("full volume: {args}, order {order}, seed {seed}");
-        fill_and_check(&image(64, args), order, seed);
+        let (options, seed) = (WAYS[rng.index(WAYS.len())], rng.next_u64());
+        println!("full volume: {args}, '{options}', order {order}, seed {seed}");
+        fill_and_check(&image(64, args), options, order, seed);
     });
 }
 
@@ -242,43 +240,65 @@ fn lack_of_space_ends_a_write_where_it_met_it() {
 }
 
 /// Writers and deleters at the edge of space, so that promises stand on blocks whose freeing is not durable yet.
-#[test]
-fn promises_hold_while_others_free_and_take() {
-    let rig = Arc::new(Rig::tuned(&image(24, "-b 1024"), "", |tuning| {
+fn churn(args: &str, options: &str, seed: u64) {
+    let rig = Rig::tuned(&image(24, args), options, |tuning| {
         tuning.flushers = 2;
         tuning.page_cache_bytes = Some(4 << 20);
-    }));
-    std::thread::scope(|scope| {
-        for number in 0..4u64 {
-            let rig = rig.clone();
-            scope.spawn(move || {
-                let root = rig.volume.root().unwrap();
-                let mut rng = Rng::new(number);
-                for round in 0..25 {
-                    let name = format!("w{number}-{round}");
-                    let node = rig.create(&name);
-                    let mut size = 0;
-                    for _ in 0..12 {
-                        let len = usize::try_from(1 + rng.below(600_000)).unwrap();
-                        let data = content::fill(number, size, len);
-                        match rig.volume.write(&node, size, &data, &user()) {
-                            Ok(done) => size += done as u64,
-                            Err(Error::NoSpace) => {}
-                            Err(error) => panic!("{error}"),
-                        }
-                    }
-                    if rng.chance(60) {
-                        rig.volume.fsync(&node, false).unwrap();
-                    }
-                    assert_eq!(content::first_wrong(number, 0, &rig.content(&node)), None);
-                    rig.volume.unlink(&root, name.as_bytes(), &user()).unwrap();
+    });
+    let writer = |number: u64| {
+        let root = rig.volume.root().unwrap();
+        let mut rng = Rng::new(seed ^ number);
+        for round in 0..20 {
+            let name = format!("w{number}-{round}");
+            let node = rig.create(&name);
+            let mut size = 0;
+            for _ in 0..12 {
+                let len = usize::try_from(1 + rng.below(600_000)).unwrap();
+                let data = content::fill(number, size, len);
+                match rig.volume.write(&node, size, &data, &user()) {
+                    Ok(done) => size += done as u64,
+                    Err(Error::NoSpace) => {}
+                    Err(error) => panic!("{error}"),
                 }
-            });
+                if rng.chance(10) {
+                    size = rng.below(size + 1);
+                    rig.truncate(&node, size);
+                }
+            }
+            if rng.chance(60) {
+                rig.volume.fsync(&node, false).unwrap();
+            }
+            let wrong = content::first_wrong(number, 0, &rig.content(&node));
+            assert_eq!(wrong, None, "'{options}', seed {seed}");
+            rig.volume.unlink(&root, name.as_bytes(), &user()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let writer = &writer;
+        for number in 0..4 {
+            scope.spawn(move || writer(number));
         }
     });
     rig.volume.sync().unwrap();
     rig.check(true);
-    Arc::into_inner(rig).unwrap().end();
+    rig.end();
+}
+
+#[test]
+fn promises_hold_while_others_free_and_take() {
+    churn("-b 1024", "", 1);
+}
+
+/// The same for as long as `EXTANT_SECONDS` says: a stage of the soak.
+#[test]
+#[ignore = "takes as long as it is told to"]
+fn soak_churn() {
+    soak(|rng| {
+        let args = ["-b 1024", "-b 4096", "-b 1024 -J size=1"][rng.index(3)];
+        let (options, seed) = (WAYS[rng.index(WAYS.len())], rng.next_u64());
+        println!("churn: {args}, '{options}', seed {seed}");
+        churn(args, options, seed);
+    });
 }
 
 /// debugfs and e2fsck see what the counters say.

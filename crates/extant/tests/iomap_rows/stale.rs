@@ -4,7 +4,7 @@
 use extant::{Node, SeekTarget};
 use extant_testkit::{Rng, content};
 
-use crate::rig::{Rig, image, soak};
+use crate::rig::{Rig, WAYS, image, soak};
 
 const SPAN: u64 = 400_000;
 const SEED: u64 = 77;
@@ -120,6 +120,13 @@ fn nothing_stale_shows_in_blocks_of_4_kib() {
     run("-b 4096 -O ^metadata_csum,^64bit", 9, "nodelalloc", 34);
 }
 
+#[test]
+fn nothing_stale_shows_on_the_other_path() {
+    run("-b 1024", 3, "nobuffered_iomap", 41);
+    run("-b 4096", 9, "nobuffered_iomap,dioread_lock", 42);
+    run("-b 1024", 9, "nobuffered_iomap,data=journal", 43);
+}
+
 /// The same for as long as `EXTANT_SECONDS` says: a stage of the soak.
 #[test]
 #[ignore = "takes as long as it is told to"]
@@ -127,7 +134,7 @@ fn soak_stale_data() {
     soak(|rng| {
         let args = ["-b 1024", "-b 2048", "-b 4096"][rng.index(3)];
         let order = [0, 1, 3, 9][rng.index(4)];
-        let options = ["", "", "nodelalloc", "data=writeback"][rng.index(4)];
+        let options = WAYS[rng.index(WAYS.len())];
         let seed = rng.next_u64();
         println!("stale data: {args}, order {order}, '{options}', seed {seed}");
         run(args, order, options, seed);
