@@ -30,7 +30,7 @@ pub enum Bug {
     ChecksumNotUpdated,
     /// A commit does not wait for the data that its blocks were allocated for.
     OrderedDataLeftOut,
-    /// One bit of an allocation is missing from the bitmap that is journalled.
+    /// One bit of an allocation of several blocks is missing from the bitmap that is journalled.
     BitmapBitNotJournalled,
 }
 

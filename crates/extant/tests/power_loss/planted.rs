@@ -23,19 +23,25 @@ const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
 fn is_found(bug: Bug) {
     let found = FINDERS.iter().find(|(of, ..)| *of == bug);
     let (_, workload, setup) = found.expect("every bug has a case that finds it");
-    let case = Case {
-        bug: Some(bug),
-        ..Case::new(workload, setup, seed())
-    };
-    match case.explore_mounted(Depth::SHORT, "") {
-        Ok(totals) => panic!("{} hides from {totals} of {}", bug.name(), case.name()),
-        Err((why, states)) => {
-            let (name, first) = (bug.name(), why.lines().next().unwrap_or_default());
-            extant_testkit::report(&format!("planted {name}: state {states} of {first}"));
-            println!("{why}");
-            assert!(why.contains(&format!("EXTANT_BUG={name}")), "{why}");
+    // Two of them show only if threads meet at the wrong moment, which one run in a great many does not bring about.
+    let mut missed = Vec::new();
+    for seed in seed()..seed() + 3 {
+        let case = Case {
+            bug: Some(bug),
+            ..Case::new(workload, setup, seed)
+        };
+        match case.explore_mounted(Depth::SHORT, "") {
+            Ok(totals) => missed.push(format!("{totals} of {} with seed {seed}", case.name())),
+            Err((why, states)) => {
+                let (name, first) = (bug.name(), why.lines().next().unwrap_or_default());
+                extant_testkit::report(&format!("planted {name}: state {states} of {first}"));
+                println!("{why}");
+                assert!(why.contains(&format!("EXTANT_BUG={name}")), "{why}");
+                return;
+            }
         }
     }
+    panic!("{} hides from {}", bug.name(), missed.join(", "));
 }
 
 /// The table of `docs/TESTING.md`: which cases of a short round find each bug, and after how many states.
