@@ -51,7 +51,7 @@ const STAGES: &[Stage] = &[
         name: "model",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "model"],
-        tests: &["iomap_43", "--nocapture"],
+        tests: &["j43", "--nocapture"],
         env: &[("EXTANT_OPS", "1000000")],
         round: Some(300),
     },

@@ -8,9 +8,10 @@ use extant_planted::{Bug, Planted};
 use extant_testkit::Rng;
 
 /// The ways of buffered data that the model is held against.
-pub(crate) const PATHS: &[(&str, BufferedPath)] = &[
-    ("iomap", BufferedPath::Iomap),
-    ("bufferhead", BufferedPath::BufferHead),
+pub(crate) const PATHS: &[(&str, BufferedPath, &str)] = &[
+    ("iomap", BufferedPath::Iomap, ""),
+    ("bufferhead", BufferedPath::BufferHead, ""),
+    ("journalled", BufferedPath::BufferHead, "data=journal"),
 ];
 const ORDERS: &[u8] = &[0, 3, 9];
 /// Bytes of the page cache: everything fits, or hardly anything does.
@@ -87,6 +88,11 @@ impl Config {
     pub(crate) fn switched(self) -> Config {
         let path = (self.path + 1) % PATHS.len();
         Config { path, ..self }
+    }
+
+    /// The options of a mount.
+    pub(crate) fn options(&self) -> String {
+        format!("commit=300,{}", PATHS[self.path].2)
     }
 
     pub(crate) fn tuning(&self) -> Tuning {

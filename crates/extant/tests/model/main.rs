@@ -56,17 +56,17 @@ fn round(block: u32) {
 }
 
 #[test]
-fn iomap_43_the_same_bytes_with_blocks_of_1_kib() {
+fn j43_the_same_bytes_with_blocks_of_1_kib() {
     round(1024);
 }
 
 #[test]
-fn iomap_43_the_same_bytes_with_blocks_of_2_kib() {
+fn j43_the_same_bytes_with_blocks_of_2_kib() {
     round(2048);
 }
 
 #[test]
-fn iomap_43_the_same_bytes_with_blocks_of_4_kib() {
+fn j43_the_same_bytes_with_blocks_of_4_kib() {
     round(4096);
 }
 
@@ -115,7 +115,7 @@ fn a_planted_bug_is_found() {
 
 /// What a write put behind the end of a file, before a cut lost its size, does not come back with a later size.
 #[test]
-fn iomap_31_lost_appends_do_not_come_back() {
+fn j31_lost_appends_do_not_come_back() {
     let config = Config {
         seed: 3,
         ..Config::all(1024)[2]

@@ -67,6 +67,10 @@ pub(crate) enum Op {
     Remount,
     /// Mounts again with the next path.
     Switch,
+    /// Moves the file to the other path, in use as it is.
+    SwitchFile {
+        file: usize,
+    },
     /// Cuts the power: what no flush covers may be lost, in part, in any order.
     Crash {
         seed: u64,
@@ -99,6 +103,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (12, |_| Op::Sync),
     (4, |_| Op::Remount),
     (2, |_| Op::Switch),
+    (3, Draw::switch_file),
     (5, |draw| Op::Crash {
         seed: draw.rng.next_u64(),
     }),
@@ -209,6 +214,10 @@ impl Draw {
             len: self.len(),
             then: Box::new(then),
         }
+    }
+
+    fn switch_file(&mut self) -> Op {
+        Op::SwitchFile { file: self.file() }
     }
 
     fn edit(&mut self) -> Op {

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use extant::{
-    CheckOptions, Cred, Error, Node, Options, SeekTarget, SetAttr, Verifier, Volume, check,
+    BufferedPath, CheckOptions, Cred, Error, Node, Options, SeekTarget, SetAttr, Verifier, Volume,
+    check,
 };
 use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
 use extant_testkit::{Image, Rng, content};
@@ -27,6 +28,8 @@ pub(crate) struct World {
     files: Vec<(Node, Model)>,
     verifier: Verifier,
     done: u64,
+    /// A file has been on another path than the mount's since the mount.
+    mixed: bool,
     cred: Cred,
 }
 
@@ -64,7 +67,7 @@ fn mount(config: Config, base: &[u8]) -> Outcome<(Arc<Recorder<MemoryDevice>>, V
     let below: Arc<dyn BlockDevice> = dev.clone();
     let volume = Options::new()
         .write(true)
-        .mount_options("commit=300")
+        .mount_options(&config.options())
         .tuning(config.tuning())
         .open_volume_on(below);
     Ok((dev, volume.map_err(|error| text(&error))?))
@@ -82,6 +85,7 @@ impl World {
             files: Vec::new(),
             verifier: Verifier::default(),
             done: 0,
+            mixed: false,
             cred: Cred::root(),
         };
         for file in 0..FILES {
@@ -151,6 +155,7 @@ impl World {
                 self.config = self.config.switched();
                 self.remount()
             }
+            Op::SwitchFile { file } => self.switch_file(file),
             Op::Crash { seed } => self.crash(self.dev.position(), seed),
             Op::CrashDuring { ref op, seed } => self.crash_during(op, seed),
             Op::Verify => self.verify(false),
@@ -312,6 +317,21 @@ impl World {
         self.sync()
     }
 
+    fn switch_file(&mut self, file: usize) -> Outcome {
+        let node = &self.files[file].0;
+        let path = self.volume.buffered_path(node);
+        let other = match path.map_err(|error| text(&error))? {
+            BufferedPath::Iomap => BufferedPath::BufferHead,
+            BufferedPath::BufferHead => BufferedPath::Iomap,
+        };
+        self.mixed = true;
+        match self.volume.set_buffered_path(node, other) {
+            // With data=journal there is one path only.
+            Ok(()) | Err(Error::NotSupported(_)) => Ok(()),
+            Err(error) => Err(text(&error)),
+        }
+    }
+
     fn remount(&mut self) -> Outcome {
         self.volume.unmount().map_err(|error| text(&error))?;
         self.files.iter_mut().for_each(|(_, model)| model.settle());
@@ -342,7 +362,7 @@ impl World {
         let base = std::mem::take(&mut self.base);
         self.base = crash::left_over(base, &events, seed);
         let block = usize::try_from(self.config.block).unwrap();
-        let strict = self.config.sizes_move_last();
+        let strict = self.config.sizes_move_last() && !self.mixed;
         self.open_again(|model, found| model.allows(found, block, strict))
     }
 
@@ -350,6 +370,7 @@ impl World {
     fn open_again(&mut self, judge: impl Fn(&Model, &[u8]) -> Outcome) -> Outcome {
         (self.dev, self.volume) = mount(self.config, &self.base)?;
         self.verifier = Verifier::default();
+        self.mixed = false;
         let root = self.volume.root().map_err(|error| text(&error))?;
         for file in 0..FILES {
             let node = self.volume.lookup(&root, &name(file));
