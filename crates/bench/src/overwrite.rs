@@ -59,8 +59,19 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let small = shape(Call::Pwrite(0), 1 << 10, 4 << 10);
     all.push(case("pwrite_u1k/prefill4K".into(), small));
-    let end = shape(Call::Pwrite(2 * MIB - 1024), 1 << 10, 2 * MIB);
-    all.push(case("pwrite_u1k/prefill2M/end".into(), end));
+    // Folios of 2 MiB, where walks over records are longest.
+    for (suffix, size) in sizes {
+        for (place, at) in [
+            ("start", 0),
+            ("middle", MIB),
+            ("end", 2 * MIB - size as u64),
+        ] {
+            all.push(case(
+                format!("pwrite_{suffix}/prefill2M/{place}"),
+                shape(Call::Pwrite(at), size, 2 * MIB),
+            ));
+        }
+    }
     all
 }
 

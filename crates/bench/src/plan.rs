@@ -10,17 +10,20 @@ pub enum Bench {
     Overwrite,
     /// Sequential reads and writes: fio's `psync`.
     Psync,
+    /// Many threads that append to one file.
+    Append,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 2] = [Bench::Overwrite, Bench::Psync];
+    pub const ALL: [Bench; 3] = [Bench::Overwrite, Bench::Psync, Bench::Append];
 
     /// Its name on the command line and in rows.
     pub fn name(self) -> &'static str {
         match self {
             Bench::Overwrite => "overwrite",
             Bench::Psync => "psync",
+            Bench::Append => "append",
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::{Rows, Unit};
 use crate::variant::{ALL, Kind, Setup, Variant};
-use crate::{overwrite, psync};
+use crate::{append, overwrite, psync};
 
 /// One thing to measure.
 pub(crate) struct Case {
@@ -57,10 +57,21 @@ pub(crate) fn timed(
     site: &mut Site,
     work: impl FnOnce(&mut Site) -> Result<Outcome>,
 ) -> Result<Outcome> {
+    counted(site, |site| {
+        let pinned = Pinned::here();
+        let outcome = work(site);
+        drop(pinned);
+        outcome
+    })
+}
+
+/// Runs `work`, and counts.
+pub(crate) fn counted(
+    site: &mut Site,
+    work: impl FnOnce(&mut Site) -> Result<Outcome>,
+) -> Result<Outcome> {
     let before = site.counters()?;
-    let pinned = Pinned::here();
     let mut outcome = work(site)?;
-    drop(pinned);
     for (name, after) in site.counters()? {
         let grown = after.saturating_sub(before.get(&name).copied().unwrap_or(0));
         // The look at the counters is a request, too.
@@ -147,6 +158,7 @@ fn cases(plan: &Plan) -> Result<Vec<Case>> {
         all.extend(match bench {
             Bench::Overwrite => overwrite::cases(),
             Bench::Psync => psync::cases(),
+            Bench::Append => append::cases(),
         });
     }
     for only in &plan.only {

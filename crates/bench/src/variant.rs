@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant::Tuning;
+use extant::{BufferedPath, Tuning};
 use extant_testkit::{Cmd, Image, Mount, Need, Result, TempDir, tools};
 
 use crate::null_data::NullData;
@@ -70,6 +70,36 @@ pub(crate) const ALL: &[Variant] = &[
         name: "iomap-order0",
         kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
         about: "the same with folios of 4 KiB",
+    },
+    Variant {
+        name: "bufferhead",
+        kind: Kind::Library(|tuning| tuning.buffered_path = BufferedPath::BufferHead),
+        about: "the library on its per-block path, large folios, walks that stop",
+    },
+    Variant {
+        name: "bufferhead-fullwalk",
+        kind: Kind::Library(|tuning| {
+            tuning.buffered_path = BufferedPath::BufferHead;
+            tuning.stop_at_range_end = false;
+        }),
+        about: "the same with walks over the whole folio",
+    },
+    Variant {
+        name: "base",
+        kind: Kind::Library(|tuning| {
+            tuning.buffered_path = BufferedPath::BufferHead;
+            tuning.max_folio_order = 0;
+        }),
+        about: "the per-block path with folios of 4 KiB",
+    },
+    Variant {
+        name: "base-dirty-inode",
+        kind: Kind::Library(|tuning| {
+            tuning.buffered_path = BufferedPath::BufferHead;
+            tuning.max_folio_order = 0;
+            tuning.dirty_inode_on_append = true;
+        }),
+        about: "the same, and every write that makes a file longer stores its inode",
     },
     Variant {
         name: "mount",
@@ -161,12 +191,12 @@ impl Variant {
                 })
             }
             Kind::Mount => {
-                let image = Image::of_mib(mib).make()?;
+                let image = fresh_image(mib)?;
                 let mount = Mount::by_extant(&plan.extant, image.path(), "")?;
                 Box::new(host(mount, image, true))
             }
             Kind::Linux("xfs") => {
-                let image = Image::of_mib(mib).make()?;
+                let image = fresh_image(mib)?;
                 Cmd::new("mkfs.xfs")
                     .args(["-q", "-f"])
                     .arg(image.path())
@@ -175,12 +205,12 @@ impl Variant {
                 Box::new(host(mount, image, false))
             }
             Kind::Linux(kind) => {
-                let image = Image::of_mib(mib).make()?;
+                let image = fresh_image(mib)?;
                 let mount = Mount::by_linux(kind, image.path(), "")?;
                 Box::new(host(mount, image, true))
             }
             Kind::Fuse2fs => {
-                let image = Image::of_mib(mib).make()?;
+                let image = fresh_image(mib)?;
                 let mount = extant_testkit::Subject::Fuse2fs.mount(image.path(), "")?;
                 Box::new(host(mount, image, true))
             }
@@ -197,6 +227,11 @@ impl Variant {
             }
         })
     }
+}
+
+/// An image as mke2fs makes large ones: left alone it takes blocks of 1 KiB at this size.
+pub(crate) fn fresh_image(mib: u64) -> Result<Image> {
+    Image::of_mib(mib).args("-b 4096").make()
 }
 
 fn kernel_knows(kind: &str) -> bool {

@@ -3,12 +3,12 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use extant::{Error as FsError, File, Filesystem, Tuning};
+use extant::{Cred, Error as FsError, File, Filesystem, Node, Tuning, Volume};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::{Image, Result, ensure};
 use extant_units::DevOff;
 
-use super::{Counters, Data, Place, VECTORS};
+use super::{Appender, Counters, Data, Place, VECTORS};
 
 /// Bytes copied at once from an image into memory.
 const PIECE: usize = 64 << 10;
@@ -28,9 +28,9 @@ impl Engine {
         Ok(Engine { fs })
     }
 
-    /// A fresh image of `mib` MiB, as mke2fs makes it, in memory. Memory that holds nothing is not touched.
+    /// A fresh image of `mib` MiB, with the blocks of a large one, in memory. Memory that holds nothing is not touched.
     pub(crate) fn device(mib: u64) -> Result<MemoryDevice> {
-        let image = Image::of_mib(mib).make()?;
+        let image = Image::of_mib(mib).args("-b 4096").make()?;
         let mut file = std::fs::File::open(image.path())?;
         let device = MemoryDevice::new(mib << 20);
         let mut piece = vec![0; PIECE];
@@ -62,6 +62,12 @@ impl Place for Engine {
         }
     }
 
+    fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>> {
+        let volume = self.fs.volume().clone();
+        let node = volume.lookup(&volume.root()?, name.as_bytes())?;
+        Ok(Some(Box::new(Appended { volume, node })))
+    }
+
     fn counters(&self) -> Result<Counters> {
         let all = self.fs.volume().stats().into_iter();
         Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())
@@ -74,6 +80,20 @@ impl Place for Engine {
 
 fn path(name: &str) -> String {
     format!("/{name}")
+}
+
+struct Appended {
+    volume: Volume,
+    node: Node,
+}
+
+impl Appender for Appended {
+    #[inline]
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        let (_, done) = self.volume.append(&self.node, bytes, &Cred::root())?;
+        ensure!(done == bytes.len(), "{done} bytes of {}", bytes.len());
+        Ok(())
+    }
 }
 
 struct Open(File);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use extant_testkit::{Image, Mount, Result, TempDir, ensure};
 use rustix::fs::{Advice, fadvise};
 
-use super::{Counters, Data, Place, VECTORS};
+use super::{Appender, Counters, Data, Place, VECTORS};
 
 /// A mount, and what lies below it.
 #[derive(Debug)]
@@ -47,6 +47,11 @@ impl Place for Host {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>> {
+        let file = File::options().append(true).open(self.path(name))?;
+        Ok(Some(Box::new(file)))
     }
 
     fn counters(&self) -> Result<Counters> {
@@ -110,5 +115,15 @@ impl Data for File {
 
     fn cool(&mut self) -> Result<()> {
         Ok(fadvise(&*self, 0, None, Advice::DontNeed)?)
+    }
+}
+
+impl Appender for File {
+    #[inline]
+    fn append(&self, bytes: &[u8]) -> Result<()> {
+        let mut file = self;
+        let done = Write::write(&mut file, bytes)?;
+        ensure!(done == bytes.len(), "{done} bytes of {}", bytes.len());
+        Ok(())
     }
 }

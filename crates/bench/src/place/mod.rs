@@ -25,6 +25,8 @@ pub(crate) trait Place {
     fn open(&mut self, name: &str) -> Result<Box<dyn Data>>;
     /// Removes a file; nothing if there is none.
     fn remove(&mut self, name: &str) -> Result<()>;
+    /// A file that several threads append to; `None` where that means nothing.
+    fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>>;
     /// The counters now; empty where there are none.
     fn counters(&self) -> Result<Counters>;
     /// What must be true at the end: a clean image.
@@ -86,6 +88,12 @@ impl Site {
         self.fresh(name).map(drop)
     }
 
+    /// A file that several threads append to.
+    pub(crate) fn appender(&mut self, name: &str) -> Result<Box<dyn Appender>> {
+        let appender = self.place.appender(name)?;
+        appender.ok_or_else(|| Error::new("nothing to append to"))
+    }
+
     pub(crate) fn counters(&self) -> Result<Counters> {
         self.place.counters()
     }
@@ -109,6 +117,12 @@ pub(crate) enum Call {
 
 /// Buffers of a `writev`.
 pub(crate) const VECTORS: usize = 10;
+
+/// A file that several threads append to.
+pub(crate) trait Appender: Sync {
+    /// Appends all of `bytes`, in one piece.
+    fn append(&self, bytes: &[u8]) -> Result<()>;
+}
 
 /// An open file.
 pub(crate) trait Data {

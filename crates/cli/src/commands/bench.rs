@@ -14,7 +14,8 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Overwrite => vec![Family::Overwrite],
         BenchName::Psync => vec![Family::Psync],
         BenchName::All => Family::ALL.to_vec(),
-        BenchName::Append | BenchName::Randwrite => return Outcome::NotBuilt,
+        BenchName::Append => vec![Family::Append],
+        BenchName::Randwrite => return Outcome::NotBuilt,
     };
     let command = helper::own_path().into();
     let mut plan = if args.quick {
