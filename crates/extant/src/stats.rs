@@ -1,34 +1,10 @@
 //! Counters: what was done, for proofs and for `extant stats`.
 //!
-//! Each is a relaxed atomic that only grows; reading them all is a snapshot of no particular moment.
+//! Each only grows; reading them all is a snapshot of no particular moment.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use extant_pagecache::Counter;
 
 use crate::fs::Fs;
-
-/// A counter that only grows.
-#[derive(Default, Debug)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds one.
-    #[inline]
-    pub(crate) fn bump(&self) {
-        self.add(1);
-    }
-
-    /// Adds `n`.
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// The value now.
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {

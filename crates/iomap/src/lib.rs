@@ -39,7 +39,7 @@ pub use read::{Miss, read};
 pub use seek::{Whence, seek};
 pub use stats::{IomapStats, Stats};
 pub use view::{MAX_VIEW, ReadView, edit, view};
-pub use write::{Source, write};
+pub use write::{Source, overwrite, write};
 pub use writeback::{Control, write_back};
 pub use zero::{truncate_page, zero_range};
 

@@ -3,7 +3,7 @@
 //! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range that is neither cached
 //! nor stored anywhere is answered with zeros, without making folios for it.
 
-use extant_pagecache::Readahead;
+use extant_pagecache::{Readahead, Recent};
 use extant_units::{PAGE_SHIFT, Pos};
 
 use crate::fill::{fill, read_fault};
@@ -28,6 +28,7 @@ pub enum Miss<'a> {
 /// The first error of the file system or the device, with the bytes read before it.
 pub fn read<O: IomapOps + ?Sized>(
     ops: &O,
+    recent: &Recent,
     on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut [u8],
@@ -41,7 +42,7 @@ pub fn read<O: IomapOps + ?Sized>(
             break;
         }
         let out = &mut buf[done..done + want];
-        let copied = copy_cached(ops, at, out);
+        let copied = copy_cached(ops, recent, at, out);
         if copied > 0 {
             done += copied;
             continue;
@@ -100,22 +101,21 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
 }
 
 /// Copies what the folio at `pos` has, from `pos` on; zero if that is not cached.
-fn copy_cached<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> usize {
+#[inline]
+fn copy_cached<O: IomapOps + ?Sized>(ops: &O, recent: &Recent, pos: Pos, out: &mut [u8]) -> usize {
     let mapping = ops.mapping();
-    let Some(folio) = mapping.get(pos.page()) else {
-        return 0;
-    };
-    let Some(guard) = mapping.read(&folio) else {
-        return 0;
-    };
-    let from = folio.offset_of(pos);
-    let mut to = folio.len().min(from + out.len());
-    if !guard.is_uptodate(from..to) {
-        to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
-    }
-    out[..to - from].copy_from_slice(&guard.bytes()[from..to]);
-    folio.mark_referenced();
-    to - from
+    let copied = recent.with(mapping, pos.page(), |folio| {
+        let guard = mapping.read(folio)?;
+        let from = folio.offset_of(pos);
+        let mut to = folio.len().min(from + out.len());
+        if !guard.is_uptodate(from..to) {
+            to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
+        }
+        out[..to - from].copy_from_slice(&guard.bytes()[from..to]);
+        folio.mark_referenced();
+        Some(to - from)
+    });
+    copied.flatten().unwrap_or(0)
 }
 
 /// Handles a miss at `pos`: answers with zeros if nothing is stored there (and returns how many), otherwise fills the cache.

@@ -1,12 +1,13 @@
 //! Buffered writes.
 //!
-//! The fast way: the folio is cached, the blocks of the range are uptodate and have space; then the map is not asked at all.
+//! Where a folio is cached and the blocks of the range are uptodate and have space, the map is not asked at all: [`overwrite`] does
+//! that for a write to one folio, with no other lock than the folio's, and [`write`] for each folio on its way.
 //! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only
 //! the blocks at the edges of a range can need their old content.
 
 use std::sync::Arc;
 
-use extant_pagecache::{Folio, FolioGuard};
+use extant_pagecache::{Folio, FolioGuard, Recent};
 use extant_units::{PAGE_SIZE, Pos};
 
 use crate::fill::{fill_block, has_space};
@@ -30,6 +31,45 @@ impl Source for &[u8] {
         into[..len].copy_from_slice(&rest[..len]);
         len
     }
+}
+
+/// Overwrites `bytes.len()` bytes at `pos`, below the end of the file, if one folio has all of them, uptodate and with space; says
+/// whether it did. Otherwise nothing has changed.
+///
+/// The caller needs no lock against other writers: one folio's lock makes the write one step. `alone` is asked with that
+/// lock held, and says whether nobody holds a lock that keeps writers away: whoever does may look at one folio after the other.
+#[inline]
+pub fn overwrite<O: IomapOps + ?Sized>(
+    ops: &O,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &[u8],
+    alone: impl FnOnce() -> bool,
+) -> bool {
+    let mapping = ops.mapping();
+    let end = pos.saturating_add(bytes.len() as u64);
+    let written = recent.with(mapping, pos.page(), |folio| {
+        if end > folio.end() {
+            return None;
+        }
+        let mut guard = mapping.lock_stable(folio)?;
+        let from = folio.offset_of(pos);
+        let range = from..from + bytes.len();
+        if !guard.can_overwrite(range.clone()) || end.get() > ops.size() || !alone() {
+            return None;
+        }
+        guard.bytes_mut()[range.clone()].copy_from_slice(bytes);
+        folio.mark_referenced();
+        Some(guard.mark_dirty(range))
+    });
+    let Some(dirtied) = written.flatten() else {
+        return false;
+    };
+    ops.stats().overwrites.bump();
+    if dirtied {
+        mapping.throttle();
+    }
+    true
 }
 
 /// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other

@@ -130,7 +130,14 @@ fn writes_reads_and_zeroing_end_what_they_begin() {
     toy.sync().unwrap();
     toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
     let mut buf = vec![0; 50_100];
-    read(&watched, Miss::Fill(&toy.readahead), Pos::ZERO, &mut buf).unwrap();
+    read(
+        &watched,
+        &toy.recent,
+        Miss::Fill(&toy.readahead),
+        Pos::ZERO,
+        &mut buf,
+    )
+    .unwrap();
     assert!(!watched.done().is_empty());
     assert!(buf[100..5000] == data[..4900] && buf[35_000..] == data[34_900..]);
     assert!(buf[5000..35_000].iter().all(|&byte| byte == 0));

@@ -68,7 +68,14 @@ fn a_failed_read_is_told_and_not_remembered() {
     toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
     switch.store(1, Ordering::Relaxed);
     let mut buf = vec![0; 1000];
-    let failed = read(&*toy, Miss::Fill(&toy.readahead), Pos::ZERO, &mut buf).unwrap_err();
+    let failed = read(
+        &*toy,
+        &toy.recent,
+        Miss::Fill(&toy.readahead),
+        Pos::ZERO,
+        &mut buf,
+    )
+    .unwrap_err();
     assert!(matches!(failed.error, ToyError::Device(_)));
     assert_eq!(failed.done, 0);
     // The block around a partial write cannot be had either; whole blocks can be written all the same.

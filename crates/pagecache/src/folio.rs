@@ -6,7 +6,8 @@
 //!   a write is about to raise the size, under the folio's lock.
 //! * `backed`: every block of the folio has space (allocated or promised). Whatever takes space away removes the folio
 //!   or clears the flag, under the folio's lock.
-//! * A detached folio is never attached again. Its bytes stay valid for whoever still holds it.
+//! * A detached folio is never attached again, and has no memory any more: that goes back to the arena at once, whoever still
+//!   holds the folio.
 //!
 //! # Concurrency
 //! Bytes and state are under one reader-writer lock. `referenced` and the writeback count are atomics
@@ -14,7 +15,7 @@
 
 use std::ops::Range;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -33,6 +34,10 @@ pub struct Folio {
     /// log2 of the block size.
     block_shift: u32,
     referenced: AtomicBool,
+    /// References that only remember the folio ([`crate::Recent`]) and do not want it kept.
+    pub(crate) remembered: AtomicUsize,
+    /// The folio has left its mapping: a copy of `attached`, for a look without the lock.
+    detached: AtomicBool,
     /// Bytes on their way to the device; not zero = under writeback.
     writeback: AtomicU32,
     mapping: Weak<Mapping>,
@@ -40,6 +45,7 @@ pub struct Folio {
 }
 
 struct State {
+    /// Gone when the folio is detached.
     memory: Memory,
     uptodate: BlockBits,
     dirty: BlockBits,
@@ -71,6 +77,8 @@ impl Folio {
             order,
             block_shift,
             referenced: AtomicBool::new(false),
+            remembered: AtomicUsize::new(0),
+            detached: AtomicBool::new(false),
             writeback: AtomicU32::new(0),
             mapping,
             state: RwLock::new(State {
@@ -113,6 +121,13 @@ impl Folio {
     #[inline]
     pub fn end(&self) -> Pos {
         self.start().saturating_add(self.len() as u64)
+    }
+
+    /// Whether the folio covers `page` and, at a glance, is still part of its mapping.
+    #[inline]
+    pub(crate) fn serves(&self, page: PageIdx) -> bool {
+        page.get() >> self.order == self.index.get() >> self.order
+            && !self.detached.load(Ordering::Relaxed)
     }
 
     /// `pos` as an offset into the folio; positions outside give its nearer end.
@@ -350,8 +365,10 @@ impl<'a> FolioGuard<'a> {
         !self.state.dirty.is_empty()
     }
 
-    /// Marks every block that `bytes` touches dirty. They are uptodate and have space, allocated or promised.
-    pub fn mark_dirty(&mut self, bytes: Range<usize>) {
+    /// Marks every block that `bytes` touches dirty; returns whether any was clean. They are uptodate and have space, allocated or
+    /// promised.
+    #[inline]
+    pub fn mark_dirty(&mut self, bytes: Range<usize>) -> bool {
         let blocks = self.folio.blocks(&bytes);
         debug_assert!(self.state.attached, "a detached folio is not dirtied");
         debug_assert!(
@@ -360,13 +377,18 @@ impl<'a> FolioGuard<'a> {
         );
         let added = self.state.dirty.insert(blocks);
         if added > 0 {
-            let first = self.state.dirty.count() == added;
-            if let Some(private) = &mut self.state.private {
-                private.dirtied(bytes);
-            }
-            let bytes = u64::from(added) << self.folio.block_shift;
-            self.mapping.account_dirtied(self.folio, bytes, first);
+            self.dirtied(bytes, added);
         }
+        added > 0
+    }
+
+    fn dirtied(&mut self, bytes: Range<usize>, added: u32) {
+        let first = self.state.dirty.count() == added;
+        if let Some(private) = &mut self.state.private {
+            private.dirtied(bytes);
+        }
+        let bytes = u64::from(added) << self.folio.block_shift;
+        self.mapping.account_dirtied(self.folio, bytes, first);
     }
 
     /// Cleans every block that lies wholly within `bytes`, without writing: their content is no longer wanted.
@@ -487,6 +509,9 @@ impl<'a> FolioGuard<'a> {
         self.cancel_dirty(0..self.folio.len());
         self.state.attached = false;
         self.state.backed = false;
+        self.state.private = None;
+        self.folio.detached.store(true, Ordering::Relaxed);
         self.mapping.remove_detached(self.folio);
+        self.state.memory.release();
     }
 }

@@ -195,11 +195,14 @@ impl Mapping {
     #[inline]
     pub fn lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
         loop {
-            let guard = self.lock(folio)?;
+            // Before the lock is asked for: writeback holds it shared as long as the device takes, and a writer that waits for
+            // the lock keeps new readers out.
             if !folio.is_under_writeback() {
-                return Some(guard);
+                let guard = self.lock(folio)?;
+                if !folio.is_under_writeback() {
+                    return Some(guard);
+                }
             }
-            drop(guard);
             self.wait_stable(folio);
         }
     }

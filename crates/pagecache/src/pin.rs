@@ -21,7 +21,7 @@ use crate::memory::FolioMemory;
 
 /// A folio's memory: its own, or shared with pins.
 pub(crate) struct Memory {
-    /// `None` exactly if it is shared.
+    /// `None` if it is shared, or released.
     own: Option<FolioMemory>,
     shared: Option<Arc<FolioMemory>>,
 }
@@ -65,6 +65,12 @@ impl Memory {
             own.copy_from_slice(&pinned);
             own
         }));
+    }
+
+    /// Gives the memory up; pins keep theirs.
+    pub(crate) fn release(&mut self) {
+        self.own = None;
+        self.shared = None;
     }
 
     /// The memory if it is shared already.

@@ -83,8 +83,8 @@ fn evict(folio: &Arc<Folio>) -> bool {
     if folio.take_referenced() || folio.is_under_writeback() {
         return false;
     }
-    if Arc::strong_count(folio) > 2 {
-        // Beside the index and this function somebody holds it: removing it would free nothing now.
+    if Arc::strong_count(folio) > 2 + folio.remembered.load(Ordering::Relaxed) {
+        // Beside the index, this function and those who remember it, somebody has found it and is about to use it.
         return false;
     }
     let Some(mapping) = folio.mapping().upgrade() else {

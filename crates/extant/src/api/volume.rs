@@ -339,9 +339,9 @@ impl Volume {
     /// As pwrite(2).
     pub fn write(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
         // A failure to write this back is one that the node's next fsync tells.
-        node.open(self.fs());
+        let open = node.open(self.fs());
         let at = WriteAt::Pos(pos);
-        file::write(self.fs(), node.inode(), at, data, cred).map(|(_, written)| written)
+        file::write(self.fs(), node.inode(), open, at, data, cred).map(|(_, written)| written)
     }
 
     /// Writes back what a cache above this one took earlier (the kernel's page cache of a mount): like [`Volume::write`], but
@@ -351,9 +351,9 @@ impl Volume {
     /// # Errors
     /// As pwrite(2).
     pub fn write_back(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
-        node.open(self.fs());
+        let open = node.open(self.fs());
         let at = WriteAt::Cached(pos);
-        file::write(self.fs(), node.inode(), at, data, cred).map(|(_, written)| written)
+        file::write(self.fs(), node.inode(), open, at, data, cred).map(|(_, written)| written)
     }
 
     /// Writes `data` at the end of the file, as one step; returns where that was and how much was written.
@@ -361,8 +361,8 @@ impl Volume {
     /// # Errors
     /// As write(2) with `O_APPEND`.
     pub fn append(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
-        node.open(self.fs());
-        file::write(self.fs(), node.inode(), WriteAt::End, data, cred)
+        let open = node.open(self.fs());
+        file::write(self.fs(), node.inode(), open, WriteAt::End, data, cred)
     }
 
     /// Drops from memory what is cached of the file and also on the device: the POSIX_FADV_DONTNEED of posix_fadvise(2). Changes

@@ -2,7 +2,7 @@
 
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Control, Miss, ReadView, Source};
-use extant_pagecache::Readahead;
+use extant_pagecache::{Readahead, Recent};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -38,15 +38,29 @@ fn check_growable(ops: &FileOps<'_>) -> Result<()> {
 /// Buffered read.
 pub(super) fn read(
     ops: &FileOps<'_>,
+    recent: &Recent,
     on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut [u8],
 ) -> Result<usize> {
     check_contents(ops.flags)?;
     // Both ways find cached blocks alike, and fill the cache by ranges: the records hear of it.
-    match extant_iomap::read(ops, on_miss, pos, buf) {
+    match extant_iomap::read(ops, recent, on_miss, pos, buf) {
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
+    }
+}
+
+/// Buffered write of what is cached already, as one step and without the file's lock; false if that cannot be, and nothing
+/// has changed then.
+#[inline]
+pub(super) fn overwrite(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+    // Whoever holds the lock (a truncation, a longer write) takes folios one by one: from its first look at a folio on, writes of
+    // this kind stay out of that folio. What it changed about the file is seen here then.
+    let alone = || !ops.inode.lock.is_locked_exclusive() && ops.data.way.get() == ops.way;
+    match ops.way.path {
+        BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
+        BufferedPath::BufferHead => false,
     }
 }
 
@@ -95,13 +109,14 @@ pub(super) fn edit(
             Err(stopped) => partial(stopped.done, stopped.error),
         };
     }
+    let recent = Recent::default();
     let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
     let mut done = 0;
     while done < len {
         let at = pos.saturating_add(done as u64);
         let want = (len - done).min(COPIED_AT_ONCE);
         let bytes = &mut piece[..want];
-        let part = read(ops, Miss::Fill(readahead), at, bytes).and_then(|there| {
+        let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
             let bytes = &mut bytes[..there];
             if !bytes.is_empty() {
                 change(at, bytes);

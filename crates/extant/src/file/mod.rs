@@ -36,8 +36,8 @@ use std::sync::{Arc, Weak};
 use extant_bufferhead::Stats as BufferStats;
 use extant_iomap::{Stats as IomapStats, WritebackOps};
 use extant_pagecache::{
-    CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Writeback,
-    WritebackErrors,
+    CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Recent,
+    Writeback, WritebackErrors,
 };
 use extant_units::{Lblk, Pos};
 use parking_lot::RwLockWriteGuard;
@@ -125,6 +125,7 @@ pub(crate) struct FileData {
 /// What one opener of a file has: make one per open file with [`open`].
 pub(crate) struct OpenState {
     readahead: Readahead,
+    recent: Recent,
     errors: ErrorCursor,
 }
 
@@ -132,6 +133,7 @@ impl OpenState {
     fn new(mapping: &Mapping) -> Self {
         Self {
             readahead: Readahead::new(READAHEAD_BYTES),
+            recent: Recent::default(),
             errors: mapping.errors().cursor(),
         }
     }
@@ -143,6 +145,7 @@ pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
 }
 
 /// The data of `inode`, a regular file.
+#[inline]
 fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
     inode.data.get_or_init(|| {
         let owner: Weak<dyn Writeback> = Arc::downgrade(inode) as Weak<dyn Writeback>;

@@ -43,7 +43,7 @@ pub(crate) fn read(
         Reader::Ordinary => Miss::Fill(&open.readahead),
         Reader::Caching => Miss::Pass(&open.readahead),
     };
-    let done = data_path::read(&ops, on_miss, Pos::new(pos), buf);
+    let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| super::report(fs, error))?;
     if !buf.is_empty() {
         inode::touch_atime(fs, inode);

@@ -46,7 +46,7 @@ fn file(fs: &Arc<Fs>, name: &str) -> InodeRef {
 }
 
 fn put(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, data: &[u8]) {
-    let (_, done) = write(fs, inode, WriteAt::Pos(pos), data, &Cred::root()).unwrap();
+    let (_, done) = write(fs, inode, None, WriteAt::Pos(pos), data, &Cred::root()).unwrap();
     assert_eq!(done, data.len());
 }
 
@@ -66,7 +66,14 @@ fn fill_up(fs: &Arc<Fs>, name: &str) -> InodeRef {
     let inode = file(fs, name);
     let (mut pos, mut len) = (0, 1 << 20);
     while len >= 1024 {
-        match write(fs, &inode, WriteAt::Pos(pos), &vec![3; len], &Cred::root()) {
+        match write(
+            fs,
+            &inode,
+            None,
+            WriteAt::Pos(pos),
+            &vec![3; len],
+            &Cred::root(),
+        ) {
             Ok((_, done)) => pos += done as u64,
             Err(Error::NoSpace) => len /= 2,
             Err(error) => panic!("{error}"),
@@ -304,7 +311,7 @@ fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
         while done < data.len() {
             // Where space is chosen at once, a write may end early; the next one goes on.
             let at = WriteAt::Pos(done as u64);
-            done += write(&fs, &inode, at, &data[done..], &Cred::root())
+            done += write(&fs, &inode, None, at, &data[done..], &Cred::root())
                 .unwrap()
                 .1;
         }

@@ -33,7 +33,7 @@ fn file(fs: &Arc<Fs>, name: &[u8]) -> InodeRef {
 }
 
 fn put(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, data: &[u8]) {
-    let (_, done) = write(fs, inode, WriteAt::Pos(pos), data, &Cred::root()).unwrap();
+    let (_, done) = write(fs, inode, None, WriteAt::Pos(pos), data, &Cred::root()).unwrap();
     assert_eq!(done, data.len());
 }
 
@@ -49,7 +49,7 @@ fn iomap_15_appends_start_no_handle() {
     put(&fs, &inode, 0, b"x");
     let before = fs.journal.stats().handles;
     for _ in 0..3000 {
-        write(&fs, &inode, WriteAt::End, &[7; 1000], &Cred::root()).unwrap();
+        write(&fs, &inode, None, WriteAt::End, &[7; 1000], &Cred::root()).unwrap();
     }
     assert_eq!(fs.journal.stats().handles, before);
     assert_eq!(inode.size(), 3_000_001);
@@ -62,6 +62,83 @@ fn iomap_15_appends_start_no_handle() {
     assert_eq!(fs.alloc.counts.promised().get(), 0);
     assert!(!has_dirty(&inode));
     mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn a_cached_overwrite_takes_neither_lock_nor_handle_nor_map() {
+    let fs = mounted("");
+    let inode = file(&fs, b"hot");
+    put(&fs, &inode, 0, &vec![1; 3 << 20]);
+    fsync(&fs, &inode, None, false).unwrap();
+    let before = (
+        fs.files.stats.snapshot().begins,
+        fs.journal.stats().handles,
+        fs.stats.lock_waits.get(),
+    );
+    {
+        // Would keep every writer out that asks for the lock.
+        let _held = inode.lock.read();
+        let _stored = inode.core.write();
+        for pos in [0, 700, (2 << 20) - 1024, (3 << 20) - 1024] {
+            let at = WriteAt::Cached(pos);
+            let (_, done) = write(&fs, &inode, None, at, &[2; 1024], &Cred::root()).unwrap();
+            assert_eq!(done, 1024);
+        }
+    }
+    let after = (
+        fs.files.stats.snapshot().begins,
+        fs.journal.stats().handles,
+        fs.stats.lock_waits.get(),
+    );
+    assert_eq!(before, after);
+    // Across two folios: the lock makes it one step.
+    let waits = std::thread::scope(|scope| {
+        let held = inode.lock.read();
+        let writer = scope.spawn(|| put(&fs, &inode, (2 << 20) - 10, &[3; 20]));
+        while fs.stats.lock_waits.get() == before.2 {
+            std::thread::yield_now();
+        }
+        drop(held);
+        writer.join().unwrap();
+        fs.stats.lock_waits.get() - before.2
+    });
+    assert_eq!(waits, 1);
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn a_cached_read_waits_for_no_writer() {
+    let fs = mounted("noatime");
+    let inode = file(&fs, b"read");
+    put(&fs, &inode, 0, &vec![1; 1 << 20]);
+    let mut buf = [0; 5000];
+    let _writing = inode.lock.write();
+    let _stored = inode.core.write();
+    let done = read(&fs, &inode, None, Reader::Ordinary, 4000, &mut buf).unwrap();
+    assert_eq!((done, buf), (5000, [1; 5000]));
+}
+
+#[test]
+fn flags_and_privileges_reach_the_shortest_way_at_once() {
+    use crate::inode::{get_flags, set_flags, setattr};
+    let fs = mounted("");
+    let inode = file(&fs, b"guarded");
+    let owner = Cred::root();
+    put(&fs, &inode, 0, &[1; 4096]);
+    put(&fs, &inode, 0, &[2; 4096]);
+    let before = inode.core.read().mtime;
+    let old = crate::api::Timestamp { secs: 7, nanos: 0 };
+    let changes = crate::api::SetAttr {
+        mtime: Some(crate::api::SetTime::At(old)),
+        ..Default::default()
+    };
+    setattr(&fs, &inode, &changes, &owner).unwrap();
+    put(&fs, &inode, 0, &[3; 10]);
+    assert!(inode.core.read().mtime >= before, "noted again");
+    let immutable = extant_disk::inode::InodeFlags::IMMUTABLE.bits();
+    set_flags(&fs, &inode, get_flags(&inode) | immutable, &owner).unwrap();
+    let denied = write(&fs, &inode, None, WriteAt::Pos(0), b"x", &owner).unwrap_err();
+    assert_eq!(denied.errno(), crate::Error::NotPermitted.errno());
 }
 
 #[test]
@@ -149,7 +226,7 @@ fn only_files_hold_data() {
     assert_eq!(root.kind, FileKind::Directory);
     let denied = read(&fs, &root, None, Reader::Ordinary, 0, &mut [0; 10]).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
-    let denied = write(&fs, &root, WriteAt::End, b"x", &Cred::root()).unwrap_err();
+    let denied = write(&fs, &root, None, WriteAt::End, b"x", &Cred::root()).unwrap_err();
     assert!(matches!(denied, crate::Error::IsDir));
     fsync(&fs, &root, None, false).unwrap();
     mount::unmount(&fs).unwrap();
@@ -164,10 +241,10 @@ fn reads_past_the_cache_see_everything_and_keep_nothing() {
     let bytes: Vec<u8> = (0..3 << 16)
         .map(|at: u32| at.to_le_bytes()[1] | 1)
         .collect();
-    write(&fs, &inode, WriteAt::Pos(5000), &bytes, &cred).unwrap();
+    write(&fs, &inode, None, WriteAt::Pos(5000), &bytes, &cred).unwrap();
     fsync(&fs, &inode, None, false).unwrap();
     super::evict(&fs, &inode);
-    write(&fs, &inode, WriteAt::Pos(40_000), &[0; 100], &cred).unwrap();
+    write(&fs, &inode, None, WriteAt::Pos(40_000), &[0; 100], &cred).unwrap();
     let mut expected = vec![0; 5000];
     expected.extend(&bytes);
     expected[40_000..40_100].fill(0);

@@ -4,7 +4,7 @@
 //! inode's `lock` exclusive, as a write has it, and one folio locked. If that code came back to the same file system it would wait
 //! for itself; so everything it asks for meanwhile, on its thread, fails with [`Error::Deadlock`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
@@ -22,13 +22,17 @@ use crate::inode::{self, Inode};
 thread_local! {
     /// The file systems that this thread edits a file of, by the address of what the mount is known by.
     static EDITED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// How many that are: every operation asks, and nearly always finds none.
+    static EDITS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether this thread is within an edit of a file of the mount that `mount` belongs to.
 #[inline]
 pub(crate) fn is_editing<T>(mount: &T) -> bool {
-    let key = std::ptr::from_ref(mount).addr();
-    EDITED.with_borrow(|edited| edited.contains(&key))
+    EDITS.get() != 0 && {
+        let key = std::ptr::from_ref(mount).addr();
+        EDITED.with_borrow(|edited| edited.contains(&key))
+    }
 }
 
 /// Marks this thread as editing while `change` runs.
@@ -37,9 +41,11 @@ fn guarded<T, R>(mount: &T, change: impl FnOnce() -> R) -> R {
     impl Drop for Mark {
         fn drop(&mut self) {
             EDITED.with_borrow_mut(Vec::pop);
+            EDITS.set(EDITS.get() - 1);
         }
     }
     EDITED.with_borrow_mut(|edited| edited.push(std::ptr::from_ref(mount).addr()));
+    EDITS.set(EDITS.get() + 1);
     let _until_here = Mark;
     change()
 }

@@ -179,10 +179,11 @@ fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<(
         }
         let _nothing_fills = file.mapping.invalidate_lock().write();
         let _nothing_writes = file.mapping.writeback_pass();
+        file.mapping.drop_clean(Pos::ZERO, Pos::MAX);
         if file.mapping.dirty_bytes() != 0 {
+            // An overwrite that needs no lock of the file was still under way, or a mapping was stored to.
             continue;
         }
-        file.mapping.drop_clean(Pos::ZERO, Pos::MAX);
         store()?;
         file.way.set(to);
         return Ok(());

@@ -1,4 +1,8 @@
 //! Writing to files: limits, privileges, the space behind the old end, and errors that a second try may cure.
+//!
+//! # Locks
+//! A write that changes nothing but cached bytes within one folio takes that folio's lock and no other; every other one holds the
+//! inode's `lock`. `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::sync::Arc;
 
@@ -8,7 +12,7 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
-use super::{data_path, max_size};
+use super::{OpenState, data_path, max_size};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
@@ -27,7 +31,7 @@ pub(crate) enum WriteAt {
     Cached(u64),
 }
 
-/// Writes `bytes` into the cache; returns where, and how many, fewer if an error or a limit stopped the rest. Takes
+/// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where, and how many, fewer if an error or a limit stopped the rest. Takes
 /// privileges away and notes the time, as a modification does. Durable on return only with the mount option `sync` or the
 /// file's flag.
 ///
@@ -36,6 +40,7 @@ pub(crate) enum WriteAt {
 pub(crate) fn write(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
+    open: Option<&OpenState>,
     at: WriteAt,
     bytes: &[u8],
     cred: &Cred,
@@ -45,6 +50,49 @@ pub(crate) fn write(
     if bytes.is_empty() {
         return Ok((inode.size(), 0));
     }
+    let (pos, done) = match overwrite(fs, inode, open, at, bytes) {
+        Some(pos) => (pos, bytes.len()),
+        None => write_mapped(fs, inode, at, bytes, cred)?,
+    };
+    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+        super::fsync(fs, inode, None, false)?;
+    }
+    Ok((pos, done))
+}
+
+/// The shortest way, for a write that changes cached bytes of the file and nothing else: not its size, map, times or
+/// privileges. Returns where it went; `None` if there is more to do.
+#[inline]
+fn overwrite(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+) -> Option<u64> {
+    let ops = FileOps::new(fs, inode);
+    let (pos, noted) = match at {
+        WriteAt::Pos(pos) => {
+            let fixed = ops.flags.contains(InodeFlags::IMMUTABLE);
+            (pos, !fixed && inode::is_modified(inode))
+        }
+        WriteAt::Cached(pos) => (pos, true),
+        WriteAt::End => return None,
+    };
+    let recent = &open.unwrap_or(&ops.data.shared).recent;
+    let done =
+        noted && !inode.is_gone() && data_path::overwrite(&ops, recent, Pos::new(pos), bytes);
+    done.then_some(pos)
+}
+
+/// The way for everything else.
+fn write_mapped(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
     let mut result = write_locked(fs, inode, at, bytes, cred);
     if let Err(Error::NoSpace) = result {
         // Deleted files that are still to be freed hold space. Deletion needs that no lock is held.
@@ -52,11 +100,7 @@ pub(crate) fn write(
         alloc::commit_frees_space(fs, 0);
         result = write_locked(fs, inode, at, bytes, cred);
     }
-    let (flags, pos, done) = result.inspect_err(|error| super::report(fs, error))?;
-    if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
-        super::fsync(fs, inode, None, false)?;
-    }
-    Ok((pos, done))
+    result.inspect_err(|error| super::report(fs, error))
 }
 
 fn write_locked(
@@ -65,7 +109,7 @@ fn write_locked(
     at: WriteAt,
     bytes: &[u8],
     cred: &Cred,
-) -> Result<(InodeFlags, u64, usize)> {
+) -> Result<(u64, usize)> {
     let _one_writer = super::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
@@ -96,5 +140,5 @@ fn write_locked(
     if fs.tuning.planted.is(Bug::SizeBeforeData) {
         ops.move_size_early(Pos::new(pos + done as u64))?;
     }
-    Ok((ops.flags, pos, done))
+    Ok((pos, done))
 }

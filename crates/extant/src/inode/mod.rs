@@ -34,7 +34,7 @@ pub(crate) use self::cache::{InodeCache, InodeRef};
 pub(crate) use self::create::{NewInode, new};
 pub(crate) use self::flags::{FlagSet, get_flags, set_flags};
 pub(crate) use self::object::Inode;
-pub(crate) use self::privileges::{file_modified, is_outsider};
+pub(crate) use self::privileges::{file_modified, is_modified, is_outsider};
 pub(crate) use self::symlink::{has_blocks, readlink, set_target};
 pub(crate) use self::times::{changed, flush_all_times, flush_times, modified, now, touch_atime};
 use crate::layout::Layout;

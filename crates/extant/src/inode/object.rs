@@ -14,6 +14,7 @@ use extant_jbd2::Handle;
 use extant_units::{Ino, Tid};
 use parking_lot::{Mutex, RwLock};
 
+use super::times::Noted;
 use super::{InodeCore, InodeFlags, load};
 use crate::api::FileKind;
 use crate::error::{Error, Result};
@@ -60,6 +61,10 @@ pub(crate) struct Inode {
     pub(super) deferred: AtomicU8,
     /// Known to have no set-id bits and no capabilities; see [`super::privileges`].
     pub(super) plain: AtomicBool,
+    /// What the next read or write need not do about times; see [`super::times`].
+    pub(super) noted: Noted,
+    /// A copy of the flags in `core`, which may be under its lock for as long as a block read takes.
+    flags: AtomicU32,
 }
 
 /// How often an inode is referenced and what becomes of it.
@@ -121,6 +126,7 @@ impl Inode {
             map_lock: RwLock::default(),
             extents: ExtentStatus::default(),
             size: AtomicU64::new(core.disk_size),
+            flags: AtomicU32::new(core.flags.bits()),
             core: RwLock::new(core),
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
@@ -128,6 +134,7 @@ impl Inode {
             life,
             deferred: AtomicU8::new(0),
             plain: AtomicBool::new(false),
+            noted: Noted::default(),
         }
     }
 
@@ -146,6 +153,8 @@ impl Inode {
         let mut core = self.core.write();
         let before = (core.disk_size, core.sectors);
         let result = f(&mut core);
+        self.flags.store(core.flags.bits(), Ordering::Release);
+        self.noted.forget();
         self.life.doomed.store(core.links == 0, Ordering::Release);
         load::store(fs, h, self.ino, &core)?;
         self.stored();
@@ -182,8 +191,9 @@ impl Inode {
     }
 
     /// The chattr flags and internal ones.
+    #[inline]
     pub(crate) fn flags(&self) -> InodeFlags {
-        self.core.read().flags
+        InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
     }
 
     /// Whether no name is left.
@@ -192,6 +202,7 @@ impl Inode {
     }
 
     /// Whether its deletion has begun, or it left the cache.
+    #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.life.dead.load(Ordering::Acquire)
     }

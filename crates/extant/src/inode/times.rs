@@ -5,10 +5,14 @@
 //! stores it. Under `lazytime` access times wait for another reason to be written: an update, `sync`, or unmount, half a day at most.
 //! A crash loses the deferred times, nothing else.
 //!
+//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a lock, by the coarse clock.
+//!
 //! Locks: `core`, and the list of marked inodes inside it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
 use crate::api::{FileKind, Timestamp};
@@ -26,10 +30,46 @@ const LISTED: u8 = 4;
 
 /// Access times are renewed at least this often under relatime.
 const DAY_SECS: i64 = 24 * 60 * 60;
+/// Nanoseconds in a second.
+const NANOS: u64 = 1_000_000_000;
+/// No tick: the clock has left it behind.
+const NEVER: u64 = 0;
 /// A write does not move a modification time that is younger: what Linux's tick does.
 const TICK_NANOS: i64 = 4_000_000;
 /// Inodes whose times are stored under one handle.
 const BATCH: usize = 16;
+
+/// What reads and writes need not note again. Set with `core` locked, by whoever has just looked at its times; forgotten with
+/// `core` locked for writing, by whoever changes any of them.
+#[derive(Default)]
+pub(super) struct Noted {
+    /// The tick in which a write was noted, or found noted.
+    write: AtomicU64,
+    /// The tick before which no read moves the access time.
+    read_until: AtomicU64,
+}
+
+impl Noted {
+    pub(super) fn forget(&self) {
+        self.write.store(NEVER, Ordering::Release);
+        self.read_until.store(NEVER, Ordering::Release);
+    }
+}
+
+/// The coarse clock in nanoseconds since 1970: it moves on every few milliseconds, and costs next to nothing to read.
+#[inline]
+fn tick() -> u64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+    secs.wrapping_mul(NANOS)
+        .wrapping_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Whether a write now finds its time noted already.
+#[inline]
+pub(super) fn is_write_noted(inode: &Inode) -> bool {
+    inode.noted.write.load(Ordering::Acquire) == tick()
+}
 
 impl From<InodeTime> for Timestamp {
     fn from(t: InodeTime) -> Self {
@@ -69,6 +109,10 @@ pub(crate) fn modified(core: &mut InodeCore, at: InodeTime) {
 /// Notes that the content was read, by the mount's rule. Never fails: a time is not worth an error.
 pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
     let options = &fs.options;
+    let tick = tick();
+    if tick < inode.noted.read_until.load(Ordering::Acquire) {
+        return;
+    }
     if options.atime() == AtimeMode::Noatime
         || (options.nodiratime() && inode.kind == FileKind::Directory)
         || fs.check_writable().is_err()
@@ -76,8 +120,13 @@ pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
         return;
     }
     let at = now();
-    if !wants_atime(&inode.core.read(), options.atime(), at) {
-        return;
+    {
+        let core = inode.core.read();
+        if !wants_atime(&core, options.atime(), at) {
+            let until = quiet_until(&core, options.atime());
+            inode.noted.read_until.store(until, Ordering::Release);
+            return;
+        }
     }
     let mut core = inode.core.write();
     core.atime = at.clamped(core.has_wide_times());
@@ -100,8 +149,25 @@ fn wants_atime(core: &InodeCore, mode: AtimeMode, at: InodeTime) -> bool {
     }
 }
 
+/// The tick before which reads do not move the access time of an inode that is not written meanwhile, if they do not now.
+fn quiet_until(core: &InodeCore, mode: AtimeMode) -> u64 {
+    if core.flags.contains(InodeFlags::NOATIME) {
+        return u64::MAX;
+    }
+    let due = core.atime.secs.saturating_add(DAY_SECS);
+    match mode {
+        AtimeMode::Noatime => u64::MAX,
+        AtimeMode::Strictatime => NEVER,
+        AtimeMode::Relatime => u64::try_from(due).unwrap_or(0).saturating_mul(NANOS),
+    }
+}
+
 /// Notes that the content was written, to be stored within seconds.
 pub(super) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
+    let tick = tick();
+    if inode.noted.write.load(Ordering::Acquire) == tick {
+        return;
+    }
     let at = now();
     let recent = |t: InodeTime| {
         let secs = at.secs.saturating_sub(t.secs).saturating_mul(1_000_000_000);
@@ -111,11 +177,14 @@ pub(super) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
     {
         let core = inode.core.read();
         if recent(core.mtime) && recent(core.ctime) {
+            inode.noted.write.store(tick, Ordering::Release);
             return;
         }
     }
     let mut core = inode.core.write();
     modified(&mut core, at);
+    inode.noted.forget();
+    inode.noted.write.store(tick, Ordering::Release);
     defer(fs, inode, SOON);
 }
 

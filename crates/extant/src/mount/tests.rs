@@ -372,7 +372,7 @@ fn use_somehow(fs: &Arc<Fs>, n: usize) {
     let Ok(root) = fs.iget(Ino::ROOT) else { return };
     let name = format!("f{n}");
     if let Ok(file) = crate::namei::create(fs, &root, name.as_bytes(), 0o644, &cred) {
-        let _ = file::write(fs, &file, file::WriteAt::Pos(3000), &[7; 9000], &cred);
+        let _ = file::write(fs, &file, None, file::WriteAt::Pos(3000), &[7; 9000], &cred);
         let _ = file::fsync(fs, &file, None, false);
     }
     let _ = crate::namei::mkdir(fs, &root, b"dir", 0o755, &cred);
@@ -469,7 +469,7 @@ fn lost_data_is_a_fault_only_if_asked_for() {
         let cred = crate::Cred::root();
         let file = crate::namei::create(&fs, &root, b"f", 0o644, &cred).unwrap();
         let at = file::WriteAt::Pos(0);
-        file::write(&fs, &file, at, &[0xD7; 65536], &cred).unwrap();
+        file::write(&fs, &file, None, at, &[0xD7; 65536], &cred).unwrap();
         let open = file::open(&fs, &file);
         assert!(matches!(
             file::fsync(&fs, &file, Some(&open), false),

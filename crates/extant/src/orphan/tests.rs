@@ -40,7 +40,7 @@ fn nameless(fs: &TestFs, count: usize) -> Vec<InodeRef> {
             let name = format!("gone{i}");
             let file = fs.create(&name);
             let data = vec![7; 3000 * (i % 5)];
-            file::write(fs, &file, WriteAt::Pos(0), &data, &Cred::root()).unwrap();
+            file::write(fs, &file, None, WriteAt::Pos(0), &data, &Cred::root()).unwrap();
             let value = vec![1; 400];
             xattr::set(
                 fs,
@@ -125,7 +125,7 @@ fn an_interrupted_cut_is_finished() {
         let names: Vec<_> = (0..6).map(|i| format!("f{i}")).collect();
         for name in &names {
             let file = fs.create(name);
-            file::write(&fs, &file, WriteAt::Pos(0), &[9; 20_000], &cred).unwrap();
+            file::write(&fs, &file, None, WriteAt::Pos(0), &[9; 20_000], &cred).unwrap();
         }
         fs.sync().unwrap();
         let full = fs.find("f0").core.read().sectors;

@@ -66,6 +66,7 @@ pub struct Toy {
     pub max_map: AtomicU64,
     pub completions: AtomicU64,
     pub readahead: Readahead,
+    pub recent: Recent,
 }
 
 pub struct Setup {
@@ -129,6 +130,7 @@ impl Setup {
                 max_map: AtomicU64::new(u64::MAX),
                 completions: AtomicU64::new(0),
                 readahead: Readahead::new(512 << 10),
+                recent: Recent::default(),
             }
         })
     }
@@ -147,8 +149,8 @@ impl Toy {
 
     pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {
         let mut buf = vec![0x55; len];
-        let done =
-            extant_iomap::read(self, Miss::Fill(&self.readahead), Pos::new(pos), &mut buf).unwrap();
+        let miss = Miss::Fill(&self.readahead);
+        let done = extant_iomap::read(self, &self.recent, miss, Pos::new(pos), &mut buf).unwrap();
         buf.truncate(done);
         buf
     }

@@ -37,7 +37,7 @@ fn fill(args: &str, options: &str, mib: u64) {
                         let size = 1 << (12 + i % 9);
                         while pos < size {
                             let piece = content::fill(seed, pos, 10_000);
-                            match file::write(fs, &file, WriteAt::Pos(pos), &piece, &cred) {
+                            match file::write(fs, &file, None, WriteAt::Pos(pos), &piece, &cred) {
                                 Ok((_, done)) => pos += done as u64,
                                 Err(Error::NoSpace) => break,
                                 Err(error) => panic!("{error}"),

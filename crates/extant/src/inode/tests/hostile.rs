@@ -12,6 +12,7 @@ fn hostile_inodes_never_panic() {
     crate::file::write(
         &fs,
         &file,
+        None,
         crate::file::WriteAt::Pos(0),
         &[7; 5000],
         &Cred::root(),

@@ -1,0 +1,110 @@
+//! The shortest way of a write: what it takes, what it leaves to the longer way, and that it respects whoever holds the lock.
+
+mod toy;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_iomap::*;
+use extant_pagecache::Recent;
+use extant_units::{BlockSize, Pos};
+use parking_lot::RwLock;
+use toy::{Rng, Setup};
+
+#[test]
+fn it_takes_cached_bytes_of_one_folio_below_the_end() {
+    let toy = Setup {
+        order: 2,
+        ..Setup::default()
+    }
+    .build();
+    toy.write(0, &[1; 40_000]).unwrap();
+    let quick = |pos: u64, len: usize| {
+        let done = overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len], || true);
+        (done, toy.read(pos, len).iter().all(|&byte| byte == 2))
+    };
+    let before = toy.stats.snapshot();
+    assert_eq!(quick(5, 100), (true, true));
+    assert_eq!(quick(16_384, 16_384), (true, true), "a whole folio");
+    assert_eq!(quick(16_000, 1000), (false, false), "two folios");
+    assert_eq!(quick(39_999, 1), (true, true));
+    assert_eq!(toy.size(), 40_000);
+    let past_end = overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2], || true);
+    assert!(!past_end, "the size would change");
+    let held = overwrite(&*toy, &toy.recent, Pos::new(7), &[9; 10], || false);
+    assert!(!held);
+    assert_eq!(toy.read(7, 10), [2; 10]);
+    let after = toy.stats.snapshot();
+    assert_eq!(after.overwrites, before.overwrites + 3);
+    assert_eq!(after.begins, before.begins);
+    toy.sync().unwrap();
+    assert_eq!(quick(8000, 10), (true, true), "clean, and still backed");
+    toy.mapping.drop_clean(Pos::new(20_000), Pos::MAX);
+    let dropped = overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10], || true);
+    assert!(!dropped, "not cached any more");
+    toy.sync().unwrap();
+    assert_eq!(toy.on_disk()[8000..8010], [2; 10]);
+}
+
+#[test]
+fn truncated_blocks_are_left_to_the_longer_way() {
+    let toy = Setup::default().build();
+    toy.write(0, &[1; 100_000]).unwrap();
+    toy.sync().unwrap();
+    toy.truncate(50_000);
+    toy.truncate(100_000);
+    // The folio is cached and the bytes are in the file, but they have lost their space.
+    let quick = |pos: u64| overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 10], || true);
+    assert!(!quick(60_000));
+    toy.check_idle();
+}
+
+/// Writers that take no lock beside a thread that cuts the file and grows it again: what was cut off never comes back.
+#[test]
+fn writers_without_the_lock_stay_out_of_a_truncation() {
+    const SIZE: u64 = 300_000;
+    let toy = Setup {
+        block: BlockSize::KIB1,
+        order: 5,
+        ..Setup::default()
+    }
+    .build();
+    let lock = RwLock::new(());
+    let stop = AtomicBool::new(false);
+    toy.write(0, &vec![1; 300_000]).unwrap();
+    std::thread::scope(|scope| {
+        for seed in 0..3 {
+            let (toy, lock, stop) = (&toy, &lock, &stop);
+            scope.spawn(move || {
+                let recent = Recent::default();
+                let mut rng = Rng(0xF00D + seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let pos = Pos::new(rng.below(SIZE - 3000));
+                    let alone = || !lock.is_locked_exclusive();
+                    overwrite(&**toy, &recent, pos, &[7; 3000], alone);
+                }
+            });
+        }
+        let mut rng = Rng(17);
+        for _ in 0..60 {
+            let guard = lock.write();
+            let size = rng.below(SIZE);
+            toy.truncate(size);
+            toy.truncate(SIZE);
+            let cut = usize::try_from(SIZE - size).unwrap();
+            let shown = toy.read(size, cut);
+            assert!(shown.iter().all(|&byte| byte == 0), "cut at {size}");
+            toy.check_idle();
+            drop(guard);
+            let guard = lock.write();
+            // Space for all of it again, so that the others have something to do.
+            toy.write(0, &vec![1; 300_000]).unwrap();
+            drop(guard);
+            while toy.stats.snapshot().overwrites == 0 {
+                std::thread::yield_now();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    toy.sync().unwrap();
+    assert!(toy.on_disk() == toy.read(0, 300_000));
+}
