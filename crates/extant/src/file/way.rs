@@ -172,6 +172,10 @@ fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<(
     }
     for _ in 0..ATTEMPTS {
         write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
+        if file.ordered.is_waited_for() {
+            // A commit that takes folio locks must not meet the other path, which holds them over the start of a handle.
+            fs.journal.sync_all()?;
+        }
         if from.logs {
             // Later frees would not be revoked: nothing of the file may be left in the log.
             fs.journal.force_commit()?;
@@ -180,7 +184,7 @@ fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<(
         let _nothing_fills = file.mapping.invalidate_lock().write();
         let _nothing_writes = file.mapping.writeback_pass();
         file.mapping.drop_clean(Pos::ZERO, Pos::MAX);
-        if file.mapping.dirty_bytes() != 0 {
+        if file.mapping.dirty_bytes() != 0 || file.ordered.is_waited_for() {
             // An overwrite that needs no lock of the file was still under way, or a mapping was stored to.
             continue;
         }
