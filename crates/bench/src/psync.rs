@@ -2,10 +2,10 @@
 //!
 //! `read/hole` reads a file without blocks, `read/ram` one that is not cached, from a device in RAM; `read/cache` one that is.
 //! `write/cache` writes with so much memory that nothing is written back by itself, to a new file or over an old one that is not
-//! cached; `write/ram` with writeback at work, or with an fsync after each write. `writeback/null` times an fsync of a file written
+//! cached; `write/ram` with writeback at work, or with an fsync after each write; `stream` has one fsync at the end. `writeback/null` times an fsync of a file written
 //! 1 MiB at a time, on a device that forgets the data: what everything above the device costs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_testkit::{Error, Result};
 
@@ -62,6 +62,13 @@ pub(crate) fn cases() -> Vec<Case> {
                 move |site, plan| write(site, plan, new, synced, size),
             ));
         }
+    }
+    for (size_word, size) in &SIZES[1..] {
+        all.push(case(
+            format!("stream/write+fsync/{size_word}"),
+            Setup::Cache,
+            move |site, plan| stream(site, plan, *size),
+        ));
     }
     all.push(case("writeback/null/1M".into(), Setup::Null, writeback));
     all
@@ -145,12 +152,27 @@ fn write(site: &mut Site, plan: &Plan, new: bool, synced: bool, size: usize) -> 
     Ok(outcome)
 }
 
+/// A new file, and one fsync at its end.
+fn stream(site: &mut Site, plan: &Plan, size: usize) -> Result<Outcome> {
+    let chunk = vec![6; size];
+    site.fresh("new")?;
+    let outcome = timed(site, |site| {
+        let file = site.file("new", |_| Ok(()))?;
+        let start = Instant::now();
+        let (bytes, _) = file.stream_out(&chunk, plan.stream_bytes, false, plan.sample)?;
+        file.sync()?;
+        Ok(rate(bytes / size as u64, (bytes, start.elapsed())))
+    })?;
+    site.clear("new")?;
+    Ok(outcome)
+}
+
 fn writeback(site: &mut Site, plan: &Plan) -> Result<Outcome> {
     let chunk = vec![6; MIB];
     let file = site.fresh("new")?;
     let (bytes, _) = file.stream_out(&chunk, plan.stream_bytes, false, Duration::MAX)?;
     let outcome = timed(site, |site| {
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         site.file("new", |_| Ok(()))?.sync()?;
         Ok(rate(1, (bytes, start.elapsed())))
     })?;

@@ -368,3 +368,25 @@ fn a_deleted_file_is_not_written() {
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();
 }
+
+#[test]
+fn conversions_find_room_where_all_that_is_free_waits_for_a_commit() {
+    // Blocks of 1 KiB: a few extents fill the inode, and the tree grows by a block when its file is converted.
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let volume = mount(&image, 9, 1 << 30);
+    let root = volume.root().unwrap();
+    let chunk = vec![1; 1 << 20];
+    for round in 0..30 {
+        let node = volume.create(&root, b"f", 0o644, &Cred::root()).unwrap();
+        let mut pos = 0;
+        while pos < 36 << 20 {
+            pos += volume.write(&node, pos, &chunk, &Cred::root()).unwrap() as u64;
+        }
+        let synced = volume.fsync(&node, true);
+        assert!(synced.is_ok(), "round {round}: {synced:?}");
+        drop(node);
+        volume.unlink(&root, b"f", &Cred::root()).unwrap();
+    }
+    volume.unmount().unwrap();
+    image.fsck_clean().unwrap();
+}

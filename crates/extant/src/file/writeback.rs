@@ -81,10 +81,23 @@ impl WritebackOps for FileOps<'_> {
             return Ok(());
         }
         let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
-        let mut h = fs.start(credits::convert(fs).saturating_add(credits::INODE_UPDATE))?;
-        if ioend.kind == IoendKind::Unwritten {
-            map::convert_to_written(fs, &mut h, inode, lblk, count)?;
-        }
+        let mut attempt = 0;
+        let mut h = loop {
+            let mut h = fs.start(credits::convert(fs).saturating_add(credits::INODE_UPDATE))?;
+            if ioend.kind != IoendKind::Unwritten {
+                break h;
+            }
+            // The tree may grow by a block, and the last free ones may wait for a commit.
+            match map::convert_to_written(fs, &mut h, inode, lblk, count) {
+                Ok(()) => break h,
+                Err(Error::NoSpace) => drop(h),
+                Err(error) => return Err(error),
+            }
+            if !alloc::commit_frees_promised(fs, attempt) {
+                return Err(Error::NoSpace);
+            }
+            attempt += 1;
+        };
         if grows {
             if !h.ensure(credits::INODE_UPDATE)? {
                 // The conversion stands; a crash here leaves written blocks behind the old size.
