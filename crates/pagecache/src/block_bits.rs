@@ -1,24 +1,30 @@
 //! One bit per block of a folio.
 //!
-//! The bitmap itself exists only while some bits are set and others are not. Operations touch only
-//! the words of their range.
+//! Bits come in words of 64. A word whose bits are all equal is one bit of a summary, so most folios own no bitmap; only words
+//! with both kinds are kept, in memory that is made when the first such word appears. An operation touches the summary
+//! and the words of its range, however large the folio; the search for a bit looks at two words at most.
 
 use std::ops::Range;
 
 const WORD: u32 = u64::BITS;
 
-/// A set of block numbers below a fixed length.
+/// A set of block numbers below a fixed length, 2048 at most.
 #[derive(Debug)]
 pub(crate) struct BlockBits {
     len: u32,
+    /// Bits that are set.
     set: u32,
+    /// Words, one bit each, whose bits are all set.
+    full: u32,
+    /// Words whose bits differ: they are in `words`. In neither mask: all clear.
+    mixed: u32,
     words: Words,
 }
 
 #[derive(Debug)]
 enum Words {
-    /// All bits are equal: `set` is zero or `len`.
-    Uniform,
+    /// There was no mixed word yet.
+    None,
     /// At most 64 blocks.
     One(u64),
     Many(Box<[u64]>),
@@ -27,11 +33,13 @@ enum Words {
 impl BlockBits {
     /// `len` clear bits, `len` at least one.
     pub(crate) fn new(len: u32) -> Self {
-        debug_assert!(len > 0);
+        debug_assert!(0 < len && len <= u32::BITS * WORD);
         Self {
             len,
             set: 0,
-            words: Words::Uniform,
+            full: 0,
+            mixed: 0,
+            words: Words::None,
         }
     }
 
@@ -44,37 +52,32 @@ impl BlockBits {
     }
 
     /// Whether every bit of `range` is set.
+    #[inline]
     pub(crate) fn contains(&self, range: Range<u32>) -> bool {
         debug_assert!(range.end <= self.len);
         if self.set == self.len || range.is_empty() {
             return true;
         }
-        if self.set == 0 {
-            return false;
-        }
-        let words = self.as_words();
-        masks(range).all(|(word, mask)| words[word] & mask == mask)
+        self.set != 0 && masks(range).all(|(word, mask)| self.word(word) & mask == mask)
     }
 
     /// Sets `range`; returns how many bits were clear.
+    #[inline]
     pub(crate) fn insert(&mut self, range: Range<u32>) -> u32 {
         debug_assert!(range.end <= self.len);
         if self.set == self.len || range.is_empty() {
             return 0;
         }
-        let mut changed = 0;
-        if range == (0..self.len) {
-            changed = self.len - self.set;
-        } else {
-            let words = self.make_words();
-            for (word, mask) in masks(range) {
-                changed += (mask & !words[word]).count_ones();
-                words[word] |= mask;
+        let before = self.set;
+        for (word, mask) in masks(range) {
+            let old = self.word(word);
+            if old & mask != mask {
+                self.set += (mask & !old).count_ones();
+                self.put(word, old | mask);
             }
         }
-        self.set += changed;
-        self.settle();
-        changed
+        debug_assert_eq!(self.verify(), Ok(()));
+        self.set - before
     }
 
     /// Clears `range`; returns how many bits were set.
@@ -83,29 +86,30 @@ impl BlockBits {
         if self.set == 0 || range.is_empty() {
             return 0;
         }
-        let mut changed = 0;
+        let before = self.set;
         if range == (0..self.len) {
-            changed = self.set;
-        } else {
-            let words = self.make_words();
-            for (word, mask) in masks(range) {
-                changed += (mask & words[word]).count_ones();
-                words[word] &= !mask;
+            (self.set, self.full, self.mixed) = (0, 0, 0);
+            return before;
+        }
+        for (word, mask) in masks(range) {
+            let old = self.word(word);
+            if old & mask != 0 {
+                self.set -= (mask & old).count_ones();
+                self.put(word, old & !mask);
             }
         }
-        self.set -= changed;
-        self.settle();
-        changed
+        debug_assert_eq!(self.verify(), Ok(()));
+        before - self.set
     }
 
     /// The first set bit at or after `from`.
     pub(crate) fn next_set(&self, from: u32) -> Option<u32> {
-        self.next(from, 0)
+        self.next(from, self.full | self.mixed, |bits, _| bits)
     }
 
     /// The first clear bit at or after `from`.
     pub(crate) fn next_clear(&self, from: u32) -> Option<u32> {
-        self.next(from, u64::MAX)
+        self.next(from, !self.full, |bits, valid| !bits & valid)
     }
 
     /// The first run of set bits that ends after `from`, cut to begin at `from` or later.
@@ -114,86 +118,104 @@ impl BlockBits {
         Some(start..self.next_clear(start).unwrap_or(self.len))
     }
 
-    fn next(&self, from: u32, flip: u64) -> Option<u32> {
+    /// The first bit at or after `from` that `pick` leaves of its word. `somewhere` are the words in which it leaves any.
+    fn next(&self, from: u32, somewhere: u32, pick: impl Fn(u64, u64) -> u64) -> Option<u32> {
         if from >= self.len {
             return None;
         }
-        if let Words::Uniform = self.words {
-            let bit_is_set = self.set != 0;
-            return (bit_is_set == (flip == 0)).then_some(from);
+        let first = from / WORD;
+        let here = pick(self.word(first), self.valid(first)) & (u64::MAX << (from % WORD));
+        if here != 0 {
+            return Some(first * WORD + here.trailing_zeros());
         }
-        let words = self.as_words();
-        let mut word = (from / WORD) as usize;
-        let mut bits = (words[word] ^ flip) & (u64::MAX << (from % WORD));
-        loop {
-            if bits != 0 {
-                #[allow(clippy::cast_possible_truncation, reason = "at most 32 words")]
-                let found = word as u32 * WORD + bits.trailing_zeros();
-                return (found < self.len).then_some(found);
-            }
-            word += 1;
-            bits = words.get(word)? ^ flip;
-        }
+        let words = self.len.div_ceil(WORD);
+        let later = u64::from(somewhere) & (u64::MAX << (first + 1));
+        let word = later.trailing_zeros();
+        let found = (word < words).then(|| pick(self.word(word), self.valid(word)))?;
+        Some(word * WORD + found.trailing_zeros())
     }
 
-    fn as_words(&self) -> &[u64] {
-        match &self.words {
-            Words::Uniform => &[],
-            Words::One(word) => std::slice::from_ref(word),
-            Words::Many(words) => words,
-        }
+    /// The bits of word number `word` that there are.
+    #[inline]
+    fn valid(&self, word: u32) -> u64 {
+        let bits = (self.len - word * WORD).min(WORD);
+        u64::MAX >> (WORD - bits)
     }
 
-    fn make_words(&mut self) -> &mut [u64] {
-        if let Words::Uniform = self.words {
-            let fill = if self.set == 0 { 0 } else { u64::MAX };
-            self.words = if self.len <= WORD {
-                Words::One(fill)
-            } else {
-                Words::Many(vec![fill; self.len.div_ceil(WORD) as usize].into())
+    #[inline]
+    fn word(&self, word: u32) -> u64 {
+        let bit = 1 << word;
+        if self.mixed & bit != 0 {
+            return match &self.words {
+                Words::None => 0,
+                Words::One(bits) => *bits,
+                Words::Many(words) => words[word as usize],
             };
         }
+        if self.full & bit != 0 {
+            self.valid(word)
+        } else {
+            0
+        }
+    }
+
+    /// Replaces a word.
+    #[inline]
+    fn put(&mut self, word: u32, bits: u64) {
+        let bit = 1 << word;
+        self.full &= !bit;
+        self.mixed &= !bit;
+        if bits == self.valid(word) {
+            self.full |= bit;
+        } else if bits != 0 {
+            self.mixed |= bit;
+            self.keep(word, bits);
+        }
+    }
+
+    fn keep(&mut self, word: u32, bits: u64) {
         match &mut self.words {
-            Words::Uniform => &mut [],
-            Words::One(word) => std::slice::from_mut(word),
-            Words::Many(words) => words,
+            Words::Many(words) => words[word as usize] = bits,
+            _ if self.len <= WORD => self.words = Words::One(bits),
+            _ => {
+                let mut words = vec![0; self.len.div_ceil(WORD) as usize];
+                words[word as usize] = bits;
+                self.words = Words::Many(words.into());
+            }
         }
     }
 
-    /// Drops the bitmap once all bits are equal.
-    fn settle(&mut self) {
-        if self.set == 0 || self.set == self.len {
-            self.words = Words::Uniform;
-        }
-        debug_assert_eq!(self.verify(), Ok(()));
-    }
-
-    /// Checks the count of set bits against the bitmap, which is there exactly if the bits differ (J3).
+    /// Checks the count of set bits and the summary against the words (J3).
     pub(crate) fn verify(&self) -> Result<(), String> {
-        let uniform = matches!(self.words, Words::Uniform);
-        let counted = self.as_words().iter().map(|word| word.count_ones()).sum();
-        // Bits past the end of a bitmap that was made full are set, those of one that was made empty are not.
-        let spare = self.len.next_multiple_of(WORD) - self.len;
-        let fits = self.set == counted || self.set + spare == counted;
-        if uniform == (self.set == 0 || self.set == self.len) && (uniform || fits) {
-            return Ok(());
+        let mut counted = 0;
+        for word in 0..self.len.div_ceil(WORD) {
+            let bits = self.word(word);
+            counted += bits.count_ones();
+            let uniform = bits == 0 || bits == self.valid(word);
+            if bits & !self.valid(word) != 0 || uniform == (self.mixed & 1 << word != 0) {
+                return Err(format!("word {word} is {bits:#x}, summed up wrongly (J3)"));
+            }
         }
-        Err(format!(
-            "{} of {} bits counted, {counted} set, uniform: {uniform} (J3)",
-            self.set, self.len
-        ))
+        if self.full & self.mixed != 0 || counted != self.set {
+            return Err(format!(
+                "{} of {} bits counted, {counted} set, summary {:#x} {:#x} (J3)",
+                self.set, self.len, self.full, self.mixed
+            ));
+        }
+        Ok(())
     }
 }
 
-/// The words that `range` touches, each with the mask of the touched bits.
-fn masks(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+/// The words that `range`, not empty, touches, each with the mask of the touched bits.
+#[inline]
+fn masks(range: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
     let first = range.start / WORD;
     let last = (range.end - 1) / WORD;
     (first..=last).map(move |word| {
         let low = range.start.saturating_sub(word * WORD);
         let high = (range.end - word * WORD).min(WORD);
         let mask = (u64::MAX << low) & (u64::MAX >> (WORD - high));
-        (word as usize, mask)
+        (word, mask)
     })
 }
 
@@ -246,14 +268,21 @@ mod tests {
     }
 
     #[test]
-    fn uniform_sets_own_no_bitmap() {
+    fn only_words_with_both_kinds_of_bits_are_kept() {
         let mut bits = BlockBits::new(2048);
         bits.insert(0..2048);
-        assert!(matches!(bits.words, Words::Uniform));
+        assert_eq!((bits.full, bits.mixed), (u32::MAX, 0));
+        bits.remove(64..1024);
+        assert!(matches!(bits.words, Words::None), "whole words only");
         bits.remove(3..4);
-        assert!(matches!(bits.words, Words::Many(_)));
+        assert_eq!(bits.mixed, 1);
+        assert_eq!(bits.next_run(5), Some(5..64));
+        assert_eq!(bits.next_run(64), Some(1024..2048));
         bits.insert(3..4);
-        assert!(matches!(bits.words, Words::Uniform));
-        assert_eq!(bits.next_run(5), Some(5..2048));
+        bits.insert(70..1000);
+        assert_eq!(bits.mixed, 1 << 1 | 1 << 15);
+        assert_eq!(bits.next_clear(80), Some(1000));
+        assert_eq!(bits.remove(0..2048), 64 + 930 + 1024);
+        assert_eq!((bits.full, bits.mixed), (0, 0));
     }
 }

@@ -133,6 +133,7 @@ impl PageCache {
             budget_bytes: self.shared.arena.budget_bytes(),
             used_bytes: self.shared.arena.used_bytes(),
             held_bytes: self.shared.arena.held_bytes(),
+            peak_bytes: self.shared.arena.peak_bytes(),
             dirty_bytes: self.shared.dirty_bytes.load(Ordering::Relaxed),
             writeback_bytes: self.shared.writeback_bytes.load(Ordering::Relaxed),
             ..self.shared.counters.snapshot()

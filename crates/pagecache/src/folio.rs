@@ -408,6 +408,22 @@ impl<'a> FolioGuard<'a> {
         self.after_clean(removed, 0);
     }
 
+    /// Gives up the content of `bytes`: whole blocks are not uptodate any more, which costs nothing however many there are;
+    /// parts of blocks are zeroed. None of the whole ones is dirty.
+    pub(crate) fn discard(&mut self, bytes: Range<usize>) {
+        let block = 1 << self.folio.block_shift;
+        let whole = bytes.start.next_multiple_of(block)..bytes.end & !(block - 1);
+        if self.state.private.is_some() || whole.is_empty() {
+            // Records of a path's own are told of blocks that become uptodate only.
+            self.bytes_mut()[bytes].fill(0);
+            return;
+        }
+        let blocks = self.folio.blocks(&whole);
+        self.state.uptodate.remove(blocks);
+        self.bytes_mut()[bytes.start..whole.start].fill(0);
+        self.bytes_mut()[whole.end..bytes.end].fill(0);
+    }
+
     /// Whether every block of the folio is known to have space.
     #[inline]
     pub fn is_backed(&self) -> bool {

@@ -8,8 +8,8 @@ use crate::Mapping;
 use crate::folio::FolioGuard;
 
 impl Mapping {
-    /// Drops the cache of `[start, end)`, dirty or not, without writing it: whole folios go, of
-    /// others the part inside is zeroed, and cleaned where it fills blocks. Waits for writeback. The
+    /// Drops the cache of `[start, end)`, dirty or not, without writing it: whole folios go; of
+    /// others whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits for writeback. The
     /// caller holds the invalidate lock exclusively, or nobody else can reach the file.
     pub fn drop_range(&self, start: Pos, end: Pos) {
         // First whatever needs no waiting, so that the flusher has less to do meanwhile.
@@ -135,10 +135,10 @@ impl Mapping {
     }
 }
 
-/// Zeroes and cleans the part of a folio that lies in `[start, end)`.
+/// Cleans the part of a folio that lies in `[start, end)`, and has it read as zeros.
 fn clear_part(mut guard: FolioGuard<'_>, start: Pos, end: Pos) {
     let part = guard.folio().offset_of(start)..guard.folio().offset_of(end);
-    guard.bytes_mut()[part.clone()].fill(0);
     guard.cancel_dirty(part.clone());
+    guard.discard(part.clone());
     guard.forget_place(part);
 }

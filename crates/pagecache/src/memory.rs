@@ -1,25 +1,32 @@
 //! Folio memory: contiguous, naturally aligned, recycled. The crate's only unsafe code.
 //!
 //! # Invariants
-//! * A chunk is one heap allocation of `PAGE_SIZE << chunk_order` bytes, aligned to its size, zeroed once
-//!   when it is made; its bytes are initialised from then on. It is freed only by
-//!   [`Arena::trim`] while no block of it is handed out, or when the arena is dropped.
+//! * A chunk is `PAGE_SIZE << chunk_order` bytes from the host, aligned to its size, zero when it is made; its bytes are
+//!   initialised from then on. It is given back only by [`Arena::trim`] while no block of it is handed out, or when the arena
+//!   is dropped; the host has the memory at once then, which an allocator between would not promise.
+//! * Chunks of 2 MiB ask for a huge page each: one entry of the TLB for all folios in it, and one fault in the place of 512.
 //! * A [`FolioMemory`] owns its block: the buddy allocator hands a page to one block at a time. It keeps the
 //!   arena alive. One beyond the budget has a chunk of its own instead.
 //! * The bytes of a recycled block are whatever its last user left. Nobody may show them before they
 //!   are overwritten; the per-block uptodate state of folios takes care of that.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use extant_units::{PAGE_SHIFT, PAGE_SIZE};
 use parking_lot::{Mutex, MutexGuard};
+#[cfg(not(miri))]
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::MAX_ORDER;
 use crate::buddy::Buddy;
+
+/// The size of the huge pages that are asked for.
+#[cfg(not(miri))]
+const HUGE_PAGE: usize = 2 << 20;
 
 /// The memory of all folios of a cache: never more than its budget.
 pub(crate) struct Arena {
@@ -34,28 +41,93 @@ struct State {
     chunks: Vec<Option<Chunk>>,
     /// Chunks that are there, or being made.
     live: usize,
+    /// The most that there ever were.
+    most: usize,
 }
 
+/// Memory from the host, aligned to its size: a power of two, a page at least.
 struct Chunk {
     base: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
 }
 
 // SAFETY: a chunk is plain memory that it owns; nothing about it is tied to a thread.
 unsafe impl Send for Chunk {}
 
+#[cfg(not(miri))]
 impl Chunk {
-    fn new(layout: Layout) -> Option<Self> {
-        // SAFETY: the layout's size is a page at least, so it is not zero.
-        let base = unsafe { alloc_zeroed(layout) };
-        NonNull::new(base).map(|base| Self { base, layout })
+    fn new(bytes: usize) -> Option<Self> {
+        let mut chunk = Self::map(bytes)?;
+        if chunk.base.as_ptr().addr() % bytes != 0 {
+            drop(chunk);
+            chunk = Self::map(bytes.checked_mul(2)?)?.trimmed(bytes);
+        }
+        if bytes >= HUGE_PAGE {
+            // A host without huge pages says no, and nothing is lost. SAFETY: the advice changes no byte of the chunk.
+            let _ = unsafe { madvise(chunk.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        }
+        Some(chunk)
+    }
+
+    fn map(bytes: usize) -> Option<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the host's choice touches no memory that there is.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
+        let base = NonNull::new(start.ok()?.cast())?;
+        Some(Self { base, bytes })
+    }
+
+    /// The aligned `bytes` within a chunk of twice as many; the rest goes back to the host.
+    fn trimmed(self, bytes: usize) -> Self {
+        let skip = self.base.as_ptr().addr().wrapping_neg() % bytes;
+        // SAFETY: `skip` is below `bytes`, so both cuts lie within the chunk.
+        let (base, tail) = unsafe { (self.base.add(skip), self.base.add(skip + bytes)) };
+        let head = Self {
+            base: self.base,
+            bytes: skip,
+        };
+        let tail = Self {
+            base: tail,
+            bytes: self.bytes - skip - bytes,
+        };
+        // Its parts own the memory now.
+        std::mem::forget(self);
+        drop((head, tail));
+        Self { base, bytes }
     }
 }
 
+#[cfg(not(miri))]
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: `base` came from `alloc_zeroed` with this very layout and is freed once, here.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        if self.bytes == 0 {
+            return;
+        }
+        // SAFETY: the range is mapped, this chunk is its only owner, and this its end.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "a chunk's mapping is there");
+    }
+}
+
+/// The interpreter knows no mappings.
+#[cfg(miri)]
+impl Chunk {
+    fn new(bytes: usize) -> Option<Self> {
+        let layout = std::alloc::Layout::from_size_align(bytes, bytes).ok()?;
+        // SAFETY: the size is a page at least, so it is not zero.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Self { base, bytes })
+    }
+}
+
+#[cfg(miri)]
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, self.bytes) {
+            // SAFETY: `base` came from `alloc_zeroed` with this very layout and is freed once, here.
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) }
+        }
     }
 }
 
@@ -75,6 +147,7 @@ impl Arena {
                 buddy: Buddy::new(chunk_order),
                 chunks: Vec::new(),
                 live: 0,
+                most: 0,
             }),
         })
     }
@@ -93,6 +166,11 @@ impl Arena {
     /// Bytes taken from the host, handed out or waiting to be used again.
     pub(crate) fn held_bytes(&self) -> u64 {
         (self.state.lock().live as u64) << (self.chunk_order + PAGE_SHIFT)
+    }
+
+    /// The most bytes that were ever held.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        (self.state.lock().most as u64) << (self.chunk_order + PAGE_SHIFT)
     }
 
     /// The budget in bytes, rounded down to chunks.
@@ -131,10 +209,10 @@ impl Arena {
             return None;
         }
         state.live += 1;
+        state.most = state.most.max(state.live);
         drop(state);
         let bytes = PAGE_SIZE << self.chunk_order;
-        let layout = Layout::from_size_align(bytes, bytes).ok();
-        let chunk = layout.and_then(Chunk::new);
+        let chunk = Chunk::new(bytes);
         let mut state = self.state.lock();
         let Some(chunk) = chunk else {
             state.live -= 1;
@@ -198,8 +276,8 @@ impl FolioMemory {
     /// Zeroed memory of the same size that counts against no budget. Aborts, as any allocation does, if the host has none.
     pub(crate) fn beyond_budget(&self) -> Self {
         let bytes = PAGE_SIZE << self.order;
-        let layout = Layout::from_size_align(bytes, bytes);
-        let Some(chunk) = layout.as_ref().ok().copied().and_then(Chunk::new) else {
+        let Some(chunk) = Chunk::new(bytes) else {
+            let layout = Layout::from_size_align(bytes, bytes);
             std::alloc::handle_alloc_error(layout.unwrap_or(Layout::new::<u8>()));
         };
         Self {
@@ -256,6 +334,42 @@ mod tests {
         }
         for (i, block) in blocks.iter().enumerate() {
             assert!(block.iter().all(|&b| usize::from(b) == i));
+        }
+    }
+
+    #[test]
+    fn chunks_are_zero_and_go_back_to_the_host() {
+        let arena = Arena::new(64 << 20);
+        let mut block = arena.allocate(9).unwrap();
+        assert_eq!(block.as_ptr() as usize % (2 << 20), 0);
+        assert!(block.iter().all(|&byte| byte == 0));
+        block.fill(7);
+        drop(block);
+        assert_eq!(arena.trim(0), 2 << 20);
+        let block = arena.allocate(9).unwrap();
+        assert!(block.iter().all(|&byte| byte == 0), "new memory");
+        assert_eq!(arena.peak_bytes(), 2 << 20);
+    }
+
+    #[cfg(not(miri))]
+    #[test]
+    fn a_chunk_is_aligned_wherever_the_host_puts_it() {
+        let mut held = Vec::new();
+        for shift in [12, 13, 15, 17, 21, 16, 21, 14, 20] {
+            let bytes = 1 << shift;
+            let chunk = Chunk::map(2 * bytes).unwrap().trimmed(bytes);
+            assert_eq!(chunk.base.as_ptr() as usize % bytes, 0);
+            held.push(chunk);
+            held.push(Chunk::new(bytes).unwrap());
+        }
+        for chunk in &held {
+            // SAFETY: the chunk is mapped, its own, and nobody else looks at it.
+            let all = unsafe { std::slice::from_raw_parts_mut(chunk.base.as_ptr(), chunk.bytes) };
+            assert!(
+                all.iter().all(|&byte| byte == 0),
+                "no chunk overlaps another"
+            );
+            all.fill(1);
         }
     }
 

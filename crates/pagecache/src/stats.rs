@@ -133,6 +133,8 @@ pub struct PageCacheStats {
     pub used_bytes: u64,
     /// Bytes taken from the host: in folios, or waiting to be used again.
     pub held_bytes: u64,
+    /// The most bytes ever taken from the host at once.
+    pub peak_bytes: u64,
     /// Dirty bytes.
     pub dirty_bytes: u64,
     /// Bytes on their way to the device.

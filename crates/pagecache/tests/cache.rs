@@ -226,7 +226,13 @@ fn truncation_drops_whole_folios_and_zeroes_parts() {
     let folio = file.mapping.get(PageIdx::new(0)).unwrap();
     let guard = file.mapping.read(&folio).unwrap();
     assert!(guard.bytes()[..5000].iter().all(|&byte| byte == 7));
-    assert!(guard.bytes()[5000..].iter().all(|&byte| byte == 0));
+    assert!(guard.bytes()[5000..5120].iter().all(|&byte| byte == 0));
+    assert_eq!(
+        guard.next_uptodate(0, false),
+        Some(5120),
+        "the rest is to be filled again"
+    );
+    assert_eq!(guard.next_uptodate(5120, true), None);
     drop(guard);
     let clean = file.mapping.clean_ranges(Pos::ZERO, Pos::new(8192));
     assert_eq!(clean, [Pos::new(5120)..Pos::new(8192)]);
