@@ -4,7 +4,7 @@
 //! nor stored anywhere is answered with zeros, without making folios for it.
 
 use extant_pagecache::{Readahead, Recent};
-use extant_units::{PAGE_SHIFT, Pos};
+use extant_units::{PAGE_SHIFT, PageIdx, Pos};
 
 use crate::fill::{fill, read_fault};
 use crate::index;
@@ -178,7 +178,12 @@ fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
         readahead.hit(page);
         return;
     }
-    let Some(window) = readahead.advance(page, ops.mapping().max_order()) else {
+    let mapping = ops.mapping();
+    let marked = readahead
+        .marker()
+        .and_then(|page| mapping.get(PageIdx::new(page)));
+    let order = marked.map_or(0, |folio| folio.order());
+    let Some(window) = readahead.advance(page, order, mapping.max_order()) else {
         return;
     };
     // Nobody asked for these bytes yet: whoever does will meet the error.

@@ -89,6 +89,25 @@ fn folio_orders_follow_the_length_of_the_write() {
 }
 
 #[test]
+fn iomap_25_readahead_aligns_its_folios_and_ends_with_the_file() {
+    let toy = Setup::default().build();
+    toy.write(0, &[1; 21 * 4096]).unwrap();
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    for page in 0..21 {
+        assert_eq!(toy.read(page * 4096, 4096).len(), 4096);
+    }
+    let mut folios = Vec::new();
+    let mut at = Pos::ZERO;
+    while let Some(folio) = toy.mapping.next(at) {
+        folios.push((folio.index().get(), folio.order()));
+        at = folio.end();
+    }
+    // Windows of 4 pages (order 2) and 16 (order 4).
+    assert_eq!(folios, [(0, 2), (4, 2), (8, 3), (16, 2), (20, 0)]);
+}
+
+#[test]
 fn streams_use_few_mappings_and_large_writes() {
     let toy = Setup::default().build();
     for i in 0..16 {

@@ -2,17 +2,23 @@
 //!
 //! A reader's first miss opens a window sized by its request; as long as it reads on from where it was, windows
 //! grow until the largest. Reading past the window's marker calls for the next window before the last is used
-//! up. Folio orders grow with the windows. A miss elsewhere, in the middle of the file, reads
-//! only what was asked for.
+//! up. Folio orders grow from window to window, by two beyond that of the folio with the marker. A miss elsewhere, in
+//! the middle of the file, reads only what was asked for, in folios as a write of that length would make them.
+//!
+//! # Concurrency
+//! What a cached read needs (the marker, the end of the last read) are two words that it reads and writes without a lock; threads
+//! that share a reader's state may at worst open a window too many, or none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Requests of at least this many pages begin with folios of their own size.
-const LARGE_REQUEST: u64 = 16;
 /// Windows below this many pages use single pages.
 const SMALL_WINDOW: u64 = 4;
+/// Each window's folios may be larger by this much than the last one's.
+const ORDER_STEP: u32 = 2;
+/// No marker: there is no window.
+const NOWHERE: u64 = u64::MAX;
 
 /// What to read: `pages` pages from page `start`, in folios of at most `order`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,16 +41,11 @@ impl Window {
 /// One reader's readahead state: one per open file. May be shared by threads.
 pub struct Readahead {
     max_pages: u64,
-    /// Reading past this page calls for the next window. `u64::MAX`: there is no window.
+    /// Reading past this page calls for the next window.
     marker: AtomicU64,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
     /// The page after the last one read.
-    expected: u64,
-    window: Option<Window>,
+    expected: AtomicU64,
+    window: Mutex<Option<Window>>,
 }
 
 impl Readahead {
@@ -52,8 +53,9 @@ impl Readahead {
     pub fn new(max_bytes: u64) -> Self {
         Self {
             max_pages: (max_bytes >> extant_units::PAGE_SHIFT).max(1),
-            marker: AtomicU64::new(u64::MAX),
-            state: Mutex::default(),
+            marker: AtomicU64::new(NOWHERE),
+            expected: AtomicU64::new(0),
+            window: Mutex::new(None),
         }
     }
 
@@ -63,60 +65,65 @@ impl Readahead {
         end > self.marker.load(Ordering::Relaxed)
     }
 
+    /// The page that reading past calls for the next window; `None` without a window.
+    pub fn marker(&self) -> Option<u64> {
+        Some(self.marker.load(Ordering::Relaxed)).filter(|&page| page != NOWHERE)
+    }
+
     /// The window for a miss at `page`, by a reader that wants `request` pages from there. It holds the request, or as much of
     /// it as the largest window can.
     pub fn miss(&self, page: u64, request: u64, max_order: u32) -> Window {
         let request = request.clamp(1, self.max_pages);
-        let mut state = self.state.lock();
-        let near = page == state.expected || page + 1 == state.expected;
+        let mut window = self.window.lock();
+        let next = page.saturating_add(request);
+        let expected = self.expected.swap(next, Ordering::Relaxed);
+        let near = page == expected || page + 1 == expected;
         let sequential = page == 0 || near || request >= self.max_pages;
-        state.expected = page.saturating_add(request);
         if !sequential {
-            self.marker.store(u64::MAX, Ordering::Relaxed);
-            state.window = None;
+            self.close(&mut window);
             return Window {
                 start: page,
                 pages: request,
-                order: start_order(request, request, max_order),
+                order: request.ilog2().min(max_order),
             };
         }
-        let (pages, order) = match state.window {
-            Some(last) if near => self.grown(last, max_order),
-            _ => {
-                let pages = self.first(request);
-                (pages, start_order(request, pages, max_order))
-            }
+        let pages = match *window {
+            Some(last) if near => self.grown(last.pages),
+            _ => self.first(request),
         };
-        self.open(&mut state, page, pages.max(request), order, request)
+        let pages = pages.max(request);
+        // A miss says nothing of the folios before it: orders begin anew.
+        let order = next_order(0, pages, max_order);
+        self.open(&mut window, page, pages, order, request)
     }
 
-    /// The next window, after a cached read up to `end` that reached the marker.
-    pub fn advance(&self, end: u64, max_order: u32) -> Option<Window> {
-        let mut state = self.state.lock();
-        let last = state.window?;
+    /// The next window, after a cached read up to `end` that reached the marker, which is in a folio of `order`.
+    pub fn advance(&self, end: u64, order: u32, max_order: u32) -> Option<Window> {
+        let mut window = self.window.lock();
+        let last = (*window)?;
         if !self.wants_more(end) {
             return None;
         }
-        state.expected = end;
+        self.hit(end);
         if end > last.end().saturating_add(1) {
             // The reader is somewhere else.
-            state.window = None;
-            self.marker.store(u64::MAX, Ordering::Relaxed);
+            self.close(&mut window);
             return None;
         }
-        let (pages, order) = self.grown(last, max_order);
-        Some(self.open(&mut state, last.end(), pages, order, 0))
+        let pages = self.grown(last.pages);
+        let order = next_order(order, pages, max_order);
+        Some(self.open(&mut window, last.end(), pages, order, 0))
     }
 
     /// Remembers a cached read of the pages before `end`.
+    #[inline]
     pub fn hit(&self, end: u64) {
-        if let Some(mut state) = self.state.try_lock() {
-            state.expected = end;
-        }
+        self.expected.store(end, Ordering::Relaxed);
     }
 
+    /// The pages of a first window.
     fn first(&self, request: u64) -> u64 {
-        let pages = request.next_power_of_two().min(self.max_pages);
+        let pages = request.next_power_of_two();
         if pages <= self.max_pages / 32 {
             pages * 4
         } else if pages <= self.max_pages / 4 {
@@ -126,24 +133,31 @@ impl Readahead {
         }
     }
 
-    fn grown(&self, last: Window, max_order: u32) -> (u64, u32) {
-        let pages = if last.pages < self.max_pages / 16 {
-            last.pages * 4
-        } else if last.pages <= self.max_pages / 2 {
-            last.pages * 2
+    /// The pages of the window after one of `last`.
+    fn grown(&self, last: u64) -> u64 {
+        if last < self.max_pages / 16 {
+            last * 4
+        } else if last <= self.max_pages / 2 {
+            last * 2
         } else {
-            self.max_pages.max(1)
-        };
-        (pages, limit_order(last.order + 2, pages, max_order))
+            self.max_pages
+        }
     }
 
-    fn open(&self, state: &mut State, start: u64, pages: u64, order: u32, used: u64) -> Window {
-        let window = Window {
+    fn open(
+        &self,
+        window: &mut Option<Window>,
+        start: u64,
+        pages: u64,
+        order: u32,
+        used: u64,
+    ) -> Window {
+        let new = Window {
             start,
             pages,
             order,
         };
-        state.window = Some(window);
+        *window = Some(new);
         // The part that the reader did not ask for is the asynchronous one; its first page is the marker.
         let marker = if used < pages {
             start + used
@@ -151,40 +165,36 @@ impl Readahead {
             start + pages - 1
         };
         self.marker.store(marker, Ordering::Relaxed);
-        window
+        new
+    }
+
+    fn close(&self, window: &mut Option<Window>) {
+        *window = None;
+        self.marker.store(NOWHERE, Ordering::Relaxed);
     }
 }
 
-fn start_order(request: u64, window: u64, max_order: u32) -> u32 {
-    if request < LARGE_REQUEST {
+/// The folio order of a window of `pages` that follows folios of order `last`.
+fn next_order(last: u32, pages: u64, max_order: u32) -> u32 {
+    if pages < SMALL_WINDOW {
         return 0;
     }
-    limit_order(request.ilog2(), window, max_order)
-}
-
-fn limit_order(order: u32, window: u64, max_order: u32) -> u32 {
-    if window < SMALL_WINDOW {
-        return 0;
-    }
-    order.min(max_order).min(window.ilog2())
+    (last + ORDER_STEP).min(max_order).min(pages.ilog2())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_sequential_reader_gets_growing_windows_and_folios() {
-        let ra = Readahead::new(128 << 10);
-        let mut window = ra.miss(0, 1, 9);
-        assert_eq!((window.pages, window.order), (4, 0));
+    /// Reads page by page from page 0; the windows after the first, each with the order that its folios got.
+    fn stream(ra: &Readahead, pages: u64) -> (Window, Vec<(u64, u32)>) {
+        let first = ra.miss(0, 1, 9);
+        let mut window = first;
         let mut seen = Vec::new();
-        for page in 1..200 {
-            if page >= window.end() {
-                panic!("the next window was opened before the last was used up");
-            }
+        for page in 1..pages {
+            assert!(page < window.end(), "opened before the last was used up");
             if ra.wants_more(page + 1) {
-                let next = ra.advance(page + 1, 9).unwrap();
+                let next = ra.advance(page + 1, window.order, 9).unwrap();
                 assert_eq!(next.start, window.end());
                 seen.push((next.pages, next.order));
                 window = next;
@@ -192,28 +202,67 @@ mod tests {
                 ra.hit(page + 1);
             }
         }
-        assert_eq!(seen[..4], [(8, 2), (16, 4), (32, 5), (32, 5)]);
+        (first, seen)
+    }
+
+    #[test]
+    fn iomap_25_orders_grow_by_two_up_to_the_window() {
+        // Linux's default, 32 pages: order 5 is the most.
+        let (first, seen) = stream(&Readahead::new(128 << 10), 200);
+        assert_eq!((first.pages, first.order), (4, 2));
+        assert_eq!(seen[..4], [(8, 3), (16, 4), (32, 5), (32, 5)]);
+        let (first, seen) = stream(&Readahead::new(2 << 20), 3000);
+        assert_eq!((first.pages, first.order), (4, 2));
+        let expected = [(16, 4), (64, 6), (128, 7), (256, 8), (512, 9), (512, 9)];
+        assert_eq!(seen[..6], expected);
+    }
+
+    #[test]
+    fn first_windows_follow_the_request() {
+        for (request, pages) in [(1, 4), (2, 4), (3, 8), (8, 16), (9, 32), (16, 32), (32, 32)] {
+            let ra = Readahead::new(128 << 10);
+            let window = ra.miss(0, request, 9);
+            assert_eq!(window.pages, pages, "{request}");
+            assert_eq!(window.order, 2);
+            assert!(ra.marker().is_some_and(|page| page < pages));
+        }
+        // Too small for anything but single pages.
+        assert_eq!(Readahead::new(8 << 10).miss(0, 1, 9).order, 0);
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_marked_folio() {
+        let ra = Readahead::new(2 << 20);
+        assert_eq!(ra.miss(0, 64, 9).pages, 128);
+        let next = ra.advance(65, 0, 9).unwrap();
+        assert_eq!((next.pages, next.order), (256, 2));
+        let next = ra.advance(next.start + 1, 7, 9).unwrap();
+        assert_eq!((next.pages, next.order), (512, 9));
+        let next = ra.advance(next.start + 1, 9, 5).unwrap();
+        assert_eq!(next.order, 5, "the mapping's limit");
+        assert!(ra.advance(next.end() + 2, 5, 5).is_none(), "elsewhere");
+        assert_eq!(ra.marker(), None);
     }
 
     #[test]
     fn a_random_reader_reads_what_it_asks_for() {
-        let ra = Readahead::new(128 << 10);
-        for page in [1000, 7, 500] {
-            let window = ra.miss(page, 2, 9);
-            assert_eq!((window.start, window.pages, window.order), (page, 2, 0));
+        let ra = Readahead::new(2 << 20);
+        for (page, request, order) in [(1000, 2, 1), (7, 1, 0), (500, 256, 8), (90, 3, 1)] {
+            let window = ra.miss(page, request, 9);
+            assert_eq!((window.start, window.pages), (page, request));
+            assert_eq!(window.order, order);
             assert!(!ra.wants_more(u64::MAX - 1));
         }
     }
 
     #[test]
-    fn a_large_request_gets_large_folios_at_once() {
+    fn an_oversized_request_opens_the_largest_window() {
         let ra = Readahead::new(2 << 20);
-        let window = ra.miss(0, 256, 9);
-        assert_eq!((window.pages, window.order), (512, 8));
-        let window = ra.miss(100_000, 256, 9);
-        assert_eq!((window.pages, window.order), (256, 8));
         let window = ra.miss(200_000, 1 << 30, 9);
-        assert_eq!((window.pages, window.order), (512, 9));
+        assert_eq!(
+            (window.start, window.pages, window.order),
+            (200_000, 512, 2)
+        );
         assert_eq!(ra.miss(200_512, 1 << 30, 9).start, 200_512);
     }
 }
