@@ -84,7 +84,8 @@ impl Server<'_> {
         self.check_unopened(node, offset, data)?;
         let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
         let mut cred = super::cred(header, 0);
-        if flags & abi::WRITE_CACHE != 0 {
+        let cached = flags & abi::WRITE_CACHE != 0;
+        if cached {
             let attr = self.volume.getattr(node)?;
             cred = Cred {
                 uid: attr.uid,
@@ -94,12 +95,23 @@ impl Server<'_> {
             };
         }
         cred.privileged &= !kill;
-        let done = if flags & abi::WRITE_CACHE != 0 && !kill {
-            // The kernel noted the time when it took the write, and reports it by itself.
-            self.volume.write_back(node, offset, data, &cred)?
-        } else {
-            self.volume.write(node, offset, data, &cred)?
+        let write = |at: usize| {
+            let (pos, rest) = (offset.saturating_add(at as u64), &data[at..]);
+            if cached && !kill {
+                // The kernel noted the time when it took the write, and reports it by itself.
+                self.volume.write_back(node, pos, rest, &cred)
+            } else {
+                self.volume.write(node, pos, rest, &cred)
+            }
         };
+        let mut done = write(0)?;
+        // A short answer to a page that is written back is one that the kernel does not look at: its fsync has to hear of the rest.
+        while cached && done < data.len() {
+            match write(done)? {
+                0 => return Err(Errno::IO),
+                more => done += more,
+            }
+        }
         if kill {
             // The mode may have changed, which the kernel does not expect of a WRITE.
             self.device
