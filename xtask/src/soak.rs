@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::suite::{Logs, Totals, conclude, run};
+use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Totals, conclude, run};
 
 /// A part of a soak.
 struct Stage {
@@ -53,6 +53,14 @@ const STAGES: &[Stage] = &[
         suites: &["--profile", "soak", "-p", "extant", "--test", "model"],
         tests: &["j43", "--nocapture"],
         env: &[("EXTANT_OPS", "1000000")],
+        round: Some(300),
+    },
+    Stage {
+        name: "interleavings",
+        weight: 1,
+        suites: INTERLEAVINGS,
+        tests: &[],
+        env: &[MODELLED, ("EXTANT_SCHEDULES", "20000")],
         round: Some(300),
     },
     Stage {

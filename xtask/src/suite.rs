@@ -31,10 +31,25 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
-/// `cargo test --workspace`, its noise left out, its totals at the end.
+/// The interleavings: a build of its own, in which a model checker schedules the page cache's locks.
+pub(crate) const INTERLEAVINGS: &[&str] = &[
+    "-p",
+    "extant-iomap",
+    "--test",
+    "interleavings",
+    "--target-dir",
+    "target/interleavings",
+];
+/// What that build is made with.
+pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
+
+/// `cargo test --workspace` and the interleavings, their noise left out, their totals at the end. With arguments, the first alone.
 pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     let logs = Logs::fresh(root);
-    let all = run(root, &["--workspace"], args, &[], &logs);
+    let mut all = run(root, &["--workspace"], args, &[], &logs);
+    if args.is_empty() {
+        all += run(root, INTERLEAVINGS, &[], &[MODELLED], &logs);
+    }
     conclude(all, &logs)
 }
 

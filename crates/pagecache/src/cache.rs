@@ -5,11 +5,11 @@
 //! flushers when it goes. The accounts are atomics; `progress` is signalled whenever memory
 //! or room below a limit may have appeared, and waiters look again after a short time in any case.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 
 use crate::Mapping;
 use crate::config::Config;

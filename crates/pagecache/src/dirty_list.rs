@@ -4,12 +4,12 @@
 //! an entry (it stays listed, but busy), writes, and puts it back: at the end of the list if the
 //! mapping is still dirty, off the list otherwise.
 
+use crate::sync::atomic::Ordering;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::Mapping;
 

@@ -1,12 +1,12 @@
 //! Flusher threads: they write dirty mappings back when data is old enough, when there is too much of it,
 //! and when somebody waits for memory.
 
+use crate::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::cache::Shared;
 use crate::dirty_list::WritebackReason;

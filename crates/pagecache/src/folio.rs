@@ -13,12 +13,12 @@
 //! Bytes and state are under one reader-writer lock. `referenced` and the writeback count are atomics
 //! beside it: writeback begins only under the exclusive lock, but ends under none.
 
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::ops::Range;
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::block_bits::BlockBits;
 use crate::mapping::Mapping;

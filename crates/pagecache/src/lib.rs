@@ -38,6 +38,7 @@ mod readahead;
 mod recent;
 mod reclaim;
 mod stats;
+mod sync;
 mod tree;
 mod verify;
 

@@ -9,11 +9,11 @@
 //! A folio found in the index may be detached by the time it is locked: the locking functions here
 //! return `None` then, and the caller looks again.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use extant_units::{BlockSize, PAGE_SHIFT, PageIdx, Pos};
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use crate::cache::{PageCache, Shared};
 use crate::dirty_list::Writeback;
@@ -233,7 +233,7 @@ impl Mapping {
         if bytes == 0 {
             return;
         }
-        std::sync::atomic::fence(Ordering::SeqCst);
+        crate::sync::atomic::fence(Ordering::SeqCst);
         if self.stable_waiters.load(Ordering::SeqCst) > 0 {
             drop(self.stable_lock.lock());
             self.stable.notify_all();

@@ -10,9 +10,9 @@
 //!   budget, are bounded as well.
 //! * A pinned folio is not reclaimed: that would free nothing.
 
+use crate::sync::atomic::Ordering;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::Mapping;
 use crate::cache::Shared;

@@ -4,11 +4,11 @@
 //! since it was last looked at, is dirty, locked or under writeback goes to the end again; others leave
 //! the cache. The queue holds weak references: a folio that was dropped meanwhile is skipped.
 
+use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 use crate::cache::Shared;
 use crate::folio::Folio;

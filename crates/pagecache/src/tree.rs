@@ -7,8 +7,8 @@
 //! Each node keeps one word per [`Tag`]: a slot's bit is set if its entry, or anything below it, carries the
 //! tag. Setting a tag needs only shared access (an atomic or); clearing needs `&mut`.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::array;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHIFT: u32 = 6;
 const SLOTS: usize = 1 << SHIFT;

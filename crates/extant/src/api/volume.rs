@@ -392,7 +392,8 @@ impl Volume {
     /// Has `change` alter `len` bytes from byte `pos` on where they lie in the page cache, as a store into a shared mapping of the file
     /// would. It is called with the position and the bytes of one piece after the other, each as long as they lie together;
     /// never past the end of the file. Space is taken before a piece is shown; afterwards it is dirty, whatever `change` did. Returns
-    /// the bytes shown: fewer than `len` at the end of the file, or if an error came after some.
+    /// the bytes changed: fewer than `len` at the end of the file, or if an error came after some. (On the per-block path the pieces
+    /// are copies that are written afterwards, and space is taken then.)
     ///
     /// Others that want the bytes of a piece wait until `change` returns. It must not use this file system: on its own
     /// thread every call fails with [`crate::Error::Deadlock`]; waiting for another thread that uses it would hang.

@@ -1,0 +1,242 @@
+//! The real page cache and the real buffered path under a model checker that chooses every switch between threads (shuttle): folio
+//! lock, cookie and truncation; writeback against redirtying; reclaim against lookup; views. Built with
+//! `--cfg extant_shuttle` only: `cargo xtask test` does that, and
+//! `RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-iomap --test interleavings --target-dir target/interleavings`.
+//!
+//! Each model runs under random schedules and under ones with few, well-placed switches; a failing one is printed, to be
+//! replayed. What a model is for is shown by a second test that breaks the protocol and expects the failure. The checker knows one
+//! order of memory only: it finds wrong orders of steps, not wrong memory orderings.
+#![cfg(extant_shuttle)]
+
+mod tiny;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use extant_iomap::{Control, edit, view, write_back};
+use extant_units::Pos;
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::thread;
+use tiny::{BLOCK, FOREIGN, Tiny};
+
+/// Schedules of each kind for a model.
+fn schedules() -> usize {
+    let given = std::env::var("EXTANT_SCHEDULES").ok();
+    given.and_then(|n| n.parse().ok()).unwrap_or(400)
+}
+
+/// Runs `model` under many schedules.
+fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
+    shuttle::check_random(model, schedules());
+    shuttle::check_pct(model, schedules(), 3);
+}
+
+/// Runs a broken `model`, which must fail under one of many schedules.
+fn check_fails(model: impl Fn() + Send + Sync + Copy + 'static) {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let random = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, 4000)));
+    let failed = random.is_err()
+        || catch_unwind(AssertUnwindSafe(|| shuttle::check_pct(model, 4000, 3))).is_err();
+    std::panic::set_hook(quiet);
+    assert!(failed, "no schedule shows what is broken");
+}
+
+fn join(threads: Vec<thread::JoinHandle<()>>) {
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// A write that begins in a dirty block and ends in a hole, while the dirty block is written, converted and dropped from the cache:
+/// a mapping taken before that says "nothing stored here".
+fn stale_mapping(cookies: bool) {
+    let tiny = Tiny::new(cookies);
+    tiny.write(0, &[1; BLOCK]);
+    let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || a.write(100, &[2; 1500])),
+        thread::spawn(move || b.sync()),
+        thread::spawn(move || c.mapping.drop_clean(Pos::ZERO, Pos::MAX)),
+    ]);
+    tiny.settle();
+    let disk = tiny.on_disk();
+    assert!(
+        disk[..100] == [1; 100],
+        "what was there before the write is there"
+    );
+    assert!(disk[100..] == [2; 1500]);
+}
+
+#[test]
+fn j17_a_stale_mapping_is_not_written_through() {
+    check(|| stale_mapping(true));
+}
+
+#[test]
+fn j17_without_the_cookie_data_is_lost() {
+    check_fails(|| stale_mapping(false));
+}
+
+/// Truncation frees blocks, which become another file's at once, beside a read, a write and writeback.
+fn truncation(drops_cache: bool) {
+    let tiny = Tiny::new(true);
+    tiny.write(0, &[1; 2 * BLOCK]);
+    tiny.sync();
+    tiny.write(BLOCK as u64 / 2, &[1; BLOCK]);
+    let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || a.truncate(100, drops_cache)),
+        thread::spawn(move || b.write(50, &[1; 1500])),
+        thread::spawn(move || c.sync()),
+        thread::spawn(move || assert!(!d.read(0, 2 * BLOCK).contains(&FOREIGN))),
+    ]);
+    tiny.settle();
+    assert!(
+        !tiny.on_disk().contains(&FOREIGN),
+        "nothing of another file's shows"
+    );
+}
+
+#[test]
+fn truncation_beside_reads_writes_and_writeback() {
+    check(|| truncation(true));
+}
+
+#[test]
+fn folios_left_over_freed_blocks_are_found_out() {
+    check_fails(|| truncation(false));
+}
+
+/// Writes that take the folio's lock alone, beside truncation and writeback.
+fn lockless(polite: bool) {
+    let tiny = Tiny::new(true);
+    tiny.write(0, &[1; BLOCK]);
+    let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || a.truncate(100, true)),
+        thread::spawn(move || {
+            b.overwrite(90, &[2; 50], polite);
+            b.overwrite(10, &[3; 5], polite);
+        }),
+        thread::spawn(move || c.sync()),
+    ]);
+    tiny.settle();
+    assert_eq!(tiny.on_disk().len(), 100);
+}
+
+#[test]
+fn overwrites_beside_truncation() {
+    check(|| lockless(true));
+}
+
+#[test]
+fn overwrites_that_ask_nobody_are_found_out() {
+    check_fails(|| lockless(false));
+}
+
+/// Writeback beside writes to the same block: what was written before a sync began is on the device when it ends, and bytes on their
+/// way to the device do not change (the device looks twice).
+fn redirtying(sync: fn(&Tiny)) {
+    let tiny = Tiny::new(true);
+    let written = Arc::new(AtomicU64::new(0));
+    let (a, count) = (tiny.clone(), written.clone());
+    let (b, c) = (tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || {
+            for round in 1..=3u8 {
+                if !a.overwrite(10, &[round; 50], true) {
+                    a.write(10, &[round; 50]);
+                }
+                count.store(round.into(), Ordering::SeqCst);
+            }
+        }),
+        thread::spawn(move || {
+            for _ in 0..2 {
+                let before = written.load(Ordering::SeqCst);
+                sync(&b);
+                let found = b.on_disk().get(10).copied().unwrap_or(0);
+                assert!(
+                    u64::from(found) >= before,
+                    "{found} after a sync of {before}"
+                );
+            }
+        }),
+        thread::spawn(move || c.sync()),
+    ]);
+    sync(&tiny);
+    assert_eq!(tiny.on_disk()[10..60], [3; 50]);
+    tiny.settle();
+}
+
+#[test]
+fn writeback_beside_redirtying() {
+    check(|| redirtying(Tiny::sync));
+}
+
+#[test]
+fn cleaning_after_the_write_loses_what_came_meanwhile() {
+    check_fails(|| redirtying(Tiny::clean_too_late));
+}
+
+/// Reclaim and reuse of memory beside lookups.
+#[test]
+fn reclaim_beside_lookups() {
+    check(|| {
+        let tiny = Tiny::new(true);
+        tiny.write(0, &[1; 2 * BLOCK]);
+        tiny.sync();
+        let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
+        join(vec![
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    assert!(a.read(0, 2 * BLOCK) == [1; 2 * BLOCK]);
+                }
+            }),
+            thread::spawn(move || b.cache.shrink(0)),
+            thread::spawn(move || {
+                let other = Tiny::beside(&c);
+                other.write(0, &[9; 3 * BLOCK]);
+                other.sync();
+                assert!(other.read(0, BLOCK) == [9; BLOCK]);
+            }),
+        ]);
+        tiny.settle();
+    });
+}
+
+/// A view shows one moment, whatever is written, edited, cut or synced beside it.
+#[test]
+fn views_beside_everything() {
+    check(|| {
+        let tiny = Tiny::new(true);
+        tiny.write(0, &[1; BLOCK]);
+        let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+        join(vec![
+            thread::spawn(move || {
+                let shown = view(&*a, &a.readahead, Pos::ZERO, BLOCK).unwrap();
+                let look = || shown.chunks().flatten().copied().collect::<Vec<u8>>();
+                let first = look();
+                assert!(
+                    first.iter().all(|&byte| byte == first[0]),
+                    "one write's bytes"
+                );
+                thread::yield_now();
+                assert!(look() == first, "a snapshot");
+            }),
+            thread::spawn(move || b.write(0, &[2; BLOCK])),
+            thread::spawn(move || {
+                let _file = c.lock.lock().unwrap();
+                let fill = |_: Pos, bytes: &mut [u8]| bytes.fill(3);
+                edit(&*c, &c.readahead, Pos::ZERO, BLOCK, fill).unwrap();
+            }),
+            thread::spawn(move || {
+                write_back(&*d, Control::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+                d.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+            }),
+        ]);
+        tiny.settle();
+        let disk = tiny.on_disk();
+        assert!(disk == [2; BLOCK] || disk == [3; BLOCK]);
+    });
+}

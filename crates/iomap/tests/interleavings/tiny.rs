@@ -1,0 +1,375 @@
+//! A file system of a few blocks, as small as the protocol allows, whose own locks the checker sees as well.
+#![allow(unreachable_pub, reason = "a module of one test")]
+
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Weak};
+
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_iomap::*;
+use extant_pagecache::*;
+use extant_units::{BlockSize, DevOff, Pos};
+use shuttle::sync::Mutex;
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::thread::yield_now;
+
+pub const BLOCK: usize = 1024;
+const BLOCKS: usize = 4;
+/// What the next owner of a freed block puts there.
+pub const FOREIGN: u8 = 0xbb;
+
+#[derive(Debug)]
+pub struct Broken;
+
+impl From<DeviceFault> for Broken {
+    fn from(_: DeviceFault) -> Self {
+        Self
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Block {
+    Hole,
+    Delayed,
+    Unwritten(u64),
+    Written(u64),
+}
+
+struct Map {
+    blocks: [Block; BLOCKS],
+    next: u64,
+    disk_size: u64,
+    /// Blocks that are another file's now.
+    foreign: Vec<u64>,
+}
+
+/// A device on which requests take time, and bytes that change under a write are noticed.
+struct Slow(MemoryDevice);
+
+impl BlockDevice for Slow {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        yield_now();
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        let before = buf.to_vec();
+        yield_now();
+        assert!(before == buf, "the bytes are stable under writeback");
+        self.0.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at = at.saturating_add(buf.len() as u64);
+        }
+        Ok(())
+    }
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub struct Tiny {
+    pub cache: Arc<PageCache>,
+    pub mapping: Arc<Mapping>,
+    pub readahead: Readahead,
+    /// Writers and truncation.
+    pub lock: Mutex<()>,
+    device: Slow,
+    stats: Stats,
+    size: AtomicU64,
+    seq: AtomicU64,
+    map: Mutex<Map>,
+    cookies: bool,
+}
+
+impl Tiny {
+    /// An empty file; without `cookies` every mapping counts as true for ever.
+    pub fn new(cookies: bool) -> Arc<Tiny> {
+        let config = Config {
+            flushers: 0,
+            max_order: 1,
+            ..Config::with_budget(256 << 10)
+        };
+        Self::in_cache(PageCache::new(config), cookies)
+    }
+
+    /// Another file, on a device of its own, in the same cache.
+    pub fn beside(other: &Tiny) -> Arc<Tiny> {
+        Self::in_cache(other.cache.clone(), true)
+    }
+
+    fn in_cache(cache: Arc<PageCache>, cookies: bool) -> Arc<Tiny> {
+        let params = MappingParams {
+            block_size: BlockSize::KIB1,
+            max_order: 1,
+        };
+        Arc::new_cyclic(|this: &Weak<Tiny>| Tiny {
+            mapping: Mapping::new(&cache, this.clone(), params),
+            cache,
+            readahead: Readahead::new(8 << 10),
+            lock: Mutex::new(()),
+            device: Slow(MemoryDevice::from_bytes(&[0xee; 64 * BLOCK])),
+            stats: Stats::default(),
+            size: AtomicU64::new(0),
+            seq: AtomicU64::new(0),
+            map: Mutex::new(Map {
+                blocks: [Block::Hole; BLOCKS],
+                next: 0,
+                disk_size: 0,
+                foreign: Vec::new(),
+            }),
+            cookies,
+        })
+    }
+
+    pub fn write(&self, pos: u64, mut data: &[u8]) {
+        let _file = self.lock.lock().unwrap();
+        let old = self.size();
+        if pos > old {
+            zero_range(self, Pos::new(old), pos - old).unwrap();
+        }
+        let len = data.len();
+        assert_eq!(write(self, Pos::new(pos), len, &mut data).unwrap(), len);
+    }
+
+    /// A write without the file's lock, which asks whether somebody has it only if `polite`.
+    pub fn overwrite(&self, pos: u64, data: &[u8], polite: bool) -> bool {
+        let alone = || !polite || self.lock.try_lock().is_ok();
+        overwrite(self, &Recent::default(), Pos::new(pos), data, alone)
+    }
+
+    pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {
+        let mut buf = vec![0x55; len];
+        let done = read(
+            self,
+            &Recent::default(),
+            Miss::Fill(&self.readahead),
+            Pos::new(pos),
+            &mut buf,
+        )
+        .unwrap();
+        buf.truncate(done);
+        buf
+    }
+
+    pub fn sync(&self) {
+        write_back(self, Control::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+    }
+
+    /// Cuts the file; without `drops_cache` folios stay over blocks that are freed.
+    pub fn truncate(&self, size: u64, drops_cache: bool) {
+        let _file = self.lock.lock().unwrap();
+        if truncate_page(self, Pos::new(size)).unwrap() {
+            self.sync();
+        }
+        let _blocks_go = self.mapping.invalidate_lock().write();
+        self.size.store(size, Ordering::SeqCst);
+        if drops_cache {
+            self.mapping.drop_range(Pos::new(size), Pos::MAX);
+        }
+        let mut map = self.map.lock().unwrap();
+        map.disk_size = map.disk_size.min(size);
+        let first = usize::try_from(size).unwrap().div_ceil(BLOCK);
+        for number in first..BLOCKS {
+            let gone = std::mem::replace(&mut map.blocks[number], Block::Hole);
+            if let Block::Unwritten(at) | Block::Written(at) = gone {
+                let at_byte = DevOff::new(at * BLOCK as u64);
+                self.device.0.write_at(at_byte, &[FOREIGN; BLOCK]).unwrap();
+                map.foreign.push(at);
+            }
+        }
+        self.seq.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A sync that has it the wrong way round: writes first, marks clean afterwards.
+    pub fn clean_too_late(&self) {
+        let _one = self.mapping.writeback_pass();
+        for folio in self.mapping.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, 4) {
+            let Some(guard) = self.mapping.read(&folio) else {
+                continue;
+            };
+            let bytes = guard.bytes()[..BLOCK].to_vec();
+            drop(guard);
+            let place = self.map_blocks(folio.start(), BLOCK as u64).unwrap();
+            let at = place.device_at(folio.start()).unwrap();
+            self.device.write_at(at, &bytes).unwrap();
+            self.arrived(0, 1, self.size());
+            if let Some(mut guard) = self.mapping.lock(&folio) {
+                guard.take_dirty(folio.len(), |_| {});
+                drop(guard);
+                self.mapping.end_writeback([&folio]);
+            }
+        }
+    }
+
+    /// With nobody else at work: what is in memory is consistent, and a sync leaves nothing behind.
+    pub fn settle(&self) {
+        self.verify();
+        self.sync();
+        self.verify();
+        assert_eq!(self.mapping.dirty_bytes(), 0);
+        let cursor = self.mapping.errors().cursor();
+        assert_eq!(
+            self.mapping.errors().check(&cursor),
+            None,
+            "nothing was lost"
+        );
+        let map = self.map.lock().unwrap();
+        assert!(
+            !map.blocks.contains(&Block::Delayed),
+            "promises without data (J8)"
+        );
+        let whole = self.device.0.to_bytes();
+        let size = usize::try_from(self.size()).unwrap();
+        if let Some(Block::Written(at)) = map.blocks.get(size / BLOCK) {
+            let at = usize::try_from(*at).unwrap() * BLOCK;
+            let tail = &whole[at + size % BLOCK..at + BLOCK];
+            assert!(
+                tail.iter().all(|&byte| byte == 0),
+                "zeros behind the end (J31)"
+            );
+        }
+        for at in &map.foreign {
+            let at = usize::try_from(*at).unwrap() * BLOCK;
+            assert!(
+                whole[at..at + BLOCK] == [FOREIGN; BLOCK],
+                "another file's block"
+            );
+        }
+    }
+
+    fn verify(&self) {
+        let blocks = self.map.lock().unwrap().blocks;
+        let check = |run: CachedRun| {
+            let first = usize::try_from(run.bytes.start.get()).unwrap() / BLOCK;
+            let end = usize::try_from(run.bytes.end.get()).unwrap() / BLOCK;
+            let lost = blocks[first..end].contains(&Block::Hole);
+            match (run.dirty || run.backed) && lost {
+                true => Err(format!("{run:?} has no space (J7): {blocks:?}")),
+                false => Ok(()),
+            }
+        };
+        self.mapping.verify(Pos::new(self.size()), check).unwrap();
+    }
+
+    /// What a mount would show.
+    pub fn on_disk(&self) -> Vec<u8> {
+        let map = self.map.lock().unwrap();
+        let whole = self.device.0.to_bytes();
+        let mut shown = Vec::new();
+        for block in &map.blocks {
+            match block {
+                Block::Written(at) => {
+                    let at = usize::try_from(*at).unwrap() * BLOCK;
+                    shown.extend_from_slice(&whole[at..at + BLOCK]);
+                }
+                _ => shown.extend_from_slice(&[0; BLOCK]),
+            }
+        }
+        shown.truncate(usize::try_from(map.disk_size).unwrap());
+        shown
+    }
+
+    fn arrived(&self, first: usize, count: usize, end: u64) {
+        let mut map = self.map.lock().unwrap();
+        for block in &mut map.blocks[first..first + count] {
+            if let Block::Unwritten(at) = *block {
+                *block = Block::Written(at);
+                self.seq.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        map.disk_size = map.disk_size.max(end.min(self.size()));
+    }
+
+    fn describe(&self, map: &Map, number: usize, flags: Flags) -> Iomap {
+        let at = |block: u64| DevOff::new(block * BLOCK as u64);
+        let kind = match map.blocks.get(number) {
+            None | Some(Block::Hole) => Kind::Hole,
+            Some(Block::Delayed) => Kind::Delalloc,
+            Some(Block::Unwritten(block)) => Kind::Unwritten(at(*block)),
+            Some(Block::Written(block)) => Kind::Mapped(at(*block)),
+        };
+        Iomap {
+            offset: Pos::new((number * BLOCK) as u64),
+            length: BLOCK as u64,
+            kind,
+            flags,
+            cookie: self.seq.load(Ordering::SeqCst),
+        }
+    }
+
+    fn number(pos: Pos) -> usize {
+        usize::try_from(pos.get()).unwrap() / BLOCK
+    }
+}
+
+impl IomapOps for Tiny {
+    type Error = Broken;
+
+    fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+    fn device(&self) -> &dyn BlockDevice {
+        &self.device
+    }
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::SeqCst)
+    }
+    fn raise_size(&self, end: u64) {
+        self.size.fetch_max(end, Ordering::SeqCst);
+    }
+
+    fn begin(&self, op: Op, pos: Pos, _len: u64) -> Result<Iomap, Broken> {
+        let number = Self::number(pos);
+        let mut map = self.map.lock().unwrap();
+        let mut flags = Flags::default();
+        if op == Op::Write && map.blocks[number] == Block::Hole {
+            map.blocks[number] = Block::Delayed;
+            self.seq.fetch_add(1, Ordering::SeqCst);
+            flags = Flags::NEW;
+        }
+        Ok(self.describe(&map, number, flags))
+    }
+
+    fn is_valid(&self, map: &Iomap) -> bool {
+        !self.cookies || map.cookie == self.seq.load(Ordering::SeqCst)
+    }
+}
+
+impl WritebackOps for Tiny {
+    fn map_blocks(&self, pos: Pos, _len: u64) -> Result<Iomap, Broken> {
+        let number = Self::number(pos);
+        let mut map = self.map.lock().unwrap();
+        if map.blocks[number] == Block::Delayed {
+            map.blocks[number] = Block::Unwritten(map.next);
+            map.next += 1;
+            self.seq.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(self.describe(&map, number, Flags::default()))
+    }
+
+    fn complete(&self, ioend: &Ioend) -> Result<(), Broken> {
+        let count = usize::try_from(ioend.len).unwrap().div_ceil(BLOCK);
+        self.arrived(Self::number(ioend.pos), count, ioend.end().get());
+        Ok(())
+    }
+
+    fn discard(&self, _pos: Pos, _len: u64) {}
+
+    fn fault_of(_: &Broken) -> WritebackFault {
+        WritebackFault::Io
+    }
+}
+
+impl Writeback for Tiny {
+    fn write_back(self: Arc<Self>, _: WritebackReason, _: u64) {
+        self.sync();
+    }
+}
