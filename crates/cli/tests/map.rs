@@ -150,7 +150,10 @@ fn a_listing_for_people() -> Result<()> {
     let text = extant(&["map", "-L", &at("/link")]).ok()?.out;
     let lines: Vec<&str> = text.lines().collect();
     ensure!(lines.len() == 3, "{text}");
-    ensure!(lines[0] == "/link: 9000 bytes in blocks of 4096", "{text}");
+    ensure!(
+        lines[0] == "/link: 9000 bytes in blocks of 4096, iomap path",
+        "{text}"
+    );
     let words: Vec<&str> = lines[2].split_whitespace().collect();
     ensure!(
         words[0] == "0..2" && words[2..] == ["3", "written"],

@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use extant::{Extent, Node, Volume};
+use extant::{BufferedPath, Extent, Node, Volume};
 use serde_json::json;
 
 use crate::args::Map;
@@ -50,11 +50,20 @@ fn blocks(extent: &Extent, block: u64) -> (u64, Option<u64>, u64) {
     (extent.logical / block, start, extent.len / block)
 }
 
+/// The path that a mount without options would move a regular file's data on.
+fn way(volume: &Volume, node: &Node) -> Option<&'static str> {
+    match volume.buffered_path(node).ok()? {
+        BufferedPath::Iomap => Some("iomap"),
+        BufferedPath::BufferHead => Some("bufferhead"),
+    }
+}
+
 fn text(volume: &Volume, node: &Node, at: &ImagePath, out: &mut Output) -> Result<(), Failure> {
     let block = u64::from(volume.block_size());
     let size = volume.getattr(node).at(at)?.size;
     out.name(at.path.as_os_str())?;
-    out.text(format!(": {size} bytes in blocks of {block}\n"))?;
+    let way = way(volume, node).map_or_else(String::new, |way| format!(", {way} path"));
+    out.text(format!(": {size} bytes in blocks of {block}{way}\n"))?;
     out.text(format!(
         "{:>23} {:>27} {:>11}  state\n",
         "logical", "physical", "length"
@@ -87,9 +96,10 @@ fn json(
     let block = u64::from(volume.block_size());
     let size = volume.getattr(node).at(at)?.size;
     let path = json!(lossy(at.path.as_os_str().as_bytes()));
+    let way = json!(way(volume, node));
     let comma = if follows { "," } else { "" };
     out.text(format!(
-        r#"{comma}{{"path":{path},"size":{size},"block_size":{block},"extents":["#
+        r#"{comma}{{"path":{path},"size":{size},"block_size":{block},"buffered_path":{way},"extents":["#
     ))?;
     let mut result = Ok(());
     for (i, extent) in volume.map(node, 0).enumerate() {
