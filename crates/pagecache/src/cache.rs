@@ -216,30 +216,47 @@ impl Shared {
         self.dirty_bytes.load(Ordering::SeqCst) + self.writeback_bytes.load(Ordering::SeqCst)
     }
 
+    /// Makes a writer of `mapping` wait if too much is dirty.
     #[inline]
-    pub(crate) fn throttle(&self) {
+    pub(crate) fn throttle(&self, mapping: &Mapping) {
         let dirty = self.dirty_bytes.load(Ordering::Relaxed);
         if dirty > self.config.background_bytes {
-            self.throttle_slow();
+            self.throttle_slow(mapping);
         }
     }
 
     #[cold]
-    fn throttle_slow(&self) {
+    fn throttle_slow(&self, mapping: &Mapping) {
         if self.config.flushers > 0 {
             self.work.kick();
         }
-        if self.dirty_and_writeback() <= self.config.dirty_limit_bytes {
+        if !self.is_too_dirty(mapping) {
             return;
         }
         self.counters.throttled.fetch_add(1, Ordering::Relaxed);
-        while self.dirty_and_writeback() > self.config.dirty_limit_bytes {
+        while self.is_too_dirty(mapping) {
             if self.dirty.len() == 0 && self.writeback_bytes.load(Ordering::SeqCst) == 0 {
                 // What is dirty belongs to owners on their way out: nobody will write it.
                 return;
             }
             self.wait_for_progress();
         }
+    }
+
+    /// Whether a writer of `mapping` waits now. At the limit everybody does. Halfway from where flushing begins to the limit, those
+    /// do whose file has more than its share of what may be dirty: so whoever writes a lot waits for the flushers, and
+    /// leaves room for those who write little and need not wait for it.
+    fn is_too_dirty(&self, mapping: &Mapping) -> bool {
+        let (limit, background) = (self.config.dirty_limit_bytes, self.config.background_bytes);
+        let total = self.dirty_and_writeback();
+        if total > limit {
+            return true;
+        }
+        if total <= limit.midpoint(background) {
+            return false;
+        }
+        let files = self.dirty.len().max(1) as u64;
+        mapping.dirty_bytes() > limit / files
     }
 
     /// Sleeps until a flusher got something done; without flushers, does their work.

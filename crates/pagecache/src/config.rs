@@ -12,7 +12,8 @@ pub struct Config {
     pub budget_bytes: u64,
     /// The largest folio order, 0..=9. Small budgets lower it.
     pub max_order: u32,
-    /// Dirty and under-writeback bytes at which writers begin to wait.
+    /// Dirty and under-writeback bytes at which all writers wait; halfway to it, those of files with more than an equal share
+    /// of it do.
     pub dirty_limit_bytes: u64,
     /// Dirty bytes at which the flushers start without being asked.
     pub background_bytes: u64,

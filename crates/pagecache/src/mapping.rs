@@ -114,7 +114,7 @@ impl Mapping {
     /// Waits, at a dirty limit, until enough has been written. No folio may be locked, no handle open.
     #[inline]
     pub fn throttle(&self) {
-        self.shared.throttle();
+        self.shared.throttle(self);
     }
 
     /// The folio that covers `page`.

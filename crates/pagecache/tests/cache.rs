@@ -211,6 +211,74 @@ fn writers_wait_for_flushers_at_the_limit() {
 }
 
 #[test]
+fn who_writes_little_does_not_wait_for_who_writes_a_lot() {
+    // Flushing begins at 1 MiB, all wait at 4 MiB, halfway is 2.5 MiB.
+    let cache = PageCache::new(config(8 << 20));
+    let heavy = Sink::new(&cache, BlockSize::KIB4);
+    heavy.dirty(0, 3 << 20);
+    assert_eq!(cache.stats().throttled, 0, "alone, all of it is its share");
+    let light: Vec<_> = (0..3).map(|_| Sink::new(&cache, BlockSize::KIB4)).collect();
+    for file in &light {
+        file.dirty(0, 8192);
+        file.dirty(8192, 8192);
+    }
+    assert_eq!(cache.stats().throttled, 0);
+    heavy.dirty(3 << 20, 4096);
+    assert_eq!(cache.stats().throttled, 1, "a quarter would be its share");
+    assert_eq!(heavy.passes.load(Ordering::Relaxed), 1);
+    assert!(
+        light
+            .iter()
+            .all(|file| file.mapping.dirty_bytes() == 16_384)
+    );
+}
+
+#[test]
+fn a_working_set_of_ten_budgets_stays_within_one() {
+    const BUDGET: u64 = 16 << 20;
+    let cache = PageCache::new(Config {
+        flushers: 2,
+        ..Config::with_budget(BUDGET)
+    });
+    let files: Vec<_> = (0..40)
+        .map(|_| Sink::new(&cache, BlockSize::KIB4))
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let files = &files;
+            scope.spawn(move || {
+                let mut state = thread * 7919 + 1;
+                let mut below = |limit: u64| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state % limit
+                };
+                for _ in 0..400 {
+                    let file = &files[usize::try_from(below(40)).unwrap()];
+                    let pos = below(4 << 20) & !4095;
+                    match below(4) {
+                        0 => file.clean(pos),
+                        1 => file.dirty(pos, 1 + below(5000)),
+                        _ => file.dirty(pos, 1 + below(1 << 20)),
+                    }
+                }
+            });
+        }
+    });
+    let stats = cache.stats();
+    let written: u64 = files
+        .iter()
+        .map(|f| f.written.load(Ordering::Relaxed))
+        .sum();
+    assert!(written > 10 * BUDGET, "{written} bytes passed through");
+    assert!(
+        stats.reclaimed > 0 && stats.peak_bytes <= BUDGET,
+        "{stats:?}"
+    );
+}
+
+#[test]
 fn truncation_drops_whole_folios_and_zeroes_parts() {
     let cache = PageCache::new(config(16 << 20));
     let file = Sink::new(&cache, BlockSize::KIB1);
