@@ -290,7 +290,14 @@ pub(crate) fn explore_all(
                     let begun = Instant::now();
                     let _named = Named(case.name(), case.seed);
                     match case.explore(depth) {
-                        Ok(totals) => tally.add(&case, totals, begun.elapsed()),
+                        Ok(totals) => {
+                            tally.add(&case, totals, begun.elapsed());
+                            if limit.is_some() {
+                                // A soak that is killed has said how far it got.
+                                let (name, seed) = (case.name(), case.seed);
+                                println!("{name}, seed {seed}: {totals}");
+                            }
+                        }
                         Err(why) => {
                             failed.store(true, Ordering::Relaxed);
                             failures.lock().unwrap().push(why);

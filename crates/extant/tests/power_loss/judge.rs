@@ -139,7 +139,7 @@ impl<'a> Judge<'a> {
         let begins = self.beginnings.iter();
         let mut begins = begins.filter(|(first, _)| first[..known] == content[..known]);
         let why = match begins.next() {
-            None => "its first bytes".into(),
+            None => format!("it begins with {:02x?}", &content[..known]),
             Some((_, id)) => {
                 let file = self.ledger.file(*id);
                 let differs = self.compare(*id, &file.ever, &file.ever_cut, 0, &content);
