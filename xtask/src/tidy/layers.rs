@@ -79,6 +79,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-testkit",
         ],
     ),
+    (
+        "extant-hostile",
+        &[
+            "extant",
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-testkit",
+        ],
+    ),
     ("extant-tests", &[]),
     ("xtask", &[]),
 ];

@@ -1,0 +1,300 @@
+//! Sound images to start from: small, made by mke2fs with many feature sets, filled by Extant.
+//!
+//! They are made once per process. Nothing of them is kept in the repository: what they hold depends on the mke2fs of the
+//! machine, and a recipe of a corpus gives another hostile image where another mke2fs is at work. UUID, hash seed and clock
+//! are fixed, so that the same mke2fs makes the same image.
+
+mod fill;
+mod log;
+
+pub(crate) use self::fill::tuning;
+
+use std::sync::OnceLock;
+
+use extant_testkit::mutate::{Kind, Map};
+use extant_testkit::{Cmd, Result, TempDir};
+
+/// A sound image.
+pub struct Seed {
+    /// What it is.
+    pub name: &'static str,
+    /// Its bytes.
+    pub image: Vec<u8>,
+    /// Its structures.
+    pub map: Map,
+    /// Whether it is mounted at all; the others are refused for a feature.
+    pub mounts: bool,
+}
+
+impl Seed {
+    /// Whether it has a structure of this kind.
+    pub fn has(&self, kind: Kind) -> bool {
+        self.map.kinds().contains(&kind)
+    }
+}
+
+/// What is done with a fresh image.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// Nothing.
+    Leave,
+    /// It is filled and unmounted.
+    Fill,
+    /// It is filled and copied while transactions wait in its log and orphans for their end.
+    Dirty,
+    /// debugfs writes a log: copies and revoke records, checksums as given.
+    Log(&'static str),
+    /// The fast-commit area gets records.
+    FastCommit,
+}
+
+struct Shape {
+    name: &'static str,
+    kib: u64,
+    args: &'static str,
+    then: Then,
+    mounts: bool,
+}
+
+const fn shape(name: &'static str, kib: u64, args: &'static str, then: Then) -> Shape {
+    Shape {
+        name,
+        kib,
+        args,
+        then,
+        mounts: true,
+    }
+}
+
+const fn refused(name: &'static str, kib: u64, args: &'static str) -> Shape {
+    Shape {
+        name,
+        kib,
+        args,
+        then: Then::Leave,
+        mounts: false,
+    }
+}
+
+/// New ones go to the end: recipes choose by number.
+const SHAPES: &[Shape] = &[
+    shape("1k", 1024, "-b 1024 -N 96 -O ^has_journal", Then::Fill),
+    shape("4k", 1536, "-b 4096 -N 96 -O ^has_journal", Then::Fill),
+    shape(
+        "2k, small inodes",
+        1024,
+        "-b 2048 -N 96 -I 128 -O ^has_journal",
+        Then::Fill,
+    ),
+    shape(
+        "crc16",
+        1024,
+        "-b 1024 -N 96 -O ^has_journal,^metadata_csum,uninit_bg",
+        Then::Fill,
+    ),
+    shape(
+        "no checksums",
+        1024,
+        "-b 1024 -N 96 -O ^has_journal,^metadata_csum,^64bit,^flex_bg",
+        Then::Fill,
+    ),
+    shape(
+        "many groups",
+        1024,
+        "-b 1024 -g 256 -N 128 -O ^has_journal,^resize_inode",
+        Then::Fill,
+    ),
+    shape(
+        "two backups, seed stored",
+        1024,
+        "-b 1024 -g 256 -N 128 -O ^has_journal,^resize_inode,sparse_super2,metadata_csum_seed",
+        Then::Fill,
+    ),
+    shape(
+        "large inodes",
+        1024,
+        "-b 1024 -N 64 -I 1024 -O ^has_journal",
+        Then::Fill,
+    ),
+    shape("log, waiting", 2304, "-b 1024 -N 96", Then::Dirty),
+    shape(
+        "log and orphan file, waiting",
+        2304,
+        "-b 1024 -N 96 -O orphan_file",
+        Then::Dirty,
+    ),
+    shape(
+        "log without checksums, waiting",
+        2304,
+        "-b 1024 -N 96 -O ^metadata_csum,^64bit",
+        Then::Dirty,
+    ),
+    shape(
+        "log by debugfs, v3",
+        2304,
+        "-b 1024 -N 64",
+        Then::Log("-c -v 3"),
+    ),
+    shape(
+        "log by debugfs, v2",
+        2304,
+        "-b 1024 -N 64",
+        Then::Log("-c -v 2"),
+    ),
+    shape(
+        "log by debugfs, none",
+        2304,
+        "-b 1024 -N 64 -O ^64bit",
+        Then::Log(""),
+    ),
+    shape(
+        "fast commits",
+        2304,
+        "-b 1024 -N 64 -O fast_commit",
+        Then::FastCommit,
+    ),
+    shape(
+        "block maps",
+        1024,
+        "-b 1024 -N 96 -O ^has_journal,^extent,^64bit",
+        Then::Leave,
+    ),
+    shape(
+        "clusters",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,bigalloc -C 4096",
+        Then::Leave,
+    ),
+    shape(
+        "quota",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,quota",
+        Then::Leave,
+    ),
+    refused(
+        "meta_bg",
+        1024,
+        "-b 1024 -g 256 -N 64 -O ^has_journal,^resize_inode,meta_bg",
+    ),
+    refused(
+        "inline data",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,inline_data",
+    ),
+    refused(
+        "folded case",
+        1024,
+        "-b 1024 -N 64 -O ^has_journal,casefold",
+    ),
+    refused("16k", 2048, "-b 16384 -N 64 -O ^has_journal"),
+];
+
+/// Every seed, made at the first call.
+///
+/// # Panics
+/// Without mke2fs and debugfs, or if Extant cannot fill an image.
+pub fn all() -> &'static [Seed] {
+    static ALL: OnceLock<Vec<Seed>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let made = SHAPES.iter().map(|shape| {
+            make(shape).unwrap_or_else(|why| panic!("seed {:?}: {why:?}", shape.name))
+        });
+        made.collect()
+    })
+}
+
+fn make(shape: &Shape) -> Result<Seed> {
+    let dir = TempDir::new("seed")?;
+    let path = dir.join("disk.img");
+    std::fs::File::create(&path)?.set_len(shape.kib << 10)?;
+    let tree = dir.join("tree");
+    if shape.then == Then::Leave && shape.mounts {
+        // What Extant mounts read-only is filled by mke2fs.
+        fill::tree(&tree)?;
+    } else {
+        std::fs::create_dir(&tree)?;
+    }
+    Cmd::new("mke2fs")
+        .args(["-q", "-F", "-t", "ext4"])
+        .args(shape.args.split_whitespace())
+        .args(["-U", "e7a17000-0000-4000-8000-00000000f022"])
+        .args(["-E", "hash_seed=e7a17000-0000-4000-8000-00000000f023"])
+        .arg("-d")
+        .arg(&tree)
+        .arg(&path)
+        .env("E2FSPROGS_FAKE_TIME", "1700000000")
+        .env("MKE2FS_FIRST_META_BG", "0")
+        .ok()?;
+    let fresh = || -> Result<Vec<u8>> { Ok(std::fs::read(&path)?) };
+    let image = match shape.then {
+        Then::Leave => fresh()?,
+        Then::Fill => fill::filled(fresh()?)?,
+        Then::Dirty => fill::dirty(fresh()?)?,
+        Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums)?,
+        Then::FastCommit => log::fast_commits(fresh()?)?,
+    };
+    Ok(Seed {
+        name: shape.name,
+        map: Map::of(&image),
+        image,
+        mounts: shape.mounts,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use extant::{CheckOptions, Filesystem, check};
+    use extant_testkit::{Need, need};
+
+    /// A seed that is damaged or refused already would hide what the mutations do.
+    #[test]
+    fn seeds_are_sound_and_have_every_structure() {
+        if !need(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+            return;
+        }
+        for seed in all() {
+            let disk = || Arc::new(crate::disk::Disk::new(seed.image.clone(), false));
+            let mounted = Filesystem::options().open_device(disk());
+            let refused = mounted.as_ref().err().map(ToString::to_string);
+            assert_eq!(refused.is_none(), seed.mounts, "{}: {refused:?}", seed.name);
+            if seed.mounts {
+                let report = check(disk(), &CheckOptions::default());
+                let findings = report.map(|report| report.findings);
+                assert!(
+                    findings.as_ref().is_ok_and(Vec::is_empty),
+                    "{}: {findings:?}",
+                    seed.name
+                );
+            }
+        }
+        let kinds = |kind| all().iter().filter(|seed| seed.has(kind)).count();
+        for kind in [
+            Kind::Superblock,
+            Kind::Backup,
+            Kind::Descriptor,
+            Kind::BlockBitmap,
+            Kind::InodeBitmap,
+            Kind::Inode,
+            Kind::ExtentRoot,
+            Kind::ExtentNode,
+            Kind::Indirect,
+            Kind::DirLeaf,
+            Kind::DirRoot,
+            Kind::DirNode,
+            Kind::XattrArea,
+            Kind::XattrBlock,
+            Kind::OrphanBlock,
+            Kind::JournalSuper,
+            Kind::JournalDescriptor,
+            Kind::JournalRevoke,
+            Kind::JournalCommit,
+            Kind::JournalCopy,
+            Kind::FastCommit,
+        ] {
+            assert!(kinds(kind) > 0, "no seed has a {kind:?}");
+        }
+    }
+}

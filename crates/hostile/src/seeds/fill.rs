@@ -1,0 +1,167 @@
+//! Fills images: with one of everything, in little space.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant::{Cred, FileKind, Node, Options, SetAttr, Tuning, Volume, XattrMode};
+use extant_testkit::{Result, content};
+
+use crate::disk::Disk;
+
+/// Switches for small images: little memory, so that reclaim runs.
+pub(crate) fn tuning() -> Tuning {
+    let mut tuning = Tuning::default();
+    tuning.page_cache_bytes = Some(256 << 10);
+    tuning.block_cache_bytes = 64 << 10;
+    tuning.max_folio_order = 3;
+    tuning
+}
+
+/// The image filled and unmounted in order.
+pub(super) fn filled(image: Vec<u8>) -> Result<Vec<u8>> {
+    let disk = Arc::new(Disk::new(image, false));
+    let volume = Options::new()
+        .write(true)
+        .tuning(tuning())
+        .open_volume_on(disk.clone())?;
+    fill(&volume)?;
+    volume.unmount()?;
+    Ok(disk.to_bytes())
+}
+
+/// The image filled, unmounted, mounted again, and copied in the middle of work: transactions with revoke records wait in the
+/// log, orphans for their end.
+pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
+    let disk = Arc::new(Disk::new(filled(image)?, false));
+    let volume = Options::new()
+        .write(true)
+        .mount_options("commit=300")
+        .tuning(tuning())
+        .open_volume_on(disk.clone())?;
+    let cred = Cred::root();
+    let root = volume.root()?;
+    let late = volume.mkdir(&root, b"late", 0o755, &cred)?;
+    let file = volume.create(&late, b"file", 0o644, &cred)?;
+    volume.write(&file, 0, &content::fill(7, 0, 5000), &cred)?;
+    volume.sync()?;
+    // Metadata blocks that were in the log are freed: revoke records.
+    let crowd = volume.lookup(&root, b"crowd")?;
+    for number in 0..60 {
+        volume.unlink(&crowd, crowd_name(number).as_bytes(), &cred)?;
+    }
+    volume.unlink(&root, b"comb", &cred)?;
+    volume.rmdir(&root, b"empty", &cred)?;
+    volume.sync()?;
+    // Orphans: one deleted while open, one being cut.
+    let held = volume.lookup(&root, b"sparse")?;
+    volume.unlink(&root, b"sparse", &cred)?;
+    let nameless = volume.tmpfile(&root, 0o600, &cred)?;
+    volume.write(&nameless, 0, &content::fill(8, 0, 3000), &cred)?;
+    volume.fsync(&nameless, false)?;
+    volume.sync()?;
+    let image = disk.to_bytes();
+    drop((held, nameless));
+    volume.unmount()?;
+    Ok(image)
+}
+
+/// The name of an entry of the crowded directory: long, so that few fit a block.
+fn crowd_name(number: u32) -> String {
+    format!("{number:04}-{}", "c".repeat(200 + (number as usize % 40)))
+}
+
+fn fill(volume: &Volume) -> Result<()> {
+    let cred = Cred::root();
+    let root = volume.root()?;
+    let file = |name: &str, size: usize| -> Result<Node> {
+        let node = volume.create(&root, name.as_bytes(), 0o644, &cred)?;
+        volume.write(&node, 0, &content::fill(size as u64, 0, size), &cred)?;
+        Ok(node)
+    };
+    file("small", 60)?;
+    file("large", 40_000)?;
+    // Every other block: more extents than the inode and one node hold.
+    let comb = file("comb", 1)?;
+    let step = 2 * u64::from(volume.statfs()?.block_size);
+    for tooth in 0..100 {
+        volume.write(&comb, tooth * step, b"tooth", &cred)?;
+        if tooth % 20 == 0 {
+            volume.fsync(&comb, false)?;
+        }
+    }
+    let sparse = file("sparse", 3000)?;
+    volume.write(&sparse, 1 << 30, b"far", &cred)?;
+    let dir = volume.mkdir(&root, b"dir", 0o755, &cred)?;
+    let deep = volume.mkdir(&dir, b"deep", 0o755, &cred)?;
+    volume.mkdir(&deep, b"deeper", 0o755, &cred)?;
+    volume.mkdir(&root, b"empty", 0o755, &cred)?;
+    volume.symlink(&root, b"short", b"dir/deep", &cred)?;
+    volume.symlink(&root, b"long", &[b'l'; 300], &cred)?;
+    volume.symlink(&dir, b"loop", b"loop", &cred)?;
+    let (fifo, node) = (FileKind::Fifo, FileKind::CharDevice);
+    volume.mknod(&dir, b"fifo", fifo, 0o644, 0, &cred)?;
+    volume.mknod(&dir, b"null", node, 0o666, 0x103, &cred)?;
+    attributes(volume, &root)?;
+    // Many names of one file: an index with two levels in the space of some dozen blocks.
+    let crowd = volume.mkdir(&root, b"crowd", 0o755, &cred)?;
+    let small = volume.lookup(&root, b"small")?;
+    let names = if volume.statfs()?.block_size == 1024 && volume.statfs()?.blocks_free > 560 {
+        500
+    } else {
+        90
+    };
+    for number in 0..names {
+        volume.link(&small, &crowd, crowd_name(number).as_bytes(), &cred)?;
+    }
+    volume.sync()?;
+    Ok(())
+}
+
+fn attributes(volume: &Volume, root: &Node) -> Result<()> {
+    let cred = Cred::root();
+    let either = XattrMode::Either;
+    for (name, size) in [("few", 10), ("many", 400), ("same", 400)] {
+        let node = volume.create(root, name.as_bytes(), 0o640, &cred)?;
+        let value = content::fill(1, 0, size);
+        volume.setxattr(&node, b"user.one", &value, either, &cred)?;
+        volume.setxattr(&node, b"trusted.two", b"2", either, &cred)?;
+    }
+    let many = volume.lookup(root, b"many")?;
+    // An access ACL: owner, user 1, group, mask, other.
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, perm, id) in [
+        (1u16, 6u16, !0u32),
+        (2, 7, 1),
+        (4, 4, !0),
+        (16, 7, !0),
+        (32, 4, !0),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(perm.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    volume.setxattr(&many, b"system.posix_acl_access", &acl, either, &cred)?;
+    let dir = volume.lookup(root, b"dir")?;
+    volume.setxattr(&dir, b"system.posix_acl_default", &acl, either, &cred)?;
+    let owner = SetAttr {
+        uid: Some(1000),
+        gid: Some(100_000),
+        ..SetAttr::default()
+    };
+    volume.setattr(&many, &owner, &cred)?;
+    Ok(())
+}
+
+/// A tree of the host for mke2fs to copy.
+pub(super) fn tree(at: &Path) -> Result<()> {
+    std::fs::create_dir(at)?;
+    std::fs::write(at.join("small"), b"some text")?;
+    std::fs::write(at.join("large"), content::fill(1, 0, 300_000))?;
+    std::fs::create_dir_all(at.join("dir/deep/deeper"))?;
+    for number in 0..20 {
+        std::fs::write(at.join(format!("dir/{}", crowd_name(number))), b"")?;
+    }
+    std::os::unix::fs::symlink("dir/deep", at.join("short"))?;
+    std::os::unix::fs::symlink("l".repeat(300), at.join("long"))?;
+    Ok(())
+}
