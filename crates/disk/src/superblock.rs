@@ -99,6 +99,12 @@ impl Superblock {
         Pblk::new(u64::from(self.raw.first_data_block.get()))
     }
 
+    /// The first block of the primary descriptor table: behind the superblock's. That is not the first data block's with
+    /// blocks of 1 KiB and bigalloc, whose first group begins with the boot block.
+    pub fn descriptor_start(&self) -> Pblk {
+        Pblk::new(SUPERBLOCK_OFFSET / self.block_size.bytes_u64() + 1)
+    }
+
     /// Blocks of every group but the last.
     pub fn blocks_per_group(&self) -> u32 {
         self.raw.blocks_per_group.get()

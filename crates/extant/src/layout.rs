@@ -19,6 +19,8 @@ pub(crate) struct Layout {
     pub(crate) end: Pblk,
     /// First block of group 0: 1 with 1 KiB blocks, else 0.
     pub(crate) first_data_block: Pblk,
+    /// The first block of the primary descriptor table.
+    descriptor_start: Pblk,
     /// Blocks in a full group.
     pub(crate) blocks_per_group: u32,
     /// Inodes in a group.
@@ -82,6 +84,7 @@ impl Layout {
             block_size,
             end: Pblk::new(sb.blocks_count().get()),
             first_data_block: sb.first_data_block(),
+            descriptor_start: sb.descriptor_start(),
             blocks_per_group: sb.blocks_per_group(),
             inodes_per_group: sb.inodes_per_group(),
             groups: sb.group_count(),
@@ -234,7 +237,12 @@ impl Layout {
     /// Blocks at the start of `group` that hold superblock, descriptors and the room for their growth.
     pub(crate) fn head_blocks(&self, group: Group) -> u32 {
         if self.has_superblock(group) {
-            (1 + self.desc_blocks)
+            let boot = self
+                .descriptor_start
+                .distance_from(self.first_data_block)
+                .filter(|&start| start > 1 && group.get() == 0);
+            let boot = u32::from(boot.is_some());
+            (1 + boot + self.desc_blocks)
                 .saturating_add(self.reserved_gdt_blocks)
                 .min(self.group_blocks(group))
         } else {
@@ -247,8 +255,7 @@ impl Layout {
         let per_block = self.block_size.bytes() / self.desc_size;
         let index = group.index();
         let block = self
-            .first_data_block
-            .saturating_add(1)
+            .descriptor_start
             .saturating_add(index as u64 / per_block as u64);
         (block, index % per_block * self.desc_size)
     }

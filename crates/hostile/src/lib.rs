@@ -137,26 +137,3 @@ pub fn totals() -> Totals {
         peak_reads: PEAK_READS.load(Ordering::Relaxed),
     }
 }
-
-/// Totals of a process that ends, one line into the file that `$EXTANT_FUZZ_TOTALS` names.
-pub fn log_totals(target: Target) {
-    use std::io::Write;
-    let Some(path) = std::env::var_os("EXTANT_FUZZ_TOTALS") else {
-        return;
-    };
-    let t = totals();
-    let line = format!(
-        "{}\t{}\t{}\t{}\n",
-        target.name(),
-        t.runs,
-        t.peak_memory,
-        t.peak_reads
-    );
-    let file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path);
-    if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
-        eprintln!("cannot write $EXTANT_FUZZ_TOTALS: {error}");
-    }
-}

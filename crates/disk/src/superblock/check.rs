@@ -253,8 +253,9 @@ fn check_descriptors(sb: &Superblock) -> Result<(), SuperblockError> {
         ));
     }
     // Superblock and descriptors lie in front of group 0's data (meta_bg spreads them instead).
-    let table = u64::from(sb.desc_blocks()) + u64::from(reserved) + 1;
     let first = sb.first_data_block().get();
+    let start = sb.descriptor_start().get() - first;
+    let table = u64::from(sb.desc_blocks()) + u64::from(reserved) + start;
     let room = (sb.blocks_count().get() - first).min(u64::from(sb.blocks_per_group()));
     if !sb.features().has_incompat(Incompat::META_BG) && table > room {
         return Err(bad(

@@ -201,11 +201,7 @@ fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
         count = count.min(sb.raw().first_meta_bg.get().saturating_mul(per_block));
     }
     let checksum = GroupChecksum::of(sb);
-    let first = sb
-        .first_data_block()
-        .get()
-        .saturating_add(1)
-        .saturating_mul(bs as u64);
+    let first = sb.descriptor_start().get().saturating_mul(bs as u64);
     let mut desc = vec![0; size];
     let mut groups = Vec::new();
     for number in 0..count {

@@ -104,7 +104,7 @@ impl Volume {
     fn read_descriptors(&self, findings: &Findings) -> Result<Vec<GroupDesc>> {
         let size = self.sb.desc_size();
         let mut groups = Vec::new();
-        let first = self.sb.first_data_block().get() + 1;
+        let first = self.sb.descriptor_start().get();
         for at in 0..u64::from(self.sb.desc_blocks()) {
             let block = self.block(Pblk::new(first + at))?;
             for bytes in block.chunks_exact(size) {
@@ -159,7 +159,10 @@ impl Volume {
 
     /// Blocks at the start of a group that hold a superblock, descriptors and their reserve.
     pub(super) fn backup_blocks(&self, group: Group) -> u64 {
-        if self.sb.has_backup(group) {
+        if group == Group::new(0) {
+            let start = self.sb.descriptor_start().get() - self.group_start(group);
+            start + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
+        } else if self.sb.has_backup(group) {
             1 + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
         } else {
             0

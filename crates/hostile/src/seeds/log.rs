@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use extant_testkit::mutate::{Kind, Map, seal};
+use extant_testkit::mutate::{Found, Kind, Map, seal};
 use extant_testkit::{Cmd, Result, TempDir, content, ensure};
 
 /// The image at `path` with two transactions in its log: copies of free blocks, and revoke records for some of them.
@@ -34,20 +34,26 @@ pub(super) fn fast_commits(mut image: Vec<u8>) -> Result<Vec<u8>> {
     const BLOCK: usize = 1024;
     let map = Map::of(&image);
     let journal = map.found().iter().find(|f| f.kind == Kind::JournalSuper);
-    let (Some(at), true) = (journal.map(|f| f.at), image.len() > BLOCK) else {
+    let root = |f: &&Found| Some(f.owner) == journal.map(|j| j.owner) && f.kind == Kind::ExtentRoot;
+    let root = map.found().iter().find(root);
+    let (Some(at), Some(root)) = (journal.map(|f| f.at), root.map(|f| f.at)) else {
         extant_testkit::bail!("the image has no journal");
     };
     let number = |image: &[u8], at: usize| {
         let four = image.get(at..at + 4).and_then(|four| four.try_into().ok());
         four.map_or(0, u32::from_be_bytes)
     };
-    // The log's blocks are one run, as mke2fs lays them out; the area is its end.
     let incompat = number(&image, at + 0x28) | 0x20;
-    let (len, blocks) = (number(&image, at + 0x10), 64);
     put(&mut image, at + 0x28, &incompat.to_be_bytes());
     put(&mut image, at + 0x54, &64u32.to_be_bytes());
-    let area = at + (len as usize - blocks) * BLOCK;
-    ensure!(area + BLOCK <= image.len(), "the log is not one run");
+    // The area is the end of the log, which is the end of the last extent.
+    let half = |at: usize| {
+        let two = image.get(at..at + 2).and_then(|two| two.try_into().ok());
+        usize::from(two.map_or(0, u16::from_le_bytes))
+    };
+    let last = root + 12 * half(root + 2);
+    let area = (half(last + 8) + half(last + 4) - 64) * BLOCK;
+    ensure!(area + BLOCK <= image.len(), "the log's end is not found");
     let mut block = Vec::new();
     let record = |block: &mut Vec<u8>, tag: u16, value: &[u8]| {
         let len = u16::try_from(value.len()).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use extant::CheckOptions;
 
-use super::{Cost, Hostile};
+use super::{Cost, Hostile, is_clean};
 use crate::{recipe, seeds};
 
 pub(super) fn run(data: &[u8]) -> Cost {
@@ -27,11 +27,7 @@ pub(super) fn run(data: &[u8]) -> Cost {
         assert!(told > 0 || report.findings.is_empty());
     }
     if hostile.is_sound() {
-        assert!(
-            report.as_ref().is_ok_and(extant::Report::is_clean),
-            "{}: {report:?}",
-            hostile.seed.name
-        );
+        assert!(is_clean(&report), "{}: {report:?}", hostile.seed.name);
     }
     hostile.cost()
 }

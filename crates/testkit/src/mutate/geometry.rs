@@ -162,8 +162,8 @@ impl Geometry {
                 .byte(self.group_start(first) + skip)
                 .saturating_add(inside);
         }
-        self.byte(self.first_data_block + 1 + table)
-            .saturating_add(inside)
+        let behind_superblock = (SUPERBLOCK / self.block_size) as u64 + 1;
+        self.byte(behind_superblock + table).saturating_add(inside)
     }
 
     /// A block number of a descriptor: its low half at `low`, its high half 0x20 bytes behind.

@@ -137,13 +137,15 @@ pub(super) fn leaf(how: u8, feed: &mut Feed<'_>) {
         assert_eq!(format.check_leaf(block), Ok(()));
     };
     match how >> 4 & 3 {
-        0 => if let Ok(Some(at)) = format.insert(&mut block, &entry) {
-            let found = format.records(&block).flatten().find(|r| r.offset == at);
-            assert!(found.is_some_and(|r| r.name == name && r.ino == Some(ino)));
-            if sound {
-                sealed(&block);
+        0 => {
+            if let Ok(Some(at)) = format.insert(&mut block, &entry) {
+                let found = format.records(&block).flatten().find(|r| r.offset == at);
+                assert!(found.is_some_and(|r| r.name == name && r.ino == Some(ino)));
+                if sound {
+                    sealed(&block);
+                }
             }
-        },
+        }
         1 => {
             if format.remove(&mut block, offset).is_ok() && sound {
                 sealed(&block);
