@@ -63,8 +63,8 @@ pub enum XattrError {
         /// Where the entry starts.
         offset: usize,
     },
-    /// A name with a NUL inside.
-    #[error("attribute entry at byte {offset} has a NUL in its name")]
+    /// A name with a NUL inside, or none at all.
+    #[error("attribute entry at byte {offset} has an impossible name")]
     Name {
         /// Where the entry starts.
         offset: usize,

@@ -16,6 +16,7 @@ pub mod disk;
 mod feed;
 pub mod meter;
 pub mod recipe;
+pub mod samples;
 pub mod seeds;
 mod targets;
 

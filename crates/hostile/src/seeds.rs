@@ -38,8 +38,8 @@ impl Seed {
 enum Then {
     /// Nothing.
     Leave,
-    /// It is filled and unmounted.
-    Fill,
+    /// It is filled and unmounted; so many names in the largest directory.
+    Fill(u32),
     /// It is filled and copied while transactions wait in its log and orphans for their end.
     Dirty,
     /// debugfs writes a log: copies and revoke records, checksums as given.
@@ -78,43 +78,43 @@ const fn refused(name: &'static str, kib: u64, args: &'static str) -> Shape {
 
 /// New ones go to the end: recipes choose by number.
 const SHAPES: &[Shape] = &[
-    shape("1k", 1024, "-b 1024 -N 96 -O ^has_journal", Then::Fill),
-    shape("4k", 1536, "-b 4096 -N 96 -O ^has_journal", Then::Fill),
+    shape("1k", 1024, "-b 1024 -N 96 -O ^has_journal", Then::Fill(500)),
+    shape("4k", 1536, "-b 4096 -N 96 -O ^has_journal", Then::Fill(40)),
     shape(
         "2k, small inodes",
         1024,
         "-b 2048 -N 96 -I 128 -O ^has_journal",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape(
         "crc16",
         1024,
         "-b 1024 -N 96 -O ^has_journal,^metadata_csum,uninit_bg",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape(
         "no checksums",
         1024,
         "-b 1024 -N 96 -O ^has_journal,^metadata_csum,^64bit,^flex_bg",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape(
         "many groups",
         1024,
         "-b 1024 -g 256 -N 128 -O ^has_journal,^resize_inode",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape(
         "two backups, seed stored",
         1024,
         "-b 1024 -g 256 -N 128 -O ^has_journal,^resize_inode,sparse_super2,metadata_csum_seed",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape(
         "large inodes",
         1024,
         "-b 1024 -N 64 -I 1024 -O ^has_journal",
-        Then::Fill,
+        Then::Fill(40),
     ),
     shape("log, waiting", 2304, "-b 1024 -N 96", Then::Dirty),
     shape(
@@ -228,7 +228,7 @@ fn make(shape: &Shape) -> Result<Seed> {
     let fresh = || -> Result<Vec<u8>> { Ok(std::fs::read(&path)?) };
     let image = match shape.then {
         Then::Leave => fresh()?,
-        Then::Fill => fill::filled(fresh()?)?,
+        Then::Fill(names) => fill::filled(fresh()?, names)?,
         Then::Dirty => fill::dirty(fresh()?)?,
         Then::Log(checksums) => log::by_debugfs(&path, &dir, checksums)?,
         Then::FastCommit => log::fast_commits(fresh()?)?,

@@ -126,7 +126,8 @@ impl<'a> Entries<'a> {
             .bytes
             .get(start..start + usize::from(raw.name_len))
             .ok_or(XattrError::Entry { offset })?;
-        if rest.contains(&0) {
+        // Without prefix and name it could not be told from the table's end once it is written again.
+        if rest.contains(&0) || (raw.name_index == 0 && rest.is_empty()) {
             return Err(XattrError::Name { offset });
         }
         if raw.value_inum.get() != 0 {

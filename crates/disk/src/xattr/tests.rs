@@ -139,3 +139,16 @@ fn hostile_tables_never_panic() {
         let _ = area_entries(&block[28..]).map(Iterator::count);
     }
 }
+
+/// Such an entry would end the table when it is written back, and hide those behind it.
+#[test]
+fn an_entry_without_prefix_and_name_is_damage() {
+    let mut set = XattrSet::default();
+    set.set(&user(b""), b"first");
+    set.set(&user(b"b"), b"second");
+    let mut area = vec![0; 96];
+    assert_eq!(set.write_area(&mut area), Fit::Fits);
+    area[5] = 0;
+    let read = XattrSet::read(area_entries(&area).unwrap());
+    assert_eq!(read, Err(XattrError::Name { offset: 4 }));
+}

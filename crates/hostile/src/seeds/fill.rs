@@ -17,14 +17,14 @@ pub(crate) fn tuning() -> Tuning {
     tuning
 }
 
-/// The image filled and unmounted in order.
-pub(super) fn filled(image: Vec<u8>) -> Result<Vec<u8>> {
+/// The image filled and unmounted in order; `names` in its largest directory.
+pub(super) fn filled(image: Vec<u8>, names: u32) -> Result<Vec<u8>> {
     let disk = Arc::new(Disk::new(image, false));
     let volume = Options::new()
         .write(true)
         .tuning(tuning())
         .open_volume_on(disk.clone())?;
-    fill(&volume)?;
+    fill(&volume, names)?;
     volume.unmount()?;
     Ok(disk.to_bytes())
 }
@@ -32,7 +32,7 @@ pub(super) fn filled(image: Vec<u8>) -> Result<Vec<u8>> {
 /// The image filled, unmounted, mounted again, and copied in the middle of work: transactions with revoke records wait in the
 /// log, orphans for their end.
 pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
-    let disk = Arc::new(Disk::new(filled(image)?, false));
+    let disk = Arc::new(Disk::new(filled(image, DIRTY_NAMES)?, false));
     let volume = Options::new()
         .write(true)
         .mount_options("commit=300")
@@ -46,7 +46,7 @@ pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
     volume.sync()?;
     // Metadata blocks that were in the log are freed: revoke records.
     let crowd = volume.lookup(&root, b"crowd")?;
-    for number in 0..60 {
+    for number in 0..DIRTY_NAMES - 10 {
         volume.unlink(&crowd, crowd_name(number).as_bytes(), &cred)?;
     }
     volume.unlink(&root, b"comb", &cred)?;
@@ -65,12 +65,15 @@ pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
     Ok(image)
 }
 
+/// Names in the largest directory where most of them are removed again: several blocks.
+const DIRTY_NAMES: u32 = 60;
+
 /// The name of an entry of the crowded directory: long, so that few fit a block.
 fn crowd_name(number: u32) -> String {
     format!("{number:04}-{}", "c".repeat(200 + (number as usize % 40)))
 }
 
-fn fill(volume: &Volume) -> Result<()> {
+fn fill(volume: &Volume, names: u32) -> Result<()> {
     let cred = Cred::root();
     let root = volume.root()?;
     let file = |name: &str, size: usize| -> Result<Node> {
@@ -102,14 +105,9 @@ fn fill(volume: &Volume) -> Result<()> {
     volume.mknod(&dir, b"fifo", fifo, 0o644, 0, &cred)?;
     volume.mknod(&dir, b"null", node, 0o666, 0x103, &cred)?;
     attributes(volume, &root)?;
-    // Many names of one file: an index with two levels in the space of some dozen blocks.
+    // Many names of one file: 500 make an index of two levels.
     let crowd = volume.mkdir(&root, b"crowd", 0o755, &cred)?;
     let small = volume.lookup(&root, b"small")?;
-    let names = if volume.statfs()?.block_size == 1024 && volume.statfs()?.blocks_free > 560 {
-        500
-    } else {
-        90
-    };
     for number in 0..names {
         volume.link(&small, &crowd, crowd_name(number).as_bytes(), &cred)?;
     }

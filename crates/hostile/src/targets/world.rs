@@ -7,7 +7,9 @@ use extant::{Error, FileKind, Node, Result, SeekTarget, Volume};
 /// The most nodes visited, names read of a directory, bytes read of a file. An honest image may be larger than a fuzzer has
 /// patience for.
 const NODES: usize = 300;
-const NAMES: usize = 2000;
+const NAMES: usize = 1000;
+/// The most names looked up in one directory.
+const LOOKUPS: usize = 60;
 const BYTES: u64 = 128 << 10;
 /// The most runs of data looked for in a file.
 const RUNS: usize = 24;
@@ -82,7 +84,8 @@ impl<'a> World<'a> {
             if let Err(error) = listed {
                 self.take(Err(error));
             }
-            for name in names {
+            let step = names.len().div_ceil(LOOKUPS).max(1);
+            for name in names.into_iter().step_by(step) {
                 let found = self.volume.lookup(&node, &name);
                 self.take(found);
                 if self.names.len() < NAMES {

@@ -12,7 +12,7 @@ pub(super) fn xattrs(how: u8, feed: &mut Feed<'_>) {
     let in_inode = how & 4 != 0;
     let (name_len, value_len) = (usize::from(feed.u8()), usize::from(feed.u16()));
     let name = XattrName {
-        index: NameIndex::from_raw(feed.u8() % 9),
+        index: NameIndex::from_raw(1 + feed.u8() % 8),
         rest: feed.take(name_len),
     };
     let value = feed.take(value_len % 300);
