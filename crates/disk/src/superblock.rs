@@ -178,7 +178,8 @@ impl Superblock {
     /// Bytes of a group descriptor: 32, or with `64bit` a power of two from 64 to 1024.
     pub fn desc_size(&self) -> usize {
         if self.features().has_incompat(Incompat::SIXTY_FOUR_BIT) {
-            usize::from(self.raw.desc_size.get())
+            // An external journal's is not checked, having no groups.
+            usize::from(self.raw.desc_size.get()).clamp(32, 1024)
         } else {
             32
         }

@@ -234,7 +234,7 @@ fn check_counts(sb: &Superblock) -> Result<u32, SuperblockError> {
 }
 
 fn check_descriptors(sb: &Superblock) -> Result<(), SuperblockError> {
-    let size = sb.desc_size();
+    let size = usize::from(sb.raw.desc_size.get());
     if sb.features().has_incompat(Incompat::SIXTY_FOUR_BIT)
         && (!size.is_power_of_two() || !(64..=1024).contains(&size))
     {

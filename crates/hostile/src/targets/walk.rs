@@ -1,4 +1,4 @@
-//! A read-only mount, and everything that can be asked of it.
+//! What `info` tells, a read-only mount, and everything that can be asked of it.
 
 use extant::Volume;
 
@@ -12,6 +12,12 @@ pub(super) fn run(data: &[u8]) -> Cost {
         return Cost::default();
     };
     let hostile = Hostile::new(prepared);
+    let info = extant::ImageInfo::of(&*hostile.disk);
+    assert!(
+        info.is_ok() || !hostile.is_sound(),
+        "{}: {info:?}",
+        hostile.seed.name
+    );
     if let Some(volume) = hostile.mount(false) {
         everything(&hostile, &volume);
         let ended = volume.unmount();

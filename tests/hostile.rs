@@ -1,0 +1,106 @@
+//! The short round of the fuzz targets: the committed inputs, and mutations drawn from a seed, on any compiler.
+//!
+//! `EXTANT_SEED` changes what is drawn, `EXTANT_HOSTILE` how many inputs each target is given.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use extant_hostile::{MEMORY, SECONDS, Target, meter::Meter, run, samples, totals};
+use extant_testkit::{Context, Need, Result, Rng, ensure, need, report, tools};
+
+#[global_allocator]
+static METER: Meter = Meter;
+
+/// Panics of any thread, the engine's own included: it catches those of its journal's threads.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Inputs drawn for a target: few where an image is mounted for each.
+fn drawn(target: Target) -> u64 {
+    let each = std::env::var("EXTANT_HOSTILE").ok();
+    let each = each.and_then(|n| n.parse().ok()).unwrap_or(200);
+    match target {
+        Target::Structures | Target::FastCommit | Target::Names => each * 20,
+        _ => each,
+    }
+}
+
+/// One test, since memory is measured of the whole process.
+#[test]
+fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        before(info);
+    }));
+    let seed = std::env::var("EXTANT_SEED").ok();
+    let seed = seed.and_then(|n| n.parse().ok()).unwrap_or(1u64);
+    let (send, receive) = channel();
+    // The runs have a thread of their own, so that one which does not end is noticed.
+    let worker = std::thread::spawn(move || {
+        for target in Target::ALL {
+            let samples = samples::of(target);
+            let mut rng = Rng::new(seed);
+            let drawn = (0..drawn(target)).map(|_| samples::random(target, &mut rng, &samples));
+            let all = kept(target)?.into_iter().chain(samples.iter().cloned());
+            for input in all.chain(drawn) {
+                // Whoever waits may have given up.
+                let _ = send.send((target, input.clone()));
+                run(target, &input);
+            }
+        }
+        Ok::<(), extant_testkit::Error>(())
+    });
+    let mut last: Option<(Target, Vec<u8>)> = None;
+    loop {
+        // Slow machines get some more; what hangs, hangs.
+        match receive.recv_timeout(Duration::from_secs(6 * SECONDS)) {
+            Ok(now) => last = Some(now),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => ensure!(false, "no end: {}", describe(&last)),
+        }
+    }
+    match worker.join() {
+        Ok(done) => done?,
+        Err(_) => ensure!(false, "panicked: {}", describe(&last)),
+    }
+    let panics = PANICS.load(Ordering::Relaxed);
+    ensure!(panics == 0, "{panics} panics in threads of the engine");
+    let t = totals();
+    report(&format!(
+        "{} hostile inputs, at most {} KiB of {} KiB beyond the image, {} % of it read",
+        t.runs,
+        t.peak_memory >> 10,
+        MEMORY >> 10,
+        t.peak_reads
+    ));
+    Ok(())
+}
+
+/// The inputs in the repository: the minimised corpus.
+fn kept(target: Target) -> Result<Vec<Vec<u8>>> {
+    let dir = tools::workspace().join("fuzz/corpus").join(target.name());
+    let mut paths: Vec<_> = std::fs::read_dir(&dir)
+        .context(|| dir.display())?
+        .collect::<std::io::Result<Vec<_>>>()?
+        .into_iter()
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).context(|| path.display()))
+        .collect()
+}
+
+/// The input as the fuzzer's tools take it.
+fn describe(last: &Option<(Target, Vec<u8>)>) -> String {
+    let Some((target, input)) = last else {
+        return "before the first input".to_owned();
+    };
+    let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{} with the input {hex}", target.name())
+}
