@@ -23,9 +23,9 @@ mod targets;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most memory that an image may cost, beyond its own bytes.
-pub const MEMORY: usize = 48 << 20;
+pub const MEMORY: usize = 16 << 20;
 /// The most bytes that may be read from an image's device, in multiples of its length.
-pub const DEVICE_READS: u64 = 1024;
+pub const DEVICE_READS: u64 = 64;
 /// The longest that an image may take, in seconds.
 pub const SECONDS: u64 = 10;
 

@@ -39,7 +39,7 @@ pub(super) fn xattrs(how: u8, feed: &mut Feed<'_>) {
     };
     let Ok(entries) = entries else { return };
     for entry in entries.clone().flatten() {
-        let _ = (entry.hash_fits(), entry.name.full());
+        let _ = entry.name.full();
     }
     let _ = entries.clone().find(&name);
     let Ok(mut set) = XattrSet::read(entries) else {
