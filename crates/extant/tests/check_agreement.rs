@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use check_kit::{BASES, base, exceptions, verdict};
+use check_kit::{BASES, base, damage, exceptions, verdict};
 use extant_testkit::mutate::{Map, Script};
 use extant_testkit::{Context, Image, Need, Result, Rng, TempDir, ensure, need, report};
 
@@ -98,6 +98,31 @@ fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
         "only {} damaged",
         totals.damaged
     );
+    Ok(())
+}
+
+/// Every exception is real: its own damage is seen by one side alone, for that reason.
+#[test]
+fn each_exception_is_shown() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let mut wrong = Vec::new();
+    for exception in exceptions::OURS.iter().chain(exceptions::THEIRS) {
+        let (at, request) = exception.shown_by;
+        let (_, mib, args, dirty) = BASES[at];
+        let image = base(mib, args, dirty)?;
+        damage(&image, request).context(|| exception.name.to_owned())?;
+        let verdict = verdict(image.path())?;
+        let cause = exceptions::explain(&verdict).map(|cause| cause.name);
+        if verdict.agree() || cause != Some(exception.name) {
+            wrong.push(format!(
+                "{} ({}): {verdict:?}",
+                exception.name, exception.why
+            ));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 

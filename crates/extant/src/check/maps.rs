@@ -12,6 +12,9 @@ use super::usage::Usage;
 use super::volume::Volume;
 use crate::error::{Place, Result};
 
+/// Entries fewer than fit that a node may be made for.
+const SPARE: u16 = 2;
+
 /// What a map holds.
 #[derive(Default)]
 pub(super) struct Map {
@@ -69,6 +72,11 @@ impl Walker<'_> {
                 return Ok(());
             }
         };
+        if root.max() + SPARE < extent::ROOT_CAPACITY {
+            let max = root.max();
+            let what = format_args!("extent root for {max} entries only");
+            self.findings.add(Place::Inode(self.ino), what);
+        }
         let mut pending = Vec::new();
         self.node(&root, Expect::ROOT.end, map, &mut pending);
         let bs = self.volume.sb.block_size();
@@ -84,6 +92,11 @@ impl Walker<'_> {
                 false => seed,
             };
             match Node::check_block(&block, bs, seed, anywhere) {
+                Ok(node) if node.max() + SPARE < extent::block_capacity(bs) => {
+                    let max = node.max();
+                    self.findings
+                        .add(place, format_args!("extent node for {max} entries only"));
+                }
                 Ok(node) => match node.agrees(&expect) {
                     Ok(()) => self.node(&node, expect.end, map, &mut pending),
                     Err(error) => self.findings.add(place, error),

@@ -6,7 +6,7 @@ use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::csum::Crc32c;
 use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
-use extant_disk::group_desc::{GroupChecksum, GroupDesc};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{DevOff, Group, Ino, Pblk};
@@ -113,11 +113,17 @@ impl Volume {
                     break;
                 }
                 let group = Group::new(number);
-                let desc = GroupDesc::parse(bytes, group, &self.checksum).or_else(|error| {
+                let unsealed = |error| {
                     findings.add(Place::GroupDesc(group), error);
-                    GroupDesc::parse(bytes, group, &GroupChecksum::None)
-                        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))
-                })?;
+                    let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
+                        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+                    // What it says not to look at is looked at.
+                    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+                    desc.flags.remove(uninit);
+                    desc.itable_unused = 0;
+                    Ok::<_, Error>(desc)
+                };
+                let desc = GroupDesc::parse(bytes, group, &self.checksum).or_else(unsealed)?;
                 groups.push(desc);
             }
         }

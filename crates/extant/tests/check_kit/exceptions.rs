@@ -11,6 +11,8 @@ pub(crate) struct Exception {
     pub(crate) says: &'static [&'static str],
     /// Why the other one does not.
     pub(crate) why: &'static str,
+    /// What shows it: a base, by its place in [`super::BASES`], and requests of debugfs.
+    pub(crate) shown_by: (usize, &'static str),
 }
 
 /// Seen by `check` alone.
@@ -19,11 +21,13 @@ pub(crate) const OURS: &[Exception] = &[
         name: "copies",
         says: &["copy of the superblock", "copy of the descriptors"],
         why: "e2fsck reads the copies only if the first superblock cannot be used, and writes them anew with every repair",
+        shown_by: (3, "zap_block -o 100 -l 64 -p 0x55 1025"),
     },
     Exception {
         name: "descriptor checksum",
         says: &["bad descriptor checksum"],
         why: "e2fsck -n says so and IGNORED, and exits with 0",
+        shown_by: (0, "zap_block -o 30 -l 1 -p 0x55 2"),
     },
     Exception {
         name: "orphan list head",
@@ -32,44 +36,55 @@ pub(crate) const OURS: &[Exception] = &[
             "orphan list: the list meets",
         ],
         why: "e2fsck -n does not read the list; Linux follows it at the next mount",
+        shown_by: (0, "ssv last_orphan 5"),
     },
     Exception {
         name: "depth of an extent node",
         says: &["extent node of depth", "extent node with 0 of"],
         why: "e2fsck does not compare the depth of a node with its place, nor looks at that of a root without entries; Linux \
               refuses to read the file",
+        shown_by: (
+            0,
+            "sif big/a_rather_long_file_name_to_fill_blocks_1 block[1] 0x10004",
+        ),
     },
     Exception {
         name: "attribute name with a NUL",
         says: &["has a NUL in its name"],
         why: "e2fsck does not look into names; Linux refuses all attributes of the inode",
+        shown_by: (2, "zap_block {name tiny}"),
     },
     Exception {
         name: "resize inode",
         says: &[
+            "the resize inode is no regular file",
             "the resize inode does not lead",
             "of the resize inode does not lead",
         ],
         why: "e2fsck -n says that the resize inode is not valid, and exits with 0 if it owns the right number of blocks",
+        shown_by: (0, "sif <7> links_count 0"),
     },
     Exception {
         name: "log checksum",
         says: &["corrupt journal: transaction"],
         why: "e2fsck replays up to a damaged transaction; check refuses to, as mounting does",
+        shown_by: (6, "zap_block -o 100 -l 4 -p 0x11 {block 1}"),
     },
     Exception {
         name: "journal superblock",
         says: &[
-            "journal: corrupt journal: the journal's log starts",
-            "journal: corrupt journal: the journal claims",
+            "corrupt journal: the journal's log starts",
+            "corrupt journal: the journal claims",
             "journal: it remembers error",
         ],
         why: "e2fsck -n passes over a log that waits for no recovery, and over an error that an aborted journal left",
+        shown_by: (0, "zap_block -o 28 -l 4 -p 0x11 {block 0}"),
     },
     Exception {
         name: "no journal to replay",
         says: &["it needs a replay, but there is none"],
         why: "debugfs, which replays for e2fsck here, clears the mark",
+        shown_by: (6, "ssv feature_compat 0x38"),
     },
     Exception {
         name: "device of the journal",
@@ -78,31 +93,37 @@ pub(crate) const OURS: &[Exception] = &[
             "names a journal without the feature",
         ],
         why: "e2fsck looks at the journal's UUID and inode, not at its device number; Linux refuses to mount",
+        shown_by: (0, "ssv journal_dev 5"),
     },
     Exception {
         name: "never written without the feature",
         says: &["marked as never written, for which a feature is missing"],
         why: "e2fsck -n says so, and exits with 0 if nothing else is wrong",
+        shown_by: (1, "set_bg 0 flags 2"),
     },
     Exception {
         name: "never used inodes of an empty group",
         says: &["inodes that were never used, of"],
         why: "e2fsck -n says so, and exits with 0 if the group is empty",
+        shown_by: (3, "set_bg 5 itable_unused 999\nset_bg 5 checksum calc"),
     },
     Exception {
         name: "feature that check does not know",
         says: &["unsupported feature:"],
         why: "e2fsck knows some features that Extant does not mount; check answers that nothing can be said",
+        shown_by: (5, "ssv feature_ro_compat 0x446b"),
     },
     Exception {
         name: "superblock mended by the replay",
-        says: &["reserved_gdt_blocks is"],
+        says: &["reserved_gdt_blocks is", "reserved blocks, more than half"],
         why: "the journal has a good copy, but the bad one must be read to find the journal",
+        shown_by: (6, "ssv r_blocks_count 3000"),
     },
     Exception {
         name: "high half of the block count",
         says: &["blocks_count is"],
         why: "without 64bit e2fsck ignores the high half; Linux adds it",
+        shown_by: (1, "zap_block -o 336 -l 1 -p 1 1"),
     },
 ];
 
@@ -112,11 +133,13 @@ pub(crate) const THEIRS: &[Exception] = &[
         name: "unknown compat feature",
         says: &["has unsupported feature(s)"],
         why: "the format lets readers and writers ignore such a bit, as Linux and check do; e2fsck refuses",
+        shown_by: (2, "ssv feature_compat 0x20028"),
     },
     Exception {
         name: "fast-commit area of no size",
         says: &["incorrect fast commit blocks"],
         why: "Linux and check take the default size for zero; e2fsck 1.47 refuses",
+        shown_by: (0, "zap_block -o 43 -l 1 -p 0x20 {block 0}"),
     },
 ];
 

@@ -97,6 +97,40 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     Ok(image)
 }
 
+/// Requests of debugfs, with a block of the journal for `{block N}` filled in, and for `{name FILE}` where the name of the
+/// file's first attribute begins, in its inode.
+pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
+    let Some((before, rest)) = request.split_once('{') else {
+        return script(image, request);
+    };
+    let (question, after) = rest.split_once('}').unwrap_or((rest, ""));
+    let answer = match question.split_once(' ') {
+        Some(("block", number)) => {
+            let block = image.debugfs(&format!("bmap <8> {number}"))?;
+            block.trim().to_owned()
+        }
+        Some(("name", file)) => first_name(&image.debugfs(&format!("imap {file}"))?)?,
+        _ => bail!("what is {question}?"),
+    };
+    script(image, &format!("{before}{answer}{after}"))
+}
+
+/// One byte of zero where debugfs's `imap` says that an inode of 256 bytes lies, 180 bytes on.
+fn first_name(imap: &str) -> Result<String> {
+    let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|found| *found == word);
+        let found = at.and_then(|at| words.iter().skip(at + 1).find(|word| !word.is_empty()));
+        found.copied().unwrap_or_default()
+    };
+    let offset = u64::from_str_radix(after("offset").trim_start_matches("0x"), 16)?;
+    // "located at block N": the last "block" of the answer.
+    let block = words.iter().rposition(|word| *word == "block");
+    let block = block.and_then(|at| words.get(at + 1)).copied();
+    let at = offset + 128 + 32 + 4 + 16;
+    Ok(format!("-o {at} -l 1 -p 0 {}", block.unwrap_or_default()))
+}
+
 /// Requests of debugfs, one a line.
 fn script(image: &Image, requests: &str) -> Result<()> {
     let commands = image.path().with_extension("debugfs");
