@@ -1,7 +1,7 @@
 //! No stale data: the device holds junk everywhere before mke2fs; whatever is written, cut, extended, dropped from the cache, mounted
 //! again or found after a crash, no file ever shows it.
 
-use extant::{Node, SeekTarget};
+use extant::{Cred, Node, SeekTarget};
 use extant_testkit::{Rng, content};
 
 use crate::rig::{Rig, WAYS, image, soak};
@@ -18,7 +18,7 @@ fn judge(rig: &Rig, name: &str, when: &str) {
 
 fn step(rig: &Rig, node: &Node, rng: &mut Rng) {
     let size = rig.volume.getattr(node).unwrap().size;
-    match rng.below(12) {
+    match rng.below(13) {
         // Somewhere, in the block of the end, behind the end with a gap that ends within a block or at its edge.
         0..=4 => {
             let pos = match rng.below(4) {
@@ -37,6 +37,18 @@ fn step(rig: &Rig, node: &Node, rng: &mut Rng) {
         8 => rig.volume.fsync(node, rng.chance(50)).unwrap(),
         9 => rig.volume.sync().unwrap(),
         10 => rig.volume.drop_caches(),
+        11 => {
+            // As a store through a mapping: into holes as well, never past the end.
+            let pos = rng.below(size + 1);
+            let len = usize::try_from(1 + rng.below(20_000)).unwrap();
+            let fill = |at: u64, bytes: &mut [u8]| {
+                assert_eq!(content::first_foreign(SEED, at, bytes), None);
+                bytes.copy_from_slice(&content::fill(SEED, at, bytes.len()));
+            };
+            rig.volume
+                .edit(node, pos, len, &Cred::root(), fill)
+                .unwrap();
+        }
         _ => {
             // Holes that are looked at become cached zeros, which later writes must not take for space.
             let mut buf = vec![0x55; 50_000];

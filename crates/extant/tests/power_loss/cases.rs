@@ -149,6 +149,11 @@ impl Case {
             result
         });
         assert!(only.is_none() || visited > 0, "there is no such cut");
+        assert!(
+            result.is_err() || only.is_some() || visited > 5,
+            "{}: only {visited} states",
+            self.name()
+        );
         result.map_err(|failure| {
             let line = self.reproduce(failure.cut, &recording);
             let why = format!("{}: {}\nreproduce: {line}", self.name(), failure.why);

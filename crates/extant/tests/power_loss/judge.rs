@@ -57,9 +57,11 @@ impl<'a> Judge<'a> {
     /// `extant check` finds nothing, with or without a journal to replay. Of a volume that was unmounted, the totals in the
     /// superblock are right as well.
     pub(crate) fn by_checker(state: &CrashState, unmounted: bool) -> Result<(), String> {
+        // Not by default, which asks how many cores there are: that takes longer than some states.
         let options = CheckOptions {
             threads: 1,
-            ..CheckOptions::default()
+            max_findings: 10,
+            progress: None,
         };
         let report = check(state.device.clone(), &options);
         let report = report.map_err(|error| format!("check: {error}"))?;

@@ -461,3 +461,78 @@ pub(crate) fn sectors_from_text(text: &str) -> Option<Vec<Vec<Sector>>> {
     }
     Some(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is promised at an event, as text.
+    fn due(ledger: &Ledger, completed: usize) -> Vec<String> {
+        let texts = ledger.due(completed).map(|promise| {
+            let any = promise.any.iter().map(Claim::to_string);
+            any.collect::<Vec<_>>().join(" or ")
+        });
+        texts.collect()
+    }
+
+    #[test]
+    fn an_overwrite_leaves_both_versions_until_the_next_fsync() {
+        let mut ledger = Ledger::default();
+        let id = ledger.create("a", 0);
+        ledger.append(id, 2 * SECTOR, 0);
+        assert_eq!(due(&ledger, 1), [] as [&str; 0], "nothing before an fsync");
+        ledger.synced("a", 5);
+        ledger.overwrite(id, SECTOR, SECTOR, 8);
+        ledger.synced("a", 12);
+        let allowed = |completed| match &ledger.due(completed).next().unwrap().any[0] {
+            Claim::Holds { allowed, .. } => allowed.clone(),
+            other => panic!("{other}"),
+        };
+        assert_eq!(allowed(7), [vec![1], vec![1]]);
+        assert_eq!(allowed(8), [vec![1], vec![1, 2]]);
+        assert_eq!(allowed(11), [vec![1], vec![1, 2]]);
+        assert_eq!(allowed(12), [vec![1], vec![2]]);
+        assert_ne!(bytes(id, 1, SECTOR, 8), bytes(id, 2, SECTOR, 8));
+    }
+
+    #[test]
+    fn a_rename_leaves_either_name_and_one_of_two_files() {
+        let mut ledger = Ledger::default();
+        for (path, len) in [("old", 10), ("new", 20)] {
+            let id = ledger.create(path, 0);
+            ledger.append(id, len, 0);
+            ledger.synced(path, 1);
+        }
+        ledger.rename("old", "new", 4);
+        ledger.append(ledger.at("new"), 5, 6);
+        ledger.synced("new", 9);
+        ledger.all_synced(11);
+        let (old, new) = ("is file 1 of 10..=10 bytes", "is file 2 of 20..=20 bytes");
+        assert_eq!(
+            due(&ledger, 3),
+            [format!("old {old}"), format!("new {new}")]
+        );
+        let moved = format!("old {old} or new {old}");
+        assert_eq!(due(&ledger, 5), [moved, format!("new {new} or new {old}")]);
+        let (grown, whole) = ("is file 1 of 10..=15 bytes", "is file 1 of 15..=15 bytes");
+        let either = format!("old {grown} or new {grown}");
+        assert_eq!(
+            due(&ledger, 8),
+            [either, format!("new {new} or new {grown}")]
+        );
+        assert_eq!(due(&ledger, 10), [format!("new {whole}")]);
+        assert_eq!(
+            due(&ledger, 11),
+            ["new is file 1 of 15..=15 bytes", "old is gone"]
+        );
+    }
+
+    #[test]
+    fn sectors_are_text_and_back() {
+        let sectors = vec![vec![1], vec![1], vec![0, 3], vec![], vec![1]];
+        let text = sectors_to_text(&sectors);
+        assert_eq!(text, "-,1*2,0/3*1,*1,1*1");
+        assert_eq!(sectors_from_text(&text), Some(sectors));
+        assert_eq!(sectors_from_text(&sectors_to_text(&[])), Some(vec![]));
+    }
+}
