@@ -21,7 +21,7 @@ pub enum RequestKind {
 
 /// A request, as a fault plan sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct Request<'a> {
     /// How many requests came before it on this device.
     pub index: u64,
     /// Read, write or flush.
@@ -30,6 +30,8 @@ pub struct Request {
     pub offset: DevOff,
     /// Bytes; zero for a flush.
     pub len: u64,
+    /// What a write carries; empty for the others.
+    pub data: &'a [u8],
 }
 
 /// What to do with a request.
@@ -58,7 +60,7 @@ pub struct FaultyDevice<D, P> {
     requests: AtomicU64,
 }
 
-impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> FaultyDevice<D, P> {
+impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> FaultyDevice<D, P> {
     /// Wraps `inner` with `plan`.
     pub fn new(inner: D, plan: P) -> Self {
         Self {
@@ -78,12 +80,13 @@ impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> FaultyDevice<D, P> {
         self.requests.load(Ordering::Relaxed)
     }
 
-    fn next(&self, kind: RequestKind, offset: DevOff, len: usize) -> Fault {
+    fn next(&self, kind: RequestKind, offset: DevOff, len: usize, data: &[u8]) -> Fault {
         let fault = (self.plan)(Request {
             index: self.requests.fetch_add(1, Ordering::Relaxed),
             kind,
             offset,
             len: len as u64,
+            data,
         });
         if let Fault::Delay(pause) = fault {
             std::thread::sleep(pause);
@@ -97,7 +100,7 @@ impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> FaultyDevice<D, P> {
         buf: &[u8],
         write: impl Fn(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        match self.next(RequestKind::Write, offset, buf.len()) {
+        match self.next(RequestKind::Write, offset, buf.len(), buf) {
             Fault::Pass | Fault::Delay(_) => write(buf),
             Fault::Fail(kind) => Err(kind.into()),
             Fault::Drop => Ok(()),
@@ -129,7 +132,7 @@ fn flip(bytes: &mut [u8], bit: u64) {
     }
 }
 
-impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> BlockDevice for FaultyDevice<D, P> {
+impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> BlockDevice for FaultyDevice<D, P> {
     fn len(&self) -> u64 {
         self.inner.len()
     }
@@ -139,7 +142,7 @@ impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> BlockDevice for Faul
     }
 
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        match self.next(RequestKind::Read, offset, buf.len()) {
+        match self.next(RequestKind::Read, offset, buf.len(), &[]) {
             Fault::Pass | Fault::Delay(_) | Fault::Drop => self.inner.read_at(offset, buf),
             Fault::Fail(kind) => Err(kind.into()),
             Fault::Tear(_) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -173,7 +176,7 @@ impl<D: BlockDevice, P: Fn(Request) -> Fault + Send + Sync> BlockDevice for Faul
     }
 
     fn flush(&self) -> io::Result<()> {
-        match self.next(RequestKind::Flush, DevOff::ZERO, 0) {
+        match self.next(RequestKind::Flush, DevOff::ZERO, 0, &[]) {
             Fault::Fail(kind) => Err(kind.into()),
             Fault::Tear(_) => Err(io::Error::other("the flush failed")),
             Fault::Drop => Ok(()),
@@ -197,7 +200,7 @@ mod tests {
 
     #[test]
     fn each_fault_does_what_it_says() {
-        let plan = |request: Request| match request.index {
+        let plan = |request: Request<'_>| match request.index {
             0 => Fault::Fail(io::ErrorKind::StorageFull),
             1 => Fault::Tear(2),
             2 => Fault::Drop,

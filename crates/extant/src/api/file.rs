@@ -123,6 +123,8 @@ impl<'a> OpenOptions<'a> {
         if writes && volume.read_only() {
             return Err(Error::ReadOnly);
         }
+        // From here on this opener is told of failures to write the file back.
+        node.open(volume.fs());
         let file = File {
             volume: volume.clone(),
             cred: cred.clone(),

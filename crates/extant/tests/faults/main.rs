@@ -1,0 +1,172 @@
+//! Device faults: whatever request of a fixed workload goes wrong, nothing panics or hangs, the error reaches whom it
+//! concerns and nobody else, and what was acknowledged before is there afterwards.
+//!
+//! The workload runs once to count its requests. Then it runs once for each request and each way in which that can go wrong.
+//! A run that breaks a rule prints one line with the setup, the request and the way.
+
+mod judge;
+mod referee;
+mod stage;
+mod units;
+mod workload;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stage::{Mode, Order, Seen, Stage};
+use workload::{Base, SETUPS, Setup, fixed};
+use world::World;
+
+/// Every how many runs e2fsck looks as well.
+const E2FSCK_EVERY: usize = 40;
+/// The longest that one run may take.
+const BOUND: Duration = Duration::from_secs(120);
+
+/// One run: what the workload did under `order`, and what is on the device then.
+fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World, Vec<String>) {
+    let log_blocks = base.log_blocks.clone();
+    let stage = Stage::new(&base.bytes, base.block_size, log_blocks, order);
+    let stage = Arc::new(stage);
+    let mut world = World::new(setup.options(), stage.clone(), base.known.clone());
+    fixed(&mut world);
+    let mut trouble = std::mem::take(&mut world.referee.complaints);
+    if e2fsck && let Err(why) = judge::by_e2fsck(&stage) {
+        trouble.push(format!("e2fsck: {why}"));
+    }
+    if let Err(why) = judge::judge(setup, &stage, &world) {
+        trouble.push(format!("afterwards: {why}"));
+    }
+    (world, trouble)
+}
+
+/// The requests of a run without faults.
+fn requests(setup: &Setup, base: &Base) -> Vec<Seen> {
+    let (world, trouble) = run(setup, base, None, true);
+    assert!(trouble.is_empty(), "{}: {trouble:#?}", setup.name);
+    world.stage.seen()
+}
+
+/// Every request of the workload, in every mode that concerns it.
+fn every_fault(setup: &'static Setup, threads: usize) {
+    let base = Arc::new(Base::new(setup));
+    let seen = requests(setup, &base);
+    let orders: Vec<Order> = (0..)
+        .zip(&seen)
+        .flat_map(|(at, seen)| {
+            let modes = Mode::ALL.into_iter();
+            modes
+                .filter(|mode| mode.concerns(seen.kind))
+                .map(move |mode| Order { at, mode })
+        })
+        .collect();
+    let only = std::env::var("EXTANT_FAULT").ok();
+    let orders: Arc<Vec<Order>> = Arc::new(
+        orders
+            .into_iter()
+            .filter(|order| {
+                only.as_ref()
+                    .is_none_or(|only| *only == format!("{:?}@{}", order.mode, order.at))
+            })
+            .collect(),
+    );
+    let next = Arc::new(AtomicUsize::new(0));
+    let (tell, told) = channel();
+    for _ in 0..threads {
+        let (next, orders, base, tell) = (next.clone(), orders.clone(), base.clone(), tell.clone());
+        std::thread::spawn(move || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(order) = orders.get(number) else {
+                    return;
+                };
+                let mut done = (*order, None, Vec::new());
+                let attempt = std::panic::AssertUnwindSafe(|| {
+                    let e2fsck = number % E2FSCK_EVERY == 0;
+                    run(setup, &base, Some(*order), e2fsck)
+                });
+                match std::panic::catch_unwind(attempt) {
+                    Ok((world, trouble)) => {
+                        done.1 = world.stage.fired().map(|seen| {
+                            let outcome = world.referee.outcome.clone();
+                            (seen.kind, seen.cargo, outcome.unwrap_or_default())
+                        });
+                        done.2 = trouble;
+                    }
+                    Err(_) => done.2.push("it panicked".into()),
+                }
+                if tell.send(done).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    drop(tell);
+    let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
+    let (mut runs, mut broken) = (0, 0);
+    loop {
+        match told.recv_timeout(BOUND) {
+            Ok((order, fired, trouble)) => {
+                runs += 1;
+                let what = match fired {
+                    None => "not met".to_owned(),
+                    Some((kind, cargo, outcome)) => {
+                        let cargo = match cargo {
+                            stage::Cargo::Data(_) => "Data".to_owned(),
+                            other => format!("{other:?}"),
+                        };
+                        format!("{:?} {kind:?} {cargo} -> {outcome}", order.mode)
+                    }
+                };
+                *outcomes.entry(what).or_default() += 1;
+                if !trouble.is_empty() {
+                    broken += 1;
+                    eprintln!(
+                        "EXTANT_FAULT={:?}@{} of {}: {:?}: {}",
+                        order.mode,
+                        order.at,
+                        setup.name,
+                        seen.get(usize::try_from(order.at).unwrap()),
+                        trouble.join("; ")
+                    );
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("a run hangs, near {:?}", orders.get(runs)),
+        }
+    }
+    for (what, count) in &outcomes {
+        eprintln!("{count:6} {what}");
+    }
+    let panics = PANICS.lock().unwrap().clone();
+    extant_testkit::report(&format!(
+        "device faults, {}: {} requests, {runs} runs, {broken} broken, {} panics",
+        setup.name,
+        seen.len(),
+        panics.len()
+    ));
+    assert!(broken == 0 && panics.is_empty(), "{broken} runs; {panics:?}");
+    assert_eq!(runs, orders.len());
+}
+
+/// Panics of any thread.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if let Ok(mut panics) = PANICS.lock() {
+            panics.push(info.to_string());
+        }
+        before(info);
+    }));
+}
+
+#[test]
+fn a_fault_at_every_request() {
+    note_panics();
+    every_fault(&SETUPS[0], 2);
+}

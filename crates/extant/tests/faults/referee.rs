@@ -1,0 +1,253 @@
+//! Who judges what each step of a workload returned, given the request that went wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use extant::{Error, Result};
+use extant_blockdev::RequestKind;
+
+use crate::stage::{Cargo, Mode, Order, Seen, Stage};
+use crate::world::Known;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const EUCLEAN: i32 = 117;
+
+/// What a step is to the rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Mount,
+    Unmount,
+    Sync,
+    /// Of this opener of this file.
+    Fsync(&'static str, usize),
+    /// Changes something; writes or cuts this file's data, if one is named.
+    Change(Option<usize>),
+    Read,
+}
+
+impl Role {
+    pub(crate) fn change() -> Self {
+        Self::Change(None)
+    }
+}
+
+/// The rules, and what they need to remember.
+pub(crate) struct Referee {
+    stage: Arc<Stage>,
+    order: Option<Order>,
+    step: usize,
+    /// Openers and their files.
+    handles: BTreeMap<&'static str, usize>,
+    /// Openers that are still to be told of lost data.
+    owed: BTreeSet<&'static str>,
+    /// The lost data is known of, and somebody was told.
+    told: bool,
+    /// The file whose data was lost.
+    lost: Option<usize>,
+    /// The file system refuses changes.
+    latched: bool,
+    /// What an operation answered to the fault, for the totals.
+    pub(crate) outcome: Option<String>,
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Referee {
+    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+        Self {
+            order: stage.order(),
+            stage,
+            step: 0,
+            handles: BTreeMap::new(),
+            owed: BTreeSet::new(),
+            told: false,
+            lost: None,
+            latched: false,
+            outcome: None,
+            complaints: Vec::new(),
+        }
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.step += 1;
+        self.stage.begin(self.step);
+    }
+
+    pub(crate) fn complain(&mut self, what: String) {
+        self.complaints.push(what);
+    }
+
+    pub(crate) fn opened(&mut self, handle: &'static str, object: usize) {
+        self.handles.insert(handle, object);
+        if !self.told && self.lost == Some(object) {
+            // A failure that nobody has seen yet is new to a new opener.
+            self.owed.insert(handle);
+        }
+    }
+
+    pub(crate) fn closed(&mut self, handle: &'static str) {
+        self.handles.remove(handle);
+        self.owed.remove(handle);
+    }
+
+    /// Judges what a step returned. `faults` is the file system's own count.
+    pub(crate) fn judge(
+        &mut self,
+        what: &str,
+        role: &Role,
+        result: &Result<()>,
+        faults: u64,
+        known: &mut Known,
+    ) {
+        let errno = result.as_ref().err().map_or(0, Error::errno);
+        let fired = self.stage.fired();
+        let verdict = match (fired, self.order) {
+            (Some(_), Some(order)) if order.mode.lasts() => self.lasting(errno),
+            (Some(seen), Some(order)) => {
+                if seen.step == self.step {
+                    self.outcome
+                        .get_or_insert_with(|| format!("{}: {errno}", name(role)));
+                }
+                self.single(seen, order.mode, role, errno, faults, known)
+            }
+            _ if errno == 0 => Ok(()),
+            _ => Err("nothing went wrong yet".to_owned()),
+        };
+        if let Err(why) = verdict {
+            let told = result.as_ref().err().map(ToString::to_string);
+            self.complain(format!(
+                "step {} ({what}) returned {errno} ({}): {why}",
+                self.step,
+                told.unwrap_or_default()
+            ));
+        }
+    }
+
+    /// The device goes on failing: anything that says so will do, and what it acknowledges all the same must be true.
+    fn lasting(&mut self, errno: i32) -> Result<(), String> {
+        if errno != 0 {
+            self.outcome.get_or_insert_with(|| format!("{errno}"));
+        }
+        match errno {
+            0 | EIO | EROFS => Ok(()),
+            _ => Err("EIO or EROFS were expected".into()),
+        }
+    }
+
+    fn single(
+        &mut self,
+        seen: Seen,
+        mode: Mode,
+        role: &Role,
+        errno: i32,
+        faults: u64,
+        known: &mut Known,
+    ) -> Result<(), String> {
+        let now = seen.step == self.step;
+        match (seen.cargo, seen.kind) {
+            (Cargo::Data(id), RequestKind::Write) => {
+                let object = known.writes[&id];
+                self.lost_data(object, mode, now, role, errno, known)?;
+                if faults > 0 {
+                    return Err("lost data is no fault of the file system's".into());
+                }
+                Ok(())
+            }
+            (Cargo::Data(_), _) => match (now, errno) {
+                (_, 0) => Ok(()),
+                (true, EIO) if matches!(role, Role::Read | Role::Change(Some(_))) => Ok(()),
+                _ => Err("only who needs the data is told".into()),
+            },
+            (cargo, kind) => {
+                if now {
+                    self.latched |= faults > 0;
+                    return self.met(cargo, kind, role, errno);
+                }
+                self.afterwards(role, errno, faults)
+            }
+        }
+    }
+
+    /// Data of `object` was lost: each opener's next fsync says so, once, besides whoever had it written; nobody else does.
+    fn lost_data(
+        &mut self,
+        object: usize,
+        mode: Mode,
+        now: bool,
+        role: &Role,
+        errno: i32,
+        known: &mut Known,
+    ) -> Result<(), String> {
+        let why = if mode == Mode::Full { ENOSPC } else { EIO };
+        if self.lost.is_none() {
+            self.lost = Some(object);
+            known.objects[object].lost = true;
+            let openers = self.handles.iter().filter(|(_, of)| **of == object);
+            self.owed = openers.map(|(handle, _)| *handle).collect();
+        }
+        let expected: &[i32] = match *role {
+            Role::Fsync(handle, of) if of == object && self.owed.remove(handle) => {
+                self.told = true;
+                &[why]
+            }
+            Role::Sync | Role::Unmount if now => &[why],
+            // Cutting writes what it zeroes; a rename has data written that may be lost, and goes on.
+            Role::Change(Some(of)) if now && of == object => &[0, why],
+            _ => &[0],
+        };
+        match expected.contains(&errno) {
+            true => Ok(()),
+            false => Err(format!("{expected:?} was expected")),
+        }
+    }
+
+    /// The step in which metadata could not be read or written, or the device not be flushed.
+    fn met(&self, cargo: Cargo, kind: RequestKind, role: &Role, errno: i32) -> Result<(), String> {
+        let waits = matches!(role, Role::Fsync(..) | Role::Sync | Role::Unmount);
+        match errno {
+            0 if waits && kind != RequestKind::Read => Err("it promised what it could not".into()),
+            0 => Ok(()),
+            EUCLEAN if *role == Role::Mount => Ok(()),
+            EIO => {
+                let latches = cargo != Cargo::Nothing && !matches!(role, Role::Mount | Role::Unmount);
+                if latches && !self.latched {
+                    return Err("a failure of metadata stops the file system".into());
+                }
+                Ok(())
+            }
+            _ => Err("EIO was expected".into()),
+        }
+    }
+
+    /// The steps after it: business as usual, or changes are refused.
+    fn afterwards(&mut self, role: &Role, errno: i32, faults: u64) -> Result<(), String> {
+        if !self.latched && faults > 0 && !matches!(role, Role::Mount) {
+            // The fault comes to light now: whoever meets it first learns what it was.
+            self.latched = true;
+            if errno == EIO {
+                return Ok(());
+            }
+        }
+        let expected: &[i32] = match (self.latched, role) {
+            (false, _) | (true, Role::Read | Role::Mount) => &[0],
+            (true, Role::Unmount) => &[EIO, EROFS],
+            (true, Role::Change(_) | Role::Fsync(..) | Role::Sync) => &[EROFS],
+        };
+        match expected.contains(&errno) {
+            true => Ok(()),
+            false => Err(format!("{expected:?} was expected")),
+        }
+    }
+}
+
+fn name(role: &Role) -> &'static str {
+    match role {
+        Role::Mount => "mount",
+        Role::Unmount => "unmount",
+        Role::Sync => "sync",
+        Role::Fsync(..) => "fsync",
+        Role::Change(_) => "change",
+        Role::Read => "read",
+    }
+}

@@ -1,0 +1,200 @@
+//! A device in memory on which one request, or all from one on, go wrong.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+
+use crate::units::id_of;
+
+/// What a request carries, told from its bytes and its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Cargo {
+    /// File data, of this write.
+    Data(u16),
+    /// Blocks of the log.
+    Log,
+    /// The superblock.
+    Super,
+    /// Any other metadata.
+    Meta,
+    /// Nothing: a flush.
+    Nothing,
+}
+
+/// A request, without its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) kind: RequestKind,
+    pub(crate) cargo: Cargo,
+    pub(crate) len: u64,
+    /// The step of the workload that was under way.
+    pub(crate) step: usize,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Mode {
+    /// The request fails.
+    Fail,
+    /// It fails, and all after it.
+    FailOn,
+    /// All writes from it on fail; reads go on.
+    Unwritable,
+    /// A write fails for want of space (a thin device).
+    Full,
+    /// A write is done in part, and fails.
+    Tear,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Fail,
+        Self::FailOn,
+        Self::Unwritable,
+        Self::Full,
+        Self::Tear,
+    ];
+
+    /// Whether it means something to such a request.
+    pub(crate) fn concerns(self, kind: RequestKind) -> bool {
+        match self {
+            Self::Fail | Self::FailOn => true,
+            Self::Unwritable | Self::Full => kind == RequestKind::Write,
+            Self::Tear => kind != RequestKind::Flush,
+        }
+    }
+
+    /// Whether later requests fail as well.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(self, Self::FailOn | Self::Unwritable)
+    }
+}
+
+/// The request that goes wrong, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) at: u64,
+    pub(crate) mode: Mode,
+}
+
+/// The device, and what is known of its requests.
+pub(crate) struct Stage {
+    pub(crate) memory: Arc<MemoryDevice>,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    watch: Arc<Watch>,
+}
+
+struct Watch {
+    memory: Arc<MemoryDevice>,
+    log_blocks: Arc<HashSet<u64>>,
+    block_size: u64,
+    order: Option<Order>,
+    step: AtomicUsize,
+    seen: Mutex<Vec<Seen>>,
+    fired: Mutex<Option<Seen>>,
+}
+
+impl Stage {
+    /// A device with these bytes. `log_blocks` are the journal's, by number.
+    pub(crate) fn new(
+        base: &[u8],
+        block_size: u64,
+        log_blocks: Arc<HashSet<u64>>,
+        order: Option<Order>,
+    ) -> Self {
+        let memory = Arc::new(MemoryDevice::from_bytes(base));
+        let watch = Arc::new(Watch {
+            memory: memory.clone(),
+            log_blocks,
+            block_size,
+            order,
+            step: AtomicUsize::new(0),
+            seen: Mutex::default(),
+            fired: Mutex::default(),
+        });
+        let plan = watch.clone();
+        let faulty = FaultyDevice::new(memory.clone(), move |request: Request<'_>| {
+            plan.decide(request)
+        });
+        Self {
+            memory,
+            device: Arc::new(faulty),
+            watch,
+        }
+    }
+
+    /// What is to go wrong.
+    pub(crate) fn order(&self) -> Option<Order> {
+        self.watch.order
+    }
+
+    /// Another step of the workload begins.
+    pub(crate) fn begin(&self, step: usize) {
+        self.watch.step.store(step, Ordering::Relaxed);
+    }
+
+    /// The request that went wrong first, if that happened.
+    pub(crate) fn fired(&self) -> Option<Seen> {
+        *self.watch.fired.lock().unwrap()
+    }
+
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.watch.seen.lock().unwrap().clone()
+    }
+}
+
+impl Watch {
+    fn decide(&self, request: Request<'_>) -> Fault {
+        let seen = Seen {
+            kind: request.kind,
+            cargo: self.cargo(request),
+            len: request.len,
+            step: self.step.load(Ordering::Relaxed),
+        };
+        self.seen.lock().unwrap().push(seen);
+        let Some(Order { at, mode }) = self.order else {
+            return Fault::Pass;
+        };
+        let hit = request.index == at || (mode.lasts() && request.index > at);
+        if !hit || !mode.concerns(request.kind) {
+            return Fault::Pass;
+        }
+        self.fired.lock().unwrap().get_or_insert(seen);
+        match mode {
+            Mode::Fail | Mode::FailOn | Mode::Unwritable => Fault::Fail(ErrorKind::Other),
+            Mode::Full => Fault::Fail(ErrorKind::StorageFull),
+            Mode::Tear => Fault::Tear(request.len / 1024 * 512),
+        }
+    }
+
+    fn cargo(&self, request: Request<'_>) -> Cargo {
+        let mut first = [0; 16];
+        match request.kind {
+            RequestKind::Flush => return Cargo::Nothing,
+            RequestKind::Write => {
+                let have = request.data.len().min(first.len());
+                first[..have].copy_from_slice(&request.data[..have]);
+            }
+            RequestKind::Read => {
+                let have = usize::try_from(request.len).unwrap().min(first.len());
+                let _ = self.memory.read_at(request.offset, &mut first[..have]);
+            }
+        }
+        if self
+            .log_blocks
+            .contains(&(request.offset.get() / self.block_size))
+        {
+            Cargo::Log
+        } else if let Some(id) = id_of(&first) {
+            Cargo::Data(id)
+        } else if request.offset.get() == 1024 && request.len == 1024 {
+            Cargo::Super
+        } else {
+            Cargo::Meta
+        }
+    }
+}
