@@ -303,6 +303,7 @@ fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
             len: size as u64,
             at,
             kind,
+            lost_before: None,
         },
         parts: vec![(block.folio, bytes)],
     });

@@ -2,8 +2,9 @@
 //!
 //! A fault is damage found on disk, or metadata that could not be read or written in the middle of a change. It
 //! never takes the process: by policy the file system goes on (`continue`), refuses changes (`remount-ro`), or
-//! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Whatever the
-//! policy, the fault is recorded in the superblock as Linux does, so that the next check looks for it.
+//! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Metadata that could not be
+//! written stops the journal, and with it changes, whatever the policy. Each fault is recorded in the superblock as Linux
+//! does, so that the next check looks for it: past the journal where it has stopped, through it where it goes on.
 //!
 //! # Locks
 //! The level is an atomic; the record has a lock that nothing is called under. [`Fault::report`] may be called with
@@ -103,6 +104,11 @@ impl Fault {
         Ok(())
     }
 
+    /// Whether the device may still be told what happened: no shutdown by request, no unmount.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.check_alive().is_ok() || self.inner.lock().unrecorded.is_some()
+    }
+
     #[cold]
     fn refuse(&self) -> Result<()> {
         if self.level.load(Ordering::Relaxed) == Level::ReadOnly as u8 {
@@ -120,9 +126,10 @@ impl Fault {
         self.inner.lock().why.clone()
     }
 
-    fn raise(&self, level: Level, why: &str) {
+    /// Raises the level; true for the one who was first to stop anything.
+    fn raise(&self, level: Level, why: &str) -> bool {
         self.inner.lock().why.get_or_insert_with(|| why.into());
-        self.level.fetch_max(level as u8, Ordering::Relaxed);
+        self.level.fetch_max(level as u8, Ordering::Relaxed) == Level::Running as u8
     }
 
     /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=` policy and
@@ -140,11 +147,26 @@ impl Fault {
             ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
             ErrorsPolicy::Panic => Level::Shutdown,
         };
-        let first = self.check().is_ok();
-        self.raise(level, &error.to_string());
-        if first && !fs.options.read_only() {
-            fs.journal.abort(&error.to_string());
-            self.record_directly(fs);
+        let why = error.to_string();
+        if self.raise(level, &why) && !fs.options.read_only() {
+            fs.journal.abort_on_fault(&why);
+            self.record(fs);
+        }
+    }
+
+    /// The journal has stopped by itself: metadata could not be written. Whatever the policy, changes are refused from now
+    /// on, as Linux does. Called by whoever meets the stopped journal; the first one records the fault.
+    #[cold]
+    pub(crate) fn journal_stopped(&self, fs: &Fs, why: &str) {
+        let level = match self.policy {
+            ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
+            ErrorsPolicy::Panic => Level::Shutdown,
+        };
+        if self.raise(level, why) {
+            fs.stats.faults.bump();
+            tracing::error!(why, "fault");
+            self.remember(Event::new("journal"));
+            self.record(fs);
         }
     }
 
@@ -199,9 +221,23 @@ impl Fault {
         raw.error_count.set(count);
     }
 
-    /// The journal has stopped: the record goes to the device past it.
-    fn record_directly(&self, fs: &Fs) {
-        if fs.dev.is_read_only() {
+    /// Stores what is not recorded yet under a handle, where faults do not stop the file system (`errors=continue`). Hold
+    /// nothing.
+    ///
+    /// # Errors
+    /// The superblock cannot be changed.
+    pub(crate) fn record_later(&self, fs: &Fs) -> Result<()> {
+        let due = self.policy == ErrorsPolicy::Continue && self.inner.lock().unrecorded.is_some();
+        if !due || fs.check_writable().is_err() {
+            return Ok(());
+        }
+        let mut h = fs.start(1)?;
+        fs.super_block.update(fs, &mut h, |_| ())
+    }
+
+    /// Stores what is not recorded yet once the journal has stopped: past it, on the device.
+    pub(crate) fn record(&self, fs: &Fs) {
+        if fs.dev.is_read_only() || self.inner.lock().unrecorded.is_none() {
             return;
         }
         if let Err(error) = write_directly(&fs.dev, |raw| self.note_in(raw)) {
@@ -210,19 +246,25 @@ impl Fault {
     }
 }
 
+/// The format's numbers for what went wrong.
+const EIO: u8 = 2;
+const EFSCORRUPTED: u8 = 5;
+
 impl Event {
-    /// The fault that `error` is, if it is one.
-    fn of(error: &Error) -> Option<Self> {
-        /// The format's numbers for what went wrong.
-        const EIO: u8 = 2;
-        const EFSCORRUPTED: u8 = 5;
-        let mut event = Self {
+    /// A failure of the device at `place`, now.
+    fn new(place: &'static str) -> Self {
+        Self {
             time: now(),
             ino: 0,
             block: 0,
             code: EIO,
-            place: "io",
-        };
+            place,
+        }
+    }
+
+    /// The fault that `error` is, if it is one.
+    fn of(error: &Error) -> Option<Self> {
+        let mut event = Self::new("io");
         match error {
             Error::Corrupt { place, .. } => {
                 event.code = EFSCORRUPTED;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_jbd2::{BlockCache, Handle, Journal};
+use extant_units::Tid;
 use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
@@ -74,11 +75,10 @@ impl Fs {
     /// Starts a handle with room for `credits` metadata blocks, if the file system may be modified.
     ///
     /// # Errors
-    /// [`crate::Error::ReadOnly`] on a read-only mount, [`crate::Error::Shutdown`] after a fault, and whatever the journal
-    /// reports. May wait for log space: see the lock order above.
+    /// [`crate::Error::ReadOnly`] on a read-only mount and after a fault, [`crate::Error::Shutdown`] after one that refuses
+    /// everything, and whatever the journal reports. May wait for log space: see the lock order above.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
-        self.check_writable()?;
-        Ok(self.journal.start(credits)?)
+        self.start_with_revokes(credits, 0)
     }
 
     /// The same with room for `revokes` revoke records: for handles that free metadata blocks.
@@ -87,7 +87,14 @@ impl Fs {
     /// As [`Fs::start`].
     pub(crate) fn start_with_revokes(&self, credits: u32, revokes: u32) -> Result<Handle> {
         self.check_writable()?;
-        Ok(self.journal.start_with_revokes(credits, revokes)?)
+        let handle = self.journal.start_with_revokes(credits, revokes);
+        handle.map_err(|error| {
+            // It may have stopped while this waited.
+            match self.check_writable() {
+                Err(refused) => refused,
+                Ok(()) => error.into(),
+            }
+        })
     }
 
     /// Fails if the file system may not be modified.
@@ -96,22 +103,47 @@ impl Fs {
         if self.options.read_only() {
             return Err(crate::Error::ReadOnly);
         }
-        Ok(())
+        self.note_stopped_journal();
+        self.fault.check()
+    }
+
+    /// Latches that the journal has stopped by itself, if it has. Called wherever that is met: before a change, and when a
+    /// commit has failed.
+    #[inline]
+    pub(crate) fn note_stopped_journal(&self) {
+        if let Some(why) = self.journal.aborted() {
+            self.fault.journal_stopped(self, &why);
+        }
+    }
+
+    /// Waits until the transaction `tid` is durable. Hold nothing.
+    ///
+    /// # Errors
+    /// The journal has stopped, which is latched.
+    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+        let committed = self.journal.commit(tid);
+        self.note_stopped_journal();
+        Ok(committed?)
     }
 
     /// Makes everything durable that was done before the call: deletions, data, deferred times, the journal. Hold nothing.
     ///
     /// # Errors
-    /// The first failure; the rest was tried all the same.
+    /// The first failure; the rest was tried all the same. [`crate::Error::ReadOnly`] if a fault refuses changes: what was done
+    /// before it may not have arrived.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
         self.fault.check_alive()?;
         if self.options.read_only() {
             return Ok(());
         }
+        self.check_writable()?;
         self.reap_all();
         let data = crate::file::flush_all(self);
         let times = crate::inode::flush_all_times(self, true);
-        self.journal.sync_all()?;
-        data.and(times)
+        let recorded = self.fault.record_later(self);
+        let committed = self.journal.sync_all();
+        self.note_stopped_journal();
+        committed?;
+        data.and(times).and(recorded)
     }
 }

@@ -109,6 +109,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
         throttle_waits = throttled memory_waits flusher_passes stable_waits);
     all.extend(FOLIO_ORDERS.iter().copied().zip(pages.folios_by_order));
     all.push(("reserved", fs.alloc.counts.promised().get()));
+    all.push(("blocks_promised", fs.alloc.counts.promised().get()));
     all.push(("reservation_leaks", fs.alloc.counts.leaked()));
     all
 }

@@ -114,6 +114,16 @@ impl SuperBlock {
     }
 }
 
+/// Carries what `old` knows of errors over to `new`, if `new` knows less.
+pub(crate) fn keep_error_record(old: &RawSuperblock, new: &mut RawSuperblock) {
+    if old.state().contains(State::ERROR) {
+        new.set_state(new.state() | State::ERROR);
+    }
+    if old.error_count.get() > new.error_count.get() {
+        new.copy_error_record(old);
+    }
+}
+
 /// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and faults.
 ///
 /// A drive may tear it between its two sectors: the checksum stands in the second, most of what changes in the first.

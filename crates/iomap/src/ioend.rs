@@ -24,6 +24,9 @@ pub struct Ioend {
     pub at: DevOff,
     /// Into what.
     pub kind: IoendKind,
+    /// Where the last run ends that the same pass failed to write before this one, into written space: what the device holds
+    /// there behind the end of the file must not come to lie inside of it.
+    pub lost_before: Option<Pos>,
 }
 
 impl Ioend {
@@ -39,6 +42,7 @@ impl Ioend {
             len,
             at: map.device_at(pos)?,
             kind,
+            lost_before: None,
         })
     }
 

@@ -5,7 +5,8 @@
 //! Only after the file system has completed an ioend (converted, then moved the size) do its folios leave writeback.
 //!
 //! # Invariants
-//! * A failed write converts nothing and moves no size. What could not be mapped or written is clean afterwards
+//! * A failed write converts nothing and moves no size. What lies behind it shows zeros if that was unwritten space; if it was
+//!   written space around the old end of the file, nothing behind it is converted or moves the size either. What could not be mapped or written is clean afterwards
 //!   and recorded for fsync: dirty data never piles up over a broken device.
 //! * An integrity pass tags first and writes what is tagged: writers that go on dirtying cannot keep it busy.
 //!
@@ -21,7 +22,7 @@ use extant_pagecache::{Folio, FolioRef, Tag, WritebackFault};
 use extant_units::Pos;
 
 use crate::index;
-use crate::ioend::Ioend;
+use crate::ioend::{Ioend, IoendKind};
 use crate::map::Iomap;
 use crate::ops::{DeviceFault, WritebackOps};
 
@@ -80,6 +81,7 @@ pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result
     let mut at = control.start;
     let mut taken = 0;
     let mut failed = None;
+    let mut lost_before = None;
     while taken < control.max_bytes && at < control.end {
         let folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
         let Some(last) = folios.last() else { break };
@@ -94,7 +96,7 @@ pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result
         }
         at = next;
         taken += batch.bytes;
-        if let Err(error) = batch.write() {
+        if let Err(error) = batch.write(&mut lost_before) {
             failed.get_or_insert(error);
         }
     }
@@ -172,14 +174,23 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         self.held.push(guard.downgrade());
     }
 
-    /// Maps, writes and completes everything taken.
-    fn write(mut self) -> Result<(), O::Error> {
-        let mut submissions = self.map();
-        submissions.retain(|submission| self.submit(submission));
+    /// Maps, writes and completes everything taken. `lost_before` is where the last run ends that the pass failed
+    /// to write into written space.
+    fn write(mut self, lost_before: &mut Option<Pos>) -> Result<(), O::Error> {
+        let mut arrived = Vec::new();
+        for submission in self.map() {
+            let mut ioend = submission.ioend;
+            ioend.lost_before = *lost_before;
+            if self.submit(&submission) {
+                arrived.push(ioend);
+            } else if ioend.kind == IoendKind::Mapped {
+                *lost_before = Some(ioend.end());
+            }
+        }
         // The bytes may change again as far as the device is concerned; the folios stay under writeback.
         self.held.clear();
-        for submission in &submissions {
-            if let Err(error) = self.ops.complete(&submission.ioend) {
+        for ioend in &arrived {
+            if let Err(error) = self.ops.complete(ioend) {
                 self.fail(error);
             }
         }

@@ -18,7 +18,7 @@ fn fragile() -> (Arc<Toy>, Arc<AtomicU64>) {
     let switch = Arc::new(AtomicU64::new(0));
     let setup = Setup::default();
     let armed = switch.clone();
-    let device = FaultyDevice::new(setup.device(), move |request: Request| {
+    let device = FaultyDevice::new(setup.device(), move |request: Request<'_>| {
         let fails = match request.kind {
             RequestKind::Read => armed.load(Ordering::Relaxed) == 1,
             RequestKind::Write => armed.load(Ordering::Relaxed) == 2,
@@ -130,4 +130,31 @@ fn a_promise_that_cannot_be_kept_is_recorded_as_no_space() {
     assert!(toy.write(5 * 4096, &[2; 100]).is_err());
     toy.check_idle();
     assert_eq!(toy.mapping.dirty_bytes(), 0);
+}
+
+#[test]
+fn what_follows_a_lost_old_end_does_not_move_the_size_past_it() {
+    // Three runs: a block far before the old end, that of the old end, and what is new. One of them is lost.
+    for (lost, size) in [(0, 5 * 4096), (1, 10_000), (2, 3 * 4096)] {
+        let calls = Arc::new(AtomicU64::new(u64::MAX));
+        let (setup, left) = (Setup::default(), calls.clone());
+        let device = FaultyDevice::new(setup.device(), move |request: Request<'_>| {
+            let counted =
+                request.kind == RequestKind::Write && left.load(Ordering::Relaxed) != u64::MAX;
+            if counted && left.fetch_sub(1, Ordering::Relaxed) == 0 {
+                left.store(u64::MAX, Ordering::Relaxed);
+                return Fault::Fail(ErrorKind::Other);
+            }
+            Fault::Pass
+        });
+        let toy = setup.build_on(Arc::new(device));
+        toy.write(0, &[1; 10_000]).unwrap();
+        toy.sync().unwrap();
+        toy.write(100, &[2; 100]).unwrap();
+        toy.write(10_000, &[3; 5 * 4096 - 10_000]).unwrap();
+        calls.store(lost, Ordering::Relaxed);
+        assert_eq!(toy.disk_size(), 10_000);
+        toy.sync().unwrap_err();
+        assert_eq!(toy.disk_size(), size, "write {lost} was lost");
+    }
 }

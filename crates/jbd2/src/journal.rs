@@ -11,8 +11,9 @@
 //!
 //! # Faults
 //! The first fault stops the journal for good ([`Journal::abort`]): what is in the log stays as it is, every
-//! later start, modification and commit fails with the reason, nothing more is written. Reads go on; blocks
-//! modified but not written stay in memory.
+//! later start, modification and commit fails with the reason, nothing more is written but a note of the fault in
+//! the log's superblock (`s_errno`), for the next mount or e2fsck. Reads go on; blocks modified but not written stay
+//! in memory.
 //!
 //! # Lock order
 //! checkpoint turn → `Core::state` → (block → transaction parts) → log index. The journal's superblock is
@@ -299,9 +300,16 @@ impl Journal {
         self.core.abort(why);
     }
 
+    /// [`Journal::abort`] because of a fault, which is recorded in the log's superblock (`s_errno`) if that can be written:
+    /// whoever opens the log next learns of it.
+    pub fn abort_on_fault(&self, why: &str) {
+        self.core.abort_on_fault(why);
+    }
+
     /// Why the journal has stopped, if it has.
-    pub fn aborted(&self) -> Option<String> {
-        self.core.aborted.get().map(|why| String::from(&**why))
+    #[inline]
+    pub fn aborted(&self) -> Option<Arc<str>> {
+        self.core.aborted.get().map(Arc::clone)
     }
 
     /// The bytes of block `p` if a transaction or the log holds a version that may not be home yet: whoever reads the device past the
@@ -402,8 +410,21 @@ impl Core {
 
     /// Stops the journal because of `error` and returns it.
     pub(crate) fn abort_with(&self, error: JournalError) -> JournalError {
-        self.abort(&error.to_string());
+        self.abort_on_fault(&error.to_string());
         error
+    }
+
+    pub(crate) fn abort_on_fault(&self, why: &str) {
+        /// What Linux records for a device that failed, `-EIO`.
+        const FAULT: i32 = -5;
+        let first = self.aborted.get().is_none();
+        self.abort(why);
+        if first
+            && let Some(log) = &self.log
+            && let Err(error) = log.record_errno(FAULT)
+        {
+            tracing::error!(%error, "the fault could not be recorded in the journal");
+        }
     }
 
     /// Flushes the device that the blocks live on, if barriers are on.

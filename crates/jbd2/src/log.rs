@@ -150,17 +150,25 @@ impl Log {
     }
 
     pub(crate) fn clear_errno(&self) -> Result<(), JournalError> {
-        let mut on_disk = self.superblock.lock();
-        on_disk.superblock.clear_errno();
-        self.store(&on_disk.superblock)
+        self.change(&mut self.superblock.lock(), |superblock| {
+            superblock.clear_errno();
+        })
+    }
+
+    /// Records that the journal stopped because of a fault, for the next user.
+    pub(crate) fn record_errno(&self, errno: i32) -> Result<(), JournalError> {
+        self.change(&mut self.superblock.lock(), |superblock| {
+            superblock.set_errno(errno);
+        })
     }
 
     /// Names a tail in the superblock if that says the log is empty.
     pub(crate) fn begin(&self, start: u32, tid: Tid) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
         if on_disk.empty {
-            on_disk.superblock.set_tail(start, tid.get());
-            self.store(&on_disk.superblock)?;
+            self.change(&mut on_disk, |superblock| {
+                superblock.set_tail(start, tid.get());
+            })?;
             on_disk.empty = false;
         }
         Ok(())
@@ -168,25 +176,35 @@ impl Log {
 
     /// Moves the tail on disk. What was written to the log's device before is durable first.
     pub(crate) fn move_tail(&self, tail: Tail) -> Result<(), JournalError> {
-        let mut on_disk = self.superblock.lock();
-        on_disk.superblock.set_tail(tail.start, tail.tid.get());
-        self.store(&on_disk.superblock)
+        self.change(&mut self.superblock.lock(), |superblock| {
+            superblock.set_tail(tail.start, tail.tid.get());
+        })
     }
 
     /// Says on disk that the log is empty and will go on at `head` with `next`.
     pub(crate) fn mark_empty(&self, head: u32, next: Tid) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
         if !on_disk.empty {
-            on_disk.superblock.set_tail(0, next.get());
-            on_disk.superblock.set_head(head);
-            self.store(&on_disk.superblock)?;
+            self.change(&mut on_disk, |superblock| {
+                superblock.set_tail(0, next.get());
+                superblock.set_head(head);
+            })?;
             on_disk.empty = true;
         }
         Ok(())
     }
 
-    fn store(&self, superblock: &JournalSuperblock) -> Result<(), JournalError> {
-        write_superblock(&*self.dev, self.bs, &self.map, superblock, self.barrier)
+    /// Changes the superblock on disk, and in memory if that succeeded: a later write must not say what a failed one did not.
+    fn change(
+        &self,
+        on_disk: &mut OnDisk,
+        change: impl FnOnce(&mut JournalSuperblock),
+    ) -> Result<(), JournalError> {
+        let mut changed = on_disk.superblock.clone();
+        change(&mut changed);
+        write_superblock(&*self.dev, self.bs, &self.map, &changed, self.barrier)?;
+        on_disk.superblock = changed;
+        Ok(())
     }
 
     /// The device block of the log block `by` blocks after `at`.

@@ -352,6 +352,11 @@ impl JournalSuperblock {
         self.raw.errno = 0.into();
     }
 
+    /// Sets what [`JournalSuperblock::errno`] answers: a negative error number, as Linux stores it.
+    pub fn set_errno(&mut self, errno: i32) {
+        self.raw.errno = errno.cast_unsigned().into();
+    }
+
     /// Turns a superblock of version 1 into one of version 2, with no features, and sets features. The log
     /// must be empty: its blocks are read by these features. Checksums of version 1 and asynchronous commits
     /// are cleared. Returns whether anything changed.

@@ -274,6 +274,25 @@ impl RawSuperblock {
         (self.last_error_time, self.last_error_time_hi) = split_time(seconds);
     }
 
+    /// Takes over the record of errors: how many there were, the first and the last.
+    pub fn copy_error_record(&mut self, from: &Self) {
+        self.error_count = from.error_count;
+        self.first_error_time = from.first_error_time;
+        self.first_error_time_hi = from.first_error_time_hi;
+        self.first_error_ino = from.first_error_ino;
+        self.first_error_block = from.first_error_block;
+        self.first_error_func = from.first_error_func;
+        self.first_error_line = from.first_error_line;
+        self.first_error_errcode = from.first_error_errcode;
+        self.last_error_time = from.last_error_time;
+        self.last_error_time_hi = from.last_error_time_hi;
+        self.last_error_ino = from.last_error_ino;
+        self.last_error_block = from.last_error_block;
+        self.last_error_func = from.last_error_func;
+        self.last_error_line = from.last_error_line;
+        self.last_error_errcode = from.last_error_errcode;
+    }
+
     /// The checksum of these bytes as `metadata_csum` stores it: crc32c over everything before the field.
     pub fn compute_checksum(&self) -> u32 {
         let bytes = self.as_bytes();

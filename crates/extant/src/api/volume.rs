@@ -469,9 +469,9 @@ impl Volume {
         }
     }
 
-    /// Whether the mount refuses changes.
+    /// Whether the mount refuses changes: it was asked for so, or a fault has stopped it.
     pub fn read_only(&self) -> bool {
-        self.fs().options.read_only()
+        self.fs().check_writable().is_err()
     }
 
     /// The block size in bytes.

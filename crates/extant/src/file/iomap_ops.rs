@@ -240,6 +240,10 @@ fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
 
 impl From<DeviceFault> for Error {
     fn from(fault: DeviceFault) -> Self {
+        // A thin device may run out of space of its own.
+        if fault.what == "write" && fault.source.kind() == std::io::ErrorKind::StorageFull {
+            return Self::NoSpace;
+        }
         Self::Io(fault.to_string().into())
     }
 }

@@ -18,7 +18,7 @@ use crate::inode::{self, Inode};
 ///
 /// # Errors
 /// Whatever kept data of this file from the device since `open` last asked (each opener is told once), or the journal's
-/// failure.
+/// failure; [`Error::ReadOnly`] after a fault, whether or not anything of this file was waiting for it.
 pub(crate) fn fsync(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -30,11 +30,15 @@ pub(crate) fn fsync(
         return Ok(());
     }
     let file = (inode.kind == FileKind::Regular).then(|| data(fs, inode));
-    if file.is_some() {
-        // Failures are recorded in the mapping and told below; what did arrive is made durable first.
-        let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
-    }
-    let committed = commit(fs, inode, datasync);
+    let committed = fs.check_writable().and_then(|()| {
+        if file.is_some() {
+            // Failures are recorded in the mapping and told below; what did arrive is made durable first.
+            let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
+        }
+        let committed = commit(fs, inode, datasync);
+        fs.note_stopped_journal();
+        committed
+    });
     if let Some(file) = file {
         let open = open.unwrap_or(&file.shared);
         told(file.mapping.errors().check(&open.errors))?;
@@ -67,7 +71,7 @@ pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
 /// Writes all dirty data of all files, and waits for it. Commits nothing. Failures are recorded for each file's fsync as well.
 ///
 /// # Errors
-/// Data of some file could not be written, now or earlier in the background.
+/// Data of some file could not be written, now or earlier: each such loss is told once here, whatever fsync told of it.
 pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
     let cursor = fs.files.errors.cursor();
     for owner in fs.files.pages.dirty_owners() {

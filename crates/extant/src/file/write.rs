@@ -55,7 +55,7 @@ pub(crate) fn write(
         None => write_mapped(fs, inode, at, bytes, cred)?,
     };
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
-        super::fsync(fs, inode, None, false)?;
+        super::fsync(fs, inode, open, false)?;
     }
     Ok((pos, done))
 }

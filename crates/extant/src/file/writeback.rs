@@ -76,7 +76,13 @@ impl WritebackOps for FileOps<'_> {
     fn complete(&self, ioend: &Ioend) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         let end = ioend.end().get();
-        let grows = inode.core.read().disk_size < end.min(inode.size());
+        let disk_size = inode.core.read().disk_size;
+        let grows = disk_size < end.min(inode.size());
+        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
+            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
+            // counts as lost with what was lost there, which fsync tells.
+            return Ok(());
+        }
         if ioend.kind == IoendKind::Mapped && !grows {
             return Ok(());
         }

@@ -181,6 +181,9 @@ fn run(fs: &Weak<Fs>, shared: &Shared) {
         {
             tracing::warn!(%error, "times could not be stored");
         }
+        if let Err(error) = fs.fault.record_later(&fs) {
+            tracing::warn!(%error, "a fault could not be recorded in the superblock");
+        }
     }
 }
 

@@ -99,7 +99,8 @@ pub(crate) fn allocate(
             stream: (inode.kind == FileKind::Regular).then_some(inode.ino),
             ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
         },
-    )?;
+    )
+    .inspect_err(|error| fs.fault.report(fs, error))?;
     let len = u32::try_from(run.len.get()).unwrap_or(want).min(want);
     let extent = Extent {
         lblk,

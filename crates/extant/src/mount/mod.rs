@@ -44,7 +44,7 @@ use crate::map::StatusCache;
 use crate::options::MountOptions;
 use crate::orphan::{self, Orphans};
 use crate::stats::Stats;
-use crate::super_block::{SuperBlock, now, write_directly};
+use crate::super_block::{SuperBlock, keep_error_record, now, write_directly};
 use crate::tuning::Tuning;
 use crate::xattr::SharedBlocks;
 
@@ -112,6 +112,8 @@ fn replay(
         if recovery.errno != 0 {
             raw.set_state(raw.state() | State::ERROR);
         }
+        // The log may have brought back a superblock from before the fault that ended the last mount.
+        keep_error_record(sb.raw(), raw);
     })?;
     let sb = superblock::read(dev, options)?;
     Ok((sb, Some(found)))
@@ -265,6 +267,13 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     let mut metadata = fs.retire_inodes();
     if writable {
         metadata = metadata.and_then(|()| orphan::close(fs));
+        if fs.check_writable().is_err() {
+            // What is dirty has nowhere to go any more.
+            fs.inodes
+                .all()
+                .iter()
+                .for_each(|inode| file::evict(fs, inode));
+        }
         let promised = fs.alloc.counts.promised();
         if !promised.is_zero() && data.is_ok() {
             tracing::error!(%promised, "blocks are still promised at unmount");
@@ -274,6 +283,9 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     metadata = metadata.and(fs.journal.close().map_err(Error::from));
     if writable && metadata.is_ok() {
         metadata = mark_clean(fs);
+    } else if writable && fs.fault.is_alive() {
+        fs.note_stopped_journal();
+        fs.fault.record(fs);
     }
     fs.clear_inodes();
     fs.fault.close();

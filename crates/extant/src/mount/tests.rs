@@ -298,8 +298,7 @@ fn a_fault_stops_changes_and_is_recorded() {
                 .contains("with errors"),
             "{options}"
         );
-        let count = if level == "none" { "2" } else { "1" };
-        assert_eq!(image.header("FS Error count").unwrap(), count, "{options}");
+        assert_eq!(image.header("FS Error count").unwrap(), "2", "{options}");
         assert_eq!(image.header("First error function").unwrap(), "inode");
         assert_eq!(image.header("First error inode #").unwrap(), "77");
         assert_eq!(image.header("First error err").unwrap(), "EFSCORRUPTED");

@@ -194,7 +194,7 @@ impl Durable {
     /// Waits for the commit, if the directory asks for it.
     fn settle(self, fs: &Fs) -> Result<()> {
         match self.0 {
-            Some(tid) => Ok(fs.journal.commit(tid)?),
+            Some(tid) => fs.commit(tid),
             None => Ok(()),
         }
     }

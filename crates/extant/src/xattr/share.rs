@@ -210,7 +210,8 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
         privileged: alloc::may_use_reserve(fs, cred),
         ..AllocRequest::new(alloc::goal_for(fs, inode), Blocks::ONE)
     };
-    let pblk = alloc::blocks(fs, h, &request)?.start;
+    let run = alloc::blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))?;
+    let pblk = run.start;
     let shared = &fs.xattr_blocks;
     let _counted = shared.stripe(pblk);
     let block = h.create(pblk, key())?;
@@ -248,7 +249,7 @@ pub(super) fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk)
         start: pblk,
         len: Blocks::ONE,
     };
-    alloc::free_blocks(fs, h, run, true)
+    alloc::free_blocks(fs, h, run, true).inspect_err(|error| fs.fault.report(fs, error))
 }
 
 /// Remembers a block that was read.

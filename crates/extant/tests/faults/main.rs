@@ -31,7 +31,7 @@ fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World
     let log_blocks = base.log_blocks.clone();
     let stage = Stage::new(&base.bytes, base.block_size, log_blocks, order);
     let stage = Arc::new(stage);
-    let mut world = World::new(setup.options(), stage.clone(), base.known.clone());
+    let mut world = World::new(setup, stage.clone(), base.known.clone());
     fixed(&mut world);
     let mut trouble = std::mem::take(&mut world.referee.complaints);
     if e2fsck && let Err(why) = judge::by_e2fsck(&stage) {
@@ -39,6 +39,9 @@ fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World
     }
     if let Err(why) = judge::judge(setup, &stage, &world) {
         trouble.push(format!("afterwards: {why}"));
+    }
+    if e2fsck && let Err(why) = judge::by_e2fsck(&stage) {
+        trouble.push(format!("e2fsck, after Extant: {why}"));
     }
     (world, trouble)
 }
@@ -118,7 +121,7 @@ fn every_fault(setup: &'static Setup, threads: usize) {
                             stage::Cargo::Data(_) => "Data".to_owned(),
                             other => format!("{other:?}"),
                         };
-                        format!("{:?} {kind:?} {cargo} -> {outcome}", order.mode)
+                        format!("{kind:?} {cargo}, {:?}: {outcome}", order.mode)
                     }
                 };
                 *outcomes.entry(what).or_default() += 1;
@@ -148,7 +151,10 @@ fn every_fault(setup: &'static Setup, threads: usize) {
         seen.len(),
         panics.len()
     ));
-    assert!(broken == 0 && panics.is_empty(), "{broken} runs; {panics:?}");
+    assert!(
+        broken == 0 && panics.is_empty(),
+        "{broken} runs; {panics:?}"
+    );
     assert_eq!(runs, orders.len());
 }
 
@@ -169,4 +175,12 @@ fn note_panics() {
 fn a_fault_at_every_request() {
     note_panics();
     every_fault(&SETUPS[0], 2);
+}
+
+#[test]
+fn a_fault_at_every_request_of_other_volumes() {
+    note_panics();
+    for setup in &SETUPS[1..] {
+        every_fault(setup, 2);
+    }
 }

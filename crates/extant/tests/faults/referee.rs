@@ -22,6 +22,8 @@ pub(crate) enum Role {
     Sync,
     /// Of this opener of this file.
     Fsync(&'static str, usize),
+    /// By this opener, to this file.
+    Write(&'static str, usize),
     /// Changes something; writes or cuts this file's data, if one is named.
     Change(Option<usize>),
     Read,
@@ -35,6 +37,8 @@ impl Role {
 
 /// The rules, and what they need to remember.
 pub(crate) struct Referee {
+    /// Writes are durable when they return.
+    sync: bool,
     stage: Arc<Stage>,
     order: Option<Order>,
     step: usize,
@@ -46,6 +50,8 @@ pub(crate) struct Referee {
     told: bool,
     /// The file whose data was lost.
     lost: Option<usize>,
+    /// Nobody has been told so by writing everything.
+    owed_to_all: bool,
     /// The file system refuses changes.
     latched: bool,
     /// What an operation answered to the fault, for the totals.
@@ -54,8 +60,9 @@ pub(crate) struct Referee {
 }
 
 impl Referee {
-    pub(crate) fn new(stage: Arc<Stage>) -> Self {
+    pub(crate) fn new(stage: Arc<Stage>, sync: bool) -> Self {
         Self {
+            sync,
             order: stage.order(),
             stage,
             step: 0,
@@ -63,6 +70,7 @@ impl Referee {
             owed: BTreeSet::new(),
             told: false,
             lost: None,
+            owed_to_all: false,
             latched: false,
             outcome: None,
             complaints: Vec::new(),
@@ -156,7 +164,11 @@ impl Referee {
             }
             (Cargo::Data(_), _) => match (now, errno) {
                 (_, 0) => Ok(()),
-                (true, EIO) if matches!(role, Role::Read | Role::Change(Some(_))) => Ok(()),
+                (true, EIO)
+                    if matches!(role, Role::Read | Role::Change(Some(_)) | Role::Write(..)) =>
+                {
+                    Ok(())
+                }
                 _ => Err("only who needs the data is told".into()),
             },
             (cargo, kind) => {
@@ -185,13 +197,19 @@ impl Referee {
             known.objects[object].lost = true;
             let openers = self.handles.iter().filter(|(_, of)| **of == object);
             self.owed = openers.map(|(handle, _)| *handle).collect();
+            self.owed_to_all = true;
         }
         let expected: &[i32] = match *role {
             Role::Fsync(handle, of) if of == object && self.owed.remove(handle) => {
                 self.told = true;
                 &[why]
             }
-            Role::Sync | Role::Unmount if now => &[why],
+            Role::Write(handle, of) if of == object && self.sync && self.owed.remove(handle) => {
+                self.told = true;
+                &[why]
+            }
+            // Whatever an fsync told.
+            Role::Sync | Role::Unmount if std::mem::take(&mut self.owed_to_all) => &[why],
             // Cutting writes what it zeroes; a rename has data written that may be lost, and goes on.
             Role::Change(Some(of)) if now && of == object => &[0, why],
             _ => &[0],
@@ -210,7 +228,8 @@ impl Referee {
             0 => Ok(()),
             EUCLEAN if *role == Role::Mount => Ok(()),
             EIO => {
-                let latches = cargo != Cargo::Nothing && !matches!(role, Role::Mount | Role::Unmount);
+                let latches =
+                    cargo != Cargo::Nothing && !matches!(role, Role::Mount | Role::Unmount);
                 if latches && !self.latched {
                     return Err("a failure of metadata stops the file system".into());
                 }
@@ -232,7 +251,9 @@ impl Referee {
         let expected: &[i32] = match (self.latched, role) {
             (false, _) | (true, Role::Read | Role::Mount) => &[0],
             (true, Role::Unmount) => &[EIO, EROFS],
-            (true, Role::Change(_) | Role::Fsync(..) | Role::Sync) => &[EROFS],
+            (true, Role::Change(_) | Role::Write(..) | Role::Sync) => &[EROFS],
+            // Of a file whose data could not be written any more, first that.
+            (true, Role::Fsync(..)) => &[EROFS, EIO],
         };
         match expected.contains(&errno) {
             true => Ok(()),
@@ -248,6 +269,7 @@ fn name(role: &Role) -> &'static str {
         Role::Sync => "sync",
         Role::Fsync(..) => "fsync",
         Role::Change(_) => "change",
+        Role::Write(..) => "write",
         Role::Read => "read",
     }
 }

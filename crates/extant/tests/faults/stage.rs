@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 
-use crate::units::id_of;
+use crate::units::id_in;
 
 /// What a request carries, told from its bytes and its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -29,7 +29,6 @@ pub(crate) enum Cargo {
 pub(crate) struct Seen {
     pub(crate) kind: RequestKind,
     pub(crate) cargo: Cargo,
-    pub(crate) len: u64,
     /// The step of the workload that was under way.
     pub(crate) step: usize,
 }
@@ -152,7 +151,6 @@ impl Watch {
         let seen = Seen {
             kind: request.kind,
             cargo: self.cargo(request),
-            len: request.len,
             step: self.step.load(Ordering::Relaxed),
         };
         self.seen.lock().unwrap().push(seen);
@@ -172,24 +170,22 @@ impl Watch {
     }
 
     fn cargo(&self, request: Request<'_>) -> Cargo {
-        let mut first = [0; 16];
-        match request.kind {
+        let mut stored = Vec::new();
+        let bytes = match request.kind {
             RequestKind::Flush => return Cargo::Nothing,
-            RequestKind::Write => {
-                let have = request.data.len().min(first.len());
-                first[..have].copy_from_slice(&request.data[..have]);
-            }
+            RequestKind::Write => request.data,
             RequestKind::Read => {
-                let have = usize::try_from(request.len).unwrap().min(first.len());
-                let _ = self.memory.read_at(request.offset, &mut first[..have]);
+                stored.resize(usize::try_from(request.len).unwrap(), 0);
+                let _ = self.memory.read_at(request.offset, &mut stored);
+                &stored
             }
-        }
+        };
         if self
             .log_blocks
             .contains(&(request.offset.get() / self.block_size))
         {
             Cargo::Log
-        } else if let Some(id) = id_of(&first) {
+        } else if let Some(id) = id_in(bytes) {
             Cargo::Data(id)
         } else if request.offset.get() == 1024 && request.len == 1024 {
             Cargo::Super

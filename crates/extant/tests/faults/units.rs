@@ -24,10 +24,15 @@ fn unit(id: u16, number: usize) -> [u8; UNIT] {
 }
 
 /// Which write the data at the beginning of `bytes` belongs to, if it is data.
-pub(crate) fn id_of(bytes: &[u8]) -> Option<u16> {
+fn id_of(bytes: &[u8]) -> Option<u16> {
     let unit = bytes.get(..UNIT)?;
     let id = u16::from_le_bytes([unit[2], unit[3]]);
     (unit[..2] == MAGIC).then_some(id)
+}
+
+/// Which write some of the data in `bytes` belongs to, if there is data.
+pub(crate) fn id_in(bytes: &[u8]) -> Option<u16> {
+    bytes.chunks(UNIT).find_map(id_of)
 }
 
 /// Where a file's bytes are neither zero nor what some write put there; the last unit may be cut, and the cut zeroed.

@@ -84,7 +84,7 @@ impl Base {
         let block_size = image.block_size().unwrap();
         let empty = std::fs::read(image.path()).unwrap();
         let stage = Arc::new(Stage::new(&empty, block_size, log_blocks.clone(), None));
-        let mut w = World::new(setup.options(), stage.clone(), Known::default());
+        let mut w = World::new(setup, stage.clone(), Known::default());
         w.mount();
         w.mkdir("/old");
         w.mkdir("/old/many");
@@ -101,7 +101,7 @@ impl Base {
         w.write("x", 0, 5000);
         w.open("x", "/old/frag");
         for part in 0..30 {
-            w.write("x", part * 8192, 3000);
+            w.write("x", part * 8192, 3008);
         }
         w.close("x");
         w.symlink(TARGET, "/old/link");
@@ -188,11 +188,11 @@ pub(crate) fn fixed(w: &mut World) {
     w.truncate("big", 33_333);
     w.fsync("big");
     w.truncate("big", 50_000);
-    w.write("big", 48_000, 3000);
+    w.write("big", 48_000, 3008);
     w.fsync("big");
     w.open("frag", "/old/frag");
     w.truncate("frag", 4 * 8192 + 100);
-    w.write("frag", 14 * 8192, 1500);
+    w.write("frag", 14 * 8192, 1504);
     w.unlink("/new/b");
     w.write("b", 0, 5000);
     w.fsync("b");

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use extant::{Error, File, Filesystem, Options, Permissions, Result, Verifier};
+use extant_blockdev::RequestKind;
 
 use crate::referee::{Referee, Role};
-use crate::stage::Stage;
+use crate::stage::{Cargo, Mode, Stage};
 use crate::units::content;
+use crate::workload::Setup;
 
 /// A file as it should be.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -81,7 +83,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(options: Options, stage: Arc<Stage>, known: Known) -> Self {
+    pub(crate) fn new(setup: &Setup, stage: Arc<Stage>, known: Known) -> Self {
         let named = |(path, object): (&String, &usize)| {
             let object = known.objects[*object].clone();
             (path.clone(), object)
@@ -90,8 +92,8 @@ impl World {
             promises: known.names.iter().map(named).collect(),
             gone: BTreeSet::new(),
             removed: BTreeSet::new(),
-            referee: Referee::new(stage.clone()),
-            options,
+            referee: Referee::new(stage.clone(), setup.mount.contains("sync")),
+            options: setup.options(),
             stage,
             fs: None,
             known,
@@ -137,7 +139,10 @@ impl World {
             // Refused before anything was changed.
             self.promises.extend(taken);
             self.gone.extend(were_gone);
-        } else if result.is_err() && matches!(role, Role::Change(_)) && !self.stage_read_data() {
+        } else if result.is_err()
+            && matches!(role, Role::Change(_) | Role::Write(..))
+            && !self.stage_read_data()
+        {
             for path in touches {
                 if let Some(object) = self.known.names.remove(*path) {
                     self.known.objects[object].lost = true;
@@ -149,8 +154,6 @@ impl World {
 
     /// Whether what went wrong is a read of data: then what needed it is not done, and nothing else is different.
     fn stage_read_data(&self) -> bool {
-        use crate::stage::Cargo;
-        use extant_blockdev::RequestKind;
         self.stage.fired().is_some_and(|seen| {
             seen.kind == RequestKind::Read && matches!(seen.cargo, Cargo::Data(_))
         })
@@ -177,17 +180,29 @@ impl World {
 
     pub(crate) fn unmount(&mut self) {
         self.open.clear();
-        if let Some(fs) = &self.fs {
+        // The walk reads from the device.
+        let reads = self
+            .stage
+            .order()
+            .is_none_or(|order| order.mode != Mode::FailOn);
+        if let Some(fs) = self.fs.as_ref().filter(|_| reads) {
             let state = fs.volume().verify(&mut Verifier::default(), false);
             if let Err(why) = state {
                 self.referee
                     .complain(format!("before the unmount, in memory: {why}"));
             }
         }
+        let volume = self.fs.as_ref().map(|fs| fs.volume().clone());
         let done = self.step("unmount".into(), Role::Unmount, &[], |w| {
             w.fs.take().expect("mounted").unmount()
         });
         self.fs = None;
+        for (name, value) in volume.iter().flat_map(|volume| volume.stats()) {
+            if ["blocks_promised", "reservation_leaks"].contains(&name) && value != 0 {
+                self.referee
+                    .complain(format!("{name} is {value} after the unmount"));
+            }
+        }
         if done {
             self.all_durable();
         }
@@ -212,9 +227,9 @@ impl World {
     /// Opens a file that may have to be made.
     pub(crate) fn open(&mut self, handle: &'static str, path: &str) {
         let found = self.known.names.get(path).copied();
-        let in_dir = path.rsplit_once('/').is_none_or(|(dir, _)| {
-            dir.is_empty() || self.known.dirs.contains(dir)
-        });
+        let in_dir = path
+            .rsplit_once('/')
+            .is_none_or(|(dir, _)| dir.is_empty() || self.known.dirs.contains(dir));
         if !in_dir {
             return;
         }
@@ -267,7 +282,7 @@ impl World {
             Ok(())
         };
         let what = format!("write {handle} {pos}+{len}");
-        if self.step(what, Role::Change(Some(object)), &touches, run) {
+        if self.step(what, Role::Write(handle, object), &touches, run) {
             self.known.written(object, pos, &data);
         }
     }
@@ -290,7 +305,12 @@ impl World {
             return;
         };
         let run = |w: &mut Self| w.open[handle].file.sync_all();
-        if self.step(format!("fsync {handle}"), Role::Fsync(handle, object), &[], run) {
+        if self.step(
+            format!("fsync {handle}"),
+            Role::Fsync(handle, object),
+            &[],
+            run,
+        ) {
             let now = self.known.objects[object].clone();
             if !now.lost {
                 for path in self.paths_of(object) {
@@ -333,6 +353,9 @@ impl World {
     }
 
     pub(crate) fn symlink(&mut self, target: &str, at: &str) {
+        if !at.starts_with("/old") && !self.known.dirs.contains("/new") {
+            return;
+        }
         let run = |w: &mut Self| w.fs().symlink(target, at);
         self.step(format!("symlink {at}"), Role::change(), &[], run);
     }
@@ -369,7 +392,12 @@ impl World {
         };
         let value: Vec<u8> = key.bytes().cycle().take(len).collect();
         let run = |w: &mut Self| w.fs().set_xattr(path, key, &value);
-        if self.step(format!("setxattr {path} {key}"), Role::change(), &[path], run) {
+        if self.step(
+            format!("setxattr {path} {key}"),
+            Role::change(),
+            &[path],
+            run,
+        ) {
             let attrs = &mut self.known.objects[object].attrs;
             attrs.insert(key.into(), value);
         }
@@ -383,7 +411,12 @@ impl World {
             return;
         }
         let run = |w: &mut Self| w.fs().remove_xattr(path, key);
-        if self.step(format!("removexattr {path} {key}"), Role::change(), &[path], run) {
+        if self.step(
+            format!("removexattr {path} {key}"),
+            Role::change(),
+            &[path],
+            run,
+        ) {
             self.known.objects[object].attrs.remove(key);
         }
     }
