@@ -471,7 +471,10 @@ impl Volume {
 
     /// Whether the mount refuses changes: it was asked for so, or a fault has stopped it.
     pub fn read_only(&self) -> bool {
-        self.fs().check_writable().is_err()
+        matches!(
+            self.fs().check_writable(),
+            Err(crate::Error::ReadOnly | crate::Error::Shutdown(_))
+        )
     }
 
     /// The block size in bytes.

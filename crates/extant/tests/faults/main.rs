@@ -34,7 +34,11 @@ fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World
     let mut world = World::new(setup, stage.clone(), base.known.clone());
     fixed(&mut world);
     let mut trouble = std::mem::take(&mut world.referee.complaints);
-    if e2fsck && let Err(why) = judge::by_e2fsck(&stage) {
+    let stopped = world.referee.stopped();
+    if e2fsck
+        && !stopped
+        && let Err(why) = judge::by_e2fsck(&stage)
+    {
         trouble.push(format!("e2fsck: {why}"));
     }
     if let Err(why) = judge::judge(setup, &stage, &world) {
@@ -66,6 +70,7 @@ fn every_fault(setup: &'static Setup, threads: usize) {
                 .map(move |mode| Order { at, mode })
         })
         .collect();
+    // One run alone: `Fail@12`.
     let only = std::env::var("EXTANT_FAULT").ok();
     let orders: Arc<Vec<Order>> = Arc::new(
         orders
@@ -88,7 +93,7 @@ fn every_fault(setup: &'static Setup, threads: usize) {
                 };
                 let mut done = (*order, None, Vec::new());
                 let attempt = std::panic::AssertUnwindSafe(|| {
-                    let e2fsck = number % E2FSCK_EVERY == 0;
+                    let e2fsck = number % E2FSCK_EVERY == 0 || orders.len() == 1;
                     run(setup, &base, Some(*order), e2fsck)
                 });
                 match std::panic::catch_unwind(attempt) {

@@ -77,6 +77,13 @@ impl Referee {
         }
     }
 
+    /// Whether a fault may be on record.
+    pub(crate) fn stopped(&self) -> bool {
+        let of_data = |seen: Seen| matches!(seen.cargo, Cargo::Data(_));
+        self.stage.fired().is_some_and(|seen| !of_data(seen))
+            || self.order.is_some_and(|order| order.mode.lasts())
+    }
+
     pub(crate) fn begin(&mut self) {
         self.step += 1;
         self.stage.begin(self.step);
