@@ -22,6 +22,7 @@ use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, How, MapState};
+use crate::tuning::BufferedPath;
 
 /// A regular file, for one operation.
 pub(super) struct FileOps<'a> {
@@ -149,6 +150,10 @@ impl IomapOps for FileOps<'_> {
     type Error = Error;
 
     fn mapping(&self) -> &Mapping {
+        if self.way.path == BufferedPath::Iomap {
+            // Every way to a folio begins here: on this path no folio is waited for under a handle (J24).
+            self.fs.journal.assert_no_handle();
+        }
         &self.data.mapping
     }
 

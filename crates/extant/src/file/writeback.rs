@@ -112,6 +112,7 @@ impl WritebackOps for FileOps<'_> {
             // The size in memory is read under `core`: a truncation changes both under it.
             inode.update(fs, &mut h, |core| {
                 core.disk_size = core.disk_size.max(end.min(inode.size()));
+                debug_assert!(core.disk_size <= inode.size(), "J1");
             })?;
         }
         Ok(())
