@@ -11,13 +11,14 @@ SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 
-.PHONY: help run stop build test lint tidy doc soak deny bench bench-sidebyside install install-files uninstall clean
+.PHONY: help run stop build test lint tidy doc soak fuzz deny bench bench-sidebyside install install-files uninstall clean
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
 	@echo "make stop             unmount it again"
 	@echo "make test             checks and all tests, under 15 minutes on two cores"
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
+	@echo "make fuzz             the fuzz targets (FUZZ=walk for one of them) for MINUTES=$(MINUTES) in all"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
@@ -44,6 +45,10 @@ test:
 soak:
 	@scripts/need test
 	$(CARGO) xtask soak $(MINUTES)
+
+fuzz:
+	@scripts/need test
+	CARGO="$(CARGO)" scripts/fuzz "$(MINUTES)" $(FUZZ)
 
 lint: tidy
 	$(CARGO) fmt --all --check

@@ -89,6 +89,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-testkit",
         ],
     ),
+    ("extant-fuzz", &["extant-hostile"]),
     ("extant-tests", &[]),
     ("xtask", &[]),
 ];
