@@ -31,7 +31,7 @@ pub struct Ioend {
 
 impl Ioend {
     /// The ioend for `len` bytes at `pos` of `map`; `None` if `map` has no place for them.
-    pub(crate) fn new(map: &Iomap, pos: Pos, len: u64) -> Option<Self> {
+    pub fn new(map: &Iomap, pos: Pos, len: u64) -> Option<Self> {
         let kind = match map.kind {
             Kind::Mapped(_) => IoendKind::Mapped,
             Kind::Unwritten(_) => IoendKind::Unwritten,

@@ -19,6 +19,8 @@ pub struct Stats {
     pub fill_bytes: Counter,
     /// Device reads past the cache.
     pub passed_reads: Counter,
+    /// Device writes past the cache.
+    pub passed_writes: Counter,
     /// Calls of `map_blocks`.
     pub map_calls: Counter,
     /// Device writes of file data.
@@ -42,6 +44,7 @@ pub struct IomapStats {
     pub fill_reads: u64,
     pub fill_bytes: u64,
     pub passed_reads: u64,
+    pub passed_writes: u64,
     pub map_calls: u64,
     pub ioends: u64,
     pub written_bytes: u64,
@@ -60,6 +63,7 @@ impl Stats {
             fill_reads: self.fill_reads.get(),
             fill_bytes: self.fill_bytes.get(),
             passed_reads: self.passed_reads.get(),
+            passed_writes: self.passed_writes.get(),
             map_calls: self.map_calls.get(),
             ioends: self.ioends.get(),
             written_bytes: self.written_bytes.get(),

@@ -346,7 +346,8 @@ impl Volume {
 
     /// Writes back what a cache above this one took earlier (the kernel's page cache of a mount): like [`Volume::write`], but
     /// no privileges are taken away and no time is noted, which that cache did when it took the write, and what the
-    /// file's flags forbid by now does not matter.
+    /// file's flags forbid by now does not matter. Large pieces go straight to the device and
+    /// are cached no second time. The caller keeps pieces that overlap apart.
     ///
     /// # Errors
     /// As pwrite(2).

@@ -120,21 +120,31 @@ impl<'a> FileOps<'a> {
         if known.state != MapState::Hole {
             return Ok(known);
         }
-        let mut attempt = 0;
-        loop {
-            let mapped = if self.fs.options.delalloc() && !self.is_low_on_space() {
+        self.retry(|| {
+            if self.fs.options.delalloc() && !self.is_low_on_space() {
                 map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
             } else {
                 self.allocate_now(lblk, known.len.min(count))
-            };
-            match mapped {
+            }
+        })
+    }
+
+    /// Tries to find space, again after commits that may bring some back.
+    pub(super) fn retry(
+        &self,
+        mut find: impl FnMut() -> Result<map::Mapping>,
+    ) -> Result<map::Mapping> {
+        let mut attempt = 0;
+        loop {
+            match find() {
                 Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
                 other => return other,
             }
         }
     }
 
-    fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+    /// Gives the hole at `lblk` a place at once, unwritten.
+    pub(super) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
         let how = How {

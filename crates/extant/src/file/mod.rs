@@ -25,6 +25,7 @@ mod row_tests;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod through;
 mod truncate;
 mod view;
 mod way;

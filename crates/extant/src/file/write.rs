@@ -12,7 +12,7 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
-use super::{OpenState, data_path, max_size};
+use super::{OpenState, data_path, max_size, through};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
@@ -135,8 +135,20 @@ fn write_locked(
         // What lies behind the old end becomes part of the file: it must read as zero.
         data_path::zero_range(&ops, Pos::new(size), pos - size)?;
     }
-    let mut source = &bytes[..len];
-    let done = data_path::write(&ops, Pos::new(pos), len, &mut source)?;
+    let mut done = 0;
+    if !fresh {
+        done = through::write(&ops, Pos::new(pos), &bytes[..len])?;
+    }
+    if done < len {
+        let mut source = &bytes[done..len];
+        let rest = data_path::write(&ops, Pos::new(pos + done as u64), len - done, &mut source);
+        match rest {
+            Ok(rest) => done += rest,
+            Err(error) if done == 0 => return Err(error),
+            // What did arrive counts; the error will be met again by whoever goes on.
+            Err(_) => {}
+        }
+    }
     if fs.tuning.planted.is(Bug::SizeBeforeData) {
         ops.move_size_early(Pos::new(pos + done as u64))?;
     }

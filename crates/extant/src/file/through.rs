@@ -1,0 +1,112 @@
+//! Writing for callers that cache themselves: large writes go straight from the caller's bytes to the device.
+//!
+//! The kernel above a mount keeps pages, and hands them over when it writes them back. Another copy of them here would take memory
+//! twice, and time. So whole blocks of such a write take the steps of writeback at once, without folios: a place, unwritten;
+//! the data; the conversion, and with it the size on disk. A crash in between shows what it shows for writeback: zeros, or the old
+//! size. What is small, cuts blocks, or meets changes that are cached, goes through the cache as everybody's writes do.
+//!
+//! # Invariants
+//! * No folio of the range is dirty from before the first byte is written to the end, and none is cached at the end: whoever
+//!   reads it later finds what was written.
+//! * The steps of a range are in the order of writeback's (J18, J20), and every one of them is done on return.
+//!
+//! # Locks
+//! The inode's `lock` exclusively throughout, so that nobody dirties a folio of the range, in place or otherwise. Clean ones may
+//! come while the device is written, by reads: the invalidate lock, taken for a moment when the map has changed, waits for those.
+
+use std::sync::atomic::Ordering;
+
+use extant_iomap::{DeviceFault, Ioend, IomapOps, WritebackOps};
+use extant_units::{Lblk, Pos};
+
+use super::iomap_ops::FileOps;
+use super::{blocks_of, writeback};
+use crate::error::{Error, Result};
+use crate::map::{self, MapState};
+use crate::tuning::BufferedPath;
+
+/// The fewest bytes that are worth a place, a write and a conversion of their own.
+const LEAST: u64 = 128 << 10;
+
+/// Writes the whole blocks of `bytes` at byte `pos`, which is not behind the end of the file, as far as that can be done; returns
+/// how much that was. The rest is for the cache.
+///
+/// # Errors
+/// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
+pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+    let bs = ops.fs.layout.block_size;
+    let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
+    let plain = ops.way.path == BufferedPath::Iomap && !ops.way.logs;
+    if !plain || len < LEAST || bs.offset_in_block(pos) != 0 {
+        return Ok(0);
+    }
+    let end = pos.saturating_add(len);
+    let mapping = ops.mapping();
+    mapping.drop_clean(pos, end);
+    if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
+        return Ok(0);
+    }
+    writeback::settle_before(ops, pos)?;
+    let mut at = pos;
+    let mut result = Ok(());
+    while at < end && result.is_ok() {
+        let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
+        match part(ops, at, bytes.get(done..).unwrap_or(&[]), end) {
+            Ok(None) => break,
+            Ok(Some(next)) => at = next,
+            Err(error) => result = Err(error),
+        }
+    }
+    // Reads that found the old map have made their folios when this is free; later ones find the new map.
+    let nobody_fills = mapping.invalidate_lock().write();
+    mapping.drop_clean(pos, end);
+    drop(nobody_fills);
+    let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
+    if done > 0 {
+        Ok(done)
+    } else {
+        result.map(|()| 0)
+    }
+}
+
+/// Writes the part at `at` that has, or gets, one place; returns its end. `None` if it must go through the cache.
+fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos>> {
+    let left = end.distance_from(at).unwrap_or(0);
+    let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
+    let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
+        map if map.state == MapState::Delayed => return Ok(None),
+        map if map.state == MapState::Hole => place(ops, lblk, map.len.min(count))?,
+        map => map,
+    };
+    let place = ops.describe(&map)?;
+    let len = place.clamp(at, left);
+    let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
+    let (Some(ioend), Some(bytes)) = (Ioend::new(&place, at, len), bytes) else {
+        return Ok(None);
+    };
+    let stats = ops.stats();
+    stats.passed_writes.bump();
+    stats.ioends.bump();
+    stats.written_bytes.add(len);
+    let written = ops.device().write_at(ioend.at, bytes);
+    written.map_err(|source| {
+        stats.failed_ioends.bump();
+        DeviceFault {
+            what: "write",
+            at: ioend.at,
+            len,
+            source,
+        }
+    })?;
+    // As a write into the cache does; readers see zeros behind the old end until the conversion.
+    let next = at.saturating_add(len);
+    ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
+    ops.complete(&ioend)?;
+    Ok(Some(next))
+}
+
+/// A place for a hole.
+fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+    ops.stats().map_calls.bump();
+    ops.retry(|| ops.allocate_now(lblk, count))
+}
