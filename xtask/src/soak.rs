@@ -72,6 +72,14 @@ const STAGES: &[Stage] = &[
         round: None,
     },
     Stage {
+        name: "device-faults",
+        weight: 1,
+        suites: &["--profile", "soak", "-p", "extant", "--test", "faults"],
+        tests: &["--ignored", "--exact", "soak"],
+        env: &[],
+        round: None,
+    },
+    Stage {
         name: "power-cuts",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],

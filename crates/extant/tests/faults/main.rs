@@ -4,6 +4,7 @@
 //! The workload runs once to count its requests. Then it runs once for each request and each way in which that can go wrong.
 //! A run that breaks a rule prints one line with the setup, the request and the way.
 
+mod flips;
 mod judge;
 mod referee;
 mod stage;
@@ -187,5 +188,21 @@ fn a_fault_at_every_request_of_other_volumes() {
     note_panics();
     for setup in &SETUPS[1..] {
         every_fault(setup, 2);
+    }
+}
+
+/// All of it again and again, on fresh images, for `EXTANT_SECONDS`.
+#[test]
+#[ignore = "a stage of the soak"]
+fn soak() {
+    note_panics();
+    let seconds = std::env::var("EXTANT_SECONDS").ok();
+    let seconds = seconds.map_or(60, |seconds| seconds.parse().unwrap());
+    let end = std::time::Instant::now() + Duration::from_secs(seconds);
+    for setup in SETUPS.iter().cycle() {
+        every_fault(setup, 3);
+        if std::time::Instant::now() >= end {
+            return;
+        }
     }
 }
