@@ -28,7 +28,8 @@ pub(super) fn superblock(how: u8, feed: &mut Feed<'_>) {
     };
     assert!(sb.first() > 0 && sb.end() > sb.first() && u64::from(sb.end()) <= len);
     let area = sb.fast_commit_area();
-    assert!(area.start >= sb.end() && u64::from(area.end) <= len);
+    assert!(area.is_empty() || area.start >= sb.end());
+    assert!(u64::from(area.end) <= len);
     assert!(sb.start() == 0 || (sb.first()..sb.end()).contains(&sb.start()));
     let _ = (sb.errno(), sb.uuid(), sb.sequence(), sb.format());
     // What it writes it reads.
