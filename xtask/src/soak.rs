@@ -80,6 +80,14 @@ const STAGES: &[Stage] = &[
         round: None,
     },
     Stage {
+        name: "mutants",
+        weight: 1,
+        suites: &["-p", "extant", "--test", "check_agreement"],
+        tests: &[],
+        env: &[("EXTANT_MUTANTS", "3000")],
+        round: Some(120),
+    },
+    Stage {
         name: "power-cuts",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],

@@ -49,9 +49,9 @@ pub(crate) const OURS: &[Exception] = &[
         ),
     },
     Exception {
-        name: "attribute name with a NUL",
-        says: &["has a NUL in its name"],
-        why: "e2fsck does not look into names; Linux refuses all attributes of the inode",
+        name: "impossible attribute name",
+        says: &["has an impossible name"],
+        why: "e2fsck does not look into names; Linux refuses all attributes of the inode for a NUL",
         shown_by: (2, "zap_block {name tiny}"),
     },
     Exception {
