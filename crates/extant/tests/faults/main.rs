@@ -6,6 +6,7 @@
 
 mod flips;
 mod judge;
+mod policies;
 mod referee;
 mod stage;
 mod units;
