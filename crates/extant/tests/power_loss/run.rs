@@ -224,6 +224,16 @@ impl Run {
         assert_eq!(done, data.len());
     }
 
+    /// The same as a kernel does that writes its own cache back.
+    pub(crate) fn hand_over(&self, path: &str, first: u64, count: u64) {
+        let node = self.node(path);
+        let (pos, len) = (first * SECTOR, count * SECTOR);
+        let (id, now) = (self.ledger().at(path), self.position());
+        let data = self.ledger().overwrite(id, pos, len, now);
+        let done = self.volume().write_back(&node, pos, &data, &self.cred);
+        assert_eq!(done.unwrap(), data.len());
+    }
+
     /// Sets the size; to more only in whole sectors.
     pub(crate) fn truncate(&self, path: &str, len: u64) {
         let node = self.node(path);

@@ -33,6 +33,29 @@ pub(super) fn overwrites(run: &mut Run) {
     }
 }
 
+/// What a kernel writes back: long pieces past the cache, among writes that go through it.
+pub(super) fn handed_over(run: &mut Run) {
+    let files: Vec<String> = (0..2).map(|_| run.create_any(0)).collect();
+    for _ in 0..16 {
+        let path = &files[run.rng.index(files.len())];
+        let size = run.len(path) / SECTOR;
+        let first = run.rng.below(size + 40) / 8 * 8;
+        let count = run.rng.between(256, 400);
+        match run.rng.below(10) {
+            0..=6 => run.hand_over(path, first, count),
+            7 => run.overwrite(path, first, 5),
+            8 => {
+                let less = run.rng.below(size + 1);
+                run.truncate(path, less * SECTOR);
+            }
+            _ => {}
+        }
+        if run.rng.chance(40) {
+            run.fsync(path);
+        }
+    }
+}
+
 /// Writes into holes, past the end, and sizes that grow without data: what was not written reads as zero.
 pub(super) fn holes(run: &mut Run) {
     let files: Vec<String> = (0..3).map(|_| run.create_any(0)).collect();

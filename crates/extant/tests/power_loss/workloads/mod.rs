@@ -40,6 +40,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("attributes", metadata::attributes, &["1k", "old_checksums"]),
     on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "journalled_4k"]),
     on("overwrites", data::overwrites, &["4k", "1k", "journalled"]),
+    on("handed_over", data::handed_over, &["4k", "1k"]),
     on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once"]),
     on("truncations", data::truncations, &["1k", "2k", "journalled"]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
