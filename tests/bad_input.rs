@@ -276,7 +276,9 @@ fn an_image_in_use_is_refused() -> Result<()> {
 
 #[test]
 fn commands_of_later_issues_say_so() -> Result<()> {
-    let o = Cmd::new(tools::extant()?).args(["bench", "append"]).run()?;
+    let o = Cmd::new(tools::extant()?)
+        .args(["bench", "randwrite"])
+        .run()?;
     ensure!(
         o.code == Some(2) && o.err.contains("not built yet"),
         "{}",
