@@ -1,8 +1,8 @@
 //! A structure-aware mutator of ext4 images.
 //!
-//! It finds the structures of an image ([`walk`]), changes a few of their fields ([`step`]): bit flips, borders, off by one,
+//! It finds the structures of an image (`walk`), changes a few of their fields (`step`): bit flips, borders, off by one,
 //! numbers of other blocks and inodes, swapped pointers, one structure copied over another, zeroed tails; and then, mostly,
-//! makes every checksum right again ([`seal`]), so that what reads the image is not stopped by them.
+//! makes every checksum right again ([`seal()`]), so that what reads the image is not stopped by them.
 //!
 //! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from anybody's bytes: so a fuzzer that
 //! knows nothing of ext4 can cut, join and flip scripts and still gets images whose damage lies where it matters. The same
