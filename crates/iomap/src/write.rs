@@ -1,7 +1,7 @@
 //! Buffered writes.
 //!
 //! Where a folio is cached and the blocks of the range are uptodate and have space, the map is not asked at all: [`overwrite`] does
-//! that for a write to one folio, with no other lock than the folio's, and [`write`] for each folio on its way.
+//! that for a write to one folio, with no other lock than the folio's, and [`write()`] for each folio on its way.
 //! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only
 //! the blocks at the edges of a range can need their old content.
 

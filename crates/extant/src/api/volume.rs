@@ -428,7 +428,7 @@ impl Volume {
     /// Which code moves a regular file's data: what the mount asks for, unless the file cannot have it.
     ///
     /// # Errors
-    /// [`Error::IsDir`] and [`Error::Invalid`] for what is no regular file.
+    /// [`crate::Error::IsDir`] and [`crate::Error::Invalid`] for what is no regular file.
     pub fn buffered_path(&self, node: &Node) -> Result<BufferedPath> {
         file::buffered_path(self.fs(), node.inode())
     }
@@ -436,7 +436,7 @@ impl Volume {
     /// Moves a file's data to another path while the file is in use: what is dirty is written, and the cache emptied.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if it goes on being dirtied through mappings;
+    /// [`crate::Error::NotSupported`] if the file cannot have that path; [`crate::Error::Busy`] if it goes on being dirtied through mappings;
     /// what keeps its data from being written.
     pub fn set_buffered_path(&self, node: &Node, path: BufferedPath) -> Result<()> {
         file::set_buffered_path(self.fs(), node.inode(), path)
