@@ -92,7 +92,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let start = Instant::now();
     let cases = cases(plan)?;
     let mut report = Report::new(&plan.benches);
-    let variants = usable(plan, &mut report)?;
+    let mut variants = usable(plan, &mut report)?;
     let mut sites = BTreeMap::new();
     let mut work = || -> Result<()> {
         for round in 0..plan.runs {
@@ -101,24 +101,38 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
             }
             progress(&format!("round {} of {}", round + 1, plan.runs));
             for case in &cases {
-                let mut order: Vec<&Variant> =
-                    variants.iter().filter(|v| (case.fits)(v.kind)).collect();
+                let mut order: Vec<Variant> = variants.clone();
+                order.retain(|v| (case.fits)(v.kind));
                 if round % 2 == 1 {
                     order.reverse();
                 }
-                for variant in order {
-                    sample(plan, case, variant, &mut sites, round == 0, &mut report)?;
+                for variant in &order {
+                    let done = sample(plan, case, variant, &mut sites, round == 0, &mut report);
+                    match done {
+                        Err(error) if variant.is_peer() => {
+                            // The others go on without it.
+                            let (name, case) = (variant.name, &case.name);
+                            report.missing(format!("{name} from {case} on: {error}"));
+                            variants.retain(|v| v.name != name);
+                        }
+                        done => done?,
+                    }
                 }
             }
         }
         Ok(())
     };
     let done = work();
-    // All are unmounted, whatever happened; the first failure is the one to tell.
-    let closed = sites
-        .into_values()
-        .map(Site::close)
-        .fold(Ok(()), Result::and);
+    // All are unmounted, whatever happened; the first failure is the one to tell. A peer that has failed need not end well.
+    let closed = sites.into_iter().map(|((name, _), site)| {
+        let closed = site.close();
+        if variants.iter().any(|v| v.name == name) {
+            closed
+        } else {
+            Ok(())
+        }
+    });
+    let closed = closed.fold(Ok(()), Result::and);
     done.and(closed)?;
     report.order();
     Ok(report)

@@ -134,6 +134,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Variant {
+    /// Whether it is somebody else's program.
+    pub(crate) fn is_peer(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Linux(_) | Kind::Fuse2fs | Kind::Passthrough
+        )
+    }
+
     /// The setup that stands for `setup` here: only the library knows the difference. `None` if there is none.
     pub(crate) fn setup(&self, setup: Setup) -> Option<Setup> {
         match (self.kind, setup) {

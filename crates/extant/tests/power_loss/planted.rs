@@ -46,7 +46,7 @@ fn is_found(bug: Bug) {
 
 /// The table of `docs/TESTING.md`: which cases of a short round find each bug, and after how many states.
 #[test]
-#[ignore = "a table for people"]
+#[ignore = "left to the soak: a table for people"]
 fn who_finds_what() {
     for bug in Bug::ALL {
         let cases = short_round(seed());

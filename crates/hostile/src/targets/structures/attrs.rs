@@ -102,8 +102,10 @@ pub(super) fn acl(how: u8, feed: &mut Feed<'_>) {
     let Ok(mut acl) = acl else { return };
     assert_eq!(Acl::from_stored(&acl.to_stored()), Ok(acl.clone()));
     assert_eq!(Acl::from_posix(&acl.to_posix()), Ok(acl.clone()));
+    // Decoding does not validate; what is valid stays so.
+    let valid = acl.validate().is_ok();
     let _ = acl.mode(mode);
     acl.chmod(mode);
     let _ = acl.inherit(mode);
-    assert_eq!(acl.validate(), Ok(()));
+    assert!(!valid || acl.validate().is_ok(), "{acl:?}");
 }
