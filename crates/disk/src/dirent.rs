@@ -182,9 +182,11 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Bytes of the record that its header and name need: zero for free space.
+    /// Bytes of the record that its header and name need: zero for free space. A damaged entry without a name keeps the least that
+    /// a record may have.
     pub const fn used(&self) -> usize {
         match self.ino {
+            Some(_) if self.name.is_empty() => rec_len_for(1),
             Some(_) => rec_len_for(self.name.len()),
             None => 0,
         }

@@ -187,3 +187,17 @@ fn a_split_keeps_every_name_and_divides_by_hash() {
     }
     assert!(continued > 10);
 }
+
+#[test]
+fn an_entry_beside_a_damaged_one_without_a_name_reads_back() {
+    let format = format(10, Some(5));
+    let mut block = vec![0; format.block_size.bytes()];
+    format.init_leaf(&mut block);
+    let at = format.insert(&mut block, &entry("x", 12)).unwrap().unwrap();
+    // The name's length: zero, with an inode.
+    block[at + 6] = 0;
+    let placed = format.insert(&mut block, &entry("y", 13)).unwrap().unwrap();
+    let all: Vec<_> = format.records(&block).collect::<Result<_, _>>().unwrap();
+    let found = all.iter().find(|record| record.offset == placed).unwrap();
+    assert_eq!(found.name, b"y");
+}

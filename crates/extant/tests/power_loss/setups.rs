@@ -16,6 +16,8 @@ pub(crate) struct Setup {
     max_folio_order: Option<u8>,
     /// Whether a size may be durable before the data below it, which then reads as zero.
     pub(crate) early_sizes: bool,
+    /// Whether a block may show what it held before, where no fsync has come since it was allocated.
+    pub(crate) old_contents: bool,
 }
 
 const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
@@ -25,6 +27,7 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
         mount: "",
         max_folio_order: None,
         early_sizes: false,
+        old_contents: false,
     }
 }
 
@@ -36,6 +39,13 @@ impl Setup {
     const fn early_sizes(self) -> Self {
         Self {
             early_sizes: true,
+            ..self
+        }
+    }
+
+    const fn old_contents(self) -> Self {
+        Self {
+            old_contents: true,
             ..self
         }
     }
@@ -68,6 +78,14 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("buffer_heads", "-b 1024")
         .mounted("nobuffered_iomap")
         .early_sizes(),
+    setup("unordered", "-b 1024")
+        .mounted("nobuffered_iomap,data=writeback,dioread_lock")
+        .early_sizes()
+        .old_contents(),
+    setup("unordered_at_once", "-b 1024")
+        .mounted("nobuffered_iomap,data=writeback,dioread_lock,nodelalloc")
+        .early_sizes()
+        .old_contents(),
     setup("journalled", "-b 1024").mounted("data=journal"),
     setup("journalled_4k", "-b 4096").mounted("data=journal"),
     setup("ordered", "-b 1024")

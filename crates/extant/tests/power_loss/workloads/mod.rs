@@ -38,8 +38,8 @@ impl Workload {
 pub(crate) const WORKLOADS: &[Workload] = &[
     on("metadata_storm", metadata::storm, &["tiny_journal", "no_checksums", "old_checksums", "no_flex"]),
     on("attributes", metadata::attributes, &["1k", "old_checksums"]),
-    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "journalled_4k"]),
-    on("overwrites", data::overwrites, &["4k", "1k", "journalled"]),
+    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "unordered", "journalled_4k"]),
+    on("overwrites", data::overwrites, &["4k", "1k", "journalled", "unordered_at_once"]),
     on("handed_over", data::handed_over, &["4k", "1k"]),
     on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once"]),
     on("truncations", data::truncations, &["1k", "2k", "journalled"]),
