@@ -182,11 +182,9 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Bytes of the record that its header and name need: zero for free space. A damaged entry without a name keeps the least that
-    /// a record may have.
+    /// Bytes of the record that its header and name need: zero for free space.
     pub const fn used(&self) -> usize {
         match self.ino {
-            Some(_) if self.name.is_empty() => rec_len_for(1),
             Some(_) => rec_len_for(self.name.len()),
             None => 0,
         }
@@ -206,9 +204,11 @@ impl Record<'_> {
     }
 }
 
-/// The record length that a name of `name_len` bytes needs: header and name, rounded up to four.
+/// The record length that a name of `name_len` bytes needs: header and name, rounded up to four. A damaged entry without a name
+/// keeps the least that a record may have.
 #[inline]
 pub const fn rec_len_for(name_len: usize) -> usize {
+    let name_len = if name_len == 0 { 1 } else { name_len };
     (size_of::<DirEntryHeader>() + name_len + 3) & !3
 }
 

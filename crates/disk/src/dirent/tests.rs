@@ -188,7 +188,9 @@ fn hostile_blocks_end_every_walk() {
         let _ = format.insert(&mut block, &entry("newcomer", 99));
         let _ = format.remove(&mut block, 24);
         let _ = format.compact(&mut block);
-        let _ = format.split(&block, &entry("x", 5), |name| u32::from(name[0]) << 1);
+        let _ = format.split(&block, &entry("x", 5), |name| {
+            u32::from(name.first().copied().unwrap_or(0)) << 1
+        });
         let _ = format.make_index(&block, 1);
     }
     assert!(faults > 1000, "the mutations did something");
