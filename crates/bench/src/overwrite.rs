@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (suffix, size) in sizes {
         all.push(case(
             format!("write_{suffix}"),
-            shape(Call::Write, size, MIB),
+            shape(Call::Write(0), size, MIB),
         ));
     }
     for (suffix, size) in sizes {
@@ -45,7 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (suffix, size) in &sizes[..2] {
         all.push(case(
             format!("writev_{suffix}"),
-            shape(Call::Writev, *size, MIB),
+            shape(Call::Writev(0), *size, MIB),
         ));
     }
     for (suffix, size) in &sizes[..2] {
@@ -59,20 +59,31 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let small = shape(Call::Pwrite(0), 1 << 10, 4 << 10);
     all.push(case("pwrite_u1k/prefill4K".into(), small));
-    // Folios of 2 MiB, where walks over records are longest.
+    // Folios of 2 MiB, where walks over records are longest: each of libMicro's cases at three places of one.
     for (suffix, size) in sizes {
-        for (place, at) in [
-            ("start", 0),
-            ("middle", MIB),
-            ("end", 2 * MIB - size as u64),
-        ] {
-            all.push(case(
-                format!("pwrite_{suffix}/prefill2M/{place}"),
-                shape(Call::Pwrite(at), size, 2 * MIB),
-            ));
+        for (place, at) in places(size) {
+            for (word, call) in [("write", Call::Write(at)), ("pwrite", Call::Pwrite(at))] {
+                let name = format!("{word}_{suffix}/prefill2M/{place}");
+                all.push(case(name, shape(call, size, 2 * MIB)));
+            }
+        }
+    }
+    for (suffix, size) in &sizes[..2] {
+        for (place, at) in places(size * VECTORS) {
+            let name = format!("writev_{suffix}/prefill2M/{place}");
+            all.push(case(name, shape(Call::Writev(at), *size, 2 * MIB)));
         }
     }
     all
+}
+
+/// Where a write of `size` bytes goes in a folio of 2 MiB.
+fn places(size: usize) -> [(&'static str, u64); 3] {
+    [
+        ("start", 0),
+        ("middle", MIB),
+        ("end", 2 * MIB - size as u64),
+    ]
 }
 
 fn shape(call: Call, size: usize, prefill: u64) -> Shape {
@@ -109,7 +120,7 @@ fn sample(shape: Shape, site: &mut Site, plan: &Plan) -> Result<Outcome> {
         }
         count *= 4;
     };
-    let vectors = if shape.call == Call::Writev {
+    let vectors = if matches!(shape.call, Call::Writev(_)) {
         VECTORS
     } else {
         1

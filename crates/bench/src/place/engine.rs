@@ -121,8 +121,8 @@ impl Data for Open {
     }
 
     #[inline]
-    fn rewind(&mut self) -> Result<()> {
-        self.0.seek(SeekFrom::Start(0))?;
+    fn rewind(&mut self, pos: u64) -> Result<()> {
+        self.0.seek(SeekFrom::Start(pos))?;
         Ok(())
     }
 

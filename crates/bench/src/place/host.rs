@@ -95,8 +95,8 @@ impl Data for File {
     }
 
     #[inline]
-    fn rewind(&mut self) -> Result<()> {
-        self.seek(SeekFrom::Start(0))?;
+    fn rewind(&mut self, pos: u64) -> Result<()> {
+        self.seek(SeekFrom::Start(pos))?;
         Ok(())
     }
 

@@ -85,8 +85,8 @@ impl Data for Buffer {
     }
 
     #[inline]
-    fn rewind(&mut self) -> Result<()> {
-        self.pos = std::hint::black_box(0);
+    fn rewind(&mut self, pos: u64) -> Result<()> {
+        self.pos = std::hint::black_box(usize::try_from(pos)?);
         Ok(())
     }
 

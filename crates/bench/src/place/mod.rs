@@ -107,12 +107,12 @@ impl Site {
 /// A kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// `write` at the start; moving back there is not counted.
-    Write,
+    /// `write` at this position; moving back there is not counted.
+    Write(u64),
     /// `pwrite` at this position.
     Pwrite(u64),
-    /// `writev` of ten buffers at the start.
-    Writev,
+    /// `writev` of ten buffers at this position; moving back there is not counted.
+    Writev(u64),
 }
 
 /// Buffers of a `writev`.
@@ -132,8 +132,8 @@ pub(crate) trait Data {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
     /// Writes all of `bytes`, [`VECTORS`] times, at the file's position.
     fn writev(&mut self, bytes: &[u8]) -> Result<()>;
-    /// Moves the position to the start.
-    fn rewind(&mut self) -> Result<()>;
+    /// Moves the position.
+    fn rewind(&mut self, pos: u64) -> Result<()>;
     /// Fills `buf` from `pos`.
     fn pread(&mut self, buf: &mut [u8], pos: u64) -> Result<()>;
     /// Sets the size.
@@ -146,26 +146,28 @@ pub(crate) trait Data {
     /// Times `count` calls.
     fn calls(&mut self, call: Call, bytes: &[u8], count: u64) -> Result<Duration> {
         let start = Instant::now();
-        match call {
+        let pos = match call {
             Call::Pwrite(pos) => {
                 for _ in 0..count {
                     self.pwrite(bytes, pos)?;
                 }
                 return Ok(start.elapsed());
             }
-            Call::Write => {
+            Call::Write(pos) => {
                 for _ in 0..count {
-                    self.rewind()?;
+                    self.rewind(pos)?;
                     self.write(bytes)?;
                 }
+                pos
             }
-            Call::Writev => {
+            Call::Writev(pos) => {
                 for _ in 0..count {
-                    self.rewind()?;
+                    self.rewind(pos)?;
                     self.writev(bytes)?;
                 }
+                pos
             }
-        }
+        };
         let with = start.elapsed();
         // What moving back costs at best: an interruption there must not be taken off.
         let part = u32::try_from(count / 4).unwrap_or(u32::MAX).max(1);
@@ -173,7 +175,7 @@ pub(crate) trait Data {
         for _ in 0..4 {
             let start = Instant::now();
             for _ in 0..part {
-                self.rewind()?;
+                self.rewind(pos)?;
             }
             rewind = rewind.min(start.elapsed() / part);
         }

@@ -5,6 +5,7 @@
 //! inode's `lock`. `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use extant_disk::inode::InodeFlags;
 use extant_planted::Bug;
@@ -18,6 +19,14 @@ use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+
+/// How long a write without space waits before each further try, as long as there are files without a name.
+const PAUSES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+];
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,11 +103,20 @@ fn write_mapped(
     cred: &Cred,
 ) -> Result<(u64, usize)> {
     let mut result = write_locked(fs, inode, at, bytes, cred);
-    if let Err(Error::NoSpace) = result {
-        // Deleted files that are still to be freed hold space. Deletion needs that no lock is held.
+    for pause in PAUSES {
+        if !matches!(result, Err(Error::NoSpace)) {
+            break;
+        }
+        // Deleted files that are still to be freed hold space. Deletion needs that no lock is held, and waits for a flusher that
+        // is at work on the file.
+        std::thread::sleep(pause);
+        let more_may_come = fs.inodes.has_unlinked();
         fs.reap_all();
         alloc::commit_frees_space(fs, 0);
         result = write_locked(fs, inode, at, bytes, cred);
+        if !more_may_come {
+            break;
+        }
     }
     result.inspect_err(|error| super::report(fs, error))
 }

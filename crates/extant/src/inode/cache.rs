@@ -317,6 +317,17 @@ impl InodeCache {
         all
     }
 
+    /// Whether some inode in memory has no name any more, or is in the middle of becoming so.
+    pub(crate) fn has_unlinked(&self) -> bool {
+        self.shards.iter().any(|shard| {
+            let state = shard.state.lock();
+            state.slots.values().any(|slot| match slot {
+                Slot::Ready(inode) => inode.is_unlinked(),
+                Slot::Busy => true,
+            })
+        })
+    }
+
     /// Lets go of everything: unmount's last step. References that are left keep their inode, but no one finds it.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
