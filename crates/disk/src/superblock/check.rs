@@ -256,12 +256,20 @@ fn check_descriptors(sb: &Superblock) -> Result<(), SuperblockError> {
     let first = sb.first_data_block().get();
     let start = sb.descriptor_start().get() - first;
     let table = u64::from(sb.desc_blocks()) + u64::from(reserved) + start;
-    let room = (sb.blocks_count().get() - first).min(u64::from(sb.blocks_per_group()));
+    let blocks = sb.blocks_count().get() - first;
+    let room = blocks.min(u64::from(sb.blocks_per_group()));
     if !sb.features().has_incompat(Incompat::META_BG) && table > room {
         return Err(bad(
             "blocks_count",
             sb.blocks_count().get(),
             "the group descriptors do not fit group 0",
+        ));
+    }
+    if u64::from(sb.desc_blocks()) >= blocks {
+        return Err(bad(
+            "blocks_count",
+            sb.blocks_count().get(),
+            "the group descriptors fill the volume",
         ));
     }
     Ok(())
