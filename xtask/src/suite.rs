@@ -2,8 +2,7 @@
 //!
 //! The last line is always `N passed, N failed, N skipped`. A test that found the machine lacking
 //! says so in a file (`$EXTANT_SKIP_LOG`, see the test kit) and counts as skipped, not as passed;
-//! ignored ones are stages of the soak, which runs them, and are counted on a line of their own. A run that could not even be
-//! built counts as one failure.
+//! so do ignored ones. A run that could not even be built counts as one failure.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,8 +14,6 @@ pub(crate) struct Totals {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// Tests that are ignored here: the soak runs them.
-    long: u64,
 }
 
 impl Totals {
@@ -31,7 +28,6 @@ impl std::ops::AddAssign for Totals {
         self.passed += more.passed;
         self.failed += more.failed;
         self.skipped += more.skipped;
-        self.long += more.long;
     }
 }
 
@@ -145,9 +141,6 @@ pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
         all.skipped += 1;
         all.passed = all.passed.saturating_sub(1);
     }
-    if all.long > 0 {
-        println!("{} long tests are left to `make soak`", all.long);
-    }
     println!(
         "{} passed, {} failed, {} skipped",
         all.passed, all.failed, all.skipped
@@ -171,8 +164,7 @@ fn parse(line: &str) -> Option<Totals> {
     Some(Totals {
         passed: count(" passed")?,
         failed: count(" failed")?,
-        skipped: 0,
-        long: count(" ignored")?,
+        skipped: count(" ignored")?,
     })
 }
 
@@ -196,8 +188,7 @@ mod tests {
             Some(Totals {
                 passed: 12,
                 failed: 3,
-                skipped: 0,
-                long: 1
+                skipped: 1
             })
         );
         assert_eq!(parse("test a::b ... ok"), None);

@@ -11,6 +11,7 @@
 //! that does not fail on a sound image, and what operations leave behind must pass `check`.
 //!
 //! Concurrency: one call of [`run`] at a time; the measurement of memory is the process's.
+#![forbid(unsafe_code)]
 
 pub mod disk;
 mod feed;

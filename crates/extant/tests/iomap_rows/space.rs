@@ -191,7 +191,6 @@ fn eight_writers_fill_a_volume_and_lose_nothing() {
 
 /// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and way of data: a stage of the soak.
 #[test]
-#[ignore = "a stage of the soak"]
 fn soak_full_volumes() {
     let shapes = [
         "-b 1024",
@@ -291,7 +290,6 @@ fn promises_hold_while_others_free_and_take() {
 
 /// The same for as long as `EXTANT_SECONDS` says: a stage of the soak.
 #[test]
-#[ignore = "a stage of the soak"]
 fn soak_churn() {
     soak(|rng| {
         let args = ["-b 1024", "-b 4096", "-b 1024 -J size=1"][rng.index(3)];

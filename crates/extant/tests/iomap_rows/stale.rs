@@ -141,7 +141,6 @@ fn nothing_stale_shows_on_the_other_path() {
 
 /// The same for as long as `EXTANT_SECONDS` says: a stage of the soak.
 #[test]
-#[ignore = "a stage of the soak"]
 fn soak_stale_data() {
     soak(|rng| {
         let args = ["-b 1024", "-b 2048", "-b 4096"][rng.index(3)];

@@ -65,7 +65,6 @@ fn what_is_excluded_loses_data() {
 
 /// All workloads on all setups with fresh seeds, until `EXTANT_SECONDS` are over: `cargo xtask soak` runs this.
 #[test]
-#[ignore = "a stage of the soak"]
 fn soak() {
     let needs_linux = Need::Loop.missing();
     let depth = Depth {

@@ -2,9 +2,7 @@
 
 use extant_planted::Bug;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use crate::cases::{Case, Depth, seed, short_round};
+use crate::cases::{Case, Depth, seed};
 
 /// In which case each bug is found.
 const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
@@ -42,39 +40,6 @@ fn is_found(bug: Bug) {
         }
     }
     panic!("{} hides from {}", bug.name(), missed.join(", "));
-}
-
-/// The table of `docs/TESTING.md`: which cases of a short round find each bug, and after how many states.
-#[test]
-#[ignore = "left to the soak: a table for people"]
-fn who_finds_what() {
-    for bug in Bug::ALL {
-        let cases = short_round(seed());
-        let mut found = Vec::new();
-        for case in &cases {
-            let case = Case {
-                bug: Some(bug),
-                ..*case
-            };
-            // The run itself may trip over its bug.
-            let explored =
-                catch_unwind(AssertUnwindSafe(|| case.explore_mounted(Depth::SHORT, "")));
-            match explored {
-                Ok(Ok(_)) => {}
-                Ok(Err((why, states))) => {
-                    let first = why.lines().next().unwrap_or_default();
-                    found.push((states, first.to_owned()));
-                }
-                Err(_) => found.push((0, format!("{}: the run fails", case.name()))),
-            }
-        }
-        found.sort();
-        let (name, by, of) = (bug.name(), found.len(), cases.len());
-        println!("{name}: found by {by} of {of} cases");
-        for (states, why) in found {
-            println!("    after {states} states: {why:.150}");
-        }
-    }
 }
 
 #[test]
