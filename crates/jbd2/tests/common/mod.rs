@@ -101,6 +101,8 @@ pub(crate) struct Recorder {
     live: MemoryDevice,
     events: Mutex<Vec<Event>>,
     pub(crate) fail_writes: AtomicBool,
+    /// Where writes were refused.
+    pub(crate) refused: Mutex<Vec<DevOff>>,
     pub(crate) writes: AtomicU64,
 }
 
@@ -112,6 +114,7 @@ impl Recorder {
             base,
             events: Mutex::default(),
             fail_writes: AtomicBool::new(false),
+            refused: Mutex::default(),
             writes: AtomicU64::new(0),
         })
     }
@@ -152,6 +155,9 @@ impl Recorder {
 
     fn record(&self, event: Event) -> io::Result<()> {
         if self.fail_writes.load(Ordering::SeqCst) {
+            if let Event::Write(at, _) = event {
+                self.refused.lock().push(DevOff::new(at));
+            }
             return Err(io::Error::other("planned"));
         }
         if matches!(event, Event::Write(..)) {
