@@ -7,6 +7,7 @@ use extant_units::DevOff;
 use parking_lot::RwLock;
 
 use crate::device::{BlockDevice, check_range};
+use crate::queue::Queueing;
 
 /// Bytes that share one entry of the changes: the smallest unit that a drive writes whole.
 const SECTOR: usize = 512;
@@ -106,6 +107,10 @@ impl<D: BlockDevice> BlockDevice for CowDevice<D> {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        self.base.queueing(depth).through_wrapper()
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use extant_units::DevOff;
 
+use crate::queue::Queueing;
+
 /// A device of fixed length that is read and written at byte offsets. See the crate's header for
 /// durability and concurrency.
 ///
@@ -69,6 +71,12 @@ pub trait BlockDevice: Send + Sync {
         let _ = (offset, len);
         Ok(())
     }
+
+    /// What a queue of `depth` requests to this device is to be made of. For [`crate::open_queue`], which is what to call.
+    fn queueing(&self, depth: usize) -> Queueing {
+        let _ = depth;
+        Queueing::Threads
+    }
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
@@ -98,6 +106,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
+    }
+    fn queueing(&self, depth: usize) -> Queueing {
+        (**self).queueing(depth)
     }
 }
 

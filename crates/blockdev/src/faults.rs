@@ -7,6 +7,7 @@ use std::time::Duration;
 use extant_units::DevOff;
 
 use crate::device::BlockDevice;
+use crate::queue::Queueing;
 
 /// What a request is about to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -190,6 +191,10 @@ impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> BlockDevice for 
 
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         self.inner.discard(offset, len)
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        self.inner.queueing(depth).through_wrapper()
     }
 }
 

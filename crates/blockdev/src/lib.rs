@@ -2,7 +2,8 @@
 //!
 //! [`BlockDevice`] is what the journal, the page cache's I/O and the metadata cache stand on:
 //! positioned, synchronous, thread-safe reads and writes of byte ranges, with an explicit flush.
-//! Submission and completion queues, where they exist, live behind this border and nowhere else.
+//! Beside it stands the queue ([`open_queue`], [`IoQueue`]): many requests in flight from one thread, with owned
+//! buffers. Every device has one.
 //!
 //! # Durability
 //! A write that returned is visible to later reads, but durable only after a [`BlockDevice::flush`]
@@ -18,14 +19,21 @@ mod cow;
 mod device;
 mod faults;
 mod file;
+mod inline_queue;
+mod io_buf;
 mod memory;
 mod null;
+mod queue;
 mod recorder;
+mod thread_queue;
 
 pub use cow::CowDevice;
 pub use device::BlockDevice;
 pub use faults::{Fault, FaultyDevice, Request, RequestKind};
 pub use file::{FileDevice, OpenError, OpenMode};
+pub use io_buf::{IO_ALIGN, IoBuf};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
+pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing, open_queue};
 pub use recorder::{Event, Recorder};
+pub use thread_queue::ThreadQueue;

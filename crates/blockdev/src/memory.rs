@@ -6,6 +6,7 @@ use extant_units::DevOff;
 use parking_lot::RwLock;
 
 use crate::device::{BlockDevice, check_range};
+use crate::queue::Queueing;
 
 /// log2 of the bytes that share one lock.
 const STRIPE_SHIFT: u32 = 20;
@@ -100,6 +101,10 @@ impl BlockDevice for MemoryDevice {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn queueing(&self, _depth: usize) -> Queueing {
+        Queueing::Immediate
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 use extant_units::DevOff;
 
 use crate::device::{BlockDevice, check_range};
+use crate::queue::Queueing;
 
 /// A device that forgets what is written and reads as zeros: the cost of everything above a device.
 pub struct NullDevice {
@@ -35,5 +36,9 @@ impl BlockDevice for NullDevice {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn queueing(&self, _depth: usize) -> Queueing {
+        Queueing::Immediate
     }
 }

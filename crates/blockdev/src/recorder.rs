@@ -7,6 +7,7 @@ use extant_units::DevOff;
 use parking_lot::Mutex;
 
 use crate::device::BlockDevice;
+use crate::queue::Queueing;
 
 /// One logged event. Events stand in the order in which they completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +128,10 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         self.inner.discard(offset, len)
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        self.inner.queueing(depth).through_wrapper()
     }
 }
 
