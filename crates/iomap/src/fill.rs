@@ -5,8 +5,8 @@
 //! covers it only partly.
 //!
 //! # Locks
-//! `fill` takes the invalidate lock shared (so that no block of the window can be taken away), makes the folios, locks
-//! them in ascending order, and maps and reads with all of them locked.
+//! `fill` holds what it reads where that is needed ([`crate::Hold`]), takes the invalidate lock shared (so that no block of the window can
+//! be taken away), makes the folios, locks them in ascending order, and maps and reads with all of them locked.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use extant_pagecache::{Folio, FolioGuard, Window};
 use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos};
 
+use crate::hold::enter;
 use crate::index;
 use crate::map::{Flags, Iomap, Kind};
 use crate::ops::{DeviceFault, IomapOps, Op, Outcome};
@@ -35,7 +36,10 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     needed: Option<Pos>,
 ) -> Result<(), O::Error> {
     let mapping = ops.mapping();
-    let _cache_may_grow = mapping.invalidate_lock().read();
+    let Some(entered) = enter(ops, bytes_of(window, needed, ops.size()), needed) else {
+        return Ok(());
+    };
+    let window = clip(window, &entered.range);
     let size = ops.size();
     let folios = make_folios(ops, window, needed.is_some(), size);
     let mut guards: Vec<FolioGuard<'_>> = folios
@@ -43,7 +47,8 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
         .filter_map(|folio| mapping.lock(folio))
         .collect();
     let limit = mapping.block_size().round_up(Pos::new(size));
-    let (pieces, mut failed) = plan(ops, &mut guards, limit.unwrap_or(Pos::MAX));
+    let limit = limit.unwrap_or(Pos::MAX).min(entered.range.end);
+    let (pieces, mut failed) = plan(ops, &mut guards, entered.range.start..limit);
     let read = read_pieces(ops, &mut guards, pieces, &mut failed);
     for piece in read {
         let guard = &mut guards[piece.folio];
@@ -60,6 +65,25 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
             && guard.is_uptodate(at..at + 1)
     });
     if served { Ok(()) } else { Err(error) }
+}
+
+/// The bytes of a window, up to the end of a file of `size` bytes and at least to the needed one.
+fn bytes_of(window: Window, needed: Option<Pos>, size: u64) -> Range<Pos> {
+    let page = |index: u64| PageIdx::new(index).pos().unwrap_or(Pos::MAX);
+    let least = needed.unwrap_or(page(window.start)).saturating_add(1);
+    page(window.start)..page(window.end()).min(Pos::new(size)).max(least)
+}
+
+/// The part of a window that `range` touches; if that is a part of it at all.
+fn clip(window: Window, range: &Range<Pos>) -> Window {
+    let first = range.start.get() >> PAGE_SHIFT;
+    let start = window.start.max(first).min(window.end());
+    let end = range.end.get().div_ceil(1 << PAGE_SHIFT).min(window.end());
+    Window {
+        start,
+        pages: end.saturating_sub(start),
+        order: window.order,
+    }
 }
 
 /// The folios of the window, ascending; missing ones are made.
@@ -94,26 +118,26 @@ fn make_folios<O: IomapOps + ?Sized>(
     folios
 }
 
-/// Splits what is missing into device reads; what reads as zero is filled at once. Stops at the first
+/// Splits what is missing within `range` into device reads; what reads as zero is filled at once. Stops at the first
 /// mapping error.
 fn plan<O: IomapOps + ?Sized>(
     ops: &O,
     guards: &mut [FolioGuard<'_>],
-    limit: Pos,
+    range: Range<Pos>,
 ) -> (Vec<Piece>, Option<O::Error>) {
     let mut pieces = Vec::new();
     let mut map: Option<Iomap> = None;
     for (number, guard) in guards.iter_mut().enumerate() {
         let folio = guard.folio();
-        let stop = folio.offset_of(limit);
-        let mut at = 0;
+        let stop = folio.offset_of(range.end);
+        let mut at = folio.offset_of(range.start);
         while let Some(from) = guard.next_uptodate(at, false)
             && from < stop
         {
             let pos = folio.pos_of(from);
             let here = match map.take() {
                 Some(map) if map.clamp(pos, 1) > 0 => map,
-                _ => match look_up(ops, pos, limit) {
+                _ => match look_up(ops, pos, range.end) {
                     Ok(map) => map,
                     Err(error) => return (pieces, Some(error)),
                 },

@@ -12,13 +12,15 @@
 //!
 //! # Locks
 //! Callers hold what protects the file's size and content order (a file lock, later a range lock) around writes,
-//! and nothing around reads. Reads take the invalidate lock shared when they fill the cache. Writeback takes folio
+//! and nothing around reads. Reads take the invalidate lock shared when they fill the cache, and before it a [`Hold`] of what they read
+//! if the file is written past the cache. Writeback takes folio
 //! locks only, in ascending order, with one pass per mapping at a time; the file system may start handles inside of
 //! [`WritebackOps`] and [`IomapOps`] calls. No handle may be open when this crate is called.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fill;
+mod hold;
 mod ioend;
 mod iter;
 mod map;
@@ -31,6 +33,7 @@ mod write;
 mod writeback;
 mod zero;
 
+pub use hold::{Hold, Keeper};
 pub use ioend::{Ioend, IoendKind};
 pub use iter::{Step, Stopped, apply};
 pub use map::{Flags, Iomap, Kind};

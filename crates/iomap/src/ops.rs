@@ -1,11 +1,13 @@
 //! What a file system implements.
 
 use std::io;
+use std::ops::Range;
 
 use extant_blockdev::BlockDevice;
 use extant_pagecache::{Mapping, WritebackFault};
 use extant_units::{DevOff, Pos};
 
+use crate::hold::Hold;
 use crate::ioend::Ioend;
 use crate::map::Iomap;
 use crate::stats::Stats;
@@ -87,6 +89,21 @@ pub trait IomapOps: Sync {
 
     /// Whether `map` is still true. Called with a folio locked: takes only short locks.
     fn is_valid(&self, map: &Iomap) -> bool;
+
+    /// Whether the device under this file is written past the cache, or was: reads of it then need a [`Hold`]. Once
+    /// true, it stays so; it becomes true before the first such write, and then the invalidate lock is taken exclusively for
+    /// a moment, so that no read goes on that has not seen it.
+    fn is_bypassed(&self) -> bool {
+        false
+    }
+
+    /// Keeps writes past the cache away from a part of `wanted`, whole blocks, while the device is read there. With `needed`, a
+    /// part of `wanted` that somebody waits for, the answer covers at least that, and is waited for; `None`
+    /// without it if somebody writes there. No lock after the inode's may be held.
+    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
+        let _ = needed;
+        Some(Hold::without_lock(wanted))
+    }
 }
 
 /// A file whose dirty folios can be written.

@@ -7,6 +7,7 @@ use extant_pagecache::{Readahead, Recent};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos};
 
 use crate::fill::{fill, read_fault};
+use crate::hold::enter;
 use crate::index;
 use crate::iter::Stopped;
 use crate::map::Kind;
@@ -68,9 +69,12 @@ pub fn read<O: IomapOps + ?Sized>(
 /// Reads from the device what no folio holds, up to the next folio and the end of the mapping; returns how much, zero if a
 /// folio is there. The invalidate lock keeps the blocks in place meanwhile.
 fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize, O::Error> {
-    let mapping = ops.mapping();
-    let _blocks_stay = mapping.invalidate_lock().read();
-    let len = uncached(ops, pos, out.len() as u64);
+    let end = pos.saturating_add(out.len() as u64);
+    let Some(entered) = enter(ops, pos..end, Some(pos)) else {
+        return Ok(0);
+    };
+    let held = entered.range.end.distance_from(pos).unwrap_or(0);
+    let len = uncached(ops, pos, held.min(out.len() as u64));
     if len == 0 {
         return Ok(0);
     }

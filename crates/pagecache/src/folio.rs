@@ -359,6 +359,13 @@ impl<'a> FolioGuard<'a> {
         self.state.dirty.contains(self.folio.blocks(&bytes))
     }
 
+    /// Whether no block that `bytes` touches is dirty.
+    pub(crate) fn is_clean(&self, bytes: Range<usize>) -> bool {
+        let blocks = self.folio.blocks(&bytes);
+        let next = self.state.dirty.next_run(blocks.start);
+        next.is_none_or(|run| run.start >= blocks.end)
+    }
+
     /// Whether any block is dirty.
     #[inline]
     pub fn has_dirty(&self) -> bool {

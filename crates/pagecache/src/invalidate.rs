@@ -43,6 +43,27 @@ impl Mapping {
         });
     }
 
+    /// Has nothing of `[start, end)`, whole blocks, in the cache any more, as far as nothing is lost by that; says whether that
+    /// worked. Folios with nothing dirty go; of others the blocks of the range are not uptodate afterwards. What is dirty in the range stays,
+    /// and so do folios that are under writeback, unless `wait` says to wait for that.
+    pub fn invalidate(&self, start: Pos, end: Pos, wait: bool) -> bool {
+        let mut gone = true;
+        self.for_each_folio(start, end, wait, |mut guard| {
+            let folio = guard.folio();
+            let part = folio.offset_of(start)..folio.offset_of(end);
+            if folio.is_under_writeback() {
+                gone = false;
+            } else if !guard.has_dirty() {
+                guard.detach();
+            } else if guard.is_clean(part.clone()) && guard.private_slot().is_none() {
+                guard.discard(part);
+            } else {
+                gone = false;
+            }
+        });
+        gone
+    }
+
     /// Forgets that the blocks of folios in `[start, end)` have space: a write asks the block map again.
     pub fn forget_backing(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |mut guard| {

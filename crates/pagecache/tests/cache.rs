@@ -312,6 +312,51 @@ fn truncation_drops_whole_folios_and_zeroes_parts() {
 }
 
 #[test]
+fn invalidation_loses_nothing_that_is_dirty() {
+    let cache = PageCache::new(config(8 << 20));
+    let file = Sink::new(&cache, BlockSize::KIB4);
+    let kib = |n: u64| Pos::new(n << 10);
+    let state = |at: Pos| {
+        let folio = file.mapping.get(at.page());
+        folio.map(|folio| {
+            let guard = file.mapping.read(&folio).unwrap();
+            let offset = folio.offset_of(at);
+            (
+                guard.is_uptodate(offset..offset + 1),
+                guard.next_dirty(offset, true) == Some(offset),
+            )
+        })
+    };
+    // One folio of 64 KiB, of which the blocks from 16 KiB on are cleaned.
+    file.dirty(0, 64 << 10);
+    let folio = file.mapping.get(PageIdx::ZERO).unwrap();
+    let mut guard = file.mapping.lock(&folio).unwrap();
+    guard.take_dirty_runs(std::iter::once(16 << 10..64 << 10));
+    drop(guard);
+    assert!(
+        !file.mapping.invalidate(kib(32), kib(36), false),
+        "it may be on its way"
+    );
+    file.mapping.end_writeback([&folio]);
+    assert!(file.mapping.invalidate(kib(32), kib(36), false));
+    assert!(!file.mapping.invalidate(kib(8), kib(20), false), "dirty");
+    assert_eq!(state(kib(8)), Some((true, true)));
+    assert_eq!(state(kib(16)), Some((true, false)));
+    assert_eq!(state(kib(32)), Some((false, false)));
+    assert_eq!(state(kib(36)), Some((true, false)));
+    // A folio that is clean goes as a whole, and with nothing cached there is nothing to do.
+    file.mapping
+        .lock(&folio)
+        .unwrap()
+        .take_dirty(usize::MAX, |_| ());
+    file.mapping.end_writeback([&folio]);
+    for _ in 0..2 {
+        assert!(file.mapping.invalidate(kib(8), kib(20), false));
+        assert_eq!(file.mapping.folio_count(), 0);
+    }
+}
+
+#[test]
 fn a_mapping_that_goes_takes_its_accounts_with_it() {
     let cache = PageCache::new(config(8 << 20));
     let file = Sink::new(&cache, BlockSize::KIB4);
