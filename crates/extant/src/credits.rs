@@ -74,6 +74,11 @@ pub(crate) fn remove(fs: &Fs) -> u32 {
         .saturating_add(REVOKES.div_ceil(per_block))
 }
 
+/// [`crate::map::shift()`]: one leaf, the nodes above it, a node that is freed where the tree becomes lower, and the inode.
+pub(crate) fn shift(_fs: &Fs) -> u32 {
+    1 + u32::from(MAX_DEPTH) + 2 + INODE_UPDATE
+}
+
 /// Bitmaps and descriptors of the groups that the longest extent touches.
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
     let groups = extant_disk::extent::MAX_WRITTEN

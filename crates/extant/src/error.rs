@@ -169,6 +169,12 @@ pub enum Error {
     /// The file descriptor or position is not one that the operation accepts.
     #[error("Bad file descriptor")]
     BadHandle,
+    /// A pipe has no positions.
+    #[error("Illegal seek")]
+    IllegalSeek,
+    /// What the operation needs is not what this is.
+    #[error("No such device")]
+    NoDevice,
     /// A seek found neither data nor hole.
     #[error("No such device or address")]
     NoSuchAddress,
@@ -219,6 +225,8 @@ impl Error {
             Self::TooBig => Errno::TOOBIG,
             Self::CrossDevice => Errno::XDEV,
             Self::BadHandle => Errno::BADF,
+            Self::IllegalSeek => Errno::SPIPE,
+            Self::NoDevice => Errno::NODEV,
             Self::NoSuchAddress => Errno::NXIO,
             Self::Stale => Errno::STALE,
             Self::Deadlock => Errno::DEADLK,

@@ -68,6 +68,10 @@ counters! {
     extents_removed,
     /// Parts of extents turned from unwritten to written.
     extents_converted,
+    /// Leaves of extent trees whose extents moved in the file.
+    leaves_shifted,
+    /// Range operations that no one transaction could hold.
+    stepwise_ranges,
     /// Writes into holes whose place was chosen at once, because space was low or the mount delays nothing.
     direct_allocations,
     /// Writebacks begun because promises came close to what is free.

@@ -8,7 +8,7 @@ use super::extents::Extents;
 use super::filesystem::Filesystem;
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::node::Node;
-use super::types::{FileKind, SeekTarget, SetAttr};
+use super::types::{FallocateMode, FileKind, SeekTarget, SetAttr};
 use super::volume::Volume;
 use super::walk::Place;
 use crate::{Cred, Error, ReadView, Result};
@@ -252,6 +252,63 @@ impl File {
             size: Some(size),
             ..SetAttr::default()
         })
+    }
+
+    /// Gives `range` space, which reads as zeros until it is written, and makes the file as long as that needs. As posix_fallocate(3).
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if the file was not opened for writing; those of [`Volume::fallocate`].
+    pub fn allocate(&self, range: Range<u64>) -> Result<()> {
+        self.fallocate(FallocateMode::Allocate { keep_size: false }, &range)
+    }
+
+    /// The same without making the file longer: a part of the space may lie behind its end.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn allocate_keep_size(&self, range: Range<u64>) -> Result<()> {
+        self.fallocate(FallocateMode::Allocate { keep_size: true }, &range)
+    }
+
+    /// Makes `range` a hole: it reads as zeros and has no space. The file stays as long as it is.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
+        self.fallocate(FallocateMode::PunchHole, &range)
+    }
+
+    /// Has `range` read as zeros, and gives it space; the file becomes as long as that needs unless it shall keep its size.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn zero_range(&self, range: Range<u64>, keep_size: bool) -> Result<()> {
+        self.fallocate(FallocateMode::ZeroRange { keep_size }, &range)
+    }
+
+    /// Takes `range`, whole blocks before the end of the file, out: what lies behind it moves up.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn collapse_range(&self, range: Range<u64>) -> Result<()> {
+        self.fallocate(FallocateMode::CollapseRange, &range)
+    }
+
+    /// Puts a hole in at `range`, whole blocks: what lay from its start on begins at its end.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn insert_range(&self, range: Range<u64>) -> Result<()> {
+        self.fallocate(FallocateMode::InsertRange, &range)
+    }
+
+    fn fallocate(&self, mode: FallocateMode, range: &Range<u64>) -> Result<()> {
+        if !self.access.write && !self.access.append {
+            return Err(Error::BadHandle);
+        }
+        let len = range.end.saturating_sub(range.start);
+        let volume = &self.volume;
+        volume.fallocate(&self.node, mode, range.start, len, &self.cred)
     }
 
     /// The attributes.

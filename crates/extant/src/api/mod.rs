@@ -31,6 +31,7 @@ pub use options::Options;
 pub(crate) use options::open_device;
 pub use read_dir::{DirEntry, ReadDir};
 pub use types::{
-    Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime, Timestamp, XattrMode,
+    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime,
+    Timestamp, XattrMode,
 };
 pub use volume::Volume;

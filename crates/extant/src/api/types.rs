@@ -8,6 +8,27 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bitflags::bitflags;
 use extant_units::Ino;
 
+/// What [`crate::Volume::fallocate`] does with a range of a file; the modes of fallocate(2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FallocateMode {
+    /// Gives what has no space some, which reads as zeros until it is written.
+    Allocate {
+        /// The file's size stays as it is; space may come to lie behind its end.
+        keep_size: bool,
+    },
+    /// Takes the space away: the range reads as zeros. The size stays.
+    PunchHole,
+    /// Has the range read as zeros, and allocates it.
+    ZeroRange {
+        /// As with [`FallocateMode::Allocate`].
+        keep_size: bool,
+    },
+    /// Takes the range out of the file, which becomes shorter. Whole blocks.
+    CollapseRange,
+    /// Puts a hole into the file, which becomes longer. Whole blocks.
+    InsertRange,
+}
+
 /// What an inode is. Fixed when the inode is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {

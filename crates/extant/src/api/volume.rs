@@ -8,7 +8,9 @@ use tracing::error;
 
 use super::extents::Extents;
 use super::node::Node;
-use super::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode};
+use super::types::{
+    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
+};
 use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
 use crate::inode::{self, FlagSet};
@@ -411,6 +413,24 @@ impl Volume {
     ) -> Result<usize> {
         let open = node.open(self.fs());
         file::edit(self.fs(), node.inode(), open, (pos, len), cred, change)
+    }
+
+    /// Allocates, frees, zeroes or moves `len` bytes of a regular file from byte `offset` on. Durable on return only with
+    /// the mount option `sync` or the file's flag.
+    ///
+    /// # Errors
+    /// As fallocate(2), and with nothing changed then; but [`crate::Error::NoSpace`] may come after a part was allocated.
+    pub fn fallocate(
+        &self,
+        node: &Node,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+        cred: &Cred,
+    ) -> Result<()> {
+        // A failure to write what must survive is one that the node's next fsync tells as well.
+        node.open(self.fs());
+        file::fallocate(self.fs(), node.inode(), mode, (offset, len), cred)
     }
 
     /// Finds data or a hole.

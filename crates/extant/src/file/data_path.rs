@@ -13,7 +13,7 @@ use crate::tuning::BufferedPath;
 const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// Fails for files whose contents are not what their blocks hold.
-fn check_contents(flags: InodeFlags) -> Result<()> {
+pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
     let what = if flags.contains(InodeFlags::INLINE_DATA) {
         "files with inline data"
     } else if flags.contains(InodeFlags::ENCRYPT) {

@@ -2,7 +2,7 @@
 //!
 //! `write` and `read` check limits and go through `data_path`, which chooses the way; `iomap_ops` answers what a range
 //! of the file is mapped to; `writeback` gives dirty data its place and moves the size on disk; `truncate` changes
-//! sizes; `sync` makes things durable.
+//! sizes; `range` allocates, punches, zeroes and moves ranges; `sync` makes things durable.
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that promises would be unwise. (J34)
@@ -19,9 +19,11 @@ mod data_path;
 mod iomap_ops;
 mod logged;
 mod ordered;
+mod range;
 mod read;
 #[cfg(test)]
 mod row_tests;
+mod space;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -32,10 +34,12 @@ mod way;
 mod write;
 mod writeback;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use extant_bufferhead::Stats as BufferStats;
 use extant_iomap::{Stats as IomapStats, WritebackOps};
+use extant_jbd2::Handle;
 use extant_pagecache::{
     CachedRun, Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Recent,
     Writeback, WritebackErrors,
@@ -46,13 +50,14 @@ use parking_lot::RwLockWriteGuard;
 use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
 use self::way::{Way, WayCell};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
 pub(crate) use self::logged::LoggedDevice;
+pub(crate) use self::range::fallocate;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
@@ -236,6 +241,14 @@ pub(crate) fn drop_caches(fs: &Fs) {
 /// The largest size of a file: 2^32 - 1 blocks.
 pub(crate) fn max_size(fs: &Fs) -> u64 {
     u64::from(u32::MAX) * fs.layout.block_size.bytes_u64()
+}
+
+/// Sets both sizes. The inode's `lock` is held exclusively.
+fn set_sizes(fs: &Fs, h: &mut Handle, inode: &Inode, size: u64) -> Result<()> {
+    inode.update(fs, h, |core| {
+        core.disk_size = size;
+        inode.size.store(size, Ordering::Release);
+    })
 }
 
 /// Latches damage that an operation met. Failed I/O of file data is no fault of the file system's.

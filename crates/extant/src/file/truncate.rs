@@ -11,7 +11,6 @@
 //! open while folios are zeroed, written or dropped.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_iomap::Control;
 use extant_units::{Lblk, Pos};
@@ -58,6 +57,14 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
 }
 
 fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+    reveal(ops, inode, old, size)?;
+    let mut h = ops.fs.start(credits::INODE_UPDATE)?;
+    super::set_sizes(ops.fs, &mut h, inode, size)
+}
+
+/// Before a file of `old` bytes grows to `size` without a write: what it has of `[old, size)` already reads as zeros, on the device
+/// as well, and so does what lies between the size on disk and `old`.
+pub(super) fn reveal(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
     let fs = ops.fs;
     let bs = fs.layout.block_size;
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
@@ -70,12 +77,7 @@ fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<
             Control::integrity(Pos::new(block_end), Pos::new(size)),
         )?;
     }
-    settle_before(ops, Pos::new(old))?;
-    let mut h = fs.start(credits::INODE_UPDATE)?;
-    inode.update(fs, &mut h, |core| {
-        core.disk_size = size;
-        inode.size.store(size, Ordering::Release);
-    })
+    settle_before(ops, Pos::new(old))
 }
 
 fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
@@ -101,10 +103,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         if has_blocks() {
             orphan::add(fs, &mut h, inode)?;
         }
-        inode.update(fs, &mut h, |core| {
-            core.disk_size = size;
-            inode.size.store(size, Ordering::Release);
-        })?;
+        super::set_sizes(fs, &mut h, inode, size)?;
     }
     // Waits for writeback: nothing behind the end gets a place after this.
     ops.data.mapping.drop_range(Pos::new(size), Pos::MAX);

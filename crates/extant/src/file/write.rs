@@ -5,7 +5,6 @@
 //! inode's `lock`. `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use extant_disk::inode::InodeFlags;
 use extant_planted::Bug;
@@ -13,20 +12,11 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::read::check_kind;
-use super::{OpenState, data_path, max_size, through};
-use crate::alloc;
+use super::{OpenState, data_path, max_size, space, through};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
-
-/// How long a write without space waits before each further try, as long as there are files without a name.
-const PAUSES: [Duration; 4] = [
-    Duration::ZERO,
-    Duration::from_millis(1),
-    Duration::from_millis(5),
-    Duration::from_millis(20),
-];
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,22 +92,7 @@ fn write_mapped(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let mut result = write_locked(fs, inode, at, bytes, cred);
-    for pause in PAUSES {
-        if !matches!(result, Err(Error::NoSpace)) {
-            break;
-        }
-        // Deleted files that are still to be freed hold space. Deletion needs that no lock is held, and waits for a flusher that
-        // is at work on the file.
-        std::thread::sleep(pause);
-        let more_may_come = fs.inodes.has_unlinked();
-        fs.reap_all();
-        alloc::commit_frees_space(fs, 0);
-        result = write_locked(fs, inode, at, bytes, cred);
-        if !more_may_come {
-            break;
-        }
-    }
+    let result = space::retry(fs, || write_locked(fs, inode, at, bytes, cred));
     result.inspect_err(|error| super::report(fs, error))
 }
 

@@ -26,7 +26,7 @@ const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
 /// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
 /// step that fails has changed nothing, those before it count.
-fn with_nodes<R>(
+pub(super) fn with_nodes<R>(
     fs: &Fs,
     h: &mut Handle,
     inode: &Inode,
@@ -183,6 +183,31 @@ pub(crate) fn convert_to_written(
     lblk: Lblk,
     len: u32,
 ) -> Result<()> {
+    convert(fs, h, inode, (lblk, len), false)
+}
+
+/// Turns the written parts of `len` blocks from `lblk` on into unwritten ones: they read as zeros and keep their places. The
+/// rest as [`convert_to_written`]. The caller has dropped the page cache over the range and excludes its refill.
+///
+/// # Errors
+/// As [`convert_to_written`].
+pub(crate) fn convert_to_unwritten(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    lblk: Lblk,
+    len: u32,
+) -> Result<()> {
+    convert(fs, h, inode, (lblk, len), true)
+}
+
+fn convert(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    (lblk, len): (Lblk, u32),
+    unwritten: bool,
+) -> Result<()> {
     let end = u64::from(lblk.get())
         .saturating_add(u64::from(len))
         .min(MAX_END);
@@ -196,11 +221,15 @@ pub(crate) fn convert_to_written(
             }
             while u64::from(at.get()) < end && h.ensure(step)? {
                 let done = with_nodes(fs, h, inode, true, |nodes| {
-                    extent_tree::convert_one(nodes, at, end, false)
+                    extent_tree::convert_one(nodes, at, end, unwritten)
                 })?;
                 let Some(part) = done else { return Ok(()) };
                 fs.stats.extents_converted.bump();
-                let state = MapState::Written(part.pblk);
+                let state = if unwritten {
+                    MapState::Unwritten(part.pblk)
+                } else {
+                    MapState::Written(part.pblk)
+                };
                 let status = Status {
                     lblk: part.lblk,
                     len: part.len,

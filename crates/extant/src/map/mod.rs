@@ -1,7 +1,7 @@
 //! From file blocks to disk blocks.
 //!
-//! Answers where a file's block lies ([`lookup()`]), gives it a place ([`allocate`]), and takes places away
-//! ([`remove`]). The parts:
+//! Answers where a file's block lies ([`lookup()`]), gives it a place ([`allocate`]), takes places away
+//! ([`remove`]), and moves what lies behind ([`shift()`]). The parts:
 //!
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
 //! * `extent_status`: what is known of the map in memory, delayed ranges included, and the sequence number
@@ -24,6 +24,8 @@ mod known;
 mod lookup;
 mod nodes;
 mod raw;
+mod shift;
+mod split;
 #[cfg(test)]
 pub(crate) mod test_rng;
 #[cfg(test)]
@@ -32,13 +34,16 @@ mod tests;
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_units::{Lblk, Pblk};
 
-pub(crate) use change::{allocate, convert_to_written, remove};
+pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, remove};
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
+pub(crate) use extent_tree::Shift;
 pub(crate) use known::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
+pub(crate) use shift::{Plan, last_end, plan, shift};
+pub(crate) use split::{is_within_extent, split, split_longest};
 
 use crate::inode::Inode;
 

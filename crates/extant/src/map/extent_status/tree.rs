@@ -215,6 +215,14 @@ impl StatusTree {
         dropped
     }
 
+    /// Forgets what is known of `from..to`, as the disk is going to say something else, and grows the sequence. Delayed parts
+    /// become unknown as well; their reservation is given back.
+    pub(in crate::map) fn forget(&mut self, from: u64, to: u64) {
+        let delayed = self.cut_out(from, to);
+        self.settle(delayed, Promise::GiveBack);
+        self.sequence += 1;
+    }
+
     /// Forgets everything and gives every reservation back.
     #[cfg(test)]
     pub(in crate::map) fn clear(&mut self) {

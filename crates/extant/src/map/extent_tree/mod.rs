@@ -3,7 +3,7 @@
 //! Pure: nodes come from and go to a [`Nodes`] / [`NodesMut`] store, which knows blocks, handles and the
 //! allocator. All changes go through one step, [`replace`](replace::replace): some neighbouring entries of a leaf
 //! give way to others, with as many splits, new levels, empty nodes and shorter roots as follow from it.
-//! Inserting, converting and removing only work out which entries those are.
+//! Inserting, converting, splitting, shifting and removing only work out which entries those are.
 //!
 //! Invariants of a tree, checked on every descent and kept by every change:
 //! * extents are sorted and disjoint in the whole tree; a parent's entry carries the exact first block of
@@ -25,6 +25,8 @@ mod lookup;
 mod path;
 mod remove;
 mod replace;
+mod shift;
+mod split;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,9 @@ pub(super) use convert::convert_one;
 pub(super) use insert::{insert, prepare};
 pub(super) use lookup::{Found, find};
 pub(super) use remove::{Limit, remove_some};
+pub(crate) use shift::Shift;
+pub(super) use shift::{Extents, count, last, shift_some};
+pub(super) use split::{split_at, split_longest};
 pub(super) use store::{Nodes, NodesMut};
 #[cfg(test)]
 pub(super) use walk::walk;

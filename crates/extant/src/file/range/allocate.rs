@@ -1,0 +1,62 @@
+//! Giving a range space ahead of its data.
+//!
+//! What has no place gets one, unwritten; what has one keeps it. The file grows with what it gets, chunk by chunk, so that running out of
+//! space leaves a file with as much as there was.
+
+use std::ops::Range;
+
+use super::super::{set_sizes, truncate};
+use super::Operation;
+use crate::error::Result;
+use crate::map::{self, How, MapState};
+
+impl Operation<'_> {
+    /// Allocates the range; unless `keep_size`, a file that ends before its end grows.
+    pub(super) fn allocate(&self, keep_size: bool) -> Result<()> {
+        let old = self.inode.size();
+        let grows = !keep_size && self.range.end > old;
+        if grows {
+            truncate::reveal(self.ops, self.inode, old, self.range.end)?;
+        }
+        let limit = if grows { self.range.end } else { 0 };
+        self.fill(&self.touched_blocks(&self.range), limit)
+    }
+
+    /// Gives all of `blocks` a place. The file grows to the end of each part that has one, to `limit` at most.
+    pub(super) fn fill(&self, blocks: &Range<u64>, limit: u64) -> Result<()> {
+        let how = How {
+            unwritten: true,
+            privileged: self.ops.privileged,
+            ..How::default()
+        };
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let lblk = Self::lblk(at)?;
+            let left = u32::try_from(blocks.end - at).unwrap_or(u32::MAX);
+            let known = map::lookup(self.fs, self.inode, lblk, left)?;
+            let placed = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
+            let from = at;
+            let end_of = |len: u32| {
+                let end = from.saturating_add(u64::from(len));
+                (end, end.saturating_mul(self.block_bytes()).min(limit))
+            };
+            if placed {
+                let (end, size) = end_of(known.len);
+                at = end;
+                if size > self.inode.size() {
+                    self.with_space(|h| set_sizes(self.fs, h, self.inode, size))?;
+                }
+                continue;
+            }
+            at = self.with_space(|h| {
+                let made = map::allocate(self.fs, h, self.inode, lblk, known.len, how)?;
+                let (end, size) = end_of(made.len);
+                if size > self.inode.size() {
+                    set_sizes(self.fs, h, self.inode, size)?;
+                }
+                Ok(end)
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! Taking a range out of a file: what lies behind it moves up.
+
+use super::Operation;
+use crate::error::{Error, Result};
+use crate::map::{self, Shift};
+use extant_units::Blocks;
+
+impl Operation<'_> {
+    /// Fails for what cannot be taken out: parts of blocks, and the end of the file, for which truncation is there.
+    pub(super) fn check_collapse(&self) -> Result<()> {
+        self.check_extents()?;
+        self.check_aligned()?;
+        if self.range.end >= self.inode.size() {
+            return Err(Error::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Takes the range out.
+    pub(super) fn collapse(&self) -> Result<()> {
+        let size = self.inode.size();
+        let blocks = self.whole_blocks(&self.range);
+        let _no_writeback = self.flush_and_drop(&blocks, true)?;
+
+        let plan = map::plan(self.fs, self.inode, blocks.clone(), blocks.end)?;
+        let mut h = self.start(plan)?;
+        let first = Self::lblk(blocks.start)?;
+        map::remove(self.fs, &mut h, self.inode, first, blocks.end)?;
+        let by = Self::lblk(blocks.end - blocks.start)?.get();
+        let from = Blocks::new(blocks.end);
+        map::shift(self.fs, &mut h, self.inode, from, Shift::Left(by))?;
+        let len = self.range.end - self.range.start;
+        self.set_size(&mut h, size.saturating_sub(len))
+    }
+}

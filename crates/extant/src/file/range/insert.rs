@@ -1,0 +1,53 @@
+//! Putting a hole into a file: what lies behind it moves down.
+
+use extant_disk::extent::MAX_END;
+use extant_units::Blocks;
+
+use super::super::max_size;
+use super::Operation;
+use crate::error::{Error, Result};
+use crate::map::{self, Shift};
+
+impl Operation<'_> {
+    /// Fails for parts of blocks, for a place at or behind the end of the file, and for what would make the file longer than one can be.
+    pub(super) fn check_insert(&self) -> Result<()> {
+        self.check_extents()?;
+        self.check_aligned()?;
+        let size = self.inode.size();
+        if self.range.start >= size {
+            return Err(Error::Invalid);
+        }
+        let len = self.range.end - self.range.start;
+        if len > max_size(self.fs).saturating_sub(size) {
+            return Err(Error::FileTooBig);
+        }
+        // Space behind the end of the file moves as well.
+        let last = map::last_end(self.fs, self.inode)?;
+        if last.saturating_add(len / self.block_bytes()) > MAX_END {
+            return Err(Error::Invalid);
+        }
+        Ok(())
+    }
+
+    /// Puts a hole of the range's length in at its start. The sizes move first: whatever comes between, nothing lies behind the end
+    /// of the file that was before it.
+    pub(super) fn insert(&self) -> Result<()> {
+        let size = self.inode.size();
+        let blocks = self.whole_blocks(&self.range);
+        let gap = blocks.start..blocks.start;
+        let _no_writeback = self.flush_and_drop(&gap, false)?;
+
+        let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
+        let mut h = self.start(plan)?;
+        let len = self.range.end - self.range.start;
+        self.set_size(&mut h, size.saturating_add(len))?;
+        let by = Self::lblk(blocks.end - blocks.start)?.get();
+        map::shift(
+            self.fs,
+            &mut h,
+            self.inode,
+            Blocks::new(blocks.start),
+            Shift::Right(by),
+        )
+    }
+}

@@ -1,0 +1,298 @@
+//! Range operations: allocating, punching, zeroing, and taking ranges out of files or putting them in.
+//!
+//! Each operation has a file of its own; what they share is here. [`fallocate`] is the way in: it checks what can be checked
+//! without looking at the file's map, takes the locks, notes the modification once, and calls the operation.
+//!
+//! # Order
+//! Nothing changes before all checks have passed. Then: what must survive is written back; what may need space is done (places for
+//! blocks, cuts of extents), so that running out of it loses nothing; the edges of the range are zeroed; the cache of the range goes,
+//! before the map changes, as a dirty folio over a freed block would be written into what the block is next; then the map changes
+//! under a handle, and with it sizes.
+//!
+//! # Crashes
+//! What changes the map asks for credits for all of it ([`map::plan`]): then it shows whole or not at all after a crash. Where no
+//! transaction can hold it, it goes on in the next; between the two the file is in order, with a part of the operation done.
+//!
+//! # Locks
+//! The inode's `lock` exclusively, and but for plain allocation the invalidate lock exclusively, from before the first change to the
+//! end. No handle is open while folios are zeroed, written or dropped.
+
+mod allocate;
+mod collapse;
+mod insert;
+mod punch;
+#[cfg(test)]
+mod tests;
+mod zero;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::Control;
+use extant_jbd2::Handle;
+use extant_units::{Lblk, Pos};
+
+use super::iomap_ops::FileOps;
+use super::writeback::{settle_before, write_range};
+use super::{data_path, max_size, space};
+use crate::alloc;
+use crate::api::{FallocateMode, FileKind};
+use crate::cred::Cred;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{self, Inode};
+use crate::map::{self, Plan};
+
+/// The largest position that the system calls know.
+const MAX_POS: u64 = u64::MAX >> 1;
+
+/// Changes the space of `len` bytes from byte `offset` on as `mode` says: as fallocate(2). Takes the inode's `lock`. Times and
+/// privileges are dealt with as for a write.
+///
+/// # Errors
+/// As fallocate(2); nothing has changed then, unless noted: [`Error::NoSpace`] may leave a part of the space allocated; failures of
+/// the device, the map or the journal may leave a part of the operation done, with nothing lost that it does not remove.
+pub(crate) fn fallocate(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    mode: FallocateMode,
+    (offset, len): (u64, u64),
+    cred: &Cred,
+) -> Result<()> {
+    fs.check_writable()?;
+    let range = check(fs, inode, mode, offset, len)?;
+    let done = space::retry(fs, || locked(fs, inode, mode, &range, cred));
+    done.inspect_err(|error| super::report(fs, error))?;
+    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+        super::fsync(fs, inode, None, false)?;
+    }
+    Ok(())
+}
+
+/// What can be said without the inode's `lock`.
+fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> Result<Range<u64>> {
+    if offset > MAX_POS || len == 0 || len > MAX_POS {
+        return Err(Error::Invalid);
+    }
+    let adds = matches!(mode, FallocateMode::Allocate { .. });
+    inode.check_changeable(adds)?;
+    match inode.kind {
+        FileKind::Regular => {}
+        FileKind::Directory => return Err(Error::IsDir),
+        FileKind::Fifo => return Err(Error::IllegalSeek),
+        _ => return Err(Error::NoDevice),
+    }
+    let end = offset.saturating_add(len);
+    if end > max_size(fs).min(MAX_POS) {
+        return Err(Error::FileTooBig);
+    }
+    data_path::check_contents(inode.flags())?;
+    Ok(offset..end)
+}
+
+fn locked(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    mode: FallocateMode,
+    range: &Range<u64>,
+    cred: &Cred,
+) -> Result<()> {
+    let _nobody_writes = super::lock(fs, inode);
+    if inode.is_gone() {
+        return Err(Error::Stale);
+    }
+    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let op = Operation {
+        ops: &ops,
+        fs,
+        inode,
+        range: range.clone(),
+    };
+    match mode {
+        FallocateMode::PunchHole => {}
+        FallocateMode::Allocate { .. } | FallocateMode::ZeroRange { .. } => op.check_extents()?,
+        FallocateMode::CollapseRange => op.check_collapse()?,
+        FallocateMode::InsertRange => op.check_insert()?,
+    }
+    inode::file_modified(fs, inode, cred)?;
+    if let FallocateMode::Allocate { keep_size } = mode {
+        return op.allocate(keep_size);
+    }
+    let _nobody_fills = ops.data.mapping.invalidate_lock().write();
+    match mode {
+        FallocateMode::Allocate { .. } => Ok(()),
+        FallocateMode::PunchHole => op.punch(),
+        FallocateMode::ZeroRange { keep_size } => op.zero(keep_size),
+        FallocateMode::CollapseRange => op.collapse(),
+        FallocateMode::InsertRange => op.insert(),
+    }
+}
+
+/// An operation on bytes of a file whose locks are held.
+struct Operation<'a> {
+    ops: &'a FileOps<'a>,
+    fs: &'a Arc<Fs>,
+    inode: &'a Arc<Inode>,
+    range: Range<u64>,
+}
+
+impl Operation<'_> {
+    fn block_bytes(&self) -> u64 {
+        self.fs.layout.block_size.bytes_u64()
+    }
+
+    /// The blocks that lie wholly in `range`; an empty range if none does.
+    fn whole_blocks(&self, range: &Range<u64>) -> Range<u64> {
+        let start = range.start.div_ceil(self.block_bytes());
+        start..(range.end / self.block_bytes()).max(start)
+    }
+
+    /// The blocks that `range` touches.
+    fn touched_blocks(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.block_bytes()..range.end.div_ceil(self.block_bytes())
+    }
+
+    /// The bytes of `blocks`.
+    fn bytes_of(&self, blocks: &Range<u64>) -> Range<Pos> {
+        let pos = |block: u64| Pos::new(block.saturating_mul(self.block_bytes()));
+        pos(blocks.start)..pos(blocks.end)
+    }
+
+    /// Block numbers came from positions that a file can have.
+    fn lblk(block: u64) -> Result<Lblk> {
+        let lblk = u32::try_from(block).map_err(|_| Error::FileTooBig)?;
+        Ok(Lblk::new(lblk))
+    }
+
+    fn has_extents(&self) -> bool {
+        self.ops.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// Fails for files with a block map of the older kind.
+    fn check_extents(&self) -> Result<()> {
+        if self.has_extents() {
+            Ok(())
+        } else {
+            Err(Error::NotSupported("a file without extents"))
+        }
+    }
+
+    /// Fails unless the range begins and ends with a block.
+    fn check_aligned(&self) -> Result<()> {
+        let mask = self.block_bytes() - 1;
+        if (self.range.start | self.range.end) & mask == 0 {
+            Ok(())
+        } else {
+            Err(Error::Invalid)
+        }
+    }
+
+    /// Runs `step` under a handle with room for one extent, again after commits that may bring space back.
+    fn with_space<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
+        let mut attempt = 0;
+        loop {
+            let credits = credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE);
+            let mut h = self.fs.start(credits)?;
+            let result = step(&mut h);
+            drop(h);
+            match result {
+                Err(Error::NoSpace) if alloc::commit_frees_promised(self.fs, attempt) => {
+                    attempt += 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Cuts the extents that reach over the ends of `blocks`: what follows needs no more space.
+    fn cut_ends(&self, blocks: &Range<u64>) -> Result<()> {
+        for at in [blocks.start, blocks.end] {
+            if map::is_within_extent(self.fs, self.inode, at)? {
+                self.with_space(|h| map::split(self.fs, h, self.inode, at))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever would have moved the size on disk to where it belongs may be about to lose its data: moves it up to the end of
+    /// the range, as far as the file has that.
+    fn raise_disk_size(&self) -> Result<()> {
+        let size = self.inode.size();
+        let end = size.min(self.range.end);
+        if self.range.start > size || self.inode.core.read().disk_size >= end {
+            return Ok(());
+        }
+        settle_before(self.ops, Pos::new(end))?;
+        let mut h = self.fs.start(credits::INODE_UPDATE)?;
+        self.inode.update(self.fs, &mut h, |core| {
+            core.disk_size = core.disk_size.max(end);
+        })
+    }
+
+    /// Zeroes what the range covers of the blocks at its ends, as far as they have data. Only the cache changes.
+    fn zero_edges(&self) -> Result<()> {
+        let whole = self.bytes_of(&self.whole_blocks(&self.range));
+        let end = self.range.end.min(self.inode.size());
+        let first = self.range.start..whole.start.get().min(end);
+        let last = whole.end.get().max(self.range.start)..end;
+        // Within one block both are the same.
+        let last = last.start.max(first.end)..last.end;
+        for edge in [first, last] {
+            if !edge.is_empty() {
+                data_path::zero_range(self.ops, Pos::new(edge.start), edge.end - edge.start)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops what is cached of `blocks`. Commits that wait for some of it get it first. Writeback of the file waits until
+    /// what is returned is gone, or it would join the extents that are cut here.
+    fn drop_cache(&self, blocks: &Range<u64>) -> Result<impl Sized> {
+        let bytes = self.bytes_of(blocks);
+        super::settle_ordered(self.ops, bytes.start);
+        let mapping = &self.ops.data.mapping;
+        let no_writeback = mapping.writeback_pass();
+        self.cut_ends(blocks)?;
+        mapping.drop_range(bytes.start, bytes.end);
+        Ok(no_writeback)
+    }
+
+    /// Empties the cache from the folio on that holds the first of `blocks`, as the file's blocks will be others from there on. What is
+    /// dirty is written, but for what only `blocks` have if they are `unwanted`. The rest as [`Self::drop_cache`].
+    fn flush_and_drop(&self, blocks: &Range<u64>, unwanted: bool) -> Result<impl Sized> {
+        let bytes = self.bytes_of(blocks);
+        let mapping = &self.ops.data.mapping;
+        let from = match mapping.next(bytes.start) {
+            Some(folio) => folio.start().min(bytes.start),
+            None => bytes.start,
+        };
+        let kept = if unwanted { bytes.end } else { bytes.start };
+        for (start, end) in [(from, bytes.start), (kept, Pos::MAX)] {
+            if start < end {
+                write_range(self.fs, self.inode, Control::integrity(start, end))?;
+            }
+        }
+        let no_writeback = self.drop_cache(blocks)?;
+        mapping.drop_range(from, Pos::MAX);
+        alloc::release_window(self.fs, self.inode.ino);
+        Ok(no_writeback)
+    }
+
+    /// A handle for an operation that was planned.
+    fn start(&self, plan: Plan) -> Result<Handle> {
+        if !plan.at_once {
+            self.fs.stats.stepwise_ranges.bump();
+        }
+        self.fs.start_with_revokes(plan.credits, plan.revokes)
+    }
+
+    /// Sets both sizes, in the same transaction if that has room.
+    fn set_size(&self, h: &mut Handle, size: u64) -> Result<()> {
+        if !h.ensure(credits::INODE_UPDATE)? {
+            h.restart(credits::INODE_UPDATE)?;
+        }
+        super::set_sizes(self.fs, h, self.inode, size)
+    }
+}

@@ -1,0 +1,57 @@
+//! Making a hole.
+//!
+//! Nothing is written back first: what is dirty in the range is not wanted any more. The blocks go, and with them what was promised
+//! for the range; of the blocks at its ends, bytes are zeroed in the cache.
+
+use extant_iomap::Control;
+use extant_units::{PAGE_SIZE, Pos};
+
+use super::super::writeback::write_range;
+use super::Operation;
+use crate::alloc;
+use crate::credits;
+use crate::error::Result;
+use crate::map;
+
+impl Operation<'_> {
+    /// Makes the range a hole. Behind the end of the file only the rest of the last page is part of it: what was allocated there ahead of
+    /// data stays.
+    pub(super) fn punch(mut self) -> Result<()> {
+        let size = self.inode.size();
+        if self.range.start >= size {
+            return Ok(());
+        }
+        if self.range.end > size {
+            let page_end = size.checked_next_multiple_of(PAGE_SIZE as u64);
+            self.range.end = page_end.unwrap_or(size).min(super::max_size(self.fs));
+        }
+        let blocks = self.whole_blocks(&self.range);
+        if !blocks.is_empty() {
+            self.cut_ends(&blocks)?;
+        }
+        if self.ops.way.logs {
+            let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
+            write_range(self.fs, self.inode, Control::integrity(start, end))?;
+        }
+        self.raise_disk_size()?;
+        self.zero_edges()?;
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        let _no_writeback = self.drop_cache(&blocks)?;
+        self.free(&blocks)
+    }
+
+    /// Frees `blocks`, of which nothing is cached.
+    fn free(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
+        alloc::release_window(self.fs, self.inode.ino);
+        let mut h = if self.has_extents() {
+            self.start(map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?)?
+        } else {
+            let credits = credits::remove(self.fs).saturating_add(credits::INODE_UPDATE);
+            self.fs.start_with_revokes(credits, credits::REVOKES)?
+        };
+        let first = Self::lblk(blocks.start)?;
+        map::remove(self.fs, &mut h, self.inode, first, blocks.end)
+    }
+}

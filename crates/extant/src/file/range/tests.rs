@@ -1,0 +1,234 @@
+//! Range operations from the inside: against a model on both paths, and what only shows in sizes, maps and counters.
+
+use std::sync::Arc;
+
+use extant_blockdev::{FileDevice, OpenMode};
+use extant_testkit::{Image, Rng};
+use extant_units::Lblk;
+
+use super::fallocate;
+use crate::api::FallocateMode::{self, *};
+use crate::cred::Cred;
+use crate::error::Result;
+use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
+use crate::fs::Fs;
+use crate::inode::InodeRef;
+use crate::map::{self, MapState};
+use crate::options::MountOptions;
+use crate::tuning::{BufferedPath, Tuning};
+use crate::verify::Verifier;
+use crate::{mount, namei};
+
+/// A mount whose flushers sleep, and one file.
+struct Stage {
+    image: Image,
+    fs: Arc<Fs>,
+    file: InodeRef,
+}
+
+impl Stage {
+    fn new(args: &str, options: &str, path: BufferedPath) -> Self {
+        let image = Image::of_mib(32).args(args).make().unwrap();
+        let fs = open(&image, options, path);
+        let root = fs.iget(extant_units::Ino::ROOT).unwrap();
+        let file = namei::create(&fs, &root, b"file", 0o644, &Cred::root()).unwrap();
+        drop(root);
+        Self { image, fs, file }
+    }
+
+    fn put(&self, pos: u64, data: &[u8]) {
+        let at = WriteAt::Pos(pos);
+        let (_, done) = write(&self.fs, &self.file, None, at, data, &Cred::root()).unwrap();
+        assert_eq!(done, data.len());
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let size = usize::try_from(self.file.size()).unwrap();
+        let mut buf = vec![0x55; size + 10];
+        let done = read(&self.fs, &self.file, None, Reader::Ordinary, 0, &mut buf).unwrap();
+        assert_eq!(done, size);
+        buf.truncate(size);
+        buf
+    }
+
+    fn run(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        fallocate(&self.fs, &self.file, mode, (offset, len), &Cred::root())
+    }
+
+    fn sync(&self) {
+        fsync(&self.fs, &self.file, None, false).unwrap();
+    }
+
+    fn cut(&self, size: u64) {
+        truncate(&self.fs, &self.file, size, &Cred::root()).unwrap();
+    }
+
+    fn check(&self) {
+        Verifier::default().check(&self.fs, false).unwrap();
+    }
+
+    fn block(&self) -> u64 {
+        self.fs.layout.block_size.bytes_u64()
+    }
+
+    /// A letter for each of the file's blocks up to its end, and for those behind it that have space.
+    fn shape(&self) -> String {
+        let blocks = self
+            .file
+            .size()
+            .div_ceil(self.block())
+            .max(map::last_end(&self.fs, &self.file).unwrap());
+        let letter = |block| {
+            let lblk = Lblk::new(u32::try_from(block).unwrap());
+            match map::lookup(&self.fs, &self.file, lblk, 1).unwrap().state {
+                MapState::Hole => '.',
+                MapState::Delayed => 'd',
+                MapState::Written(_) => 'w',
+                MapState::Unwritten(_) => 'u',
+            }
+        };
+        (0..blocks).map(letter).collect()
+    }
+
+    /// Unmounts, has e2fsck judge, and mounts again.
+    fn remount(self, options: &str, path: BufferedPath) -> Self {
+        let Self { image, fs, file } = self;
+        drop(file);
+        mount::unmount(&fs).unwrap();
+        drop(fs);
+        image.fsck_clean().unwrap();
+        let fs = open(&image, options, path);
+        let root = fs.iget(extant_units::Ino::ROOT).unwrap();
+        let file = namei::lookup(&fs, &root, b"file").unwrap();
+        drop(root);
+        Self { image, fs, file }
+    }
+}
+
+fn open(image: &Image, options: &str, path: BufferedPath) -> Arc<Fs> {
+    let tuning = Tuning {
+        page_cache_bytes: Some(64 << 20),
+        buffered_path: path,
+        flushers: 0,
+        ..Tuning::default()
+    };
+    let dev = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    let options = MountOptions::parse(options).unwrap();
+    mount::mount(Arc::new(dev), options, tuning).unwrap()
+}
+
+fn index(n: u64) -> usize {
+    usize::try_from(n).unwrap()
+}
+
+/// What the file shall hold.
+fn apply(model: &mut Vec<u8>, mode: FallocateMode, offset: usize, len: usize) {
+    let end = offset + len;
+    let size = model.len();
+    match mode {
+        Allocate { keep_size } | ZeroRange { keep_size } => {
+            if !keep_size {
+                model.resize(size.max(end), 0);
+            }
+            if let ZeroRange { .. } = mode {
+                let size = model.len();
+                model[offset.min(size)..end.min(size)].fill(0);
+            }
+        }
+        PunchHole => model[offset.min(size)..end.min(size)].fill(0),
+        CollapseRange => drop(model.drain(offset..end)),
+        InsertRange => drop(model.splice(offset..offset, std::iter::repeat_n(0, len))),
+    }
+}
+
+/// The longest that the model's file becomes.
+const MOST: u64 = 400 << 10;
+
+fn storm(args: &str, options: &str, path: BufferedPath, seed: u64, steps: u32) {
+    let mut stage = Stage::new(args, options, path);
+    let bs = stage.block();
+    let mut model: Vec<u8> = Vec::new();
+    let mut rng = Rng::new(seed);
+    for step in 0..steps {
+        let size = model.len() as u64;
+        let (mut offset, mut len) = (rng.below(MOST / 2), rng.between(1, MOST / 4));
+        if rng.chance(60) {
+            offset -= offset % bs;
+            len = len.next_multiple_of(bs);
+        }
+        let keep_size = rng.chance(50);
+        let mode = match rng.below(11) {
+            0..=2 => {
+                let data: Vec<u8> = (0..len)
+                    .map(|_| rng.next_u64().to_le_bytes()[0] | 1)
+                    .collect();
+                stage.put(offset, &data);
+                let (start, end) = (index(offset), index(offset + len));
+                model.resize(model.len().max(end), 0);
+                model[start..end].copy_from_slice(&data);
+                None
+            }
+            3 => {
+                let to = rng.below(size + size / 4 + 2);
+                stage.cut(to);
+                model.resize(index(to), 0);
+                None
+            }
+            4 => {
+                stage.sync();
+                if rng.chance(50) {
+                    drop_caches(&stage.fs);
+                }
+                None
+            }
+            5 => Some(Allocate { keep_size }),
+            6 => Some(PunchHole),
+            7 => Some(ZeroRange { keep_size }),
+            8 | 9 => {
+                offset -= offset % bs;
+                len = len.next_multiple_of(bs);
+                (offset + len < size).then_some(CollapseRange)
+            }
+            _ => {
+                offset = rng.below(size.max(1));
+                offset -= offset % bs;
+                len = len.next_multiple_of(bs);
+                (offset < size && size + len < MOST).then_some(InsertRange)
+            }
+        };
+        if let Some(mode) = mode {
+            let what = format!("{seed}/{step}: {mode:?} {offset}+{len} of {size}");
+            stage
+                .run(mode, offset, len)
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            apply(&mut model, mode, index(offset), index(len));
+            assert_eq!(stage.file.size(), model.len() as u64, "{what}");
+            let bytes = stage.bytes();
+            let wrong = bytes.iter().zip(&model).position(|(a, b)| a != b);
+            assert_eq!(wrong, None, "{what}: {}", stage.shape());
+        }
+        if step % 16 == 0 {
+            stage.check();
+        }
+        if step % 100 == 99 {
+            stage = stage.remount(options, path);
+            assert!(stage.bytes() == model, "{seed}/{step} after a remount");
+        }
+    }
+    let stage = stage.remount(options, path);
+    assert!(stage.bytes() == model, "{seed} at the end");
+}
+
+#[test]
+fn range_operations_agree_with_a_model_on_ranges() {
+    storm("-b 1024", "", BufferedPath::Iomap, 1, 400);
+    storm("-b 4096", "", BufferedPath::Iomap, 2, 400);
+    storm("-b 4096", "nodelalloc", BufferedPath::Iomap, 3, 200);
+}
+
+#[test]
+fn range_operations_agree_with_a_model_block_by_block() {
+    storm("-b 1024", "", BufferedPath::BufferHead, 4, 300);
+    storm("-b 4096", "dioread_lock", BufferedPath::BufferHead, 5, 300);
+    storm("-b 1024", "data=journal", BufferedPath::BufferHead, 6, 300);
+}

@@ -1,0 +1,57 @@
+//! Making a range read as zeros, and keeping (or giving it) its space.
+//!
+//! Everything gets its place and every cut is made first: running out of space then leaves the file as it was, dirty data
+//! included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in the cache.
+
+use super::super::truncate;
+use super::Operation;
+use crate::credits;
+use crate::error::Result;
+use crate::map;
+
+impl Operation<'_> {
+    /// Zeroes the range; unless `keep_size`, a file that ends before its end grows.
+    pub(super) fn zero(&self, keep_size: bool) -> Result<()> {
+        let old = self.inode.size();
+        let grows = !keep_size && self.range.end > old;
+        self.fill(&self.touched_blocks(&self.range), 0)?;
+        let blocks = self.whole_blocks(&self.range);
+        if !blocks.is_empty() {
+            self.cut_ends(&blocks)?;
+            self.cut_longest(&blocks)?;
+        }
+        if grows {
+            truncate::reveal(self.ops, self.inode, old, self.range.end)?;
+        }
+        self.raise_disk_size()?;
+        self.zero_edges()?;
+        if blocks.is_empty() && !grows {
+            return Ok(());
+        }
+        let _no_writeback = self.drop_cache(&blocks)?;
+        let plan = map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?;
+        let mut h = self.start(plan)?;
+        if !blocks.is_empty() {
+            let first = Self::lblk(blocks.start)?;
+            let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+            if !h.ensure(credits::convert(self.fs))? {
+                h.restart(credits::convert(self.fs))?;
+            }
+            map::convert_to_unwritten(self.fs, &mut h, self.inode, first, len)?;
+        }
+        if grows {
+            self.set_size(&mut h, self.range.end)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what is too long to become unwritten in one piece.
+    fn cut_longest(&self, blocks: &std::ops::Range<u64>) -> Result<()> {
+        let mut at = Some(blocks.start);
+        while let Some(from) = at.filter(|&from| from < blocks.end) {
+            at =
+                self.with_space(|h| map::split_longest(self.fs, h, self.inode, from, blocks.end))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,39 @@
+//! What an operation that found no space does before it gives up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::alloc;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// How long an operation without space waits before each further try, as long as there are files without a name.
+const PAUSES: [Duration; 4] = [
+    Duration::ZERO,
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+];
+
+/// Runs `operation`, which takes its locks itself, again while [`Error::NoSpace`] is what it says and space may come back: deleted files
+/// that are still to be freed hold some. Deletion needs that no lock is held, and waits for a flusher that is at work on the file.
+///
+/// # Errors
+/// The operation's.
+pub(super) fn retry<R>(fs: &Arc<Fs>, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+    let mut result = operation();
+    for pause in PAUSES {
+        if !matches!(result, Err(Error::NoSpace)) {
+            break;
+        }
+        std::thread::sleep(pause);
+        let more_may_come = fs.inodes.has_unlinked();
+        fs.reap_all();
+        alloc::commit_frees_space(fs, 0);
+        result = operation();
+        if !more_may_come {
+            break;
+        }
+    }
+    result
+}

@@ -1,0 +1,176 @@
+//! Moving all extents from some block on, by as many blocks: a piece is taken out of the file, or put in.
+//!
+//! A step moves the extents of one leaf, and with them what the nodes above say of it. To the left the steps go from left to
+//! right, to the right from right to left, so that the tree is in order after each of them.
+
+use extant_disk::extent::{Extent, ExtentError, MAX_END};
+use extant_units::{Lblk, Pblk};
+
+use super::insert::join_neighbours;
+use super::path::Path;
+use super::replace::replace;
+use super::store::{Nodes, NodesMut};
+use crate::error::Result;
+
+/// Which way extents move, and by how many blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shift {
+    /// Towards the beginning of the file, over a range that holds nothing.
+    Left(u32),
+    /// Towards its end.
+    Right(u32),
+}
+
+impl Shift {
+    /// `extent` where it belongs afterwards; `None` if there is no such place.
+    fn moved(self, extent: &Extent) -> Option<Extent> {
+        let lblk = match self {
+            Self::Left(by) => extent.lblk.get().checked_sub(by)?,
+            Self::Right(by) => extent.lblk.get().checked_add(by)?,
+        };
+        let moved = Extent {
+            lblk: Lblk::new(lblk),
+            ..*extent
+        };
+        (moved.end() <= MAX_END).then_some(moved)
+    }
+}
+
+/// Moves the extents of one leaf that lie in `from..to`: of the leftmost that has some if they go left, else of the
+/// rightmost. Returns what is left to do, as blocks before the move; `None` if that is nothing. No extent reaches over
+/// `from`; of those that begin before `to`, none is left out.
+///
+/// # Errors
+/// Damage, a move past either end of a file, or onto what stays; the tree is as before this step.
+pub(in crate::map) fn shift_some<N: NodesMut>(
+    nodes: &mut N,
+    from: u64,
+    to: u64,
+    shift: Shift,
+) -> Result<Option<(u64, u64)>> {
+    let (mut from, mut to) = (from, to.min(MAX_END));
+    // Every round leaves one leaf behind.
+    while from < to {
+        let at = match shift {
+            Shift::Left(_) => from,
+            Shift::Right(_) => to - 1,
+        };
+        let Ok(at) = u32::try_from(at) else { break };
+        let path = Path::to(nodes, Lblk::new(at))?;
+        let leaf = path.leaf();
+        let starts = |e: &Extent| u64::from(e.lblk.get());
+        let begin = leaf.extents.partition_point(|e| starts(e) < from);
+        let end = leaf.extents.partition_point(|e| starts(e) < to);
+        let leaf_end = leaf.end;
+        let leaf_start = path.levels().last().and_then(|level| level.expect.first);
+        if begin < end {
+            shift_leaf(nodes, &path, begin..end, shift)?;
+        }
+        match shift {
+            Shift::Left(_) => from = leaf_end.max(from + 1),
+            Shift::Right(_) => match leaf_start.map(|start| u64::from(start.get())) {
+                // Only the leaf before this one may have more.
+                Some(start) if start < to && begin == 0 => to = start,
+                _ => to = from,
+            },
+        }
+        if begin < end {
+            return Ok((from < to).then_some((from, to)));
+        }
+    }
+    Ok(None)
+}
+
+fn shift_leaf<N: NodesMut>(
+    nodes: &mut N,
+    path: &Path<N::Bytes>,
+    range: std::ops::Range<usize>,
+    shift: Shift,
+) -> Result<()> {
+    let leaf = path.leaf();
+    let misplaced = |index: usize, extent: &Extent| {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let lblk = extent.lblk;
+        nodes.damaged(
+            path.nearest_block(),
+            ExtentError::OutOfOrder { index, lblk },
+        )
+    };
+    let mut moved = Vec::with_capacity(range.len());
+    for (index, extent) in leaf.extents.iter().enumerate() {
+        if range.contains(&index) {
+            moved.push(
+                shift
+                    .moved(extent)
+                    .ok_or_else(|| misplaced(index, extent))?,
+            );
+        }
+    }
+    let before = range.start.checked_sub(1).and_then(|i| leaf.extents.get(i));
+    if let (Some(before), Some(first)) = (before, moved.first())
+        && before.end() > u64::from(first.lblk.get())
+    {
+        return Err(misplaced(range.start, first));
+    }
+    let (range, joined) = join_neighbours(leaf, range, moved);
+    replace(nodes, path, range, &joined)
+}
+
+/// What a change of everything from some block on has before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::map) struct Extents {
+    /// Nodes that are blocks, on the way to any of the extents.
+    pub(in crate::map) nodes: u32,
+    /// Extents.
+    pub(in crate::map) extents: u32,
+}
+
+/// Counts what lies in `from..to`, up to `most` nodes. Reads every leaf of it, so that damage is met before anything changes.
+///
+/// # Errors
+/// Damage, or a failed read.
+pub(in crate::map) fn count<N: Nodes>(nodes: &N, from: u64, to: u64, most: u32) -> Result<Extents> {
+    let mut found = Extents::default();
+    let mut before: Vec<Option<Pblk>> = Vec::new();
+    let mut at = from;
+    while at < to.min(MAX_END) && found.nodes <= most {
+        let Ok(raw) = u32::try_from(at) else { break };
+        let path = Path::to(nodes, Lblk::new(raw))?;
+        let way: Vec<Option<Pblk>> = path.levels().iter().map(|level| level.pblk).collect();
+        let new = way
+            .iter()
+            .filter(|node| node.is_some() && !before.contains(node));
+        found.nodes = found
+            .nodes
+            .saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX));
+        let leaf = path.leaf();
+        let inside = |e: &&Extent| e.end() > from && u64::from(e.lblk.get()) < to;
+        let inside = leaf.extents.iter().filter(inside).count();
+        found.extents = found
+            .extents
+            .saturating_add(u32::try_from(inside).unwrap_or(u32::MAX));
+        // Leaves end further and further right.
+        at = leaf.end.max(at + 1);
+        before = way;
+    }
+    Ok(found)
+}
+
+/// The last extent of the tree.
+///
+/// # Errors
+/// Damage, or a failed read.
+pub(in crate::map) fn last<N: Nodes>(nodes: &N) -> Result<Option<Extent>> {
+    let mut to = MAX_END;
+    while let Some(at) = to.checked_sub(1).and_then(|at| u32::try_from(at).ok()) {
+        let path = Path::to(nodes, Lblk::new(at))?;
+        if let Some(&extent) = path.leaf().extents.last() {
+            return Ok(Some(extent));
+        }
+        // An empty leaf that somebody left; the one before it begins further left.
+        let first = path.levels().last().and_then(|level| level.expect.first);
+        let first = first.map_or(0, |first| u64::from(first.get()));
+        to = if first < to { first } else { 0 };
+    }
+    Ok(None)
+}

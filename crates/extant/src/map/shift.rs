@@ -1,0 +1,140 @@
+//! Moving the end of a file's map, for ranges that are taken out of the file or put in.
+//!
+//! A move under one handle is one step for a crash, and nearly every one is: a leaf has hundreds of extents, and a
+//! transaction takes hundreds of leaves. [`plan`] counts what one needs. A move that no transaction can hold is made in
+//! several, each of which leaves a valid tree: there is then a time when a part has moved and the rest has not.
+//!
+//! # Invariants
+//! What is known of the map from the first block concerned on is forgotten under `map_lock`, before the tree changes, in each step: a
+//! lookup between two steps finds what is true then, and the next step forgets it again. The sequence grows with every step. (J14, J16)
+//!
+//! Locks: `map_lock` for writing, given back where the handle restarts. So the callers exclude everything that
+//! uses mappings of the range meanwhile: they hold the inode's `lock` and the invalidate lock exclusively, and the page cache
+//! holds nothing of it.
+
+use extant_disk::extent::MAX_END;
+use extant_jbd2::Handle;
+use extant_units::Blocks;
+
+use super::change::{has_extents, with_nodes};
+use super::extent_tree::{self, Extents, Shift};
+use super::nodes::DiskNodes;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// What a handle needs for an operation as one step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Plan {
+    /// Metadata blocks.
+    pub(crate) credits: u32,
+    /// Freed metadata blocks.
+    pub(crate) revokes: u32,
+    /// One transaction can hold all of it.
+    pub(crate) at_once: bool,
+}
+
+/// What it takes to free the blocks of `gap`, and to move everything from `from` on. Reads all nodes concerned, so
+/// that one that cannot be read is met before anything has changed.
+///
+/// # Errors
+/// Damage, or a failed read; [`Error::NotSupported`] for files without extents.
+pub(crate) fn plan(fs: &Fs, inode: &Inode, gap: core::ops::Range<u64>, from: u64) -> Result<Plan> {
+    let most = fs.journal.max_credits();
+    let (freed, moved) = {
+        let _map = inode.map_lock.read();
+        if !has_extents(inode) {
+            return Err(Error::NotSupported(
+                "moving blocks of a file without extents",
+            ));
+        }
+        let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+        let freed = if gap.is_empty() {
+            Ok(Extents::default())
+        } else {
+            extent_tree::count(&nodes, gap.start, gap.end, most)
+        };
+        freed
+            .and_then(|freed| Ok((freed, extent_tree::count(&nodes, from, MAX_END, most)?)))
+            .inspect_err(|error| fs.fault.report(fs, error))?
+    };
+    let each = credits::remove_extent(&fs.layout);
+    let places = freed
+        .extents
+        .saturating_mul(each)
+        .saturating_add(freed.nodes.saturating_mul(2));
+    let least = credits::remove(fs)
+        .saturating_add(credits::shift(fs))
+        .saturating_add(credits::INODE_UPDATE);
+    let whole = freed
+        .nodes
+        .saturating_add(moved.nodes)
+        .saturating_add(places.min(fs.layout.groups.saturating_mul(2)))
+        .saturating_add(least);
+    let at_once = whole <= most;
+    Ok(Plan {
+        credits: if at_once { whole } else { least },
+        revokes: freed.nodes.saturating_add(credits::REVOKES),
+        at_once,
+    })
+}
+
+/// The file block after the last that has a place.
+///
+/// # Errors
+/// Damage, or a failed read.
+pub(crate) fn last_end(fs: &Fs, inode: &Inode) -> Result<u64> {
+    let _map = inode.map_lock.read();
+    if !has_extents(inode) {
+        return Ok(0);
+    }
+    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let last = extent_tree::last(&nodes).inspect_err(|error| fs.fault.report(fs, error))?;
+    Ok(last.map_or(0, |extent| extent.end()))
+}
+
+/// Moves all extents that begin at `from` or behind it. To the left they go over a range that holds nothing; to the right they leave
+/// one. No extent reaches over `from` ([`super::split`]); nothing from there on is delayed. Needs
+/// [`credits::shift`] credits; restarts the handle where it has no more.
+///
+/// # Errors
+/// Damage or a stopped journal, with a part moved; [`Error::FileTooBig`] if the last extent has no room, with nothing moved.
+pub(crate) fn shift(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    from: Blocks,
+    shift: Shift,
+) -> Result<()> {
+    let from = from.get();
+    let unknown = match shift {
+        Shift::Left(by) => from.saturating_sub(u64::from(by)),
+        Shift::Right(by) => {
+            if last_end(fs, inode)?.saturating_add(u64::from(by)) > MAX_END {
+                return Err(Error::FileTooBig);
+            }
+            from
+        }
+    };
+    let step = credits::shift(fs);
+    let mut left = Some((from, MAX_END));
+    loop {
+        {
+            let _map = inode.map_lock.write();
+            while let Some((from, to)) = left
+                && h.ensure(step)?
+            {
+                inode.extents.lock(&fs.status).forget(unknown, MAX_END);
+                left = with_nodes(fs, h, inode, true, |nodes| {
+                    extent_tree::shift_some(nodes, from, to, shift)
+                })?;
+                fs.stats.leaves_shifted.bump();
+            }
+        }
+        if left.is_none() {
+            return Ok(());
+        }
+        h.restart(step)?;
+    }
+}
