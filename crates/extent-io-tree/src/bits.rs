@@ -1,0 +1,102 @@
+//! What can be said of a range of bytes, and what steers a call.
+//!
+//! Both come in one word, as callers want to give them together; [`Bits::resolve`] is the only place that takes them
+//! apart again, and does so before anything is decided by them.
+
+use bitflags::bitflags;
+
+bitflags! {
+    /// State bits, which records carry, and control bits, which only steer the call that they are given to.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+    pub struct Bits: u32 {
+        /// Somebody has these bytes to himself.
+        const LOCKED = 1 << 0;
+        /// A direct read or write of these bytes is under way.
+        const DIO_LOCKED = 1 << 1;
+        /// The bytes are promised space, which is not allocated yet.
+        const DELALLOC = 1 << 2;
+        /// With [`Bits::DELALLOC`]: nothing was stored here before.
+        const DELALLOC_NEW = 1 << 3;
+        /// Newer than what is stored.
+        const DIRTY = 1 << 4;
+        /// As good as what is stored.
+        const UPTODATE = 1 << 5;
+        /// With [`Bits::DELALLOC`]: no space was reserved. Goes together with it.
+        const NORESERVE = 1 << 6;
+        /// Counted against a quota.
+        const QGROUP_RESERVED = 1 << 7;
+        /// A record ends here: neighbours do not merge.
+        const BOUNDARY = 1 << 8;
+
+        /// Control, for hooks: what is cleared gives its data reservation back.
+        const CLEAR_DATA_RESV = 1 << 24;
+        /// Control, for hooks: what is cleared gives its metadata reservation back.
+        const CLEAR_META_RESV = 1 << 25;
+        /// Control, for hooks: what is cleared counts as allocated to the file from now on.
+        const ADD_INODE_BYTES = 1 << 26;
+        /// Control: clear every state bit but the locks, which belong to who took them.
+        const CLEAR_ALL = 1 << 27;
+        /// Control: do not let go of the tree's lock to get memory.
+        const NOWAIT = 1 << 28;
+
+        /// Locks: set for one owner at a time.
+        const LOCKS = Self::LOCKED.bits() | Self::DIO_LOCKED.bits();
+        /// All that steers only.
+        const CONTROL = Self::CLEAR_DATA_RESV.bits() | Self::CLEAR_META_RESV.bits()
+            | Self::ADD_INODE_BYTES.bits() | Self::CLEAR_ALL.bits() | Self::NOWAIT.bits();
+        /// All that records carry.
+        const STATE = (1 << 9) - 1;
+    }
+}
+
+/// The bits of a call, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Resolved {
+    /// State bits to set or to clear: nothing else ever reaches a record.
+    pub(crate) state: Bits,
+    /// The control bits.
+    pub(crate) control: Bits,
+}
+
+impl Bits {
+    /// The state bits that a call to clear `self` means, implied ones included.
+    pub(crate) fn to_clear(self) -> Resolved {
+        let mut state = self.resolve();
+        if self.contains(Self::CLEAR_ALL) {
+            state.state |= Self::STATE.difference(Self::LOCKS);
+        }
+        if state.state.contains(Self::DELALLOC) {
+            state.state |= Self::NORESERVE;
+        }
+        state
+    }
+
+    /// State and control bits, apart.
+    pub(crate) fn resolve(self) -> Resolved {
+        Resolved {
+            state: self & Self::STATE,
+            control: self & Self::CONTROL,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_and_control_share_no_bit() {
+        assert_eq!(Bits::STATE & Bits::CONTROL, Bits::empty());
+        assert_eq!(Bits::STATE | Bits::CONTROL, Bits::all());
+    }
+
+    #[test]
+    fn implied_bits_are_in_the_mask() {
+        let all = (Bits::CLEAR_ALL | Bits::NOWAIT).to_clear();
+        assert_eq!(all.state, Bits::STATE - Bits::LOCKS);
+        assert_eq!(all.control, Bits::CLEAR_ALL | Bits::NOWAIT);
+        let delalloc = Bits::DELALLOC.to_clear().state;
+        assert_eq!(delalloc, Bits::DELALLOC | Bits::NORESERVE);
+        assert_eq!(Bits::DIRTY.to_clear().state, Bits::DIRTY);
+    }
+}

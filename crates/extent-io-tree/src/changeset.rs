@@ -1,0 +1,67 @@
+//! Which bytes a call really changed.
+
+use crate::range::ByteRange;
+
+/// The list of a [`Changeset`] cannot grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Full;
+
+/// Places reserved before the tree is locked.
+const RESERVED: usize = 8;
+
+/// The bytes that calls really flipped, and where: what already was as wanted is not in it. Lock bits are never recorded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Changeset {
+    bytes: u64,
+    ranges: Vec<ByteRange>,
+}
+
+impl Changeset {
+    /// Nothing changed so far.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many bytes changed.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where, in the order in which they changed; neighbours of one call are one range.
+    pub fn ranges(&self) -> &[ByteRange] {
+        &self.ranges
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.bytes = 0;
+        self.ranges.clear();
+    }
+
+    /// Makes room for a call's usual changes. Not under the tree's lock.
+    pub(crate) fn reserve(&mut self) {
+        self.ranges.reserve(RESERVED);
+    }
+
+    /// Whether the next range needs memory.
+    pub(crate) fn is_full(&self) -> bool {
+        self.ranges.len() == self.ranges.capacity()
+    }
+
+    /// Records that `range` changed: there is no other outcome than that, or that it could not be recorded.
+    pub(crate) fn add(&mut self, range: ByteRange) -> Result<(), Full> {
+        let merged = self.ranges.last().copied().and_then(|before| {
+            let adjacent = before.last().checked_add(1) == Some(range.start());
+            adjacent.then(|| ByteRange::new(before.start(), range.last()))?
+        });
+        match (merged, self.ranges.last_mut()) {
+            (Some(merged), Some(last)) => *last = merged,
+            _ => {
+                self.ranges.try_reserve(1).map_err(|_| Full)?;
+                self.ranges.push(range);
+            }
+        }
+        self.bytes = self.bytes.saturating_add(range.bytes());
+        Ok(())
+    }
+}

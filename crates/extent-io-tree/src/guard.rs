@@ -1,0 +1,127 @@
+//! Locked ranges as values: a range is unlocked when its guard goes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::bits::Bits;
+use crate::hooks::{Hooks, NoHooks};
+use crate::range::ByteRange;
+use crate::record::Id;
+use crate::tree::IoTree;
+
+/// What a guard knows of its lock.
+#[derive(Clone, Copy)]
+struct Held {
+    range: ByteRange,
+    bits: Bits,
+    /// The record of the first byte when it was locked: saves a search.
+    first: Id,
+}
+
+/// A locked range of a tree that is borrowed. Belongs to no thread: may be sent, and dropped elsewhere.
+#[must_use = "the range is unlocked when this is dropped"]
+pub struct RangeGuard<'a, H: Hooks = NoHooks> {
+    tree: &'a IoTree<H>,
+    held: Held,
+}
+
+/// A locked range, with a reference to its tree: for work that ends elsewhere than it began.
+#[must_use = "the range is unlocked when this is dropped"]
+pub struct OwnedRangeGuard<H: Hooks = NoHooks> {
+    tree: Arc<IoTree<H>>,
+    held: Held,
+}
+
+impl<H: Hooks> IoTree<H> {
+    /// Locks `range` ([`Bits::LOCKED`]); waits for others who have a byte of it. See [`IoTree::lock_bits`] for who must not wait.
+    #[inline]
+    pub fn lock(&self, range: ByteRange) -> RangeGuard<'_, H> {
+        self.lock_with(range, Bits::LOCKED)
+    }
+
+    /// Locks `range` if nobody has a byte of it; as [`IoTree::try_lock_bits`].
+    #[inline]
+    pub fn try_lock(&self, range: ByteRange) -> Option<RangeGuard<'_, H>> {
+        self.try_lock_with(range, Bits::LOCKED)
+    }
+
+    /// [`IoTree::lock`] with other lock bits.
+    #[inline]
+    pub fn lock_with(&self, range: ByteRange, bits: Bits) -> RangeGuard<'_, H> {
+        let first = self.take(range, bits);
+        RangeGuard {
+            tree: self,
+            held: Held { range, bits, first },
+        }
+    }
+
+    /// [`IoTree::try_lock`] with other lock bits.
+    #[inline]
+    pub fn try_lock_with(&self, range: ByteRange, bits: Bits) -> Option<RangeGuard<'_, H>> {
+        let first = self.try_take(range, bits)?;
+        Some(RangeGuard {
+            tree: self,
+            held: Held { range, bits, first },
+        })
+    }
+
+    /// [`IoTree::lock_with`], for a guard that keeps the tree.
+    pub fn lock_owned(self: &Arc<Self>, range: ByteRange, bits: Bits) -> OwnedRangeGuard<H> {
+        let first = self.take(range, bits);
+        OwnedRangeGuard {
+            tree: Arc::clone(self),
+            held: Held { range, bits, first },
+        }
+    }
+
+    /// [`IoTree::try_lock_with`], for a guard that keeps the tree.
+    pub fn try_lock_owned(
+        self: &Arc<Self>,
+        range: ByteRange,
+        bits: Bits,
+    ) -> Option<OwnedRangeGuard<H>> {
+        let first = self.try_take(range, bits)?;
+        Some(OwnedRangeGuard {
+            tree: Arc::clone(self),
+            held: Held { range, bits, first },
+        })
+    }
+}
+
+macro_rules! guard {
+    ($guard:ty) => {
+        impl<H: Hooks> Drop for $guard {
+            #[inline]
+            fn drop(&mut self) {
+                let Held { range, bits, first } = self.held;
+                self.tree.release(range, bits, first);
+            }
+        }
+
+        impl<H: Hooks> $guard {
+            /// What is locked.
+            pub fn range(&self) -> ByteRange {
+                self.held.range
+            }
+
+            /// The lock bits it is locked with.
+            pub fn bits(&self) -> Bits {
+                self.held.bits
+            }
+
+            /// Its tree.
+            pub fn tree(&self) -> &IoTree<H> {
+                &self.tree
+            }
+        }
+
+        impl<H: Hooks> fmt::Debug for $guard {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?} of {}", self.held.bits, self.held.range)
+            }
+        }
+    };
+}
+
+guard!(RangeGuard<'_, H>);
+guard!(OwnedRangeGuard<H>);

@@ -1,0 +1,221 @@
+//! Locks, under the tree's lock: who may have a range, who waits for whom, who is woken.
+//!
+//! A request gets its whole range or nothing, in one step; so nobody sleeps while holding a part, and there is no part to give up
+//! before sleeping. What was taken is in the tree as lock bits of records.
+//!
+//! **Waking.** When a record is unlocked its queue is gone through in order. The first waiter is woken; a later one, too, unless it wants
+//! bytes that one of those just woken wants: it follows that one, and gets its turn (or another record to wait for) when that one has
+//! had its own. So a release wakes as many threads as can go on, not a herd, and nobody's wake is forgotten: a waiter that was woken
+//! always comes back here, by [`State::arrived`] or [`State::wait_for`].
+//!
+//! **Order.** A range that becomes free is anybody's: a running thread may take it before the woken one is there, which
+//! is what makes short locks fast. A waiter that lost [`PATIENCE`] times puts up a claim: until it has had its turn,
+//! all others who want bytes of its range follow it.
+
+use crate::bits::{Bits, Resolved};
+use crate::hooks::Hooks;
+use crate::range::ByteRange;
+use crate::record::Id;
+use crate::state::State;
+use crate::waiters::{Queue, WaiterId};
+
+/// How often a waiter goes to sleep before nobody may overtake it.
+const PATIENCE: u32 = 6;
+
+/// Why a range cannot be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// This record is locked.
+    By(Id),
+    /// This waiter has claimed bytes of it.
+    Claimed(WaiterId),
+}
+
+/// Somebody has, or has claimed, a byte of what was to be locked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conflict {
+    /// The first such byte of the range.
+    pub at: u64,
+}
+
+impl<H: Hooks> State<H> {
+    /// Where a request for `range` is blocked.
+    pub(crate) fn conflict(&self, range: ByteRange, blocked: Blocked) -> Conflict {
+        let start = match blocked {
+            Blocked::By(record) => self.records.get(record).start,
+            Blocked::Claimed(waiter) => self.waiters.get(waiter).range.start(),
+        };
+        let at = start.max(range.start());
+        Conflict { at }
+    }
+
+    /// Locks all of `range` or nothing of it. `me` is the caller's waiter, if it has one. Returns the record of the first byte.
+    #[inline]
+    pub(crate) fn try_lock(
+        &mut self,
+        range: ByteRange,
+        bits: Bits,
+        me: WaiterId,
+    ) -> Result<Id, Blocked> {
+        if !self.claim.is_none() && self.claim != me {
+            let claim = self.waiters.get(self.claim);
+            if claim.minds(range, bits) {
+                return Err(Blocked::Claimed(self.claim));
+            }
+        }
+        let id = self.records.find(range.start(), Id::NONE);
+        if self.locked != 0
+            && let Some(owned) = self.owned(range, bits, id)
+        {
+            return Err(Blocked::By(owned));
+        }
+        let state = bits & Bits::LOCKS;
+        let control = Bits::empty();
+        Ok(self.set(range, Resolved { state, control }, None, id))
+    }
+
+    /// The first record of `range` with one of the lock bits, looked for from `id` on.
+    #[inline]
+    pub(crate) fn owned(&self, range: ByteRange, bits: Bits, mut id: Id) -> Option<Id> {
+        while id.is_some() {
+            let record = self.records.get(id);
+            if record.start > range.last() {
+                break;
+            }
+            if record.bits.intersects(bits & Bits::LOCKS) {
+                return Some(id);
+            }
+            id = record.next;
+        }
+        None
+    }
+
+    /// Puts the waiter `me`, which stands in no queue, where it will hear of what blocks it; its followers, who do not mind that, go on.
+    pub(crate) fn wait_for(&mut self, blocked: Blocked, me: WaiterId) {
+        let waiter = self.waiters.get_mut(me);
+        waiter.tries += 1;
+        let patient = waiter.watches || waiter.tries < PATIENCE;
+        let mut followers = std::mem::replace(&mut waiter.followers, Queue::EMPTY);
+        if !patient && self.claim.is_none() {
+            self.claim = me;
+        }
+        let mut queue = Queue::EMPTY;
+        self.waiters.push(&mut queue, me);
+        while let Some(id) = self.waiters.pop(&mut followers) {
+            let follower = self.waiters.get(id);
+            let behind = match blocked {
+                Blocked::By(record) => {
+                    let record = self.records.get(record);
+                    follower.minds(record.range(), record.bits)
+                }
+                Blocked::Claimed(claim) => {
+                    let claim = self.waiters.get(claim);
+                    follower.minds(claim.range, claim.wanted)
+                }
+            };
+            let queue = if behind {
+                &mut queue
+            } else {
+                &mut self.to_wake
+            };
+            self.waiters.push(queue, id);
+        }
+        // Who waited before goes before those who came meanwhile.
+        match blocked {
+            Blocked::By(record) => {
+                let later = self.records.get(record).waiters;
+                self.waiters.append(&mut queue, later);
+                self.records.get_mut(record).waiters = queue;
+            }
+            Blocked::Claimed(claim) => {
+                let mut all = self.waiters.get(claim).followers;
+                self.waiters.append(&mut all, queue);
+                self.waiters.get_mut(claim).followers = all;
+            }
+        }
+    }
+
+    /// The waiter `me` has had its turn: it holds the lock bits `held` of `range`, or needs nothing any more (`None`). Its slot goes.
+    pub(crate) fn arrived(&mut self, me: WaiterId, held: Option<(ByteRange, Bits)>) {
+        if self.claim == me {
+            self.claim = WaiterId::NONE;
+        }
+        let mut followers =
+            std::mem::replace(&mut self.waiters.get_mut(me).followers, Queue::EMPTY);
+        while let Some(id) = self.waiters.pop(&mut followers) {
+            let follower = self.waiters.get(id);
+            let wanted = (follower.range, follower.wanted);
+            let owned = held.filter(|&(range, bits)| follower.minds(range, bits));
+            let blocking = owned.and_then(|_| {
+                let first = self.records.find(wanted.0.start(), Id::NONE);
+                self.owned(wanted.0, wanted.1, first)
+            });
+            match blocking {
+                Some(record) => {
+                    let mut queue = self.records.get(record).waiters;
+                    self.waiters.push(&mut queue, id);
+                    self.records.get_mut(record).waiters = queue;
+                }
+                None => self.waiters.push(&mut self.to_wake, id),
+            }
+        }
+        self.waiters.remove(me);
+    }
+
+    /// A record has lost lock bits, or bytes: wakes those of its queue who can go on.
+    #[cold]
+    pub(crate) fn wake_queue(&mut self, id: Id) {
+        let mut queue = std::mem::replace(&mut self.records.get_mut(id).waiters, Queue::EMPTY);
+        let record = *self.records.get(id);
+        let (mut stay, mut go, mut woken) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
+        while let Some(waiter) = self.waiters.pop(&mut queue) {
+            let part = if self.waiters.get(waiter).minds(record.range(), record.bits) {
+                &mut stay
+            } else if waiter == self.claim {
+                // It follows nobody, as all others follow it.
+                &mut woken
+            } else {
+                &mut go
+            };
+            self.waiters.push(part, waiter);
+        }
+        while let Some(waiter) = self.waiters.pop(&mut go) {
+            match self.first_followed(woken, waiter) {
+                Some(before) => {
+                    let mut followers = self.waiters.get(before).followers;
+                    self.waiters.push(&mut followers, waiter);
+                    self.waiters.get_mut(before).followers = followers;
+                }
+                None => self.waiters.push(&mut woken, waiter),
+            }
+        }
+        self.waiters.append(&mut self.to_wake, woken);
+        self.records.get_mut(id).waiters = stay;
+    }
+
+    /// The first of `woken` that `waiter` follows.
+    fn first_followed(&self, woken: Queue, waiter: WaiterId) -> Option<WaiterId> {
+        let waiter = self.waiters.get(waiter);
+        self.waiters.first(woken, |before| {
+            !waiter.watches && !before.watches && waiter.minds(before.range, before.wanted)
+        })
+    }
+
+    /// A record was cut in two: those who only mind the left part wait for that.
+    #[cold]
+    pub(crate) fn divide_queue(&mut self, left: Id, right: Id) {
+        let mut queue = std::mem::replace(&mut self.records.get_mut(right).waiters, Queue::EMPTY);
+        let range = self.records.get(right).range();
+        let (mut stay, mut go) = (Queue::EMPTY, Queue::EMPTY);
+        while let Some(id) = self.waiters.pop(&mut queue) {
+            let part = if self.waiters.get(id).range.overlaps(range) {
+                &mut stay
+            } else {
+                &mut go
+            };
+            self.waiters.push(part, id);
+        }
+        self.records.get_mut(right).waiters = stay;
+        self.records.get_mut(left).waiters = go;
+    }
+}

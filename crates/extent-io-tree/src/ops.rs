@@ -1,0 +1,225 @@
+//! State bits: set, clear, convert, and what is asked about them.
+
+use crate::bits::{Bits, Resolved};
+use crate::changeset::Changeset;
+use crate::hooks::Hooks;
+use crate::range::ByteRange;
+use crate::record::Id;
+use crate::state::State;
+use crate::sync::MutexGuard;
+use crate::tree::{IoTree, ROOM};
+
+/// A place in a tree that a caller remembers between calls: the record that it met last. Saves the search if that still is in the tree and
+/// has the bytes asked for, and never leads astray.
+#[derive(Clone, Copy, Debug)]
+pub struct Cached(Id);
+
+impl Default for Cached {
+    fn default() -> Self {
+        Self(Id::NONE)
+    }
+}
+
+impl<H: Hooks> IoTree<H> {
+    /// Sets state bits all over `range`. Lock bits are not set this way: see [`IoTree::try_lock_bits`].
+    pub fn set(&self, range: ByteRange, bits: Bits) {
+        self.set_in_full(range, bits, None, &mut Cached::default());
+    }
+
+    /// [`IoTree::set`], that adds to `changes` what really changed.
+    pub fn set_with_changes(&self, range: ByteRange, bits: Bits, changes: &mut Changeset) {
+        self.set_in_full(range, bits, Some(changes), &mut Cached::default());
+    }
+
+    /// [`IoTree::set`], that remembers the place.
+    pub fn set_cached(&self, range: ByteRange, bits: Bits, cached: &mut Cached) {
+        self.set_in_full(range, bits, None, cached);
+    }
+
+    fn set_in_full(
+        &self,
+        range: ByteRange,
+        bits: Bits,
+        mut changes: Option<&mut Changeset>,
+        cached: &mut Cached,
+    ) {
+        let what = unlocked(bits.resolve());
+        if what.state.is_empty() {
+            return;
+        }
+        let mut state = self.enter_for(what, changes.as_deref_mut());
+        let id = state.records.find(range.start(), cached.0);
+        cached.0 = state.set(range, what, changes, id);
+        self.leave(state);
+    }
+
+    /// Clears state bits all over `range`, with what they imply: [`Bits::CLEAR_ALL`] is every state bit, and [`Bits::DELALLOC`] takes
+    /// [`Bits::NORESERVE`] with it. Lock bits stay: they belong to who has set them, and go with [`IoTree::unlock`].
+    pub fn clear(&self, range: ByteRange, bits: Bits) {
+        self.clear_in_full(range, bits, None, &mut Cached::default());
+    }
+
+    /// [`IoTree::clear`], that adds to `changes` what really changed.
+    pub fn clear_with_changes(&self, range: ByteRange, bits: Bits, changes: &mut Changeset) {
+        self.clear_in_full(range, bits, Some(changes), &mut Cached::default());
+    }
+
+    /// [`IoTree::clear`], that begins at the remembered place, and forgets it.
+    pub fn clear_cached(&self, range: ByteRange, bits: Bits, cached: &mut Cached) {
+        self.clear_in_full(range, bits, None, cached);
+    }
+
+    fn clear_in_full(
+        &self,
+        range: ByteRange,
+        bits: Bits,
+        mut changes: Option<&mut Changeset>,
+        cached: &mut Cached,
+    ) {
+        let what = unlocked(bits.to_clear());
+        if what.state.is_empty() {
+            return;
+        }
+        let mut state = self.enter_for(what, changes.as_deref_mut());
+        let hint = std::mem::take(cached).0;
+        let id = state.records.find(range.start(), hint);
+        state.clear(range, what, changes, id);
+        self.leave(state);
+    }
+
+    /// Sets some state bits all over `range`, then clears others, in one step. Not for lock bits.
+    pub fn convert(&self, range: ByteRange, set: Bits, clear: Bits) {
+        let (set, clear) = (unlocked(set.resolve()), unlocked(clear.to_clear()));
+        let mut state = self.enter_for(set, None);
+        let mut id = state.records.find(range.start(), Id::NONE);
+        if !set.state.is_empty() {
+            let hint = state.set(range, set, None, id);
+            id = state.records.find(range.start(), hint);
+        }
+        if !clear.state.is_empty() {
+            state.clear(range, clear, None, id);
+        }
+        self.leave(state);
+    }
+
+    /// Takes the tree's lock, with room for a call's changes unless that is not to wait.
+    fn enter_for(
+        &self,
+        what: Resolved,
+        changes: Option<&mut Changeset>,
+    ) -> MutexGuard<'_, State<H>> {
+        if what.control.contains(Bits::NOWAIT) {
+            return self.enter(0);
+        }
+        if let Some(changes) = changes {
+            changes.reserve();
+        }
+        self.enter(ROOM)
+    }
+
+    /// The first record with one of `bits` that has `from`, or lies behind it: its bytes from `from` on, and all its bits.
+    pub fn find_first(&self, from: u64, bits: Bits) -> Option<(ByteRange, Bits)> {
+        let state = self.state.lock();
+        let mut id = state.records.find(from, Id::NONE);
+        while id.is_some() {
+            let record = state.records.get(id);
+            if record.bits.intersects(bits) {
+                let range = ByteRange::new(record.start.max(from), record.last)?;
+                return Some((range, record.bits));
+            }
+            id = record.next;
+        }
+        None
+    }
+
+    /// The first run of bytes, from `from` on, that have all of `bits`: over as many records as are adjacent.
+    pub fn find_run(&self, from: u64, bits: Bits) -> Option<ByteRange> {
+        let state = self.state.lock();
+        let mut id = state.records.find(from, Id::NONE);
+        let mut run: Option<ByteRange> = None;
+        while id.is_some() {
+            let record = state.records.get(id);
+            let adjacent = run.is_none_or(|r| r.last().checked_add(1) == Some(record.start));
+            match (record.bits.contains(bits) && adjacent, run) {
+                (true, None) => run = ByteRange::new(record.start.max(from), record.last),
+                (true, Some(so_far)) => run = ByteRange::new(so_far.start(), record.last),
+                (false, None) => {}
+                (false, Some(_)) => break,
+            }
+            id = record.next;
+        }
+        run
+    }
+
+    /// The first run of bytes, from `from` on, that have none of `bits`; `None` if that is not before the end.
+    pub fn find_clear(&self, from: u64, bits: Bits) -> Option<ByteRange> {
+        let state = self.state.lock();
+        let mut id = state.records.find(from, Id::NONE);
+        let mut start = from;
+        while id.is_some() {
+            let record = state.records.get(id);
+            if record.bits.intersects(bits) {
+                if record.start > start {
+                    return ByteRange::new(start, record.start - 1);
+                }
+                start = record.last.checked_add(1)?;
+            }
+            id = record.next;
+        }
+        Some(ByteRange::to_infinity(start))
+    }
+
+    /// Whether a byte of `range` has one of `bits`.
+    pub fn test_any(&self, range: ByteRange, bits: Bits) -> bool {
+        self.find_first(range.start(), bits)
+            .is_some_and(|(found, _)| found.start() <= range.last())
+    }
+
+    /// Whether every byte of `range` has all of `bits`.
+    pub fn test_all(&self, range: ByteRange, bits: Bits) -> bool {
+        self.find_run(range.start(), bits)
+            .is_some_and(|found| found.covers(range))
+    }
+
+    /// How many bytes of `range` have all of `bits`.
+    pub fn count(&self, range: ByteRange, bits: Bits) -> u64 {
+        let state = self.state.lock();
+        let mut id = state.records.find(range.start(), Id::NONE);
+        let mut bytes = 0_u64;
+        while id.is_some() {
+            let record = state.records.get(id);
+            if record.start > range.last() {
+                break;
+            }
+            if record.bits.contains(bits) {
+                let start = record.start.max(range.start());
+                let part = ByteRange::new(start, record.last.min(range.last()));
+                bytes = bytes.saturating_add(part.map_or(0, ByteRange::bytes));
+            }
+            id = record.next;
+        }
+        bytes
+    }
+
+    /// All records in order: for tests and reports.
+    pub fn dump(&self) -> Vec<(ByteRange, Bits)> {
+        let state = self.state.lock();
+        let mut all = Vec::with_capacity(state.records.len());
+        let mut id = state.records.first();
+        while id.is_some() {
+            let record = state.records.get(id);
+            all.push((record.range(), record.bits));
+            id = record.next;
+        }
+        all
+    }
+}
+
+/// Without lock bits, which have their own calls.
+fn unlocked(what: Resolved) -> Resolved {
+    debug_assert!(!what.state.intersects(Bits::LOCKS), "{what:?}");
+    Resolved {
+        state: what.state.difference(Bits::LOCKS),
+        control: what.control,
+    }
+}

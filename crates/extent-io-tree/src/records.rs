@@ -1,0 +1,313 @@
+//! The records of a tree in order: a treap over slots, whose records also know their neighbours.
+//!
+//! Slots are recycled through a free list, so that inserting and removing cost no memory in the long run; a slot is one
+//! cache line's worth and names others by number. The treap is ordered by position and a heap by random ranks, so its depth
+//! stays logarithmic whatever callers do, with two rotations per change on average. Records never overlap, so trimming
+//! one in place keeps the order.
+//!
+//! No locks in here: all of it is under the tree's. Growing is done in three steps, so that the memory comes from outside of that
+//! lock: [`Records::wants_room`], [`Records::larger`], [`Records::adopt`].
+
+use crate::bits::Bits;
+use crate::record::{Id, Record};
+use crate::report::io_tree_panic;
+
+/// Slots of a tree's first allocation.
+const FIRST_SLOTS: usize = 4;
+/// An empty tree with more slots than this gives them back.
+const KEPT_SLOTS: usize = 1024;
+
+/// See the head of the file.
+pub(crate) struct Records {
+    slots: Vec<Record>,
+    root: Id,
+    /// The first and the last record by position.
+    first: Id,
+    last: Id,
+    /// Free slots, linked by `next`.
+    free: Id,
+    free_len: usize,
+    len: usize,
+    /// Where ranks come from.
+    random: u32,
+}
+
+impl Records {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            root: Id::NONE,
+            first: Id::NONE,
+            last: Id::NONE,
+            free: Id::NONE,
+            free_len: 0,
+            len: 0,
+            random: 0x9e37_79b9,
+        }
+    }
+
+    /// Records in the tree.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Slots in memory, used or not.
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// Whether fewer than `need` records can be inserted without new memory.
+    #[inline]
+    pub(crate) fn wants_room(&self, need: usize) -> bool {
+        self.free_len + (self.slots.capacity() - self.slots.len()) < need
+    }
+
+    /// Memory for a tree of more than `capacity` slots, to be [adopted](Records::adopt).
+    pub(crate) fn larger(capacity: usize) -> Vec<Record> {
+        Vec::with_capacity((capacity * 2).max(FIRST_SLOTS))
+    }
+
+    /// Moves the records into `memory`; what is returned is to be freed outside of the lock. Somebody else may have been faster.
+    pub(crate) fn adopt(&mut self, mut memory: Vec<Record>) -> Vec<Record> {
+        if memory.capacity() > self.slots.capacity() {
+            memory.append(&mut self.slots);
+            std::mem::swap(&mut memory, &mut self.slots);
+        }
+        memory
+    }
+
+    /// The memory of a tree that was large and is empty, to be freed outside of the lock.
+    #[inline]
+    pub(crate) fn surplus(&mut self) -> Option<Vec<Record>> {
+        if self.len > 0 || self.slots.capacity() <= KEPT_SLOTS {
+            return None;
+        }
+        self.free = Id::NONE;
+        self.free_len = 0;
+        Some(std::mem::take(&mut self.slots))
+    }
+
+    /// A record of the tree.
+    #[inline]
+    pub(crate) fn get(&self, id: Id) -> &Record {
+        &self.slots[id.slot()]
+    }
+
+    /// A record of the tree. Its position may only change between those of its neighbours.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: Id) -> &mut Record {
+        &mut self.slots[id.slot()]
+    }
+
+    /// The first record by position.
+    pub(crate) fn first(&self) -> Id {
+        self.first
+    }
+
+    /// The record behind this one.
+    #[inline]
+    pub(crate) fn next(&self, id: Id) -> Id {
+        self.get(id).next
+    }
+
+    /// The record before this one; of none, the last one.
+    #[inline]
+    pub(crate) fn prev(&self, id: Id) -> Id {
+        if id.is_none() {
+            self.last
+        } else {
+            self.get(id).prev
+        }
+    }
+
+    /// The first record that ends at `at` or behind it. `hint` saves the search if it is a record that contains `at`: any slot
+    /// will do, as no two records contain the same byte.
+    #[inline]
+    pub(crate) fn find(&self, at: u64, hint: Id) -> Id {
+        if let Some(record) = self.slots.get(hint.slot())
+            && record.start <= at
+            && at <= record.last
+            && !record.bits.is_empty()
+        {
+            return hint;
+        }
+        let (mut id, mut best) = (self.root, Id::NONE);
+        while id.is_some() {
+            let record = self.get(id);
+            if record.last < at {
+                id = record.right;
+            } else {
+                best = id;
+                if record.start <= at {
+                    break;
+                }
+                id = record.left;
+            }
+        }
+        best
+    }
+
+    /// Puts a record in front of `next`; of none, at the end. Says whether that took memory from the allocator.
+    pub(crate) fn insert_before(&mut self, next: Id, record: Record) -> (Id, bool) {
+        let grew = self.free.is_none() && self.slots.len() == self.slots.capacity();
+        let prev = self.prev(next);
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 17;
+        self.random ^= self.random << 5;
+        let record = Record {
+            rank: self.random,
+            prev,
+            next,
+            ..record
+        };
+        let id = if self.free.is_some() {
+            let id = self.free;
+            self.free = self.get(id).next;
+            self.free_len -= 1;
+            *self.get_mut(id) = record;
+            id
+        } else {
+            self.slots.push(record);
+            Id::new(self.slots.len() - 1)
+        };
+        self.len += 1;
+        self.link_neighbours(prev, id, id, next);
+        // Of two neighbours one is below the other, so one of these places is empty.
+        if prev.is_some() && self.get(prev).right.is_none() {
+            self.get_mut(prev).right = id;
+            self.get_mut(id).parent = prev;
+        } else if next.is_some() {
+            self.get_mut(next).left = id;
+            self.get_mut(id).parent = next;
+        } else {
+            self.root = id;
+        }
+        while self.get(id).parent.is_some()
+            && self.get(self.get(id).parent).rank < self.get(id).rank
+        {
+            self.rotate_up(id);
+        }
+        (id, grew)
+    }
+
+    /// Takes a record, which has no bits left, out of the tree, and returns the one behind it.
+    pub(crate) fn remove(&mut self, id: Id) -> Id {
+        let (prev, next) = (self.get(id).prev, self.get(id).next);
+        loop {
+            let Record { left, right, .. } = *self.get(id);
+            if left.is_some() && right.is_some() {
+                let higher = self.get(left).rank > self.get(right).rank;
+                self.rotate_up(if higher { left } else { right });
+                continue;
+            }
+            let child = if left.is_some() { left } else { right };
+            let parent = self.get(id).parent;
+            self.replace_child(parent, id, child);
+            if child.is_some() {
+                self.get_mut(child).parent = parent;
+            }
+            break;
+        }
+        self.link_neighbours(prev, next, prev, next);
+        self.len -= 1;
+        let free = self.free;
+        let record = self.get_mut(id);
+        (record.bits, record.next) = (Bits::empty(), free);
+        (record.left, record.right, record.parent) = (Id::NONE, Id::NONE, Id::NONE);
+        self.free = id;
+        self.free_len += 1;
+        next
+    }
+
+    /// Makes `after` follow `prev`, and `before` precede `next`.
+    fn link_neighbours(&mut self, prev: Id, after: Id, before: Id, next: Id) {
+        if prev.is_some() {
+            self.get_mut(prev).next = after;
+        } else {
+            self.first = after;
+        }
+        if next.is_some() {
+            self.get_mut(next).prev = before;
+        } else {
+            self.last = before;
+        }
+    }
+
+    /// Puts `new` where `old` is, below `parent`.
+    fn replace_child(&mut self, parent: Id, old: Id, new: Id) {
+        if parent.is_none() {
+            if self.root != old {
+                io_tree_panic!("a record is not in the tree", self.get(old));
+            }
+            self.root = new;
+        } else if self.get(parent).left == old {
+            self.get_mut(parent).left = new;
+        } else if self.get(parent).right == old {
+            self.get_mut(parent).right = new;
+        } else {
+            io_tree_panic!("a record is not in the tree", self.get(old));
+        }
+    }
+
+    /// Swaps a record with its parent.
+    fn rotate_up(&mut self, id: Id) {
+        let parent = self.get(id).parent;
+        let above = self.get(parent).parent;
+        self.replace_child(above, parent, id);
+        let moved = if self.get(parent).left == id {
+            let moved = std::mem::replace(&mut self.get_mut(id).right, parent);
+            self.get_mut(parent).left = moved;
+            moved
+        } else {
+            let moved = std::mem::replace(&mut self.get_mut(id).left, parent);
+            self.get_mut(parent).right = moved;
+            moved
+        };
+        if moved.is_some() {
+            self.get_mut(moved).parent = parent;
+        }
+        self.get_mut(parent).parent = id;
+        self.get_mut(id).parent = above;
+    }
+
+    /// Says what is wrong with the structure: for tests.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let (mut seen, mut prev, mut id) = (0, Id::NONE, self.first);
+        while id.is_some() {
+            let record = self.get(id);
+            seen += 1;
+            if record.prev != prev || record.bits.is_empty() || record.start > record.last {
+                return Some(format!("{record:?} is malformed"));
+            }
+            for (child, left) in [(record.left, true), (record.right, false)] {
+                if child.is_some() {
+                    let below = self.get(child);
+                    let ordered = left == (below.last < record.start);
+                    if below.parent != id || below.rank > record.rank || !ordered {
+                        return Some(format!("{below:?} is misplaced below {record:?}"));
+                    }
+                }
+            }
+            if record.parent.is_none() && self.root != id {
+                return Some(format!("{record:?} hangs loose"));
+            }
+            if prev.is_some() {
+                let before = self.get(prev);
+                if before.last >= record.start {
+                    return Some(format!("{before:?} overlaps {record:?}"));
+                }
+                let adjacent = before.last + 1 == record.start && before.bits == record.bits;
+                if adjacent && Record::may_merge(record.bits) {
+                    return Some(format!("{before:?} should be one with {record:?}"));
+                }
+            }
+            if self.find(record.last, Id::NONE) != id {
+                return Some(format!("{record:?} is not found"));
+            }
+            (prev, id) = (id, record.next);
+        }
+        let slots = self.len + self.free_len;
+        let fits = seen == self.len && slots == self.slots.len() && self.last == prev;
+        (!fits).then(|| format!("{seen} records seen of {}, {slots} slots", self.len))
+    }
+}

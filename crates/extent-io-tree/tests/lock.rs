@@ -1,0 +1,278 @@
+//! The range lock: who gets what, who waits, who is woken.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{scope, yield_now};
+
+use extant_extent_io_tree::{Bits, ByteRange, Conflict, IoTree};
+
+fn range(start: u64, last: u64) -> ByteRange {
+    ByteRange::new(start, last).unwrap()
+}
+
+/// Returns as soon as `waits` calls have gone to sleep.
+fn until_asleep(tree: &IoTree, waits: u64) {
+    while tree.stats().lock_waits < waits {
+        yield_now();
+    }
+}
+
+#[test]
+fn a_range_has_one_owner() {
+    let tree = IoTree::default();
+    assert!(!tree.is_locked(ByteRange::ALL));
+    let held = tree.lock(range(100, 199));
+    assert_eq!(held.range(), range(100, 199));
+    for other in [range(0, 100), range(150, 160), ByteRange::to_infinity(199)] {
+        assert!(tree.try_lock(other).is_none(), "{other}");
+        assert!(tree.is_locked(other));
+    }
+    let beside = [range(0, 99), ByteRange::to_infinity(200)];
+    let more = beside.map(|other| tree.try_lock(other).unwrap());
+    tree.verify();
+    assert_eq!(tree.records(), 3, "locked neighbours are not one record");
+    drop(held);
+    assert!(!tree.is_locked(range(100, 199)) && tree.is_locked(range(99, 199)));
+    drop(more);
+    assert!(!tree.is_locked(ByteRange::ALL));
+    assert_eq!(tree.records(), 0);
+    assert_eq!(tree.stats().wakes, 0);
+    assert_eq!(tree.stats().wakes_skipped, 3);
+    tree.verify();
+}
+
+#[test]
+fn io_tree_36_a_request_that_is_blocked_takes_nothing() {
+    let tree = IoTree::default();
+    let held = [range(10, 19), range(30, 39)].map(|r| tree.lock(r));
+    assert!(tree.try_lock(range(0, 35)).is_none());
+    assert!(tree.try_lock(range(20, 39)).is_none());
+    assert_eq!(tree.records(), 2);
+    assert!(!tree.is_locked(range(0, 9)) && !tree.is_locked(range(20, 29)));
+    // One that sleeps holds nothing either, not even what nobody else has.
+    let done = AtomicBool::new(false);
+    scope(|scope| {
+        scope.spawn(|| {
+            let _all = tree.lock(range(0, 50));
+            done.store(true, Ordering::Relaxed);
+        });
+        until_asleep(&tree, 1);
+        assert!(!tree.is_locked(range(0, 9)) && !tree.is_locked(range(20, 29)));
+        drop(tree.try_lock(range(0, 9)).unwrap());
+        let [first, second] = held;
+        drop(first);
+        until_asleep(&tree, 1);
+        assert!(!done.load(Ordering::Relaxed));
+        drop(second);
+    });
+    assert!(done.load(Ordering::Relaxed));
+    tree.verify();
+}
+
+#[test]
+fn direct_and_buffered_locks_are_two() {
+    let tree = Arc::new(IoTree::default());
+    let reads = tree.lock_owned(range(0, 99), Bits::DIO_LOCKED);
+    assert!(!tree.is_locked(ByteRange::ALL));
+    assert!(tree.is_locked_by(range(0, 9), Bits::LOCKS));
+    let buffered = tree.lock(range(50, 59));
+    tree.verify();
+    assert!(tree.try_lock_owned(range(99, 99), Bits::LOCKS).is_none());
+    assert!(tree.try_lock_with(range(55, 120), Bits::LOCKED).is_none());
+    drop(buffered);
+    // A guard may end in another thread, after the tree is nobody else's.
+    let weak = Arc::downgrade(&tree);
+    drop(tree);
+    std::thread::spawn(move || {
+        reads.tree().verify();
+        drop(reads);
+    })
+    .join()
+    .unwrap();
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
+fn a_part_can_be_unlocked_below_the_guards() {
+    let tree = IoTree::default();
+    tree.lock_bits(range(0, 99), Bits::LOCKED);
+    tree.unlock(range(40, 59), Bits::LOCKED);
+    tree.verify();
+    let locked = tree.try_lock_bits(range(40, 59), Bits::LOCKED);
+    assert_eq!(locked, Ok(()));
+    tree.unlock(range(50, 52), Bits::LOCKED);
+    let locked = tree.try_lock_bits(range(51, 60), Bits::LOCKED);
+    assert_eq!(locked, Err(Conflict { at: 53 }));
+    tree.unlock(ByteRange::ALL, Bits::LOCKED);
+    assert!(!tree.is_locked(ByteRange::ALL));
+    tree.verify();
+}
+
+#[test]
+fn a_release_wakes_those_who_can_go_on_and_nobody_else() {
+    let tree = IoTree::default();
+    let (turns, order) = (AtomicU64::new(0), AtomicU64::new(0));
+    scope(|scope| {
+        let held = tree.lock(range(0, 99));
+        let other = tree.lock(range(200, 299));
+        // Of ten who want the same bytes one is woken at a time.
+        for i in 0..10 {
+            let (tree, turns, order) = (&tree, &turns, &order);
+            scope.spawn(move || {
+                let _mine = tree.lock(range(5, 20 + i));
+                assert_eq!(
+                    order.fetch_add(1, Ordering::Relaxed),
+                    turns.load(Ordering::Relaxed)
+                );
+                turns.fetch_add(1, Ordering::Relaxed);
+            });
+            until_asleep(tree, i + 1);
+        }
+        assert_eq!(tree.stats().wakes, 0);
+        drop(other);
+        assert_eq!(tree.stats().wakes, 0, "nobody waits for those bytes");
+        drop(held);
+    });
+    assert_eq!(turns.into_inner(), 10);
+    // Each is woken once by whoever was before it; a herd would take 10 + 9 + 8 ...
+    let stats = tree.stats();
+    assert_eq!((stats.wakes, stats.lock_waits), (10, 10));
+    assert!(!tree.is_locked(ByteRange::ALL));
+    tree.verify();
+}
+
+#[test]
+fn those_who_want_different_bytes_are_woken_together() {
+    let tree = IoTree::default();
+    let inside = AtomicU64::new(0);
+    scope(|scope| {
+        let held = tree.lock(ByteRange::ALL);
+        for i in 0..12 {
+            let (tree, inside) = (&tree, &inside);
+            scope.spawn(move || {
+                let _mine = tree.lock(range(10 * i, 10 * i + 9));
+                // None of them lets go before all have theirs.
+                inside.fetch_add(1, Ordering::Relaxed);
+                while inside.load(Ordering::Relaxed) < 12 {
+                    yield_now();
+                }
+            });
+            until_asleep(tree, i + 1);
+        }
+        drop(held);
+    });
+    assert_eq!(tree.stats().wakes, 12);
+    tree.verify();
+}
+
+#[test]
+fn waiting_for_a_range_takes_nothing() {
+    let tree = IoTree::default();
+    tree.wait_unlocked(ByteRange::ALL);
+    assert_eq!(tree.stats().lock_waits, 0);
+    scope(|scope| {
+        let held = tree.lock(range(0, 99));
+        tree.wait_unlocked(range(100, 200));
+        for i in 0..4 {
+            scope.spawn(|| tree.wait_unlocked(range(99, 99)));
+            until_asleep(&tree, i + 1);
+        }
+        drop(held);
+    });
+    assert_eq!(tree.stats().wakes, 4);
+    assert_eq!(tree.records(), 0);
+}
+
+/// A wide request beside a stream of small ones that never leaves a moment without any.
+#[test]
+fn a_wide_request_is_not_overtaken_for_ever() {
+    let tree = IoTree::default();
+    let stop = AtomicBool::new(false);
+    let all_held = |at: u64| {
+        let (mut held, mut at) = (tree.lock(range(at, at)), at);
+        while !stop.load(Ordering::Relaxed) {
+            at = (at + 2) % 1000;
+            match tree.try_lock(range(at, at)) {
+                Some(next) => held = next,
+                None => {
+                    drop(held);
+                    held = tree.lock(range(at, at));
+                }
+            }
+        }
+        drop(held);
+    };
+    scope(|scope| {
+        (0..2).for_each(|i| drop(scope.spawn(move || all_held(i))));
+        for _ in 0..20 {
+            drop(tree.lock(ByteRange::ALL));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    tree.verify();
+}
+
+/// Bytes that are written without any other protection than the range lock.
+#[test]
+fn writers_of_random_ranges_exclude_each_other() {
+    const CELLS: u64 = 64;
+    let cells: Vec<AtomicU64> = (0..CELLS).map(|_| AtomicU64::new(0)).collect();
+    let tree = IoTree::default();
+    let total = AtomicU64::new(0);
+    scope(|scope| {
+        for seed in 1..=6_u64 {
+            let (tree, cells, total) = (&tree, &cells, &total);
+            scope.spawn(move || {
+                let state = Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let random = |below: u64| {
+                    let mut x = state.get();
+                    x ^= x << 13;
+                    x ^= x >> 7;
+                    x ^= x << 17;
+                    state.set(x);
+                    x % below
+                };
+                for _ in 0..4000 {
+                    let start = random(CELLS);
+                    let last = start + random(CELLS - start);
+                    let wanted = if random(8) == 0 {
+                        ByteRange::to_infinity(start)
+                    } else {
+                        range(start, last)
+                    };
+                    let held = if random(4) == 0 {
+                        tree.try_lock(wanted)
+                    } else {
+                        Some(tree.lock(wanted))
+                    };
+                    if held.is_some() {
+                        let mine = start..=last;
+                        for (_, cell) in (0..).zip(cells).filter(|(at, _)| mine.contains(at)) {
+                            // Not one step: an overlap of two owners loses one of them.
+                            cell.store(cell.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                        }
+                        total.fetch_add(last - start + 1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let sum: u64 = cells.iter().map(|c| c.load(Ordering::Relaxed)).sum();
+    assert_eq!(sum, total.into_inner());
+    assert_eq!(tree.records(), 0);
+    tree.verify();
+}
+
+#[test]
+fn locking_takes_no_memory_in_the_long_run() {
+    let tree = IoTree::default();
+    assert_eq!(tree.stats().grows, 0);
+    for i in 0..1000 {
+        let _a = tree.lock(range(i * 10, i * 10 + 9));
+        let _b = tree.lock(range(i * 10 + 10, i * 10 + 19));
+    }
+    let stats = tree.stats();
+    assert!(stats.grows <= 2, "{stats:?}");
+    assert_eq!(stats.grows_inside, 0);
+}
