@@ -109,6 +109,10 @@ impl<D: BlockDevice> BlockDevice for CowDevice<D> {
         Ok(())
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.base.counters()
+    }
+
     fn queueing(&self, depth: usize) -> Queueing {
         self.base.queueing(depth).through_wrapper()
     }

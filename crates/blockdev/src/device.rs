@@ -72,6 +72,11 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// What was done with the device, and how, as counters by name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// What a queue of `depth` requests to this device is to be made of. For [`crate::open_queue`], which is what to call.
     fn queueing(&self, depth: usize) -> Queueing {
         let _ = depth;
@@ -106,6 +111,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        (**self).counters()
     }
     fn queueing(&self, depth: usize) -> Queueing {
         (**self).queueing(depth)

@@ -193,6 +193,10 @@ impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> BlockDevice for 
         self.inner.discard(offset, len)
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+
     fn queueing(&self, depth: usize) -> Queueing {
         self.inner.queueing(depth).through_wrapper()
     }

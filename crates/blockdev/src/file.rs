@@ -2,13 +2,19 @@
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_units::DevOff;
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
+use tracing::warn;
 
 use crate::device::{BlockDevice, check_range};
+use crate::host_file::HostFile;
+use crate::queue::Queueing;
+use crate::uring::{self, UringQueue};
 
 /// How an image is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,61 +61,151 @@ impl std::error::Error for OpenError {
     }
 }
 
+/// How a file's bytes are moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileIo {
+    /// Past the host's page cache (`O_DIRECT`), where the file's system says how (by statx). Without it the host caches, and what
+    /// is written is in its memory until a flush.
+    pub direct: bool,
+    /// Queues are the kernel's own (io_uring), if it has any for us. Without it, threads make system calls.
+    pub io_uring: bool,
+}
+
+impl FileIo {
+    /// System calls, through the host's cache: works everywhere.
+    pub const SYSCALLS: FileIo = FileIo {
+        direct: false,
+        io_uring: false,
+    };
+    /// io_uring, past the host's cache.
+    pub const IO_URING: FileIo = FileIo {
+        direct: true,
+        io_uring: true,
+    };
+}
+
 /// A regular file or block device of the host, held under an advisory lock (`flock`) for as long as it is
 /// open: shared for reading, exclusive for writing. Block devices are opened with `O_EXCL` as well, so
 /// that a device the kernel has mounted is refused.
+///
+/// The synchronous methods are system calls, whatever [`FileIo`] says: a request that somebody waits for gains nothing
+/// by a ring. Queues are where io_uring is used.
 pub struct FileDevice {
-    file: File,
-    len: u64,
-    read_only: bool,
+    host: Arc<HostFile>,
+    refusal: Option<String>,
 }
 
 impl FileDevice {
-    /// Opens and locks `path`.
+    /// Opens and locks `path`, for [`FileIo::SYSCALLS`].
     ///
     /// # Errors
     /// See [`OpenError`]; nothing is waited for.
     pub fn open(path: impl AsRef<Path>, mode: OpenMode) -> Result<Self, OpenError> {
+        Self::open_with(path, mode, FileIo::SYSCALLS)
+    }
+
+    /// Opens and locks `path`. What `io` asks for and the environment refuses is done without: past the cache becomes
+    /// through the cache; the kernel's queues become threads, with a warning that says why ([`FileDevice::refusal`]).
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing is waited for.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        mode: OpenMode,
+        io: FileIo,
+    ) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let io_error = |source| OpenError::Io(path.to_owned(), source);
-        let metadata = path.metadata().map_err(io_error)?;
-        let kind = metadata.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(OpenError::NotADevice(path.to_owned()));
-        }
-        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-        if kind.is_block_device() {
-            flags |= OFlags::EXCL;
-        }
+        let (file, len) = open_locked(path, mode)?;
         let read_only = mode == OpenMode::ReadOnly;
-        if !read_only && kind.is_block_device() && is_write_protected(&metadata) {
-            // Linux lets root open such a device for writing, and refuses each write.
-            return Err(io_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+        let (mut for_rings, mut refusal) = (None, None);
+        if io.io_uring {
+            match uring::io_uring().and_then(|()| reopened(path, &file, read_only)) {
+                Ok(file) => for_rings = Some(file),
+                Err(why) => {
+                    warn!("{}: {why}; plain system calls are used", path.display());
+                    refusal = Some(why);
+                }
+            }
         }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(!read_only)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-            .map_err(|source| match source.kind() {
-                io::ErrorKind::ResourceBusy => OpenError::InUse(path.to_owned()),
-                _ => io_error(source),
-            })?;
-        let locked = if read_only {
-            file.try_lock_shared()
-        } else {
-            file.try_lock()
-        };
-        locked.map_err(|error| match error {
-            TryLockError::WouldBlock => OpenError::InUse(path.to_owned()),
-            TryLockError::Error(source) => io_error(source),
-        })?;
-        let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
+        let host = HostFile::new(file, for_rings, len, read_only, io.direct);
         Ok(Self {
-            file,
-            len,
-            read_only,
+            host: Arc::new(host),
+            refusal,
         })
+    }
+
+    /// The alignment of what goes past the host's cache; `None` if everything goes through it.
+    pub fn direct_alignment(&self) -> Option<u64> {
+        self.host.direct_alignment()
+    }
+
+    /// Whether queues are the kernel's.
+    pub fn io_uring(&self) -> bool {
+        self.host.for_rings().is_some()
+    }
+
+    /// Why they are not, if they were asked for.
+    pub fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+/// The file, open and locked, and its length.
+fn open_locked(path: &Path, mode: OpenMode) -> Result<(File, u64), OpenError> {
+    let io_error = |source| OpenError::Io(path.to_owned(), source);
+    let metadata = path.metadata().map_err(io_error)?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(OpenError::NotADevice(path.to_owned()));
+    }
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if kind.is_block_device() {
+        flags |= OFlags::EXCL;
+    }
+    let read_only = mode == OpenMode::ReadOnly;
+    if !read_only && kind.is_block_device() && is_write_protected(&metadata) {
+        // Linux lets root open such a device for writing, and refuses each write.
+        return Err(io_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(!read_only)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => OpenError::InUse(path.to_owned()),
+            _ => io_error(source),
+        })?;
+    let locked = if read_only {
+        file.try_lock_shared()
+    } else {
+        file.try_lock()
+    };
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => OpenError::InUse(path.to_owned()),
+        TryLockError::Error(source) => io_error(source),
+    })?;
+    // It was for `open` not to wait; the kernel's queues would take it for "rather not at all".
+    let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+    set.map_err(|errno| io_error(errno.into()))?;
+    let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
+    Ok((file, len))
+}
+
+/// `file`, which was found at `path`, opened once more; or why not.
+fn reopened(path: &Path, file: &File, read_only: bool) -> Result<File, String> {
+    let identity = |file: &File| -> io::Result<(u64, u64)> {
+        let metadata = file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    };
+    let again = || -> io::Result<Option<File>> {
+        let again = File::options().read(true).write(!read_only).open(path)?;
+        Ok((identity(&again)? == identity(file)?).then_some(again))
+    };
+    match again() {
+        Ok(Some(file)) => Ok(file),
+        Ok(None) => Err("it is being replaced by another file".into()),
+        Err(error) => Err(format!("it cannot be opened once more: {error}")),
     }
 }
 
@@ -122,108 +218,74 @@ fn is_write_protected(metadata: &Metadata) -> bool {
 
 impl BlockDevice for FileDevice {
     fn len(&self) -> u64 {
-        self.len
+        self.host.len()
     }
 
     fn is_read_only(&self) -> bool {
-        self.read_only
+        self.host.read_only()
     }
 
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        check_range(offset, buf.len(), self.len)?;
-        self.file.read_exact_at(buf, offset.get())
+        self.host.read(offset, buf)
     }
 
     fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        let total = bufs.iter().map(|buf| buf.len()).sum();
-        check_range(offset, total, self.len)?;
-        let mut at = offset.get();
-        let mut rest = bufs;
-        IoSliceMut::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            let batch = rest.len().min(IOV_MAX);
-            match rustix::io::preadv(&self.file, &mut rest[..batch], at) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(done) => {
-                    at += done as u64;
-                    IoSliceMut::advance_slices(&mut rest, done);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        self.host.read_vectored(offset, bufs)
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.check_writable()?;
-        check_range(offset, buf.len(), self.len)?;
-        self.file.write_all_at(buf, offset.get())
+        self.host.write(offset, buf)
     }
 
     fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.check_writable()?;
-        let total = bufs.iter().map(|buf| buf.len()).sum();
-        check_range(offset, total, self.len)?;
-        let mut at = offset.get();
-        let mut owned: Vec<IoSlice<'_>> = bufs.to_vec();
-        let mut rest = owned.as_mut_slice();
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            let batch = rest.len().min(IOV_MAX);
-            match rustix::io::pwritev(&self.file, &rest[..batch], at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(done) => {
-                    at += done as u64;
-                    IoSlice::advance_slices(&mut rest, done);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        self.host.write_vectored(offset, bufs)
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        self.file.sync_data()
+        self.host.flush()
     }
 
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
-        self.check_writable()?;
+        self.host.check_writable()?;
         if offset
             .checked_add(len)
-            .is_none_or(|end| end.get() > self.len)
+            .is_none_or(|end| end.get() > self.len())
         {
-            return check_range(offset, usize::MAX, self.len);
+            return check_range(offset, usize::MAX, self.len());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match fallocate(&self.file, flags, offset.get(), len) {
+        match fallocate(self.host.file(), flags, offset.get(), len) {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
-}
 
-impl Drop for FileDevice {
-    /// Gives the lock back at once. Closing the file is not enough: a process that this one is forking just now
-    /// shares the open file until it executes its program.
-    fn drop(&mut self) {
-        let _ = self.file.unlock();
-    }
-}
-
-/// The most buffers one vectored system call takes.
-const IOV_MAX: usize = 1024;
-
-impl FileDevice {
-    fn check_writable(&self) -> io::Result<()> {
-        if self.read_only {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+    fn queueing(&self, depth: usize) -> Queueing {
+        if !self.io_uring() {
+            return Queueing::Threads;
         }
-        Ok(())
+        match UringQueue::new(&self.host, depth) {
+            Ok(queue) => Queueing::Own(Box::new(queue)),
+            Err(error) => {
+                warn!("no queue of the kernel's: {error}; threads are used");
+                Queueing::Threads
+            }
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.host.counters();
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vec![
+            ("device_io_uring", self.io_uring().into()),
+            ("device_direct", self.direct_alignment().is_some().into()),
+            ("device_copied", get(&counters.copied)),
+            ("device_merged", get(&counters.merged)),
+            ("uring_requests", get(&counters.requests)),
+            ("uring_registered", get(&counters.registered)),
+            ("uring_enters", get(&counters.enters)),
+            ("uring_left_to_calls", get(&counters.finished_by_calls)),
+        ]
     }
 }
 

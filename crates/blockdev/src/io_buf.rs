@@ -1,8 +1,11 @@
 //! Bytes that a queue can own: page-aligned memory.
 
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// What [`IoBuf`]s are aligned to and made of: no device of Linux asks for more.
@@ -20,6 +23,8 @@ pub struct IoBuf {
     pages: Vec<Page>,
     /// At most the bytes of `pages`.
     len: usize,
+    /// Where the pages go back to, and their number there.
+    home: Option<(Arc<BufPool>, u16)>,
 }
 
 impl IoBuf {
@@ -32,6 +37,7 @@ impl IoBuf {
         Self {
             pages: pages.unwrap_or_else(|_| panic!("no memory for {len} bytes")),
             len,
+            home: None,
         }
     }
 
@@ -51,6 +57,58 @@ impl IoBuf {
     /// it does not become.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
+    }
+
+    /// Its number in `pool`, if that is where it comes from.
+    pub(crate) fn number_in(&self, pool: &Arc<BufPool>) -> Option<u16> {
+        let (home, number) = self.home.as_ref()?;
+        Arc::ptr_eq(home, pool).then_some(*number)
+    }
+}
+
+impl Drop for IoBuf {
+    fn drop(&mut self) {
+        if let Some((pool, number)) = self.home.take() {
+            pool.free.lock().push((number, mem::take(&mut self.pages)));
+        }
+    }
+}
+
+/// Buffers of one size that are used again and again: their memory stays where it is, and alive, for as long as the
+/// pool or any of them is.
+#[derive(Default)]
+pub(crate) struct BufPool {
+    free: Mutex<Vec<(u16, Vec<Page>)>>,
+}
+
+impl BufPool {
+    /// `count` buffers of `capacity` bytes.
+    pub(crate) fn new(count: u16, capacity: usize) -> Arc<Self> {
+        let pages = |number| (number, mem::take(&mut IoBuf::zeroed(capacity).pages));
+        Arc::new(Self {
+            free: Mutex::new((0..count).map(pages).collect()),
+        })
+    }
+
+    /// A buffer of `len` bytes, if there is one left and it is large enough.
+    pub(crate) fn lend(self: &Arc<Self>, len: usize) -> Option<IoBuf> {
+        let mut free = self.free.lock();
+        let fits = |(_, pages): &mut (u16, Vec<Page>)| pages.len() * IO_ALIGN >= len;
+        let (number, pages) = free.pop_if(fits)?;
+        Some(IoBuf {
+            pages,
+            len,
+            home: Some((Arc::clone(self), number)),
+        })
+    }
+
+    /// Shows the whole of each buffer that is not lent out to `visit`, in the order of their numbers.
+    pub(crate) fn for_each_free(&self, mut visit: impl FnMut(u16, &mut [u8])) {
+        let mut free = self.free.lock();
+        free.sort_by_key(|(number, _)| *number);
+        for (number, pages) in free.iter_mut() {
+            visit(*number, pages.as_mut_slice().as_mut_bytes());
+        }
     }
 }
 
@@ -98,5 +156,30 @@ mod tests {
         let mut buf = IoBuf::copy_of(&[7; 5000]);
         buf.set_len(10);
         assert_eq!(*buf, [7; 10]);
+    }
+
+    #[test]
+    fn lent_buffers_come_home_and_keep_their_numbers() {
+        let pool = BufPool::new(2, 8192);
+        let mut one = pool.lend(5000).unwrap();
+        let two = pool.lend(8192).unwrap();
+        assert!(pool.lend(1).is_none());
+        assert_ne!(one.number_in(&pool), two.number_in(&pool));
+        assert_eq!(two.number_in(&BufPool::new(2, 8192)), None);
+        assert_eq!(IoBuf::zeroed(1).number_in(&pool), None);
+        let (number, place) = (one.number_in(&pool), one.as_ptr());
+        one.fill(3);
+        drop(one);
+        let again = pool.lend(8000).unwrap();
+        assert_eq!((again.number_in(&pool), again.as_ptr()), (number, place));
+        assert!(again.iter().take(5000).all(|&b| b == 3));
+        drop(again);
+        assert!(pool.lend(8193).is_none());
+        let mut numbers = Vec::new();
+        pool.for_each_free(|number, bytes| numbers.push((number, bytes.len())));
+        assert_eq!(numbers.len(), 1);
+        drop(two);
+        pool.for_each_free(|number, bytes| numbers.push((number, bytes.len())));
+        assert_eq!(numbers[1..], [(0, 8192), (1, 8192)]);
     }
 }

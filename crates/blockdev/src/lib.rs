@@ -13,12 +13,14 @@
 //! # Concurrency
 //! All methods take `&self` and may run from many threads. Overlapping concurrent writes leave either
 //! content, mixed at sector granularity at worst; callers that care serialise them.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod cow;
 mod device;
+mod direct;
 mod faults;
 mod file;
+mod host_file;
 mod inline_queue;
 mod io_buf;
 mod memory;
@@ -26,14 +28,16 @@ mod null;
 mod queue;
 mod recorder;
 mod thread_queue;
+mod uring;
 
 pub use cow::CowDevice;
 pub use device::BlockDevice;
 pub use faults::{Fault, FaultyDevice, Request, RequestKind};
-pub use file::{FileDevice, OpenError, OpenMode};
+pub use file::{FileDevice, FileIo, OpenError, OpenMode};
 pub use io_buf::{IO_ALIGN, IoBuf};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing, open_queue};
 pub use recorder::{Event, Recorder};
 pub use thread_queue::ThreadQueue;
+pub use uring::io_uring;

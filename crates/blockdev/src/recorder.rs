@@ -130,6 +130,10 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
         self.inner.discard(offset, len)
     }
 
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.inner.counters()
+    }
+
     fn queueing(&self, depth: usize) -> Queueing {
         self.inner.queueing(depth).through_wrapper()
     }

@@ -17,6 +17,8 @@ pub enum Need {
     Fuse,
     /// Loop devices and Linux's ext4 (implies root).
     Loop,
+    /// The kernel's io_uring.
+    IoUring,
     /// A program on the path.
     Tool(&'static str),
 }
@@ -46,6 +48,7 @@ impl Need {
                 }
                 None
             }
+            Need::IoUring => extant_blockdev::io_uring().err(),
             Need::Tool(name) => tools::find(name)
                 .is_none()
                 .then(|| format!("needs the program `{name}`")),

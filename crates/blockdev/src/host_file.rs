@@ -1,0 +1,217 @@
+//! An open file or block device of the host, and the system calls that move its bytes.
+//!
+//! # Two ways, one of them
+//! Through the host's page cache any range of bytes can be read and written. Past it (`O_DIRECT`), ranges and memory must
+//! be aligned. A file is used one way or the other for as long as it is open; so what is written one way is
+//! never read the other, and the two cannot disagree. (Linux does not promise that they agree: a page of its cache that
+//! is dirty in one block keeps old bytes of a neighbouring block that was written past it.)
+//!
+//! Past the cache, a request that is not aligned goes through an aligned copy ([`crate::direct`]).
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use extant_units::DevOff;
+use rustix::io::Errno;
+
+use crate::device::check_range;
+use crate::direct::Direct;
+
+/// The most buffers one vectored system call takes.
+const IOV_MAX: usize = 1024;
+
+/// What was done with a file, each number only growing.
+#[derive(Default)]
+pub(crate) struct Counters {
+    /// Requests given to a ring.
+    pub(crate) requests: AtomicU64,
+    /// Of those, with registered buffers.
+    pub(crate) registered: AtomicU64,
+    /// Calls of the kernel for rings.
+    pub(crate) enters: AtomicU64,
+    /// Requests that a ring did not finish and system calls did.
+    pub(crate) finished_by_calls: AtomicU64,
+    /// Requests made through an aligned copy.
+    pub(crate) copied: AtomicU64,
+    /// Of those, writes that had to read what is around them.
+    pub(crate) merged: AtomicU64,
+}
+
+/// An open file, locked for as long as it is.
+pub(crate) struct HostFile {
+    /// Locked, and for block devices exclusive: what keeps others away.
+    file: File,
+    /// Opened once more, for rings: neither locked nor exclusive.
+    for_rings: Option<Arc<File>>,
+    len: u64,
+    read_only: bool,
+    direct: Option<Direct>,
+    counters: Counters,
+}
+
+impl HostFile {
+    /// Takes a file of `len` bytes that is open and locked, and for rings the same file opened once more. Goes past the
+    /// host's cache if that is asked for, and the file's system says (by statx) that it can be done and how.
+    pub(crate) fn new(
+        file: File,
+        for_rings: Option<File>,
+        len: u64,
+        read_only: bool,
+        direct: bool,
+    ) -> Self {
+        let direct = if direct {
+            Direct::switch(&file, for_rings.as_ref(), len)
+        } else {
+            None
+        };
+        Self {
+            file,
+            for_rings: for_rings.map(Arc::new),
+            len,
+            read_only,
+            direct,
+            counters: Counters::default(),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file as rings may have it.
+    ///
+    /// The kernel can hold a ring's file for some moments after the ring's last completion, and after it was closed. A lock
+    /// or claim on that file would last as long, and the next opener be refused; so there is none.
+    pub(crate) fn for_rings(&self) -> Option<&Arc<File>> {
+        self.for_rings.as_ref()
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The alignment of offsets and lengths if the host's cache is not used.
+    pub(crate) fn direct_alignment(&self) -> Option<u64> {
+        self.direct.as_ref().map(Direct::alignment)
+    }
+
+    /// Whether a request can be made as it is.
+    pub(crate) fn takes(&self, offset: DevOff, buf: &[u8]) -> bool {
+        self.direct
+            .as_ref()
+            .is_none_or(|direct| direct.takes(offset, buf.len(), [buf]))
+    }
+
+    pub(crate) fn read(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        check_range(offset, buf.len(), self.len)?;
+        match &self.direct {
+            Some(direct) if !direct.takes(offset, buf.len(), [&*buf]) => {
+                let bufs = &mut [IoSliceMut::new(buf)];
+                direct.read(&self.file, offset, bufs, &self.counters)
+            }
+            _ => self.file.read_exact_at(buf, offset.get()),
+        }
+    }
+
+    pub(crate) fn read_vectored(
+        &self,
+        offset: DevOff,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<()> {
+        let total = bufs.iter().map(|buf| buf.len()).sum();
+        check_range(offset, total, self.len)?;
+        if let Some(direct) = &self.direct
+            && !direct.takes(offset, total, bufs.iter().map(|buf| &**buf))
+        {
+            return direct.read(&self.file, offset, bufs, &self.counters);
+        }
+        let mut at = offset.get();
+        let mut rest = bufs;
+        IoSliceMut::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(IOV_MAX);
+            match rustix::io::preadv(&self.file, &mut rest[..batch], at) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(done) => {
+                    at += done as u64;
+                    IoSliceMut::advance_slices(&mut rest, done);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.check_writable()?;
+        check_range(offset, buf.len(), self.len)?;
+        match &self.direct {
+            Some(direct) if !direct.takes(offset, buf.len(), [buf]) => {
+                direct.write(&self.file, offset, &[IoSlice::new(buf)], &self.counters)
+            }
+            _ => self.file.write_all_at(buf, offset.get()),
+        }
+    }
+
+    pub(crate) fn write_vectored(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.check_writable()?;
+        let total = bufs.iter().map(|buf| buf.len()).sum();
+        check_range(offset, total, self.len)?;
+        if let Some(direct) = &self.direct
+            && !direct.takes(offset, total, bufs.iter().map(|buf| &**buf))
+        {
+            return direct.write(&self.file, offset, bufs, &self.counters);
+        }
+        let mut at = offset.get();
+        let mut owned: Vec<IoSlice<'_>> = bufs.to_vec();
+        let mut rest = owned.as_mut_slice();
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = rest.len().min(IOV_MAX);
+            match rustix::io::pwritev(&self.file, &rest[..batch], at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(done) => {
+                    at += done as u64;
+                    IoSlice::advance_slices(&mut rest, done);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.file.sync_data()
+    }
+
+    pub(crate) fn check_writable(&self) -> io::Result<()> {
+        if self.read_only {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HostFile {
+    /// Gives the lock back at once. Closing the file is not enough: a process that this one is forking just now
+    /// shares the open file until it executes its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
