@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::operand::{ImagePath, Operand};
+use crate::size;
 
 /// Read, write and mount ext4 images without the kernel's ext4.
 ///
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Show where a file's blocks are
     Map(Map),
+    /// Tell the device which blocks are free
+    Trim(Trim),
     /// Show the counters of a mount
     Stats(Stats),
     /// Measure the library, its mount and their peers, in one run
@@ -85,6 +88,7 @@ impl Command {
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Map(_) => "map",
+            Command::Trim(_) => "trim",
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Manual { .. } => "manual",
@@ -315,6 +319,26 @@ pub(crate) struct Map {
     pub(crate) json: bool,
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
+}
+
+/// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block device may use what it hears as it
+/// likes. Sizes may end in K, M, G ... (KB, MB, GB ... are powers of 1000).
+#[derive(Args, Debug)]
+pub(crate) struct Trim {
+    /// Byte of the volume to begin at
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse)]
+    pub(crate) offset: u64,
+    /// How many bytes to look at, instead of all
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) length: Option<u64>,
+    /// Leave out free ranges that are shorter
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse)]
+    pub(crate) minimum: u64,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
 }
 
 /// What was done since it was mounted, and what is held now. For root and whoever mounted it.

@@ -20,6 +20,7 @@ mod operand;
 mod output;
 mod owner;
 mod progress;
+mod size;
 mod utab;
 mod walk;
 
@@ -63,6 +64,7 @@ fn run(command: Command) -> Outcome {
         Command::Manual { dir } => manual::write(&dir),
         Command::Check(args) => commands::check::run(&args),
         Command::Map(args) => commands::map::run(&args),
+        Command::Trim(args) => commands::trim::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),
         Command::Bench(args) => commands::bench::run(&args),
     }

@@ -72,6 +72,8 @@ pub(crate) struct GroupState {
     pub(crate) desc: GroupDesc,
     /// The free map, once a block was allocated or freed.
     pub(crate) map: Option<FreeMap>,
+    /// The device knows of all free runs of at least so many blocks.
+    pub(crate) trimmed: Option<u32>,
     /// A bitmap of the group is damaged: nothing is allocated here any more.
     pub(crate) broken: bool,
 }

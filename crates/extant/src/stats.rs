@@ -36,6 +36,10 @@ counters! {
     bitmap_loads,
     /// Blocks freed.
     freed_blocks,
+    /// Freed blocks that the device was told of after their commit (`discard`).
+    discarded_blocks,
+    /// Free blocks that the device was told of by trimming.
+    trimmed_blocks,
     /// Inodes allocated.
     inode_allocs,
     /// Inodes freed.

@@ -17,6 +17,7 @@ pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod tree;
+pub(crate) mod trim;
 pub(crate) mod umount;
 
 use crate::failure::{Failures, Outcome};

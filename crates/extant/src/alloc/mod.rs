@@ -27,6 +27,7 @@ mod request;
 mod reservation;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod windows;
 
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) use self::counts::Counts;
 use self::pending::Pending;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
+use self::trim::Trimming;
+pub(crate) use self::trim::trim;
 use self::windows::Windows;
 use crate::api::FileKind;
 use crate::cred::Cred;
@@ -80,6 +83,7 @@ pub(crate) struct Core {
     pub(crate) stats: Arc<Stats>,
     planted: Planted,
     pending: Pending,
+    trimming: Trimming,
     windows: Windows,
     /// Mixed into the generations of new inodes.
     generation: AtomicU32,
@@ -132,6 +136,7 @@ impl Allocator {
             stats: parts.stats,
             planted: parts.planted,
             pending: Pending::default(),
+            trimming: Trimming::default(),
             windows: Windows::default(),
             generation: AtomicU32::new(inodes::generation_seed()),
         };
@@ -194,12 +199,14 @@ pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
     attempt < PROMISED_RETRIES && free_by_commit(fs).unwrap_or(attempt < RETRIES)
 }
 
-/// Gives up the windows kept for files that grow, and commits if blocks wait for that; `None` if none do.
+/// Gives up the windows kept for files that grow, waits for a run that is being trimmed, and commits if blocks wait for that; `None` if
+/// there was nothing to wait for.
 fn free_by_commit(fs: &Fs) -> Option<bool> {
     let core = &fs.alloc.core;
     core.release_all_windows();
+    let trimmed = core.trimming.wait();
     if core.pending.is_empty() {
-        return None;
+        return trimmed.then_some(true);
     }
     fs.stats.space_commits.bump();
     Some(fs.journal.force_commit().is_ok())

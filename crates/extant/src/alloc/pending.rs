@@ -52,21 +52,40 @@ impl Core {
             return;
         };
         for run in list {
-            self.discard(run);
+            if !self.discard(run) {
+                self.forget_trim(run);
+            }
             self.release_held(run);
             self.pending.blocks.fetch_sub(run.len.get(), Relaxed);
         }
     }
 
     /// Tells the device that the run holds nothing, if the mount asked for it. A device that fails is not asked twice
-    /// for one run; the hint is lost, which costs nothing but space below.
-    fn discard(&self, run: Run) {
-        let Some(dev) = &self.discard else { return };
+    /// for one run; the hint is lost, which costs nothing but space below. Returns whether the device knows.
+    fn discard(&self, run: Run) -> bool {
+        let Some(dev) = &self.discard else {
+            return false;
+        };
         let bs = self.layout.block_size;
-        if let (Some(offset), Some(len)) = (bs.dev_off(run.start), bs.bytes_of(run.len))
-            && let Err(error) = dev.discard(offset, len)
-        {
+        let (Some(offset), Some(len)) = (bs.dev_off(run.start), bs.bytes_of(run.len)) else {
+            return false;
+        };
+        let told = dev.discard(offset, len);
+        if let Err(error) = &told {
             tracing::warn!(%error, block = run.start.get(), "discard failed");
+        }
+        self.stats
+            .discarded_blocks
+            .add(if told.is_ok() { run.len.get() } else { 0 });
+        told.is_ok()
+    }
+
+    /// The group of `run` has blocks again that the device does not know to be free.
+    fn forget_trim(&self, run: Run) {
+        if let Some((group, _)) = self.range_in_group(run)
+            && let Ok(mut locked) = self.groups.lock(group)
+        {
+            locked.state.trimmed = None;
         }
     }
 

@@ -15,6 +15,7 @@ mod metadata;
 mod node;
 mod options;
 mod read_dir;
+mod space;
 mod trees;
 mod types;
 mod volume;

@@ -89,6 +89,22 @@ impl FreeMap {
         end - self.run_start(range.start)
     }
 
+    /// The first run of at least `min` usable blocks in `part`, as far as it lies in there.
+    pub(crate) fn next_run(&self, part: Range<u32>, min: u32) -> Option<Range<u32>> {
+        let end = part.end.min(self.len);
+        let mut at = part.start;
+        loop {
+            let start = bitmap::next_clear(&self.bits, at, end);
+            if start >= end {
+                return None;
+            }
+            at = bitmap::next_set(&self.bits, start, end);
+            if at - start >= min {
+                return Some(start..at);
+            }
+        }
+    }
+
     /// The first bit of the clear run that ends in or at `at`.
     fn run_start(&self, at: u32) -> u32 {
         let mut start = at;

@@ -97,6 +97,7 @@ impl GroupCell {
             state: Mutex::new(GroupState {
                 desc,
                 map: None,
+                trimmed: None,
                 broken: false,
             }),
         }

@@ -25,6 +25,7 @@ mod ioctl {
     pub(super) const FSGETXATTR: u32 = 0x801c_581f;
     pub(super) const FSSETXATTR: u32 = 0x401c_5820;
     pub(super) const SHUTDOWN: u32 = 0x8004_587d;
+    pub(super) const FITRIM: u32 = 0xc018_5879;
 }
 
 /// Bytes of `struct fsxattr`, and where the project id stands in it.
@@ -217,6 +218,24 @@ impl Server<'_> {
                     return Err(Errno::PERM);
                 }
                 self.volume.shutdown(true)?;
+            }
+            // `struct fstrim_range`: where to begin, how far to go, the least that is worth it; the length comes back as what was done.
+            ioctl::FITRIM => {
+                if header.uid != 0 {
+                    return Err(Errno::PERM);
+                }
+                let long = |at: usize| {
+                    let bytes = data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+                    bytes.map(u64::from_ne_bytes).ok_or(Errno::INVAL)
+                };
+                let (start, minimum) = (long(0)?, long(16)?);
+                let range = start..start.saturating_add(long(8)?);
+                let trimmed = self.volume.trim(range, minimum)?;
+                answer.extend(
+                    [start, trimmed, minimum]
+                        .into_iter()
+                        .flat_map(u64::to_ne_bytes),
+                );
             }
             _ => return Err(Errno::NOTTY),
         }

@@ -1,0 +1,144 @@
+//! Trimming: telling the device which blocks are free, group by group.
+//!
+//! # Invariants
+//! * A run is held in its group's map while the device is told of it: nobody gets a block that may lose its contents later.
+//! * What was freed by a transaction that is not durable is held anyway, and so left alone: a crash brings its owner back.
+//! * A group that was trimmed as a whole is not trimmed again before a block of it is freed.
+//!
+//! # Locks
+//! `trimming` for as long as a run is held, one group's lock inside it for a moment; the device is told without a group's lock. Whoever
+//! finds no space waits for `trimming`, while holding nothing: the run that it could have had is back then.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+
+use extant_units::{Blocks, Group};
+use parking_lot::Mutex;
+
+use super::{Core, Run};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+
+/// Taken while a run of free blocks is held for the device.
+#[derive(Default)]
+pub(super) struct Trimming(Mutex<()>);
+
+impl Trimming {
+    /// Waits until no run is held. Returns whether one was. Hold nothing.
+    pub(super) fn wait(&self) -> bool {
+        let held = self.0.is_locked();
+        if held {
+            drop(self.0.lock());
+        }
+        held
+    }
+}
+
+/// Tells the device of every run of at least `minimum` free bytes in the bytes `range` of the volume, as far as it lies within.
+/// Returns how many bytes that were. Hold nothing.
+///
+/// # Errors
+/// [`Error::Invalid`]: the range begins behind the end of the volume, is shorter than a block, or `minimum` is more than a group
+/// has. [`Error::ReadOnly`]. A device or a bitmap that fails ends it; what was done stays done.
+pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
+    fs.check_writable()?;
+    let core = &fs.alloc.core;
+    let bs = fs.layout.block_size;
+    let minimum = minimum.div_ceil(bs.bytes_u64()).max(1);
+    let minimum = u32::try_from(minimum).map_err(|_| Error::Invalid)?;
+    let (first, end) = (bs.blocks_for(range.start).get(), range.end >> bs.log2());
+    let behind_end = first >= fs.layout.end.get();
+    let shorter = range.end.saturating_sub(range.start) < bs.bytes_u64();
+    if minimum > fs.layout.blocks_per_group || behind_end || shorter {
+        return Err(Error::Invalid);
+    }
+    let mut blocks = 0;
+    for group in fs.layout.all_groups() {
+        let start = fs.layout.group_start(group).get();
+        let len = fs.layout.group_blocks(group);
+        let inside =
+            |at: u64| u32::try_from(at.saturating_sub(start)).map_or(len, |at| at.min(len));
+        let part = inside(first)..inside(end);
+        if part.is_empty() {
+            continue;
+        }
+        let done = core.trim_group(fs, group, part, minimum, &mut blocks);
+        let told = done.inspect_err(|error| fs.fault.report(fs, error))?;
+        // A device that fails here has lost nothing: no fault.
+        told?;
+        core.groups.shrink_maps();
+    }
+    Ok(blocks << bs.log2())
+}
+
+impl Core {
+    /// Trims `part` of `group`, and adds to `blocks` what the device was told of. Returns what the device answered last.
+    fn trim_group(
+        &self,
+        fs: &Fs,
+        group: Group,
+        part: Range<u32>,
+        minimum: u32,
+        blocks: &mut u64,
+    ) -> Result<io::Result<()>> {
+        let whole = part == (0..self.layout.group_blocks(group));
+        let mut locked = self.groups.lock(group)?;
+        let known = locked.state.trimmed.is_some_and(|least| least <= minimum);
+        let full = locked.state.map.is_none() && locked.state.desc.free_blocks == 0;
+        if locked.state.broken || known || full {
+            return Ok(Ok(()));
+        }
+        // Blocks that become free from here on take the mark away again. What is held now is left out.
+        let all_usable = locked.map(&self.disk())?.can_be_dropped();
+        locked.state.trimmed = (whole && all_usable).then_some(minimum);
+        drop(locked);
+        let mut at = part.start;
+        while let Some((run, told)) = self.trim_next(fs, group, at..part.end, minimum)? {
+            if told.is_err() {
+                self.groups.lock(group)?.state.trimmed = None;
+                return Ok(told);
+            }
+            let len = u64::from(run.end - run.start);
+            self.stats.trimmed_blocks.add(len);
+            *blocks += len;
+            at = run.end;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Trims the first run of `part` that is long enough; returns it, and what the device said.
+    fn trim_next(
+        &self,
+        fs: &Fs,
+        group: Group,
+        part: Range<u32>,
+        minimum: u32,
+    ) -> Result<Option<(Range<u32>, io::Result<()>)>> {
+        let _held = self.trimming.0.lock();
+        let mut locked = self.groups.lock(group)?;
+        if locked.state.broken {
+            return Ok(None);
+        }
+        let map = locked.map(&self.disk())?;
+        let Some(found) = map.next_run(part, minimum) else {
+            return Ok(None);
+        };
+        map.hold(found.clone());
+        let longest = locked.hints.longest.load(Relaxed);
+        locked.publish(Some(longest));
+        drop(locked);
+        let first = self.layout.group_start(group);
+        let run = Run {
+            start: first.saturating_add(u64::from(found.start)),
+            len: Blocks::new(u64::from(found.end - found.start)),
+        };
+        let bs = self.layout.block_size;
+        let told = match (bs.dev_off(run.start), bs.bytes_of(run.len)) {
+            (Some(offset), Some(len)) => fs.dev.discard(offset, len),
+            _ => Ok(()),
+        };
+        self.release_held(run);
+        Ok(Some((found, told)))
+    }
+}

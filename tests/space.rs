@@ -1,0 +1,125 @@
+//! Space that is given back and space that is never taken: fstrim, copies inside of a mount, copies of files with holes.
+
+use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, content, ensure, need, tools};
+use rustix::fs::{SeekFrom, seek};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Tool("mke2fs"),
+    Need::Tool("fstrim"),
+];
+const MIB: u64 = 1 << 20;
+
+fn used(path: &Path) -> Result<u64> {
+    Ok(fs::metadata(path)?.blocks() * 512)
+}
+
+/// The kernel forwards FITRIM, of the root directory and of a file; what was freed is given back to the host.
+#[test]
+fn fstrim_of_a_mount_shrinks_its_image() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(96).junk().make()?;
+    let before = used(image.path())?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let data = content::fill(5, 0, 8 << 20);
+    fs::write(mount.join("kept"), &data)?;
+    fs::write(mount.join("gone"), &data)?;
+    File::open(mount.join("gone"))?.sync_all()?;
+    File::open(mount.join("kept"))?.sync_all()?;
+    fs::remove_file(mount.join("gone"))?;
+    File::open(mount.dir())?.sync_all()?;
+    let told = Cmd::new("fstrim").arg("-v").arg(mount.dir()).ok()?.out;
+    ensure!(told.contains("trimmed"), "{told}");
+    let after = used(image.path())?;
+    ensure!(
+        after + 60 * MIB < before,
+        "{before} bytes in use, {after} after fstrim: {told}"
+    );
+    let refused = Cmd::new("fstrim")
+        .args(["-o", "96M"])
+        .arg(mount.dir())
+        .run()?;
+    ensure!(refused.code != Some(0), "{}", refused.describe());
+    mount.unmount()?;
+    image.fsck_clean()?;
+    let trimmed = Cmd::new(tools::extant()?)
+        .args(["trim", "--json"])
+        .arg(image.path())
+        .ok()?
+        .out;
+    ensure!(trimmed.contains("\"trimmed\""), "{trimmed}");
+    let again = Subject::Extant.mount(image.path(), "")?;
+    ensure!(fs::read(again.join("kept"))? == data, "kept is lost");
+    again.unmount()?;
+    image.fsck_clean()
+}
+
+/// A file of 40 MiB with three pieces of data, and their places.
+fn sparse(path: &Path) -> Result<Vec<u64>> {
+    let file = File::create(path)?;
+    let places = vec![3 * MIB, 17 * MIB + 8192, 33 * MIB];
+    for &at in &places {
+        file.write_all_at(&content::fill(at, at, 64 << 10), at)?;
+    }
+    file.set_len(40 * MIB)?;
+    file.sync_all()?;
+    Ok(places)
+}
+
+/// Where data begins, as the file system says.
+fn data_of(path: &Path) -> Result<Vec<u64>> {
+    let (file, mut at, mut all) = (File::open(path)?, 0, Vec::new());
+    while let Ok(start) = seek(&file, SeekFrom::Data(at)) {
+        all.push(start);
+        at = seek(&file, SeekFrom::Hole(start))?;
+    }
+    Ok(all)
+}
+
+/// Into an image, within it, out of it: what was a hole is one, and takes no space.
+#[test]
+fn copies_keep_holes_both_ways() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return Ok(());
+    }
+    let dir = TempDir::new("holes")?;
+    let places = sparse(&dir.join("in"))?;
+    ensure!(
+        data_of(&dir.join("in"))? == places,
+        "the host keeps no holes"
+    );
+    let image = Image::of_mib(16).make()?;
+    let inside = |name: &str| format!("{}:/{name}", image.path().display());
+    let cp = |from: &str, to: &str| {
+        let cmd = Cmd::new(tools::extant()?).args(["cp", "-q"]);
+        cmd.arg(from).arg(to).ok().map(drop)
+    };
+    cp(&dir.join("in").display().to_string(), &inside("a"))?;
+    cp(&inside("a"), &inside("b"))?;
+    cp(&inside("b"), &dir.join("out").display().to_string())?;
+    ensure!(
+        fs::read(dir.join("in"))? == fs::read(dir.join("out"))?,
+        "the copy is different"
+    );
+    ensure!(
+        data_of(&dir.join("out"))? == places,
+        "the copy has its data elsewhere"
+    );
+    for name in ["a", "b"] {
+        let text = Cmd::new(tools::extant()?)
+            .args(["stat", "--json"])
+            .arg(inside(name))
+            .ok()?
+            .out;
+        let stat: serde_json::Value = serde_json::from_str(&text)?;
+        let blocks = stat[0]["blocks"].as_u64().unwrap_or(u64::MAX);
+        ensure!(blocks * 512 <= 3 * (64 << 10) + 8192, "{name}: {text}");
+    }
+    image.fsck_clean()
+}
