@@ -84,6 +84,8 @@ counters! {
     space_commits,
     /// Waits for the lock of a file that somebody else writes or truncates.
     lock_waits,
+    /// Waits for a part of a file that somebody else changes.
+    range_lock_waits,
     /// Bytes of file data that commits waited for.
     ordered_bytes,
     /// Faults reported.

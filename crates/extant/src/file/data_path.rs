@@ -6,6 +6,7 @@ use extant_pagecache::{Readahead, Recent};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
+use super::range_lock;
 use crate::error::{Error, Result};
 use crate::tuning::BufferedPath;
 
@@ -55,9 +56,13 @@ pub(super) fn read(
 /// has changed then.
 #[inline]
 pub(super) fn overwrite(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
-    // Whoever holds the lock (a truncation, a longer write) takes folios one by one: from its first look at a folio on, writes of
-    // this kind stay out of that folio. What it changed about the file is seen here then.
-    let alone = || !ops.inode.lock.is_locked_exclusive() && ops.data.way.get() == ops.way;
+    // Whoever holds the range (a truncation, a longer write), or the file as a whole, takes folios one by one: from its first look at a
+    // folio on, writes of this kind stay out of that part of it. What it changed about the file is seen here then.
+    let alone = || {
+        !ops.inode.lock.is_locked_exclusive()
+            && ops.data.way.get() == ops.way
+            && !range_lock::is_held(ops.data, pos, bytes.len())
+    };
     match ops.way.path {
         BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
         BufferedPath::BufferHead => false,

@@ -11,7 +11,7 @@ use extant_blockdev::BlockDevice;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats};
 use extant_pagecache::Mapping;
-use extant_units::{Lblk, Pblk, Pos};
+use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use super::way::Way;
 use super::{FileData, blocks_of, data};
@@ -229,11 +229,34 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn is_valid(&self, map: &Iomap) -> bool {
-        map.cookie == map::sequence(self.inode)
+        // The sequence grows with every change of the file's map; writers of other ranges make many.
+        map.cookie == map::sequence(self.inode) || self.still_holds(map)
     }
 }
 
 impl FileOps<'_> {
+    /// Whether the range is still mapped as `map` says, whatever has changed elsewhere.
+    fn still_holds(&self, map: &Iomap) -> bool {
+        let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
+        let state = match map.kind {
+            Kind::Hole => MapState::Hole,
+            Kind::Delalloc => MapState::Delayed,
+            Kind::Mapped(at) => MapState::Written(pblk(at)),
+            Kind::Unwritten(at) => MapState::Unwritten(pblk(at)),
+            Kind::Inline(_) => return false,
+        };
+        blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
+            let mapping = map::Mapping {
+                lblk,
+                len,
+                state,
+                new: false,
+                seq: map.cookie,
+            };
+            map::still_holds(self.fs, self.inode, &mapping)
+        })
+    }
+
     /// Gives back what is promised for the blocks of `[start, end)`.
     pub(super) fn drop_promise(&self, start: Pos, end: Pos) {
         let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {

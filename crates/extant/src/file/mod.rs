@@ -10,8 +10,9 @@
 //! * A dirty block is delayed or allocated; a delayed block is dirty, once idle. (J7, J8)
 //!
 //! # Locks
-//! Writes and truncations hold the inode's `lock` exclusively (range locks come later), reads hold nothing. Filling the cache takes
-//! the mapping's invalidate lock shared, truncation exclusively. Writeback takes neither. Handles are started with folios
+//! Writes and truncations hold the inode's `lock` shared and lock the range that they change (`range_lock`); on the per-block path
+//! they hold `lock` exclusively. Reads hold nothing. Filling the cache takes
+//! the mapping's invalidate lock shared, truncation exclusively. Writeback takes none of these. Handles are started with folios
 //! held shared at most, and never before calling into `iomap`.
 
 mod buffer_ops;
@@ -19,7 +20,10 @@ mod data_path;
 mod iomap_ops;
 mod logged;
 mod ordered;
+#[cfg(test)]
+mod parallel_tests;
 mod range;
+mod range_lock;
 mod read;
 #[cfg(test)]
 mod row_tests;
@@ -29,6 +33,7 @@ mod sync;
 mod tests;
 mod through;
 mod truncate;
+mod turns;
 mod view;
 mod way;
 mod write;
@@ -38,6 +43,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use extant_bufferhead::Stats as BufferStats;
+use extant_extent_io_tree::IoTree;
 use extant_iomap::{Stats as IomapStats, WritebackOps};
 use extant_jbd2::Handle;
 use extant_pagecache::{
@@ -45,10 +51,10 @@ use extant_pagecache::{
     Writeback, WritebackErrors,
 };
 use extant_units::{Lblk, Pos};
-use parking_lot::RwLockWriteGuard;
 
 use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
+use self::turns::Turns;
 use self::way::{Way, WayCell};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -58,6 +64,7 @@ use crate::tuning::Tuning;
 
 pub(crate) use self::logged::LoggedDevice;
 pub(crate) use self::range::fallocate;
+pub(crate) use self::range_lock::lock;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
@@ -120,6 +127,10 @@ pub(crate) struct FileData {
     pub(super) mapping: Arc<Mapping>,
     /// Which way the data takes.
     way: WayCell,
+    /// Parts of the file that somebody changes.
+    ranges: Arc<IoTree>,
+    /// The queue of those who make the file longer.
+    turns: Turns,
     /// What commits wait for.
     ordered: Arc<OrderedFile>,
     /// What the per-block path has handed to the device.
@@ -164,18 +175,12 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         FileData {
             mapping,
             way: WayCell::new(Way::of(fs, inode.flags())),
+            ranges: Arc::default(),
+            turns: Turns::default(),
             ordered: OrderedFile::new(inode),
             flight: Flight::default(),
             shared,
         }
-    })
-}
-
-/// The inode's `lock`, against everybody else.
-fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
-    inode.lock.try_write().unwrap_or_else(|| {
-        fs.stats.lock_waits.bump();
-        inode.lock.write()
     })
 }
 
@@ -195,6 +200,7 @@ pub(crate) fn is_used(inode: &Inode) -> bool {
 /// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
 pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
     let size = inode.lock.write();
+    range_lock::drain(inode);
     let data = inode.data.get().map(|data| {
         let blocks = data.mapping.invalidate_lock().write();
         (blocks, data.mapping.writeback_pass())

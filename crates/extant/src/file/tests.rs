@@ -6,6 +6,7 @@ use extant_blockdev::MemoryDevice;
 use extant_testkit::Image;
 use extant_units::Lblk;
 
+use super::range_lock::{lock_range, whole_blocks};
 use super::{Reader, WriteAt, fsync, has_dirty, read, write};
 use crate::api::FileKind;
 use crate::cred::Cred;
@@ -76,7 +77,7 @@ fn a_cached_overwrite_takes_neither_lock_nor_handle_nor_map() {
         fs.stats.lock_waits.get(),
     );
     {
-        // Would keep every writer out that asks for the lock.
+        // Would keep every writer out that asks for the lock alone.
         let _held = inode.lock.read();
         let _stored = inode.core.write();
         for pos in [0, 700, (2 << 20) - 1024, (3 << 20) - 1024] {
@@ -91,18 +92,22 @@ fn a_cached_overwrite_takes_neither_lock_nor_handle_nor_map() {
         fs.stats.lock_waits.get(),
     );
     assert_eq!(before, after);
-    // Across two folios: the lock makes it one step.
+    // Across two folios: the range makes it one step.
     let waits = std::thread::scope(|scope| {
-        let held = inode.lock.read();
+        let held = lock_range(
+            &fs,
+            &inode,
+            whole_blocks(fs.layout.block_size, 2 << 20, 3 << 20),
+        );
         let writer = scope.spawn(|| put(&fs, &inode, (2 << 20) - 10, &[3; 20]));
-        while fs.stats.lock_waits.get() == before.2 {
+        while fs.stats.range_lock_waits.get() == 0 {
             std::thread::yield_now();
         }
-        drop(held);
+        drop(held.unwrap());
         writer.join().unwrap();
-        fs.stats.lock_waits.get() - before.2
+        fs.stats.range_lock_waits.get()
     });
-    assert_eq!(waits, 1);
+    assert_eq!((waits, fs.stats.lock_waits.get()), (1, before.2));
     mount::unmount(&fs).unwrap();
 }
 

@@ -6,12 +6,12 @@
 //! size. What is small, cuts blocks, or meets changes that are cached, goes through the cache as everybody's writes do.
 //!
 //! # Invariants
-//! * No folio of the range is dirty from before the first byte is written to the end, and none is cached at the end: whoever
+//! * No block of the range is dirty from before the first byte is written to the end, and none is cached at the end: whoever
 //!   reads it later finds what was written.
 //! * The steps of a range are in the order of writeback's (J18, J20), and every one of them is done on return.
 //!
 //! # Locks
-//! The inode's `lock` exclusively throughout, so that nobody dirties a folio of the range, in place or otherwise. Clean ones may
+//! The range is locked throughout, so that nobody dirties a block of it, in place or otherwise. Clean folios may
 //! come while the device is written, by reads: the invalidate lock, taken for a moment when the map has changed, waits for those.
 
 use std::sync::atomic::Ordering;
@@ -58,8 +58,9 @@ pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> 
         }
     }
     // Reads that found the old map have made their folios when this is free; later ones find the new map.
+    // Folios that reach beyond the range may have been dirtied there meanwhile, so that only their part goes.
     let nobody_fills = mapping.invalidate_lock().write();
-    mapping.drop_clean(pos, end);
+    mapping.drop_range(pos, end);
     drop(nobody_fills);
     let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
     if done > 0 {

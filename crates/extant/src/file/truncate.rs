@@ -7,7 +7,7 @@
 //! Up: whatever the old last block holds behind the old end is zeroed the same way; then both sizes change.
 //!
 //! # Locks
-//! The inode's `lock` exclusively throughout, the invalidate lock exclusively from the size change to the removal of blocks. No handle is
+//! The inode's `lock` shared and everything behind the smaller size locked throughout, the invalidate lock exclusively from the size change to the removal of blocks. No handle is
 //! open while folios are zeroed, written or dropped.
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use extant_iomap::Control;
 use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
+use super::range_lock::lock_for_size;
 use super::read::check_kind;
 use super::writeback::{settle_before, write_range};
 use super::{data_path, max_size, settle_ordered};
@@ -42,12 +43,8 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     if size > max_size(fs) {
         return Err(Error::FileTooBig);
     }
-    let _size_changes = super::lock(fs, inode);
-    if inode.is_gone() {
-        return Err(Error::Stale);
-    }
+    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
-    let old = inode.size();
     let result = if size > old {
         extend(&ops, inode, old, size)
     } else {

@@ -1,7 +1,7 @@
 //! Views of a file's bytes where they lie in the page cache.
 //!
 //! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the caller's code runs with the
-//! inode's `lock` exclusive, as a write has it, and one folio locked. If that code came back to the same file system it would wait
+//! range locked, as a write has it, and one folio locked. If that code came back to the same file system it would wait
 //! for itself; so everything it asks for meanwhile, on its thread, fails with [`Error::Deadlock`].
 
 use std::cell::{Cell, RefCell};
@@ -12,6 +12,7 @@ use extant_iomap::ReadView;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
+use super::range_lock::{lock_range, whole_blocks};
 use super::read::check_kind;
 use super::{OpenState, data_path};
 use crate::cred::Cred;
@@ -89,10 +90,9 @@ pub(crate) fn edit(
     fs.check_writable()?;
     check_kind(inode)?;
     let (done, flags) = {
-        let _one_writer = super::lock(fs, inode);
-        if inode.is_gone() {
-            return Err(Error::Stale);
-        }
+        let end = pos.saturating_add(len as u64);
+        let range = whole_blocks(fs.layout.block_size, pos, end);
+        let _one_writer = lock_range(fs, inode, range)?;
         let ops = FileOps::new(fs, inode).with_cred(cred);
         if ops
             .flags

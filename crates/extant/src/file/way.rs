@@ -16,7 +16,7 @@ use extant_iomap::Control;
 use extant_units::Pos;
 
 use super::writeback::write_range;
-use super::{data, read::check_kind};
+use super::{data, lock, read::check_kind};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -138,7 +138,7 @@ pub(crate) fn logs_data(fs: &Fs, inode: &Inode) -> bool {
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
-    let _no_writes = inode.lock.write();
+    let _no_writes = lock(fs, inode);
     let flags = inode.flags();
     if eligible(path, fs.options.data(), flags) != path {
         return Err(Error::NotSupported("the range path for such a file"));

@@ -2,7 +2,7 @@
 //!
 //! # Locks
 //! A write that changes nothing but cached bytes within one folio takes that folio's lock and no other; every other one holds the
-//! inode's `lock`. `docs/PATH_OF_A_WRITE.md` says why that is enough.
+//! inode's `lock` and its range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
+use super::range_lock::lock_for_write;
 use super::read::check_kind;
 use super::{OpenState, data_path, max_size, space, through};
 use crate::cred::Cred;
@@ -28,6 +29,16 @@ pub(crate) enum WriteAt {
     /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write earlier: what a write asks for
     /// was checked then, and the time noted, which the cache reports by itself.
     Cached(u64),
+}
+
+impl WriteAt {
+    /// The byte, unless it is the end.
+    pub(super) fn place(self) -> Option<u64> {
+        match self {
+            Self::Pos(pos) | Self::Cached(pos) => Some(pos),
+            Self::End => None,
+        }
+    }
 }
 
 /// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where, and how many, fewer if an error or a limit stopped the rest. Takes
@@ -103,20 +114,12 @@ fn write_locked(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let _one_writer = super::lock(fs, inode);
-    if inode.is_gone() {
-        return Err(Error::Stale);
-    }
+    let (_one_writer, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     let fresh = !matches!(at, WriteAt::Cached(_));
     if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    let size = inode.size();
-    let pos = match at {
-        WriteAt::Pos(pos) | WriteAt::Cached(pos) => pos,
-        WriteAt::End => size,
-    };
     let limit = max_size(fs);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;

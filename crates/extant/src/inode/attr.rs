@@ -84,7 +84,10 @@ pub(crate) fn setattr(
     fs.check_writable()?;
     check(inode, changes)?;
     if let Some(size) = changes.size {
-        super::privileges::remove_privileges(fs, inode, cred)?;
+        {
+            let _excluded = inode.lock.write();
+            super::privileges::remove_privileges(fs, inode, cred)?;
+        }
         file::truncate(fs, inode, size, cred)?;
     }
     if *changes == SetAttr::default() {

@@ -1,6 +1,6 @@
 //! Set-user-ID, set-group-ID and file capabilities: when a change of owner or content takes them away.
 //!
-//! Locks: the inode's `lock` is held by callers that change content; handles are started here, for the rare inode that
+//! Locks: the inode's `lock` is held by callers that change content, shared or not; who gives privileges holds it exclusively. Handles are started here, for the rare inode that
 //! has something to lose. `plain` on the inode remembers that it has not.
 
 use std::sync::Arc;

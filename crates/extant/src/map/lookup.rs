@@ -150,6 +150,20 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
     Ok(joined)
 }
 
+/// Whether all of `mapping` is still as it was, as far as that is known without a look at the disk: `false` also where it has been forgotten.
+/// The map may have changed elsewhere since.
+pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &Mapping) -> bool {
+    let expected = Status {
+        lblk: mapping.lblk,
+        len: mapping.len,
+        state: mapping.state,
+    };
+    let mut tree = inode.extents.lock(&fs.status);
+    let known = tree.find(mapping.lblk);
+    known.and_then(|known| known.cut(u64::from(expected.lblk.get()), expected.end()))
+        == Some(expected)
+}
+
 /// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
 /// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short.
 ///

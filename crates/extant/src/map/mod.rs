@@ -38,7 +38,7 @@ pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, remo
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use known::{KnownMap, known};
-pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed};
+pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};

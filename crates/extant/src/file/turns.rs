@@ -1,0 +1,208 @@
+//! The queue of those who make a file longer.
+//!
+//! Only one of them can be at work, and an append takes less time than putting a thread to sleep and waking it. So this queue keeps whoever
+//! has the turn running, one next in line awake beside it, and all others asleep; nobody is woken for each append. A thread that comes
+//! again at once gets its turn again, a bounded number of times; then the next in line has it.
+//!
+//! # Invariants
+//! * One thread has the turn at most.
+//! * Whoever is next in line has the turn after [`BATCH`] more, or as soon as nobody has come for a moment.
+//! * The next in line sleeps only while somebody has the turn, who wakes it when giving the turn back.
+//!
+//! # Concurrency
+//! This orders threads, and protects nothing: what they change is protected by ranges. `state` says all; the seat of the next in line is a
+//! mutex, whose waiters are those asleep.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+/// Somebody has the turn.
+const TAKEN: u32 = 1;
+/// Somebody is next in line.
+const NEXT: u32 = 1 << 1;
+/// The turn is kept for the next in line.
+const KEPT: u32 = 1 << 2;
+/// The next in line sleeps.
+const ASLEEP: u32 = 1 << 3;
+
+/// Turns that are taken out of line while somebody is next.
+const BATCH: u32 = 256;
+/// Looks at a free turn before the next in line takes it: as long as a thread needs to come again.
+const PATIENCE: u32 = 8;
+/// Looks at a turn that is taken before the next in line sleeps.
+const LOOKS: u32 = 64;
+/// Pauses between two looks.
+const PAUSES: u32 = 16;
+
+/// See the module.
+#[derive(Default)]
+#[repr(align(64))]
+pub(super) struct Turns {
+    state: AtomicU32,
+    /// Turns taken out of line since somebody is next. Written by whoever has the turn.
+    streak: AtomicU32,
+    seat: Mutex<()>,
+    sleep: Mutex<()>,
+    wake: Condvar,
+}
+
+/// A turn, until it is dropped.
+#[must_use]
+pub(super) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    /// Waits for a turn.
+    #[inline]
+    pub(super) fn take(&self) -> Turn<'_> {
+        if !self.try_take() {
+            self.line_up();
+        }
+        Turn(self)
+    }
+
+    /// Takes the turn if nobody has it and it is kept for nobody.
+    #[inline]
+    fn try_take(&self) -> bool {
+        let state = self.state.load(Ordering::Relaxed);
+        state & (TAKEN | KEPT) == 0
+            && self
+                .state
+                .compare_exchange(state, state | TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    #[cold]
+    fn line_up(&self) {
+        let seat = self.seat.lock();
+        self.state.fetch_or(NEXT, Ordering::Relaxed);
+        let mut free = 0;
+        let mut looks = 0;
+        loop {
+            let state = self.state.load(Ordering::Relaxed);
+            if state & TAKEN == 0 && (state & KEPT != 0 || free >= PATIENCE) {
+                // Nobody else waits awake: the next one has still to sit down.
+                let taken =
+                    self.state
+                        .compare_exchange(state, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_ok() {
+                    break;
+                }
+                continue;
+            }
+            free = if state & TAKEN == 0 { free + 1 } else { 0 };
+            looks += 1;
+            if looks > LOOKS {
+                self.sleep();
+                (free, looks) = (0, 0);
+            }
+            for _ in 0..PAUSES {
+                spin_loop();
+            }
+        }
+        self.streak.store(0, Ordering::Relaxed);
+        drop(seat);
+    }
+
+    /// Sleeps until a turn that is taken is given back.
+    fn sleep(&self) {
+        let mut held = self.sleep.lock();
+        let asleep = |state: u32| (state & TAKEN != 0).then_some(state | ASLEEP);
+        let slept = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
+        if slept.is_ok() {
+            while self.state.load(Ordering::Relaxed) & ASLEEP != 0 {
+                self.wake.wait(&mut held);
+            }
+        }
+    }
+
+    /// Gives the turn back, out of the shortest way: somebody is next in line.
+    #[cold]
+    fn give_back(&self) {
+        let streak = self.streak.load(Ordering::Relaxed) + 1;
+        let keep = if streak >= BATCH { KEPT } else { 0 };
+        self.streak.store(streak % BATCH, Ordering::Relaxed);
+        let back = |state: u32| Some(state & !(TAKEN | ASLEEP) | keep);
+        let before = self
+            .state
+            .fetch_update(Ordering::Release, Ordering::Relaxed, back);
+        if before.is_ok_and(|before| before & ASLEEP != 0) {
+            drop(self.sleep.lock());
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let free = self
+            .0
+            .state
+            .compare_exchange(TAKEN, 0, Ordering::Release, Ordering::Relaxed);
+        if free.is_err() {
+            self.0.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::{BATCH, KEPT, NEXT, Turns};
+
+    #[test]
+    fn one_at_a_time_and_everybody_in_the_end() {
+        let turns = Turns::default();
+        let count = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for round in 0..2000 {
+                        let _mine = turns.take();
+                        let seen = count.load(Ordering::Relaxed);
+                        if round % 64 == 0 {
+                            std::thread::yield_now();
+                        }
+                        count.store(seen + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 16 * 2000);
+        assert!(turns.try_take(), "nobody has it");
+    }
+
+    #[test]
+    fn a_turn_comes_to_the_next_in_line_after_a_batch() {
+        let turns = Turns::default();
+        turns.state.store(NEXT, Ordering::Relaxed);
+        for _ in 0..BATCH {
+            assert!(turns.try_take());
+            drop(super::Turn(&turns));
+        }
+        assert_eq!(turns.state.load(Ordering::Relaxed), NEXT | KEPT);
+        assert!(!turns.try_take(), "kept");
+        turns.line_up();
+        drop(super::Turn(&turns));
+        assert!(turns.try_take());
+    }
+
+    #[test]
+    fn a_sleeper_is_woken() {
+        let turns = Turns::default();
+        let mine = turns.take();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(turns.take()));
+            while turns.state.load(Ordering::Relaxed) & super::ASLEEP == 0 {
+                std::thread::yield_now();
+            }
+            drop(mine);
+        });
+        assert!(turns.try_take());
+    }
+}
