@@ -12,11 +12,18 @@ pub enum Bench {
     Psync,
     /// Many threads that append to one file.
     Append,
+    /// Threads that overwrite disjoint parts of one file.
+    Parallel,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 3] = [Bench::Overwrite, Bench::Psync, Bench::Append];
+    pub const ALL: [Bench; 4] = [
+        Bench::Overwrite,
+        Bench::Psync,
+        Bench::Append,
+        Bench::Parallel,
+    ];
 
     /// Its name on the command line and in rows.
     pub fn name(self) -> &'static str {
@@ -24,6 +31,7 @@ impl Bench {
             Bench::Overwrite => "overwrite",
             Bench::Psync => "psync",
             Bench::Append => "append",
+            Bench::Parallel => "parallel",
         }
     }
 }

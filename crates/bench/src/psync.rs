@@ -89,11 +89,16 @@ fn case(
     }
 }
 
-fn rate(calls: u64, (bytes, took): (u64, Duration)) -> Outcome {
-    #[allow(clippy::cast_precision_loss, reason = "a few GiB at most")]
+/// Throughput.
+pub(crate) fn mib_per_second(bytes: u64, took: Duration) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "some GiB at most")]
     let mib = bytes as f64 / MIB as f64;
+    mib / took.as_secs_f64().max(1e-9)
+}
+
+fn rate(calls: u64, (bytes, took): (u64, Duration)) -> Outcome {
     Outcome {
-        value: mib / took.as_secs_f64().max(1e-9),
+        value: mib_per_second(bytes, took),
         calls,
         bytes,
         ..Outcome::default()

@@ -15,7 +15,7 @@ use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::{Rows, Unit};
 use crate::variant::{ALL, Kind, Setup, Variant};
-use crate::{append, overwrite, psync};
+use crate::{append, overwrite, parallel, psync};
 
 /// One thing to measure.
 pub(crate) struct Case {
@@ -173,6 +173,7 @@ fn cases(plan: &Plan) -> Result<Vec<Case>> {
             Bench::Overwrite => overwrite::cases(),
             Bench::Psync => psync::cases(),
             Bench::Append => append::cases(),
+            Bench::Parallel => parallel::cases(),
         });
     }
     for only in &plan.only {

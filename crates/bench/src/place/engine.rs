@@ -46,6 +46,10 @@ impl Engine {
 
 impl Place for Engine {
     fn open(&mut self, name: &str) -> Result<Box<dyn Data>> {
+        Ok(self.opener(name)?)
+    }
+
+    fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>> {
         let mut options = self.fs.open_options();
         let file = options
             .read(true)

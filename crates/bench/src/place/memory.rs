@@ -20,11 +20,7 @@ struct Buffer {
 
 impl Place for Memory {
     fn open(&mut self, _name: &str) -> Result<Box<dyn Data>> {
-        Ok(Box::new(Buffer {
-            bytes: Vec::new(),
-            pos: 0,
-            zeros: self.zeros,
-        }))
+        Ok(Box::new(Buffer::new(self.zeros)))
     }
 
     fn renew(&mut self, name: &str, old: Option<Box<dyn Data>>) -> Result<Box<dyn Data>> {
@@ -39,6 +35,11 @@ impl Place for Memory {
         Ok(None)
     }
 
+    fn opener(&mut self, _name: &str) -> Result<Box<dyn Data + Send>> {
+        // A buffer of its own: copies do not share anything but memory.
+        Ok(Box::new(Buffer::new(self.zeros)))
+    }
+
     fn counters(&self) -> Result<Counters> {
         Ok(Counters::new())
     }
@@ -49,6 +50,14 @@ impl Place for Memory {
 }
 
 impl Buffer {
+    fn new(zeros: bool) -> Buffer {
+        Buffer {
+            bytes: Vec::new(),
+            pos: 0,
+            zeros,
+        }
+    }
+
     #[inline]
     fn put(&mut self, bytes: &[u8], at: usize) -> Result<()> {
         let end = at + bytes.len();

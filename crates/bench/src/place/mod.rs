@@ -27,6 +27,8 @@ pub(crate) trait Place {
     fn remove(&mut self, name: &str) -> Result<()>;
     /// A file that several threads append to; `None` where that means nothing.
     fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>>;
+    /// A file that is there, opened once more, for a thread of its own.
+    fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>>;
     /// The counters now; empty where there are none.
     fn counters(&self) -> Result<Counters>;
     /// What must be true at the end: a clean image.
@@ -94,6 +96,11 @@ impl Site {
         appender.ok_or_else(|| Error::new("nothing to append to"))
     }
 
+    /// A file that is there, opened once more, for a thread of its own.
+    pub(crate) fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>> {
+        self.place.opener(name)
+    }
+
     pub(crate) fn counters(&self) -> Result<Counters> {
         self.place.counters()
     }
@@ -142,6 +149,16 @@ pub(crate) trait Data {
     fn sync(&mut self) -> Result<()>;
     /// Lets go of what is cached and clean.
     fn cool(&mut self) -> Result<()>;
+
+    /// Writes the `len` bytes at `from` `rounds` times, `chunk` by `chunk`.
+    fn rewrite(&mut self, chunk: &[u8], from: u64, len: u64, rounds: u32) -> Result<()> {
+        for _ in 0..rounds {
+            for pos in (from..from + len).step_by(chunk.len()) {
+                self.pwrite(chunk, pos)?;
+            }
+        }
+        Ok(())
+    }
 
     /// Times `count` calls.
     fn calls(&mut self, call: Call, bytes: &[u8], count: u64) -> Result<Duration> {

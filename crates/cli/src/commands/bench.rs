@@ -15,6 +15,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Psync => vec![Family::Psync],
         BenchName::All => Family::ALL.to_vec(),
         BenchName::Append => vec![Family::Append],
+        BenchName::Parallel => vec![Family::Parallel],
         BenchName::Randwrite => return Outcome::NotBuilt,
     };
     let command = helper::own_path().into();

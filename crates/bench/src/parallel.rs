@@ -1,0 +1,100 @@
+//! Threads that overwrite disjoint parts of one cached file, 4 KiB at a time, each with the file opened for itself.
+//!
+//! A quarter of the file is written by each thread, over and over in order; with fewer threads, fewer quarters. A figure is the
+//! throughput of all threads together, from when all have begun until all have ended, so what has several processors should have a
+//! multiple with several threads. The plain copies beside it say what the machine has to give.
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use extant_testkit::{Error, Result};
+
+use crate::place::{Data, Site};
+use crate::plan::{Bench, Plan};
+use crate::rows::Unit;
+use crate::runner::{Case, Outcome, counted};
+use crate::variant::{Kind, Setup};
+
+const MIB: u64 = 1 << 20;
+/// Four parts, each of whole folios of 2 MiB.
+const FILE: u64 = 16 * MIB;
+const PART: u64 = FILE / 4;
+const CHUNK: usize = 4 << 10;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |threads: usize| Case {
+        bench: Bench::Parallel,
+        name: format!("parallel/overwrite/4K/{threads}"),
+        unit: Unit::MibPerSecond,
+        setup: Setup::Cache,
+        fits: |kind| !matches!(kind, Kind::Memset),
+        sample: Box::new(move |site, plan| sample(threads, site, plan)),
+    };
+    [1, 2, 4].into_iter().map(case).collect()
+}
+
+fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+    let name = "parallel";
+    site.file(name, fill)?;
+    let mut openers = (0..threads)
+        .map(|_| site.opener(name))
+        .collect::<Result<Vec<_>>>()?;
+    let bytes = [7; CHUNK];
+    // As many rounds as the time allows, by the first thread's speed.
+    let mut rounds = 1;
+    loop {
+        let start = Instant::now();
+        rewrite(&mut *openers[0], &bytes, 0, rounds)?;
+        let took = start.elapsed();
+        if took >= plan.calls / 4 || rounds >= 1 << 12 {
+            rounds = rounds.saturating_mul(4);
+            break;
+        }
+        rounds *= 2;
+    }
+    // Not bound to a processor: the threads are the point.
+    counted(site, |_| {
+        let all = Barrier::new(threads + 1);
+        let took = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..)
+                .zip(&mut openers)
+                .map(|(number, file)| {
+                    let (all, bytes) = (&all, &bytes);
+                    scope.spawn(move || {
+                        let from = number * PART;
+                        let ready = rewrite(&mut **file, bytes, from, 1);
+                        all.wait();
+                        ready.and_then(|()| rewrite(&mut **file, bytes, from, rounds))
+                    })
+                })
+                .collect();
+            all.wait();
+            let start = Instant::now();
+            for worker in workers {
+                worker
+                    .join()
+                    .map_err(|_| Error::new("a thread panicked"))??;
+            }
+            Ok::<_, Error>(start.elapsed())
+        })?;
+        let written = threads as u64 * u64::from(rounds) * PART;
+        Ok(Outcome {
+            value: crate::psync::mib_per_second(written, took),
+            calls: written / CHUNK as u64,
+            bytes: written,
+            ..Outcome::default()
+        })
+    })
+}
+
+fn rewrite(file: &mut dyn Data, bytes: &[u8], from: u64, rounds: u32) -> Result<()> {
+    file.rewrite(bytes, from, PART, rounds)
+}
+
+fn fill(file: &mut dyn Data) -> Result<()> {
+    let chunk = vec![1; 2 << 20];
+    for pos in (0..FILE).step_by(chunk.len()) {
+        file.pwrite(&chunk, pos)?;
+    }
+    file.sync()
+}
