@@ -46,7 +46,9 @@ pub use api::*;
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
+pub use extant_blockdev::IoBuf;
 pub use extant_iomap::{MAX_VIEW, ReadView};
+pub use file::Finished;
 pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
 #[doc(hidden)]

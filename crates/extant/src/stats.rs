@@ -78,6 +78,16 @@ counters! {
     stepwise_ranges,
     /// Writes into holes whose place was chosen at once, because space was low or the mount delays nothing.
     direct_allocations,
+    /// Reads past the cache.
+    direct_reads,
+    /// Writes past the cache.
+    direct_writes,
+    /// Of both, those that had to go through the cache, or a part of them.
+    direct_fallbacks,
+    /// Of both, those that went straight from a queue of requests to the device.
+    direct_straight,
+    /// Reads into the cache that waited for direct writes.
+    direct_fill_waits,
     /// Writebacks begun because promises came close to what is free.
     low_space_flushes,
     /// Commits waited for so that freed blocks could be given out again.

@@ -4,6 +4,7 @@
 //! does not parse is answered with EINVAL. Names are cut at 255 bytes by an error before anything else sees
 //! them; a name is never empty and never holds `/`.
 
+use rustix::fs::OFlags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::abi::{self, InHeader, op};
@@ -76,11 +77,15 @@ pub(crate) enum Op<'a> {
     Read {
         offset: u64,
         size: u32,
+        /// The file is open with `O_DIRECT`.
+        direct: bool,
     },
     Write {
         offset: u64,
         data: &'a [u8],
         flags: u32,
+        /// The file is open with `O_DIRECT`.
+        direct: bool,
     },
     Fsync {
         datasync: bool,
@@ -133,6 +138,11 @@ pub(crate) enum Op<'a> {
 pub(crate) struct Request<'a> {
     pub(crate) header: &'a InHeader,
     body: &'a [u8],
+}
+
+/// Whether the flags of an open file say that its bytes are not to be cached.
+fn is_direct(open_flags: u32) -> bool {
+    open_flags & OFlags::DIRECT.bits() != 0
 }
 
 impl<'a> Request<'a> {
@@ -235,6 +245,7 @@ impl<'a> Request<'a> {
                 Op::Read {
                     offset: head.offset,
                     size: head.size,
+                    direct: is_direct(head.flags),
                 }
             }
             op::WRITE => {
@@ -244,6 +255,7 @@ impl<'a> Request<'a> {
                     offset: head.offset,
                     data,
                     flags: head.write_flags,
+                    direct: is_direct(head.flags),
                 }
             }
             op::FSYNC | op::FSYNCDIR => {

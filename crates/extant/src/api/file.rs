@@ -30,6 +30,7 @@ struct Access {
     read: bool,
     write: bool,
     append: bool,
+    direct: bool,
 }
 
 impl<'a> OpenOptions<'a> {
@@ -60,6 +61,30 @@ impl<'a> OpenOptions<'a> {
     /// Allows writing, always at the end of the file.
     pub fn append(&mut self, yes: bool) -> &mut Self {
         self.access.append = yes;
+        self
+    }
+
+    /// Has [`File::read_at`], [`File::write_at`], [`Read`] and [`Write`] go past the page cache (`O_DIRECT`): straight between the caller's
+    /// bytes and the device. A write that returned is on the device, though not durable before [`File::sync_data`]. Others may
+    /// use the file through the cache at the same time; all see one file.
+    ///
+    /// Bytes may lie anywhere, but whole blocks are cheap and parts of blocks are not: a block that is written in part is read and
+    /// written as a whole. Data that goes through the journal, and what else cannot be written directly, goes through the cache and to
+    /// the device from there. For many requests at a time see [`super::DirectQueue`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+    /// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
+    /// let mut options = fs.open_options();
+    /// let file = options.read(true).write(true).create(true).direct(true).open("/table")?;
+    /// file.write_at(&[7; 8192], 4096)?;
+    /// file.sync_data()?;
+    /// assert_eq!(fs.read("/table")?[4096..], [7; 8192]);
+    /// # Ok(()) }
+    /// ```
+    pub fn direct(&mut self, yes: bool) -> &mut Self {
+        self.access.direct = yes;
         self
     }
 
@@ -158,6 +183,9 @@ impl File {
         if !self.access.read {
             return Err(Error::BadHandle);
         }
+        if self.access.direct {
+            return self.volume.read_direct(&self.node, pos, buf);
+        }
         self.volume.read(&self.node, pos, buf)
     }
 
@@ -167,10 +195,38 @@ impl File {
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for writing, or those of writing.
     pub fn write_at(&self, data: &[u8], pos: u64) -> Result<usize> {
+        let (volume, node, cred) = (&self.volume, &self.node, &self.cred);
         match self.access {
-            Access { append: true, .. } => Ok(self.volume.append(&self.node, data, &self.cred)?.1),
-            Access { write: true, .. } => self.volume.write(&self.node, pos, data, &self.cred),
+            Access { append: true, .. } => Ok(self.append(data)?.1),
+            Access {
+                write: true,
+                direct: true,
+                ..
+            } => volume.write_direct(node, pos, data, cred),
+            Access { write: true, .. } => volume.write(node, pos, data, cred),
             _ => Err(Error::BadHandle),
+        }
+    }
+
+    /// Writes at the end; says where that was.
+    fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        if self.access.direct {
+            return self.volume.append_direct(&self.node, data, &self.cred);
+        }
+        self.volume.append(&self.node, data, &self.cred)
+    }
+
+    /// Whether requests of this kind are allowed.
+    pub(super) fn check_access(&self, write: bool) -> Result<()> {
+        let allowed = if write {
+            self.access.write && !self.access.append
+        } else {
+            self.access.read
+        };
+        if allowed {
+            Ok(())
+        } else {
+            Err(Error::BadHandle)
         }
     }
 
@@ -389,7 +445,7 @@ impl Read for File {
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.access.append {
-            let (pos, done) = self.volume.append(&self.node, data, &self.cred)?;
+            let (pos, done) = self.append(data)?;
             self.pos = pos;
             self.advance(done);
             return Ok(done);

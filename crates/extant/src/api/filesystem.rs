@@ -6,6 +6,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use tracing::error;
 
+use super::direct::DirectQueue;
 use super::file::{File, OpenOptions};
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::node::Node;
@@ -69,6 +70,11 @@ impl Filesystem {
     /// How to open a file in it.
     pub fn open_options(&self) -> OpenOptions<'_> {
         OpenOptions::new(self)
+    }
+
+    /// A queue for up to `depth` direct requests in flight.
+    pub fn direct_queue(&self, depth: usize) -> DirectQueue {
+        self.volume().direct_queue(depth, self.cred())
     }
 
     /// Opens a file for reading.

@@ -7,6 +7,7 @@
 //! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
 //! parallel.
 
+mod direct;
 mod extents;
 mod file;
 mod filesystem;
@@ -21,6 +22,7 @@ mod types;
 mod volume;
 mod walk;
 
+pub use direct::DirectQueue;
 pub use extant_units::Ino;
 pub use extents::{Extent, ExtentState, Extents};
 pub use file::{File, OpenOptions};

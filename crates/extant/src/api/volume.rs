@@ -343,7 +343,8 @@ impl Volume {
         // A failure to write this back is one that the node's next fsync tells.
         let open = node.open(self.fs());
         let at = WriteAt::Pos(pos);
-        file::write(self.fs(), node.inode(), open, at, data, cred).map(|(_, written)| written)
+        let wrote = file::write(self.fs(), node.inode(), open, at, data, cred);
+        wrote.map(|(_, written)| written)
     }
 
     /// Writes back what a cache above this one took earlier (the kernel's page cache of a mount): like [`Volume::write`], but
@@ -356,7 +357,8 @@ impl Volume {
     pub fn write_back(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
         let open = node.open(self.fs());
         let at = WriteAt::Cached(pos);
-        file::write(self.fs(), node.inode(), open, at, data, cred).map(|(_, written)| written)
+        let wrote = file::write(self.fs(), node.inode(), open, at, data, cred);
+        wrote.map(|(_, written)| written)
     }
 
     /// Writes `data` at the end of the file, as one step; returns where that was and how much was written.
@@ -365,7 +367,8 @@ impl Volume {
     /// As write(2) with `O_APPEND`.
     pub fn append(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
         let open = node.open(self.fs());
-        file::write(self.fs(), node.inode(), open, WriteAt::End, data, cred)
+        let at = WriteAt::End;
+        file::write(self.fs(), node.inode(), open, at, data, cred)
     }
 
     /// Drops from memory what is cached of the file and also on the device: the POSIX_FADV_DONTNEED of posix_fadvise(2). Changes

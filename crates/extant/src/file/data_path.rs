@@ -28,7 +28,7 @@ pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
 }
 
 /// Fails for files that cannot be written to.
-fn check_growable(ops: &FileOps<'_>) -> Result<()> {
+pub(super) fn check_growable(ops: &FileOps<'_>) -> Result<()> {
     // A block map of the older kind is readable, but does not grow.
     if !ops.flags.contains(InodeFlags::EXTENTS) {
         return Err(Error::NotSupported("writing to files without extents"));

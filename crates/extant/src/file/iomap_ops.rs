@@ -4,17 +4,18 @@
 //! reserves space, and the hole becomes delayed; nothing on disk changes and no handle is started. Only when promises
 //! would outrun the free space is a place chosen at once, unwritten.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{DeviceFault, Flags, Iomap, IomapOps, Kind, Op, Outcome, Stats};
+use extant_iomap::{DeviceFault, Flags, Hold, Iomap, IomapOps, Kind, Op, Outcome, Stats};
 use extant_pagecache::Mapping;
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use super::way::Way;
-use super::{FileData, blocks_of, data};
+use super::{FileData, blocks_of, data, direct};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::credits;
@@ -226,6 +227,14 @@ impl IomapOps for FileOps<'_> {
         // Folios took it that all of the mapping is theirs.
         cache.forget_backing(from, map.end());
         Ok(())
+    }
+
+    fn is_bypassed(&self) -> bool {
+        self.data.direct.is_used()
+    }
+
+    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
+        direct::hold(self, wanted, needed)
     }
 
     fn is_valid(&self, map: &Iomap) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! `write` and `read` check limits and go through `data_path`, which chooses the way; `iomap_ops` answers what a range
 //! of the file is mapped to; `writeback` gives dirty data its place and moves the size on disk; `truncate` changes
-//! sizes; `range` allocates, punches, zeroes and moves ranges; `sync` makes things durable.
+//! sizes; `direct` goes past the cache; `range` allocates, punches, zeroes and moves ranges; `sync` makes things durable.
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that promises would be unwise. (J34)
@@ -17,6 +17,7 @@
 
 mod buffer_ops;
 mod data_path;
+mod direct;
 mod iomap_ops;
 mod logged;
 mod ordered;
@@ -52,6 +53,7 @@ use extant_pagecache::{
 };
 use extant_units::{Lblk, Pos};
 
+use self::direct::Direct;
 use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
 use self::turns::Turns;
@@ -62,6 +64,9 @@ use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
+pub use self::direct::queue::Finished;
+pub(crate) use self::direct::queue::{Job, Queue, What};
+pub(crate) use self::direct::read as read_direct;
 pub(crate) use self::logged::LoggedDevice;
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::lock;
@@ -70,7 +75,7 @@ pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::view::{edit, is_editing, view};
 pub(crate) use self::way::{buffered_path, logs_data, set_buffered_path, set_journalled};
-pub(crate) use self::write::{WriteAt, write};
+pub(crate) use self::write::{WriteAt, write, write_direct};
 pub(crate) use extant_iomap::Whence;
 
 /// Bounds of the page cache's budget where the caller does not set one.
@@ -131,6 +136,8 @@ pub(crate) struct FileData {
     ranges: Arc<IoTree>,
     /// The queue of those who make the file longer.
     turns: Turns,
+    /// What there was of direct I/O.
+    direct: Direct,
     /// What commits wait for.
     ordered: Arc<OrderedFile>,
     /// What the per-block path has handed to the device.
@@ -177,6 +184,7 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             way: WayCell::new(Way::of(fs, inode.flags())),
             ranges: Arc::default(),
             turns: Turns::default(),
+            direct: Direct::default(),
             ordered: OrderedFile::new(inode),
             flight: Flight::default(),
             shared,
@@ -206,6 +214,12 @@ pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
         (blocks, data.mapping.writeback_pass())
     });
     (size, data)
+}
+
+/// Waits for what is under way in parts of files: direct requests may be in flight that nobody waits for.
+pub(crate) fn settle_ranges(fs: &Fs) {
+    let inodes = fs.inodes.all();
+    inodes.iter().for_each(|inode| range_lock::drain(inode));
 }
 
 /// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks to `each`.

@@ -107,7 +107,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
 }
 
 /// A place for a hole.
-fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+pub(super) fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::Mapping> {
     ops.stats().map_calls.bump();
     ops.retry(|| ops.allocate_now(lblk, count))
 }

@@ -13,7 +13,7 @@ use extant_units::Pos;
 use super::iomap_ops::FileOps;
 use super::range_lock::lock_for_write;
 use super::read::check_kind;
-use super::{OpenState, data_path, max_size, space, through};
+use super::{OpenState, data_path, direct, max_size, space, through};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -41,6 +41,15 @@ impl WriteAt {
     }
 }
 
+/// Which way the bytes take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Via {
+    /// Into the page cache, to be written later.
+    Cache,
+    /// Straight to the device (`O_DIRECT`).
+    Device,
+}
+
 /// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where, and how many, fewer if an error or a limit stopped the rest. Takes
 /// privileges away and notes the time, as a modification does. Durable on return only with the mount option `sync` or the
 /// file's flag.
@@ -55,14 +64,43 @@ pub(crate) fn write(
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
+    write_via(Via::Cache, fs, inode, open, at, bytes, cred)
+}
+
+/// [`write()`] past the cache (`O_DIRECT`): on return the bytes are on the device, with their place and the size.
+///
+/// # Errors
+/// As [`write()`]; what kept older data of the range from being written.
+pub(crate) fn write_direct(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    write_via(Via::Device, fs, inode, open, at, bytes, cred)
+}
+
+#[inline]
+fn write_via(
+    via: Via,
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
     fs.check_writable()?;
     check_kind(inode)?;
     if bytes.is_empty() {
         return Ok((inode.size(), 0));
     }
-    let (pos, done) = match overwrite(fs, inode, open, at, bytes) {
-        Some(pos) => (pos, bytes.len()),
-        None => write_mapped(fs, inode, at, bytes, cred)?,
+    let cached = via == Via::Cache;
+    let (pos, done) = match cached.then(|| overwrite(fs, inode, open, at, bytes)) {
+        Some(Some(pos)) => (pos, bytes.len()),
+        _ => write_mapped(fs, inode, at, via, bytes, cred)?,
     };
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
         super::fsync(fs, inode, open, false)?;
@@ -100,10 +138,11 @@ fn write_mapped(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     at: WriteAt,
+    via: Via,
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let result = space::retry(fs, || write_locked(fs, inode, at, bytes, cred));
+    let result = space::retry(fs, || write_locked(fs, inode, at, via, bytes, cred));
     result.inspect_err(|error| super::report(fs, error))
 }
 
@@ -111,6 +150,7 @@ fn write_locked(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
     at: WriteAt,
+    via: Via,
     bytes: &[u8],
     cred: &Cred,
 ) -> Result<(u64, usize)> {
@@ -131,22 +171,48 @@ fn write_locked(
         // What lies behind the old end becomes part of the file: it must read as zero.
         data_path::zero_range(&ops, Pos::new(size), pos - size)?;
     }
-    let mut done = 0;
-    if !fresh {
-        done = through::write(&ops, Pos::new(pos), &bytes[..len])?;
-    }
-    if done < len {
-        let mut source = &bytes[done..len];
-        let rest = data_path::write(&ops, Pos::new(pos + done as u64), len - done, &mut source);
-        match rest {
-            Ok(rest) => done += rest,
-            Err(error) if done == 0 => return Err(error),
-            // What did arrive counts; the error will be met again by whoever goes on.
-            Err(_) => {}
+    let at = Pos::new(pos);
+    let bytes = &bytes[..len];
+    let done = match via {
+        Via::Device => put_on_device(&ops, at, bytes)?,
+        Via::Cache if fresh => put_in_cache(&ops, at, bytes, 0)?,
+        Via::Cache => {
+            let done = through::write(&ops, at, bytes)?;
+            put_in_cache(&ops, at, bytes, done)?
         }
-    }
+    };
     if fs.tuning.planted.is(Bug::SizeBeforeData) {
         ops.move_size_early(Pos::new(pos + done as u64))?;
     }
     Ok((pos, done))
+}
+
+/// Writes `bytes` at `pos` into the cache, except for the first `done`, which are written already; returns how many are then.
+fn put_in_cache(ops: &FileOps<'_>, pos: Pos, bytes: &[u8], done: usize) -> Result<usize> {
+    let mut rest = &bytes[done..];
+    if rest.is_empty() {
+        return Ok(done);
+    }
+    let at = pos.saturating_add(done as u64);
+    match data_path::write(ops, at, rest.len(), &mut rest) {
+        Ok(more) => Ok(done + more),
+        Err(error) if done == 0 => Err(error),
+        // What did arrive counts; the error will be met again by whoever goes on.
+        Err(_) => Ok(done),
+    }
+}
+
+/// Writes `bytes` at `pos` past the cache; what has to go through it goes on to the device from there.
+fn put_on_device(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+    let direct = direct::write(ops, pos, bytes)?;
+    if !direct.falls_back {
+        return Ok(direct.bytes);
+    }
+    let done = put_in_cache(ops, pos, bytes, direct.bytes)?;
+    let place = |done: usize| pos.saturating_add(done as u64);
+    match direct::settle_cached(ops, place(direct.bytes), place(done)) {
+        Err(error) if direct.bytes == 0 => Err(error),
+        Err(_) => Ok(direct.bytes),
+        Ok(()) => Ok(done),
+    }
 }

@@ -9,6 +9,7 @@
 //! [`Inode::update`]; neither the inode's `lock` nor the invalidate lock, whose holders may wait for this.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
@@ -49,40 +50,19 @@ impl FileOps<'_> {
         }
     }
 
-    /// The mistake of two planted bugs: the size on disk moves to `end` before the data is there.
-    pub(super) fn move_size_early(&self, end: Pos) -> Result<()> {
-        let mut h = self.fs.start(credits::INODE_UPDATE)?;
-        self.inode.update(self.fs, &mut h, |core| {
-            core.disk_size = core.disk_size.max(end.get().min(self.inode.size()));
-        })
-    }
-}
-
-impl WritebackOps for FileOps<'_> {
-    fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
-        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
-        // What is delayed is dirty: all of it can have its place now.
-        let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
-        if map.state == MapState::Delayed {
-            map.len = map.len.min(MAX_RUN);
-            map = self.place(&map)?;
-        }
-        if self.fs.tuning.planted.is(Bug::SizeAtSubmission) {
-            self.move_size_early(pos.saturating_add(len))?;
-        }
-        self.describe(&map)
+    /// The data of `ioend` is on the device, past the cache, and ends with byte `end` of the file: as
+    /// [`WritebackOps::complete`], and the file grows to there. Nobody else changes the size.
+    pub(super) fn arrived(&self, ioend: &Ioend, end: Pos) -> Result<()> {
+        let end = end.get();
+        let raises = self.inode.size() < end;
+        let grows = raises || self.inode.core.read().disk_size < end;
+        self.convert(ioend, end, grows, raises)
     }
 
-    fn complete(&self, ioend: &Ioend) -> Result<()> {
+    /// Converts the space of `ioend` to written, and then moves the size on disk to `end` if it `grows`; if that `raises` the size in memory,
+    /// only then as well.
+    fn convert(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
-        let end = ioend.end().get();
-        let disk_size = inode.core.read().disk_size;
-        let grows = disk_size < end.min(inode.size());
-        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
-            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
-            // counts as lost with what was lost there, which fsync tells.
-            return Ok(());
-        }
         if ioend.kind == IoendKind::Mapped && !grows {
             return Ok(());
         }
@@ -111,11 +91,50 @@ impl WritebackOps for FileOps<'_> {
             }
             // The size in memory is read under `core`: a truncation changes both under it.
             inode.update(fs, &mut h, |core| {
+                if raises {
+                    inode.size.fetch_max(end, Ordering::AcqRel);
+                }
                 core.disk_size = core.disk_size.max(end.min(inode.size()));
                 debug_assert!(core.disk_size <= inode.size(), "J1");
             })?;
         }
         Ok(())
+    }
+
+    /// The mistake of two planted bugs: the size on disk moves to `end` before the data is there.
+    pub(super) fn move_size_early(&self, end: Pos) -> Result<()> {
+        let mut h = self.fs.start(credits::INODE_UPDATE)?;
+        self.inode.update(self.fs, &mut h, |core| {
+            core.disk_size = core.disk_size.max(end.get().min(self.inode.size()));
+        })
+    }
+}
+
+impl WritebackOps for FileOps<'_> {
+    fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
+        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        // What is delayed is dirty: all of it can have its place now.
+        let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
+        if map.state == MapState::Delayed {
+            map.len = map.len.min(MAX_RUN);
+            map = self.place(&map)?;
+        }
+        if self.fs.tuning.planted.is(Bug::SizeAtSubmission) {
+            self.move_size_early(pos.saturating_add(len))?;
+        }
+        self.describe(&map)
+    }
+
+    fn complete(&self, ioend: &Ioend) -> Result<()> {
+        let end = ioend.end().get();
+        let disk_size = self.inode.core.read().disk_size;
+        let grows = disk_size < end.min(self.inode.size());
+        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
+            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
+            // counts as lost with what was lost there, which fsync tells.
+            return Ok(());
+        }
+        self.convert(ioend, end, grows, false)
     }
 
     fn discard(&self, pos: Pos, len: u64) {
@@ -161,7 +180,7 @@ pub(super) fn settle_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     Ok(())
 }
 
-fn write_dirty(ops: &FileOps<'_>, control: Control) -> Result<u64> {
+pub(super) fn write_dirty(ops: &FileOps<'_>, control: Control) -> Result<u64> {
     let result = data_path::write_back(ops, control);
     result.inspect_err(|error| super::note_failure(ops.fs, error))
 }

@@ -17,6 +17,14 @@ pub(super) const APPEND_ONLY: u32 = 0x20;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// What `O_DIRECT` has to be aligned to, in the file: the logical blocks of nearly every device.
+const SECTOR: u64 = 512;
+
+/// Whether direct I/O on these bytes is possible where the kernel's ext4 would do it.
+fn is_aligned(offset: u64, len: u64) -> bool {
+    (offset | len).is_multiple_of(SECTOR)
+}
+
 /// The answer to an open: no handle, since a node is all that is needed.
 pub(super) fn opened(open_flags: u32) -> OpenOut {
     OpenOut {
@@ -61,24 +69,34 @@ impl Server<'_> {
         node: &Node,
         offset: u64,
         size: u32,
+        direct: bool,
         reply: &mut ReplyBuf,
     ) -> Outcome {
+        let len = u64::from(size);
+        if direct && !is_aligned(offset, len) && offset < self.volume.getattr(node)?.size {
+            return Err(Errno::INVAL);
+        }
         reply.fill(size as usize, |buf| {
-            // The kernel keeps what it reads.
-            let read = self.volume.read_uncached(node, offset, buf);
+            let read = if direct {
+                self.volume.read_direct(node, offset, buf)
+            } else {
+                // The kernel keeps what it reads.
+                self.volume.read_uncached(node, offset, buf)
+            };
             read.map_err(Errno::from)
         })?;
         Ok(Done::Reply)
     }
 
-    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not known any more.
+    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not known any more. A direct
+    /// write has gone around the kernel's pages, and goes around ours.
     pub(super) fn write(
         &self,
         header: &InHeader,
         node: &Node,
         offset: u64,
         data: &[u8],
-        flags: u32,
+        (flags, direct): (u32, bool),
         reply: &mut ReplyBuf,
     ) -> Outcome {
         self.check_unopened(node, offset, data)?;
@@ -95,11 +113,17 @@ impl Server<'_> {
             };
         }
         cred.privileged &= !kill;
+        let direct = direct && !cached;
+        if direct && !is_aligned(offset, data.len() as u64) {
+            return Err(Errno::INVAL);
+        }
         let write = |at: usize| {
             let (pos, rest) = (offset.saturating_add(at as u64), &data[at..]);
             if cached && !kill {
                 // The kernel noted the time when it took the write, and reports it by itself.
                 self.volume.write_back(node, pos, rest, &cred)
+            } else if direct {
+                self.volume.write_direct(node, pos, rest, &cred)
             } else {
                 self.volume.write(node, pos, rest, &cred)
             }

@@ -139,12 +139,17 @@ impl<'a> Server<'a> {
             Op::Open { flags } => self.open(header.nodeid, flags, reply),
             Op::Opendir => self.opendir(reply),
             Op::Release | Op::Releasedir => Ok(Done::Reply),
-            Op::Read { offset, size } => self.read(&node()?, offset, size, reply),
+            Op::Read {
+                offset,
+                size,
+                direct,
+            } => self.read(&node()?, offset, size, direct, reply),
             Op::Write {
                 offset,
                 data,
                 flags,
-            } => self.write(header, &node()?, offset, data, flags, reply),
+                direct,
+            } => self.write(header, &node()?, offset, data, (flags, direct), reply),
             Op::Fsync { datasync } => {
                 self.volume.fsync(&node()?, datasync)?;
                 Ok(Done::Reply)

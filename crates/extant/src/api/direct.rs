@@ -1,0 +1,161 @@
+//! Direct I/O at the level of inodes, and many requests of it in flight.
+
+use extant_blockdev::IoBuf;
+
+use super::file::File;
+use super::node::Node;
+use super::volume::Volume;
+use crate::file::{self, Finished, Job, Queue, What, WriteAt};
+use crate::{Cred, Result};
+
+impl Volume {
+    /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device: what the cache has newer is written first. Any position and length
+    /// will do.
+    ///
+    /// # Errors
+    /// As [`Volume::read`]; [`crate::Error::Io`] also if newer data could not be written.
+    pub fn read_direct(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
+        let open = node.open(self.fs());
+        file::read_direct(self.fs(), node.inode(), open, pos, buf)
+    }
+
+    /// [`Volume::write`] past the page cache (`O_DIRECT`): on return the data is on the device, with space and size, and nothing of the range
+    /// is cached. Durable after the next [`Volume::fsync`]. Any position and length will do; parts of blocks cost a read. What cannot be
+    /// written directly (data that goes through the journal) goes through the cache, and from there to the device before this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]; [`crate::Error::Io`] also if older data of the range could not be written.
+    pub fn write_direct(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
+        let open = node.open(self.fs());
+        let at = WriteAt::Pos(pos);
+        let wrote = file::write_direct(self.fs(), node.inode(), open, at, data, cred);
+        wrote.map(|(_, written)| written)
+    }
+
+    /// [`Volume::append`] past the page cache, as [`Volume::write_direct`].
+    ///
+    /// # Errors
+    /// As write(2) with `O_APPEND`.
+    pub fn append_direct(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
+        let open = node.open(self.fs());
+        let at = WriteAt::End;
+        file::write_direct(self.fs(), node.inode(), open, at, data, cred)
+    }
+
+    /// A queue for up to `depth` direct requests in flight, whose writes are `cred`'s.
+    pub fn direct_queue(&self, depth: usize, cred: &Cred) -> DirectQueue {
+        DirectQueue::new(self.clone(), depth, cred)
+    }
+}
+
+/// Direct reads and writes, many of them in flight, of one thread: as `io_uring` or `libaio` with `O_DIRECT`.
+///
+/// A request is submitted with a buffer that it owns and a tag of the caller's, and comes back with both when it is over. Requests in
+/// flight are carried out in any order, and their results come in any order; two that touch the same block do so one after the other.
+/// What was written is durable after a [`File::sync_data`] that begins after the result has come. Those that overwrite whole blocks go straight to
+/// the device; everything that [`super::OpenOptions::direct`] does can be done, but may be done by a few threads.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+/// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
+/// use extant::IoBuf;
+///
+/// let file = fs.open_options().read(true).write(true).create(true).open("/table")?;
+/// let mut queue = fs.direct_queue(16);
+/// for block in 0..16 {
+///     let mut buf = IoBuf::zeroed(4096);
+///     buf.fill(b'a' + block);
+///     queue.write(&file, u64::from(block) * 4096, buf, u64::from(block))?;
+/// }
+/// for written in queue.wait(16) {
+///     assert_eq!(written.result?, 4096);
+/// }
+/// queue.read(&file, 4096, IoBuf::zeroed(4096), 0)?;
+/// let read = queue.wait(1).remove(0);
+/// assert_eq!((read.result?, &read.buf[..3]), (4096, &b"bbb"[..]));
+/// # Ok(()) }
+/// ```
+///
+/// Dropping the queue waits for what is in flight.
+pub struct DirectQueue {
+    queue: Queue,
+    // After the queue: it stays mounted until nothing is in flight.
+    volume: Volume,
+}
+
+impl DirectQueue {
+    pub(super) fn new(volume: Volume, depth: usize, cred: &Cred) -> Self {
+        Self {
+            queue: Queue::new(volume.fs(), cred.clone(), depth),
+            volume,
+        }
+    }
+
+    /// The most requests that are in flight at once. One more waits until another is over.
+    pub fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    /// Requests whose results have not been handed out yet.
+    pub fn outstanding(&self) -> usize {
+        self.queue.outstanding()
+    }
+
+    /// The file system.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// Reads from byte `pos` of `file` into `buf`, as much as it is long or the file has.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadHandle`] if the file was not opened for reading. Everything else is told by the result.
+    pub fn read(&mut self, file: &File, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
+        file.check_access(false)?;
+        self.read_node(file.node(), pos, buf, tag);
+        Ok(())
+    }
+
+    /// Writes `buf` at byte `pos` of `file`.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadHandle`] if the file was not opened for writing, or for appending. Everything else is told by the result.
+    pub fn write(&mut self, file: &File, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
+        file.check_access(true)?;
+        self.write_node(file.node(), pos, buf, tag);
+        Ok(())
+    }
+
+    /// [`DirectQueue::read`] at the level of inodes.
+    pub fn read_node(&mut self, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
+        self.submit(What::Read, node, pos, buf, tag);
+    }
+
+    /// [`DirectQueue::write`] at the level of inodes.
+    pub fn write_node(&mut self, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
+        self.submit(What::Write, node, pos, buf, tag);
+    }
+
+    /// Waits until at least `min` requests are over, or as many as are outstanding, and hands all out that are. With 0 it does not wait.
+    pub fn wait(&mut self, min: usize) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        self.wait_into(min, &mut finished);
+        finished
+    }
+
+    /// [`DirectQueue::wait`] into memory that is there already: adds to `finished`.
+    pub fn wait_into(&mut self, min: usize, finished: &mut Vec<Finished>) {
+        self.queue.reap(min, finished);
+    }
+
+    fn submit(&mut self, what: What, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
+        self.queue.submit(Job {
+            inode: node.counted().clone(),
+            what,
+            pos,
+            buf,
+            tag,
+        });
+    }
+}

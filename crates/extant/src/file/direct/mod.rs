@@ -1,0 +1,87 @@
+//! Direct I/O: between the caller's bytes and the device, past the page cache.
+//!
+//! `write` and `read` are one call each; `queue` keeps many of them in flight. All take what they need of the cache with them: dirty blocks
+//! of the range are written first, and a write leaves none of the range cached, so that buffered and direct I/O see one file. A write takes
+//! the steps of writeback in their order: a place, unwritten; the data; the conversion, and with it the sizes (J18, J20). A crash in
+//! between shows zeros or the old size, never what the blocks held before.
+//!
+//! Bytes need no alignment. Where a range cuts a block, the block is locked, read and written as a whole; parts of it that nobody wrote are
+//! zeros. What cannot be done directly goes through the cache and is written from there before the call returns: data that goes
+//! through the journal, files without extents that have to grow, and ranges that the cache does not let go of.
+//!
+//! # Invariants
+//! * From before a direct write hands its first byte to the device until its range is unlocked, no block of the range is cached or
+//!   being filled: whoever reads it finds the old bytes before, or the new ones afterwards.
+//! * Nothing is converted and no size moves unless the data has arrived. (J19)
+//!
+//! # Locks
+//! The range (`LOCKED`), as every write has it, for reads as well: nobody truncates or writes it meanwhile. A write locks its blocks against
+//! fills, too (`DIO_LOCKED`), which take that bit alone for what they read: so fills meet direct writes and nobody else, and a
+//! writer may fill within its own range. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
+
+mod clear;
+pub(crate) mod queue;
+mod read;
+mod straight;
+mod write;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_extent_io_tree::{Bits, ByteRange};
+use extant_iomap::Hold;
+use extant_pagecache::Mapping;
+use extant_units::Pos;
+
+pub(crate) use self::read::read;
+pub(super) use self::write::{settle_cached, write};
+use super::iomap_ops::FileOps;
+
+/// Keeps direct writes away from what the cache is about to read from the device: all of `wanted` if nobody writes there directly,
+/// otherwise what is `needed` of it, which is waited for.
+pub(super) fn hold<'a>(
+    ops: &'a FileOps<'_>,
+    wanted: Range<Pos>,
+    needed: Option<Range<Pos>>,
+) -> Option<Hold<'a>> {
+    let tree = &ops.data.ranges;
+    let bytes = |range: &Range<Pos>| {
+        let last = range.end.get().saturating_sub(1);
+        ByteRange::new(range.start.get(), last).unwrap_or(ByteRange::ALL)
+    };
+    if let Some(guard) = tree.try_lock_with(bytes(&wanted), Bits::DIO_LOCKED) {
+        return Some(Hold::new(wanted, guard));
+    }
+    let needed = needed?;
+    ops.fs.stats.direct_fill_waits.bump();
+    let guard = tree.lock_with(bytes(&needed), Bits::DIO_LOCKED);
+    Some(Hold::new(needed, guard))
+}
+
+/// What a file remembers of direct I/O.
+#[derive(Default)]
+pub(super) struct Direct {
+    /// Fills hold what they read.
+    used: AtomicBool,
+    /// All of them do: those that began before have ended.
+    settled: AtomicBool,
+}
+
+impl Direct {
+    /// Whether fills need a hold of what they read.
+    #[inline]
+    pub(super) fn is_used(&self) -> bool {
+        self.used.load(Ordering::SeqCst)
+    }
+
+    /// Before the first direct I/O: from here on fills stay out of ranges that are locked. Takes the invalidate lock for a moment, if
+    /// that is new.
+    fn announce(&self, mapping: &Mapping) {
+        if self.settled.load(Ordering::Acquire) {
+            return;
+        }
+        self.used.store(true, Ordering::SeqCst);
+        drop(mapping.invalidate_lock().write());
+        self.settled.store(true, Ordering::Release);
+    }
+}

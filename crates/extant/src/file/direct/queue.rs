@@ -1,0 +1,423 @@
+//! Many direct requests in flight.
+//!
+//! A request for whole blocks that have their data, below the end of the file on disk, with nothing cached, goes *straight* to the device's
+//! queue: its range stays locked until the device has answered, and nothing else is left to do then. Every other one is a call of
+//! [`file::write_direct`] or [`super::read()`] that one of a few threads makes.
+//!
+//! # Locks
+//! A submission never waits for a range: it may be a request of the same queue that holds it. What would have to wait goes to the threads.
+//! Device queue and lists have a mutex each; with the first held, ranges are unlocked but never locked. The user holds it while the device
+//! works; everybody else only tries.
+//!
+//! # Concurrency
+//! Ranges of straight requests are locked until somebody looks at the device queue. The user does when it reaps. Should it not come
+//! (it may be waiting for such a range itself, by a buffered write), the caretaker looks, every millisecond while
+//! something is in flight.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::straight::{Straight, straight};
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::file::{self, WriteAt};
+use crate::fs::Fs;
+use crate::inode::InodeRef;
+
+/// Threads for requests that do not go straight.
+const MOST_THREADS: usize = 4;
+/// How often the caretaker looks while something is in flight.
+const LOOK: Duration = Duration::from_millis(1);
+/// How often it looks in vain before it sleeps.
+const LOOKS: u32 = 16;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Read,
+    Write,
+}
+
+/// One request.
+pub(crate) struct Job {
+    pub(crate) inode: InodeRef,
+    pub(crate) what: What,
+    pub(crate) pos: u64,
+    pub(crate) buf: IoBuf,
+    pub(crate) tag: u64,
+}
+
+/// A request that is over.
+#[derive(Debug)]
+pub struct Finished {
+    /// What the request was submitted with.
+    pub tag: u64,
+    /// The request's buffer.
+    pub buf: IoBuf,
+    /// Bytes read or written, as by [`crate::File::read_at`] and [`crate::File::write_at`].
+    pub result: Result<usize>,
+}
+
+/// A queue of requests, of one user.
+pub(crate) struct Queue {
+    shared: Arc<Shared>,
+    /// Requests that the user has not got back.
+    outstanding: usize,
+    depth: usize,
+    /// Memory for what is being got back.
+    spare: VecDeque<Over>,
+    workers: Vec<JoinHandle<()>>,
+    caretaker: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    fs: Arc<Fs>,
+    cred: Cred,
+    device: Mutex<DeviceSide>,
+    jobs: Mutex<Jobs>,
+    /// There is a job, or the queue ends.
+    work: Condvar,
+    /// Requests in the hands of the threads.
+    with_threads: AtomicUsize,
+    finished: Mutex<VecDeque<Over>>,
+    /// There is something finished.
+    arrived: Condvar,
+    /// Whether the queue has ended.
+    ended: Mutex<bool>,
+    /// There is something in flight again, or the queue ends.
+    look: Condvar,
+    /// The caretaker sleeps until it is woken.
+    asleep: AtomicBool,
+}
+
+/// What the threads have to do.
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    idle: usize,
+    ended: bool,
+}
+
+/// The device's queue, and what is in it.
+struct DeviceSide {
+    queue: Box<dyn IoQueue>,
+    slots: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    done: Vec<Completion>,
+}
+
+/// A request that the device has.
+struct InFlight {
+    straight: Straight,
+    inode: InodeRef,
+    tag: u64,
+}
+
+/// A finished request. The inode's reference goes when the user gets it, under no lock.
+struct Over {
+    finished: Finished,
+    _inode: InodeRef,
+}
+
+impl Queue {
+    pub(crate) fn new(fs: &Arc<Fs>, cred: Cred, depth: usize) -> Self {
+        let depth = depth.max(1);
+        let queue = open_queue(&fs.dev, depth);
+        let slots = queue.depth();
+        Self {
+            shared: Arc::new(Shared {
+                fs: Arc::clone(fs),
+                cred,
+                device: Mutex::new(DeviceSide {
+                    queue,
+                    slots: (0..slots).map(|_| None).collect(),
+                    free: (0..slots).collect(),
+                    done: Vec::with_capacity(slots),
+                }),
+                jobs: Mutex::default(),
+                work: Condvar::new(),
+                with_threads: AtomicUsize::new(0),
+                finished: Mutex::new(VecDeque::with_capacity(depth)),
+                arrived: Condvar::new(),
+                ended: Mutex::new(false),
+                look: Condvar::new(),
+                asleep: AtomicBool::new(false),
+            }),
+            outstanding: 0,
+            depth,
+            spare: VecDeque::with_capacity(depth),
+            workers: Vec::new(),
+            caretaker: None,
+        }
+    }
+
+    /// Requests that the user has not got back yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Takes a request. Waits while as many are in flight as may be.
+    pub(crate) fn submit(&mut self, job: Job) {
+        while self.shared.in_flight() >= self.depth {
+            self.shared.step();
+        }
+        self.outstanding += 1;
+        let shared = &*self.shared;
+        match straight(&shared.fs, &job, &shared.cred) {
+            Err(error) => shared.finish(job.tag, job.buf, Err(error), job.inode),
+            Ok(Some(straight)) => {
+                self.take_care();
+                self.shared.send(job, straight);
+            }
+            Ok(None) => self.hand_over(job),
+        }
+    }
+
+    /// A request for the threads.
+    fn hand_over(&mut self, job: Job) {
+        let shared = &self.shared;
+        shared.with_threads.fetch_add(1, Ordering::AcqRel);
+        let mut jobs = shared.jobs.lock();
+        jobs.waiting.push_back(job);
+        let short = jobs.waiting.len() > jobs.idle;
+        drop(jobs);
+        shared.work.notify_one();
+        if short && self.workers.len() < MOST_THREADS.min(self.depth) {
+            let worker = Arc::clone(shared);
+            let name = thread::Builder::new().name("extant-direct".into());
+            match name.spawn(move || worker.serve()) {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) if self.workers.is_empty() => while shared.serve_one() {},
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Sees to it that there is a caretaker.
+    fn take_care(&mut self) {
+        if self.caretaker.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let name = thread::Builder::new().name("extant-direct-care".into());
+            self.caretaker = name.spawn(move || shared.take_care()).ok();
+        }
+    }
+
+    /// Waits until at least `min` requests are over, or as many as there are, and adds all that are to `to`.
+    pub(crate) fn reap(&mut self, min: usize, to: &mut Vec<Finished>) {
+        let min = min.min(self.outstanding);
+        let mut got = 0;
+        self.shared.poll();
+        loop {
+            let mut finished = self.shared.finished.lock();
+            got += finished.len();
+            std::mem::swap(&mut *finished, &mut self.spare);
+            drop(finished);
+            to.extend(self.spare.drain(..).map(|over| over.finished));
+            if got >= min {
+                break;
+            }
+            self.shared.step();
+        }
+        self.outstanding -= got;
+    }
+}
+
+impl Drop for Queue {
+    /// Waits for everything in flight.
+    fn drop(&mut self) {
+        let mut rest = Vec::new();
+        self.reap(self.outstanding, &mut rest);
+        self.shared.jobs.lock().ended = true;
+        self.shared.work.notify_all();
+        *self.shared.ended.lock() = true;
+        self.shared.look.notify_all();
+        for thread in self.workers.drain(..).chain(self.caretaker.take()) {
+            // What a thread could say by its end was said by results.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn in_flight(&self) -> usize {
+        let device = self.device.lock();
+        device.slots.len() - device.free.len() + self.with_threads.load(Ordering::Acquire)
+    }
+
+    /// Gives a request to the device.
+    fn send(&self, job: Job, straight: Straight) {
+        let mut device = self.device.lock();
+        let slot = loop {
+            match device.free.pop() {
+                Some(slot) => break slot,
+                None => self.complete(&mut device, 1),
+            }
+        };
+        let request = IoRequest {
+            op: match job.what {
+                What::Read => IoOp::Read,
+                What::Write => IoOp::Write,
+            },
+            offset: straight.at,
+            buf: job.buf,
+            tag: slot as u64,
+        };
+        device.slots[slot] = Some(InFlight {
+            straight,
+            inode: job.inode,
+            tag: job.tag,
+        });
+        let mut refused = device.queue.submit(request).err();
+        while let Some(request) = refused {
+            self.complete(&mut device, 1);
+            refused = device.queue.submit(request).err();
+        }
+        drop(device);
+        if self.asleep.load(Ordering::SeqCst) {
+            drop(self.ended.lock());
+            self.look.notify_one();
+        }
+    }
+
+    /// Ends what the device has answered, `min` requests at least.
+    fn complete(&self, device: &mut DeviceSide, min: usize) {
+        let mut done = std::mem::take(&mut device.done);
+        device.queue.reap(min, &mut done);
+        for completion in done.drain(..) {
+            let slot = usize::try_from(completion.tag).unwrap_or(usize::MAX);
+            let Some(over) = device.slots.get_mut(slot).and_then(Option::take) else {
+                debug_assert!(false, "the device answers what it was asked");
+                continue;
+            };
+            device.free.push(slot);
+            let result = over.straight.end(&self.fs, completion.result);
+            self.finish(over.tag, completion.buf, result, over.inode);
+        }
+        device.done = done;
+    }
+
+    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>, inode: InodeRef) {
+        self.finished.lock().push_back(Over {
+            finished: Finished { tag, buf, result },
+            _inode: inode,
+        });
+        self.arrived.notify_one();
+    }
+
+    /// Ends what the device has answered by now.
+    fn poll(&self) {
+        self.complete(&mut self.device.lock(), 0);
+    }
+
+    /// Waits until something more is over, if anything is in flight.
+    fn step(&self) {
+        let mut device = self.device.lock();
+        if device.free.len() < device.slots.len() {
+            // Requests of the threads may be waiting for ranges that end here.
+            self.complete(&mut device, 1);
+            return;
+        }
+        drop(device);
+        let mut finished = self.finished.lock();
+        if finished.is_empty() && self.with_threads.load(Ordering::Acquire) > 0 {
+            self.arrived.wait(&mut finished);
+        }
+    }
+
+    /// A thread's life.
+    fn serve(&self) {
+        loop {
+            while self.serve_one() {}
+            let mut jobs = self.jobs.lock();
+            if !jobs.waiting.is_empty() {
+                continue;
+            }
+            if jobs.ended {
+                return;
+            }
+            jobs.idle += 1;
+            self.work.wait(&mut jobs);
+            jobs.idle -= 1;
+        }
+    }
+
+    /// Makes the first request that waits; false if none does.
+    fn serve_one(&self) -> bool {
+        let Some(mut job) = self.jobs.lock().waiting.pop_front() else {
+            return false;
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| self.make(&mut job)));
+        let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
+        // In this order: whoever finds nothing with the threads finds it finished.
+        let mut finished = self.finished.lock();
+        finished.push_back(Over {
+            finished: Finished {
+                tag: job.tag,
+                buf: job.buf,
+                result,
+            },
+            _inode: job.inode,
+        });
+        self.with_threads.fetch_sub(1, Ordering::AcqRel);
+        drop(finished);
+        self.arrived.notify_one();
+        true
+    }
+
+    fn make(&self, job: &mut Job) -> Result<usize> {
+        let (fs, inode) = (&self.fs, job.inode.shared());
+        match job.what {
+            What::Read => super::read(fs, inode, None, job.pos, &mut job.buf),
+            What::Write => {
+                let at = WriteAt::Pos(job.pos);
+                let wrote = file::write_direct(fs, inode, None, at, &job.buf, &self.cred);
+                wrote.map(|(_, done)| done)
+            }
+        }
+    }
+
+    /// The caretaker's life.
+    fn take_care(&self) {
+        let mut ended = self.ended.lock();
+        let mut in_vain = 0;
+        while !*ended {
+            if in_vain < LOOKS {
+                self.look.wait_for(&mut ended, LOOK);
+            } else {
+                self.asleep.store(true, Ordering::SeqCst);
+                // Whoever sends something after this look sees that it has to wake somebody.
+                if self.is_idle() {
+                    self.look.wait(&mut ended);
+                }
+                self.asleep.store(false, Ordering::SeqCst);
+                in_vain = 0;
+                continue;
+            }
+            in_vain = MutexGuard::unlocked(&mut ended, || match self.device.try_lock() {
+                Some(mut device) if device.free.len() < device.slots.len() => {
+                    self.complete(&mut device, 0);
+                    0
+                }
+                Some(_) => in_vain + 1,
+                None => 0,
+            });
+        }
+    }
+
+    /// Whether the device has nothing to do.
+    fn is_idle(&self) -> bool {
+        let device = self.device.try_lock();
+        device.is_some_and(|device| device.free.len() == device.slots.len())
+    }
+}
