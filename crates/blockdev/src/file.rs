@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_units::DevOff;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::device::{BlockDevice, check_range};
 use crate::host_file::HostFile;
@@ -62,25 +62,37 @@ impl std::error::Error for OpenError {
 }
 
 /// How a file's bytes are moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileIo {
     /// Past the host's page cache (`O_DIRECT`), where the file's system says how (by statx). Without it the host caches, and what
     /// is written is in its memory until a flush.
     pub direct: bool,
-    /// Queues are the kernel's own (io_uring), if it has any for us. Without it, threads make system calls.
-    pub io_uring: bool,
+    /// What queues are made of.
+    pub queues: FileQueues,
+}
+
+/// What the queues of a file are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileQueues {
+    /// Threads that make system calls.
+    Threads,
+    /// The kernel's io_uring. Where it is refused, threads, with a warning that says why.
+    IoUring,
+    /// The kernel's io_uring if it is there, threads otherwise.
+    #[default]
+    Auto,
 }
 
 impl FileIo {
-    /// System calls, through the host's cache: works everywhere.
+    /// System calls and threads, through the host's cache: the same everywhere.
     pub const SYSCALLS: FileIo = FileIo {
         direct: false,
-        io_uring: false,
+        queues: FileQueues::Threads,
     };
     /// io_uring, past the host's cache.
     pub const IO_URING: FileIo = FileIo {
         direct: true,
-        io_uring: true,
+        queues: FileQueues::IoUring,
     };
 }
 
@@ -105,7 +117,7 @@ impl FileDevice {
     }
 
     /// Opens and locks `path`. What `io` asks for and the environment refuses is done without: past the cache becomes
-    /// through the cache; the kernel's queues become threads, with a warning that says why ([`FileDevice::refusal`]).
+    /// through the cache; the kernel's queues become threads ([`FileDevice::refusal`] says why).
     ///
     /// # Errors
     /// See [`OpenError`]; nothing is waited for.
@@ -118,11 +130,16 @@ impl FileDevice {
         let (file, len) = open_locked(path, mode)?;
         let read_only = mode == OpenMode::ReadOnly;
         let (mut for_rings, mut refusal) = (None, None);
-        if io.io_uring {
+        if io.queues != FileQueues::Threads {
             match uring::io_uring().and_then(|()| reopened(path, &file, read_only)) {
                 Ok(file) => for_rings = Some(file),
                 Err(why) => {
-                    warn!("{}: {why}; plain system calls are used", path.display());
+                    let path = path.display();
+                    if io.queues == FileQueues::IoUring {
+                        warn!("{path}: {why}; plain system calls are used");
+                    } else {
+                        debug!("{path}: {why}; plain system calls are used");
+                    }
                     refusal = Some(why);
                 }
             }

@@ -33,7 +33,7 @@ mod uring;
 pub use cow::CowDevice;
 pub use device::BlockDevice;
 pub use faults::{Fault, FaultyDevice, Request, RequestKind};
-pub use file::{FileDevice, FileIo, OpenError, OpenMode};
+pub use file::{FileDevice, FileIo, FileQueues, OpenError, OpenMode};
 pub use io_buf::{IO_ALIGN, IoBuf};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;

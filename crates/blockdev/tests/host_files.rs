@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extant_blockdev::{
-    BlockDevice, Completion, FileDevice, FileIo, IoBuf, IoOp, IoQueue, IoRequest, OpenError,
-    OpenMode, Queueing, open_queue,
+    BlockDevice, Completion, FileDevice, FileIo, FileQueues, IoBuf, IoOp, IoQueue, IoRequest,
+    OpenError, OpenMode, Queueing, open_queue,
 };
 use extant_testkit::{Cmd, LoopDevice, Need, Rng, TempDir, need};
 use extant_units::DevOff;
@@ -24,11 +24,11 @@ const WAYS: [FileIo; 4] = [
     FileIo::IO_URING,
     FileIo {
         direct: true,
-        io_uring: false,
+        queues: FileQueues::Threads,
     },
     FileIo {
         direct: false,
-        io_uring: true,
+        queues: FileQueues::Auto,
     },
 ];
 
@@ -185,7 +185,8 @@ fn every_way_is_the_same_device() {
             let mut rng = Rng::new(seed);
             // Each finds what the one before has left.
             let device = Arc::new(open(&place.path, io));
-            assert_eq!(device.io_uring(), io.io_uring);
+            let rings = io.queues != FileQueues::Threads;
+            assert_eq!(device.io_uring(), rings);
             if number > 0 {
                 let sector = [0, 512, 4096][number];
                 assert_eq!(device.direct_alignment(), io.direct.then_some(sector));
@@ -201,7 +202,7 @@ fn every_way_is_the_same_device() {
             submit(&mut *queue, IoOp::Flush, 0, IoBuf::default());
             drop(queue);
             let counters: BTreeMap<_, _> = device.counters().into_iter().collect();
-            assert_eq!(counters["uring_requests"] > 0, io.io_uring);
+            assert_eq!(counters["uring_requests"] > 0, rings);
             assert_eq!(
                 counters["device_copied"] > 0,
                 device.direct_alignment().is_some()

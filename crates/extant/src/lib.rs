@@ -49,7 +49,7 @@ pub use error::{Error, Place, Result};
 pub use extant_blockdev::IoBuf;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
-pub use options::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
+pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
 #[doc(hidden)]
 pub use verify::Verifier;

@@ -49,6 +49,19 @@ pub enum AtimeMode {
     Noatime,
 }
 
+/// How the image is read and written (`backend=`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backend {
+    /// Through the host's page cache; what is waited for by system calls, what is queued by io_uring where the kernel has it.
+    #[default]
+    Auto,
+    /// Through the host's page cache, by system calls and threads alone.
+    Syscalls,
+    /// Past the host's page cache where its file system can do that, and queued by io_uring. Where the kernel refuses, as
+    /// [`Backend::Syscalls`] past the cache, with a warning.
+    IoUring,
+}
+
 /// Mount options. [`Default`] is what an empty list gives.
 #[derive(Clone, Debug)]
 #[allow(
@@ -82,6 +95,7 @@ pub struct MountOptions {
     max_dir_size: Option<u64>,
     buffered_path: Option<BufferedPath>,
     dioread_nolock: bool,
+    backend: Backend,
 }
 
 impl Default for MountOptions {
@@ -112,6 +126,7 @@ impl Default for MountOptions {
             max_dir_size: None,
             buffered_path: None,
             dioread_nolock: true,
+            backend: Backend::Auto,
         }
     }
 }
@@ -310,5 +325,10 @@ impl MountOptions {
     /// `buffered_iomap` and `nobuffered_iomap`, if given.
     pub fn buffered_path(&self) -> Option<BufferedPath> {
         self.buffered_path
+    }
+
+    /// `backend=`: how the image is read and written, if it is a file or a block device of the host.
+    pub fn backend(&self) -> Backend {
+        self.backend
     }
 }

@@ -128,6 +128,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
         page_cache_held_bytes = held_bytes dirty_bytes writeback_bytes evictions = reclaimed eviction_scans = reclaim_scans
         throttle_waits = throttled memory_waits flusher_passes stable_waits);
     all.extend(FOLIO_ORDERS.iter().copied().zip(pages.folios_by_order));
+    all.extend(fs.dev.counters());
     all.push(("reserved", fs.alloc.counts.promised().get()));
     all.push(("blocks_promised", fs.alloc.counts.promised().get()));
     all.push(("reservation_leaks", fs.alloc.counts.leaked()));

@@ -4,10 +4,10 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, FileDevice, OpenError, OpenMode};
+use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenError, OpenMode};
 
 use super::Volume;
-use crate::{Cred, Error, MountOptions, Result, Tuning, mount};
+use crate::{Backend, Cred, Error, MountOptions, Result, Tuning, mount};
 
 /// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
 ///
@@ -17,6 +17,7 @@ pub struct Options {
     pub(super) write: bool,
     pub(super) mount: String,
     pub(super) tuning: Tuning,
+    pub(super) backend: Option<Backend>,
     pub(super) cred: Cred,
 }
 
@@ -30,6 +31,7 @@ impl Default for Options {
             write: false,
             mount: String::new(),
             tuning: Tuning::default(),
+            backend: None,
             cred,
         }
     }
@@ -64,6 +66,12 @@ impl Options {
         self
     }
 
+    /// How the image is read and written; goes before a mount option `backend=`.
+    pub fn backend(&mut self, backend: Backend) -> &mut Options {
+        self.backend = Some(backend);
+        self
+    }
+
     /// Who the operations of a [`super::Filesystem`] run as: root, with umask 022, unless set.
     pub fn cred(&mut self, cred: Cred) -> &mut Options {
         self.cred = cred;
@@ -83,16 +91,21 @@ impl Options {
     pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = self.parsed()?;
+        let io = match self.backend.unwrap_or(options.backend()) {
+            Backend::Auto => FileIo::default(),
+            Backend::Syscalls => FileIo::SYSCALLS,
+            Backend::IoUring => FileIo::IO_URING,
+        };
         if !options.read_only() {
             return mounted(
-                open_device(path, OpenMode::ReadWrite)?,
+                open_device(path, OpenMode::ReadWrite, io)?,
                 options,
                 self.tuning,
             );
         }
-        let device = open_device(path, OpenMode::ReadOnly)?;
+        let device = open_device(path, OpenMode::ReadOnly, io)?;
         match mounted(device, options.clone(), self.tuning) {
-            Err(Error::NeedsReplay) => match open_device(path, OpenMode::ReadWrite) {
+            Err(Error::NeedsReplay) => match open_device(path, OpenMode::ReadWrite, io) {
                 Ok(device) => mounted(device, options, self.tuning),
                 Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => {
                     Err(Error::NeedsReplay)
@@ -124,8 +137,8 @@ fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) 
     Ok(Volume::new(mount::mount(device, options, tuning)?))
 }
 
-pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDevice>> {
-    match FileDevice::open(path, mode) {
+pub(crate) fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    match FileDevice::open_with(path, mode, io) {
         Ok(device) => Ok(Arc::new(device)),
         Err(OpenError::InUse(_)) => Err(Error::InUse),
         Err(OpenError::NotADevice(path)) if path.is_dir() => Err(Error::IsDir),

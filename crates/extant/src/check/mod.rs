@@ -36,7 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, OpenMode};
+use extant_blockdev::{BlockDevice, FileIo, OpenMode};
 
 use crate::api::open_device;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ impl Default for CheckOptions<'_> {
 /// # Errors
 /// [`crate::Error::InUse`], or another reason why it cannot be opened; else as [`check`].
 pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
-    let device = open_device(path.as_ref(), OpenMode::ReadOnly)?;
+    let device = open_device(path.as_ref(), OpenMode::ReadOnly, FileIo::SYSCALLS)?;
     check(device, options)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AtimeMode, DataMode, ErrorsPolicy, MountOptions};
+use super::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
 use crate::tuning::BufferedPath;
 
 /// Why an option was refused.
@@ -113,6 +113,14 @@ const OPTIONS: &[(&str, Effect)] = &[
     (
         "nobuffered_iomap",
         Word(|o| o.buffered_path = Some(BufferedPath::BufferHead)),
+    ),
+    (
+        "backend",
+        Choice(&[
+            ("auto", |o| o.backend = Backend::Auto),
+            ("syscalls", |o| o.backend = Backend::Syscalls),
+            ("io_uring", |o| o.backend = Backend::IoUring),
+        ]),
     ),
     // Names that ask for what is done anyway, or that tune machinery which does not exist here.
     ("block_validity", Ignored),

@@ -52,3 +52,18 @@ fn every_option_is_documented() {
         assert!(MountOptions::is_known(name));
     }
 }
+
+#[test]
+fn the_backend_is_one_of_three() {
+    let backend = |list| MountOptions::parse(list).unwrap().backend();
+    assert_eq!(backend(""), Backend::Auto);
+    assert_eq!(backend("backend=io_uring"), Backend::IoUring);
+    assert_eq!(
+        backend("backend=io_uring,backend=syscalls"),
+        Backend::Syscalls
+    );
+    assert_eq!(
+        refusal("backend=spdk"),
+        "mount option 'backend=spdk': knows auto, syscalls, io_uring"
+    );
+}

@@ -1,0 +1,131 @@
+//! The same file system however its image is read and written: through the host's cache and past it, with and without
+//! io_uring.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+
+use extant::{Backend, Filesystem};
+use extant_testkit::{Image, LoopDevice, Need, Rng, content, need};
+
+fn counters(fs: &Filesystem) -> BTreeMap<&'static str, u64> {
+    fs.volume().stats().into_iter().collect()
+}
+
+/// Writes, overwrites, renames, removes and syncs; returns what must be there.
+fn work(fs: &Filesystem, seed: u64) -> BTreeMap<String, Vec<u8>> {
+    let mut rng = Rng::new(seed);
+    let mut all = BTreeMap::new();
+    for number in 0..60 {
+        let name = format!("/dir{}/f{number}", rng.below(4));
+        fs.create_dir_all(name.rsplit_once('/').unwrap().0).unwrap();
+        let len = [100, 5000, 70_000, 1 << 20][rng.index(4)];
+        let mut bytes = content::fill(seed + number, 0, len);
+        let mut file = fs
+            .open_options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .open(&name)
+            .unwrap();
+        file.write_all(&bytes).unwrap();
+        let at = rng.index(len);
+        let part = content::fill(seed, 0, rng.index(len - at) + 1);
+        file.write_at(&part, at as u64).unwrap();
+        bytes[at..at + part.len()].copy_from_slice(&part);
+        if rng.chance(30) {
+            file.sync_all().unwrap();
+        }
+        all.insert(name, bytes);
+        if rng.chance(20) {
+            let (victim, _) = all.pop_first().unwrap();
+            fs.remove_file(&victim).unwrap();
+        }
+    }
+    all
+}
+
+fn compare(fs: &Filesystem, all: &BTreeMap<String, Vec<u8>>) {
+    for (name, bytes) in all {
+        let mut back = Vec::new();
+        fs.open_options()
+            .read(true)
+            .open(name)
+            .unwrap()
+            .read_to_end(&mut back)
+            .unwrap();
+        assert!(back == *bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_file_system_is_the_same_over_every_backend() {
+    if !need(&[Need::IoUring, Need::Loop, Need::Tool("mke2fs")]) {
+        return;
+    }
+    // Blocks smaller than the device's sectors are no ext4 for Linux, but an image can be on any disk.
+    for (blocks, sector) in [(4096, 512), (4096, 4096), (1024, 512), (1024, 4096)] {
+        let image = Image::of_mib(48)
+            .args(&format!("-b {blocks}"))
+            .make()
+            .unwrap();
+        let disk = LoopDevice::over(image.path(), sector).unwrap();
+        let mut all = BTreeMap::new();
+        let backends = [
+            Backend::IoUring,
+            Backend::Syscalls,
+            Backend::Auto,
+            Backend::IoUring,
+        ];
+        for (round, backend) in (0..).zip(backends) {
+            let fs = Filesystem::options()
+                .write(true)
+                .backend(backend)
+                .open(disk.path())
+                .unwrap();
+            compare(&fs, &all);
+            for name in all.keys() {
+                fs.remove_file(name).unwrap();
+            }
+            all = work(&fs, round);
+            let counters = counters(&fs);
+            let past = backend == Backend::IoUring;
+            assert_eq!(counters["device_direct"], u64::from(past));
+            let rings = backend != Backend::Syscalls;
+            assert_eq!(counters["device_io_uring"], u64::from(rings));
+            // Metadata is not aligned in memory. What cuts sectors (small blocks, the superblock) is merged with what is
+            // around it.
+            assert_eq!(counters["device_copied"] > 0, past);
+            assert_eq!(counters["device_merged"] > 0, past && sector == 4096);
+            compare(&fs, &all);
+            fs.volume().drop_caches();
+            compare(&fs, &all);
+            fs.unmount().unwrap();
+            image.fsck_clean().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_mount_option_chooses_and_the_builder_goes_before_it() {
+    if !need(&[Need::IoUring, Need::Tool("mke2fs")]) {
+        return;
+    }
+    let image = Image::of_mib(16).make().unwrap();
+    for (option, backend, rings) in [
+        ("", None, 1),
+        ("backend=syscalls", None, 0),
+        ("backend=io_uring", None, 1),
+        ("backend=io_uring", Some(Backend::Syscalls), 0),
+        ("backend=syscalls", Some(Backend::Auto), 1),
+    ] {
+        let mut options = Filesystem::options();
+        options.mount_options(option);
+        if let Some(backend) = backend {
+            options.backend(backend);
+        }
+        let fs = options.open(image.path()).unwrap();
+        assert_eq!(counters(&fs)["device_io_uring"], rings, "{option}");
+        fs.unmount().unwrap();
+    }
+}
