@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Chmod(Chmod),
     /// Change owner and group
     Chown(Chown),
+    /// Allocate, free, zero, take out or put in a range of a file
+    Fallocate(Fallocate),
     /// Show what an image is made of
     Info(Info),
     /// Verify an image without writing to it
@@ -85,6 +87,7 @@ impl Command {
             Command::Ln(_) => "ln",
             Command::Chmod(_) => "chmod",
             Command::Chown(_) => "chown",
+            Command::Fallocate(_) => "fallocate",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Map(_) => "map",
@@ -94,6 +97,35 @@ impl Command {
             Command::Manual { .. } => "manual",
         }
     }
+}
+
+/// Without a mode, gives the range space that reads as zeros, creates the file if there is none, and makes it as long as that needs.
+/// Sizes are bytes, or have a suffix: K, M, G ... (KiB, MiB ...: 1024) or KB, MB ... (1000).
+#[derive(Args, Debug)]
+pub(crate) struct Fallocate {
+    /// The file keeps its size
+    #[arg(short = 'n', long)]
+    pub(crate) keep_size: bool,
+    /// Make the range a hole: it reads as zeros and takes no space. The file keeps its size
+    #[arg(short, long, group = "mode")]
+    pub(crate) punch_hole: bool,
+    /// Have the range read as zeros, and allocate it
+    #[arg(short, long, group = "mode")]
+    pub(crate) zero_range: bool,
+    /// Take the range, whole blocks before the end of the file, out: what follows moves up
+    #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
+    pub(crate) collapse_range: bool,
+    /// Put a hole in, whole blocks: what lay there moves down
+    #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
+    pub(crate) insert_range: bool,
+    /// Where the range begins
+    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    pub(crate) offset: u64,
+    /// How long it is
+    #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) length: u64,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
 }
 
 /// Returns once the mount answers; the file system is then served by a process in the background.

@@ -63,6 +63,7 @@ fn run(command: Command) -> Outcome {
         Command::Info(args) => commands::info::run(&args),
         Command::Manual { dir } => manual::write(&dir),
         Command::Check(args) => commands::check::run(&args),
+        Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Trim(args) => commands::trim::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),

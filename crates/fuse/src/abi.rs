@@ -54,6 +54,7 @@ pub(crate) mod op {
     pub(crate) const DESTROY: u32 = 38;
     pub(crate) const IOCTL: u32 = 39;
     pub(crate) const BATCH_FORGET: u32 = 42;
+    pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
@@ -268,6 +269,7 @@ wire! {
     GetxattrOut = 8 { size: u32, padding: u32 }
     IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
     IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
+    FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }
     LseekOut = 8 { offset: u64 }
     /// Before the name of a directory entry.

@@ -123,6 +123,11 @@ pub(crate) enum Op<'a> {
         data: &'a [u8],
         out_size: u32,
     },
+    Fallocate {
+        mode: u32,
+        offset: u64,
+        len: u64,
+    },
     Lseek {
         offset: u64,
         whence: u32,
@@ -316,6 +321,14 @@ impl<'a> Request<'a> {
                     restricted: head.flags & abi::IOCTL_UNRESTRICTED == 0,
                     data: body.bytes(head.in_size)?,
                     out_size: head.out_size,
+                }
+            }
+            op::FALLOCATE => {
+                let head: &abi::FallocateIn = body.take()?;
+                Op::Fallocate {
+                    mode: head.mode,
+                    offset: head.offset,
+                    len: head.length,
                 }
             }
             op::LSEEK => {

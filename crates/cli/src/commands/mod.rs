@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod cp;
+pub(crate) mod fallocate;
 pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;

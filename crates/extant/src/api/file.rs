@@ -315,7 +315,7 @@ impl File {
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for writing; those of [`Volume::fallocate`].
     pub fn allocate(&self, range: Range<u64>) -> Result<()> {
-        self.fallocate(FallocateMode::Allocate { keep_size: false }, &range)
+        self.fallocate(FallocateMode::Allocate { keep_size: false }, range)
     }
 
     /// The same without making the file longer: a part of the space may lie behind its end.
@@ -323,7 +323,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn allocate_keep_size(&self, range: Range<u64>) -> Result<()> {
-        self.fallocate(FallocateMode::Allocate { keep_size: true }, &range)
+        self.fallocate(FallocateMode::Allocate { keep_size: true }, range)
     }
 
     /// Makes `range` a hole: it reads as zeros and has no space. The file stays as long as it is.
@@ -331,7 +331,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn punch_hole(&self, range: Range<u64>) -> Result<()> {
-        self.fallocate(FallocateMode::PunchHole, &range)
+        self.fallocate(FallocateMode::PunchHole, range)
     }
 
     /// Has `range` read as zeros, and gives it space; the file becomes as long as that needs unless it shall keep its size.
@@ -339,7 +339,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn zero_range(&self, range: Range<u64>, keep_size: bool) -> Result<()> {
-        self.fallocate(FallocateMode::ZeroRange { keep_size }, &range)
+        self.fallocate(FallocateMode::ZeroRange { keep_size }, range)
     }
 
     /// Takes `range`, whole blocks before the end of the file, out: what lies behind it moves up.
@@ -347,7 +347,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn collapse_range(&self, range: Range<u64>) -> Result<()> {
-        self.fallocate(FallocateMode::CollapseRange, &range)
+        self.fallocate(FallocateMode::CollapseRange, range)
     }
 
     /// Puts a hole in at `range`, whole blocks: what lay from its start on begins at its end.
@@ -355,10 +355,14 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn insert_range(&self, range: Range<u64>) -> Result<()> {
-        self.fallocate(FallocateMode::InsertRange, &range)
+        self.fallocate(FallocateMode::InsertRange, range)
     }
 
-    fn fallocate(&self, mode: FallocateMode, range: &Range<u64>) -> Result<()> {
+    /// Any of the modes of fallocate(2) on `range`.
+    ///
+    /// # Errors
+    /// As [`File::allocate`].
+    pub fn fallocate(&self, mode: FallocateMode, range: Range<u64>) -> Result<()> {
         if !self.access.write && !self.access.append {
             return Err(Error::BadHandle);
         }

@@ -1,6 +1,6 @@
 //! Content: opening, reading, writing, seeking, and the totals.
 
-use extant::{Cred, Node, SeekTarget};
+use extant::{Cred, FallocateMode, Node, SeekTarget};
 
 use super::{Done, Outcome, Server};
 use crate::abi::{self, InHeader, OpenOut, StatfsOut, WriteOut};
@@ -16,6 +16,12 @@ pub(super) const APPEND_ONLY: u32 = 0x20;
 /// `lseek` origins.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
+/// `FALLOC_FL_*`.
+const FALLOC_KEEP_SIZE: u32 = 0x01;
+const FALLOC_PUNCH_HOLE: u32 = 0x02;
+const FALLOC_COLLAPSE_RANGE: u32 = 0x08;
+const FALLOC_ZERO_RANGE: u32 = 0x10;
+const FALLOC_INSERT_RANGE: u32 = 0x20;
 
 /// What `O_DIRECT` has to be aligned to, in the file: the logical blocks of nearly every device.
 const SECTOR: u64 = 512;
@@ -31,6 +37,19 @@ pub(super) fn opened(open_flags: u32) -> OpenOut {
         open_flags,
         ..OpenOut::default()
     }
+}
+
+/// The operation that `FALLOC_FL_*` bits stand for.
+fn fallocate_mode(bits: u32) -> Option<FallocateMode> {
+    let keep_size = bits & FALLOC_KEEP_SIZE != 0;
+    Some(match bits & !FALLOC_KEEP_SIZE {
+        0 => FallocateMode::Allocate { keep_size },
+        FALLOC_PUNCH_HOLE if keep_size => FallocateMode::PunchHole,
+        FALLOC_ZERO_RANGE => FallocateMode::ZeroRange { keep_size },
+        FALLOC_COLLAPSE_RANGE if !keep_size => FallocateMode::CollapseRange,
+        FALLOC_INSERT_RANGE if !keep_size => FallocateMode::InsertRange,
+        _ => return None,
+    })
 }
 
 impl Server<'_> {
@@ -167,6 +186,28 @@ impl Server<'_> {
         } else {
             Err(Errno::PERM)
         }
+    }
+
+    /// The kernel forwards allocation, holes and zeroed ranges, keeps the size in mind, and drops its pages of the range; what it does
+    /// not expect is a mode that changes.
+    pub(super) fn fallocate(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Outcome {
+        let mode = fallocate_mode(mode).ok_or(Errno::OPNOTSUPP)?;
+        let cred = super::cred(header, 0);
+        let before = self.volume.getattr(node)?.perm;
+        self.volume.fallocate(node, mode, offset, len, &cred)?;
+        if self.volume.getattr(node)?.perm != before {
+            self.device
+                .invalidate(header.nodeid, -1)
+                .map_err(|_| Errno::IO)?;
+        }
+        Ok(Done::Reply)
     }
 
     /// While the kernel may hold dirty pages, the file system does not know where a file's data is, and must not say

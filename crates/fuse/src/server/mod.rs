@@ -158,6 +158,9 @@ impl<'a> Server<'a> {
                 self.volume.sync()?;
                 Ok(Done::Reply)
             }
+            Op::Fallocate { mode, offset, len } => {
+                self.fallocate(header, &node()?, mode, offset, len)
+            }
             Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
             Op::Statfs => self.statfs(reply),
             Op::Getattr => self.getattr(&node()?, reply),
@@ -209,7 +212,9 @@ impl Serve for Server<'_> {
             return false;
         };
         match request.header.opcode {
-            op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::STATFS | op::DESTROY => true,
+            op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::STATFS | op::FALLOCATE | op::DESTROY => {
+                true
+            }
             op::WRITE => request.header.len as usize > MUCH_DATA,
             op::READ => match request.op(false) {
                 Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,

@@ -1,8 +1,9 @@
 //! Range operations from the inside: against a model on both paths, and what only shows in sizes, maps and counters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use extant_blockdev::{FileDevice, OpenMode};
+use extant_blockdev::{FileDevice, OpenError, OpenMode};
 use extant_testkit::{Image, Rng};
 use extant_units::Lblk;
 
@@ -112,7 +113,17 @@ fn open(image: &Image, options: &str, path: BufferedPath) -> Arc<Fs> {
         flushers: 0,
         ..Tuning::default()
     };
-    let dev = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    // A child that another test starts has our descriptors, and with them the lock, until it runs its program.
+    let mut tries = 0;
+    let dev = loop {
+        match FileDevice::open(image.path(), OpenMode::ReadWrite) {
+            Err(OpenError::InUse(_)) if tries < 200 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => break other.unwrap(),
+        }
+    };
     let options = MountOptions::parse(options).unwrap();
     mount::mount(Arc::new(dev), options, tuning).unwrap()
 }

@@ -1,0 +1,5 @@
+//! Range operations from the outside: beside Linux's own ext4, and what each refuses.
+
+mod linux;
+mod matrix;
+mod world;
