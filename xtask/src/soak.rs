@@ -56,6 +56,21 @@ const STAGES: &[Stage] = &[
         round: Some(300),
     },
     Stage {
+        name: "io-tree",
+        weight: 1,
+        suites: &[
+            "--profile",
+            "soak",
+            "-p",
+            "extant-extent-io-tree",
+            "--test",
+            "model",
+        ],
+        tests: &[],
+        env: &[("EXTANT_OPS", "10000000")],
+        round: Some(60),
+    },
+    Stage {
         name: "interleavings",
         weight: 1,
         suites: INTERLEAVINGS,

@@ -31,10 +31,12 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
-/// The interleavings: a build of its own, in which a model checker schedules the page cache's locks.
+/// The interleavings: a build of its own, in which a model checker schedules the locks of the page cache and of the I/O tree.
 pub(crate) const INTERLEAVINGS: &[&str] = &[
     "-p",
     "extant-iomap",
+    "-p",
+    "extant-extent-io-tree",
     "--test",
     "interleavings",
     "--target-dir",

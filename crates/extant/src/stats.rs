@@ -4,6 +4,7 @@
 
 use extant_pagecache::Counter;
 
+use crate::file;
 use crate::fs::Fs;
 
 macro_rules! counters {
@@ -123,6 +124,9 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     let buffers = fs.files.buffers.snapshot();
     add!(all, buffers: buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
         cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps credit_restarts = restarts);
+    let trees = file::tree_stats(fs);
+    add!(all, trees: trim_first trim_last prealloc_allocs wakes wakes_skipped tree_sets = sets tree_clears = clears
+        tree_waits = lock_waits);
     let pages = fs.files.pages.stats();
     add!(all, pages: page_cache_budget_bytes = budget_bytes page_cache_used_bytes = used_bytes
         page_cache_held_bytes = held_bytes dirty_bytes writeback_bytes evictions = reclaimed eviction_scans = reclaim_scans

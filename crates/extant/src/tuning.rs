@@ -26,6 +26,9 @@ pub struct Tuning {
     /// Per-block path: every write that makes a file longer stores its inode, under a handle of its own. Off: only where
     /// writeback would not move the size on disk.
     pub dirty_inode_on_append: bool,
+    /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that record. Off: it is cut in two, and the part
+    /// removed.
+    pub trim_on_clear: bool,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
@@ -43,6 +46,7 @@ impl Default for Tuning {
             max_folio_order: 9,
             stop_at_range_end: true,
             dirty_inode_on_append: false,
+            trim_on_clear: true,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
             flushers: 2,

@@ -65,3 +65,22 @@ impl Changeset {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn io_tree_04_adding_succeeds_or_fails_and_nothing_else() {
+        let mut changes = Changeset::new();
+        let range = |start, last| ByteRange::new(start, last).unwrap();
+        let added: Result<(), Full> = changes.add(range(0, 9));
+        assert_eq!(added, Ok(()));
+        assert_eq!(changes.add(range(10, 14)), Ok(()));
+        assert_eq!(changes.add(range(16, u64::MAX)), Ok(()));
+        assert_eq!(changes.ranges(), [range(0, 14), range(16, u64::MAX)]);
+        assert_eq!(changes.bytes(), u64::MAX);
+        changes.clear();
+        assert_eq!((changes.bytes(), changes.ranges().len()), (0, 0));
+    }
+}

@@ -38,5 +38,5 @@ pub use hooks::{Hooks, NoHooks};
 pub use locking::Conflict;
 pub use ops::Cached;
 pub use range::ByteRange;
-pub use stats::TreeStats;
+pub use stats::{Totals, TreeStats};
 pub use tree::{IoTree, TreeTuning};

@@ -20,7 +20,11 @@ use crate::state::State;
 use crate::waiters::{Queue, WaiterId};
 
 /// How often a waiter goes to sleep before nobody may overtake it.
-const PATIENCE: u32 = 6;
+#[cfg(not(extant_shuttle))]
+pub(crate) const PATIENCE: u32 = 6;
+/// As often as a model checker can afford.
+#[cfg(extant_shuttle)]
+pub(crate) const PATIENCE: u32 = 2;
 
 /// Why a range cannot be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,6 +97,7 @@ impl<H: Hooks> State<H> {
     /// Puts the waiter `me`, which stands in no queue, where it will hear of what blocks it; its followers, who do not mind that, go on.
     pub(crate) fn wait_for(&mut self, blocked: Blocked, me: WaiterId) {
         let waiter = self.waiters.get_mut(me);
+        let newcomer = waiter.tries == 0;
         waiter.tries += 1;
         let patient = waiter.watches || waiter.tries < PATIENCE;
         let mut followers = std::mem::replace(&mut waiter.followers, Queue::EMPTY);
@@ -120,12 +125,16 @@ impl<H: Hooks> State<H> {
             };
             self.waiters.push(queue, id);
         }
-        // Who waited before goes before those who came meanwhile.
         match blocked {
             Blocked::By(record) => {
-                let later = self.records.get(record).waiters;
-                self.waiters.append(&mut queue, later);
-                self.records.get_mut(record).waiters = queue;
+                let others = self.records.get(record).waiters;
+                // Who was woken before goes before those who came meanwhile.
+                let (mut all, later) = match newcomer {
+                    true => (others, queue),
+                    false => (queue, others),
+                };
+                self.waiters.append(&mut all, later);
+                self.records.get_mut(record).waiters = all;
             }
             Blocked::Claimed(claim) => {
                 let mut all = self.waiters.get(claim).followers;

@@ -358,3 +358,6 @@ impl<H: Hooks> State<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,21 @@ macro_rules! counters {
     };
 }
 
+/// What trees did that are gone: each adds its counters when it is dropped.
+#[derive(Debug, Default)]
+pub struct Totals(parking_lot::Mutex<TreeStats>);
+
+impl Totals {
+    /// The sum.
+    pub fn get(&self) -> TreeStats {
+        *self.0.lock()
+    }
+
+    pub(crate) fn add(&self, more: TreeStats) {
+        *self.0.lock() += more;
+    }
+}
+
 counters! {
     /// Calls that set bits, those that lock included.
     sets,

@@ -4,6 +4,7 @@
 //! that, too. Whether anything is locked at all is known without the lock: see [`IoTree::is_locked`].
 
 use std::hint::spin_loop;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::bits::{Bits, Resolved};
@@ -13,7 +14,7 @@ use crate::range::ByteRange;
 use crate::record::Id;
 use crate::records::Records;
 use crate::state::{State, lock_count};
-use crate::stats::TreeStats;
+use crate::stats::{Totals, TreeStats};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS};
 use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 
@@ -44,12 +45,29 @@ pub struct IoTree<H = NoHooks> {
     locked: AtomicU64,
     /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes under the lock only.
     releases: AtomicU32,
+    /// Where the counters go in the end.
+    totals: Option<Arc<Totals>>,
 }
 
 impl IoTree {
     /// An empty tree.
     pub fn new(tuning: TreeTuning) -> Self {
         Self::with_hooks(tuning, NoHooks)
+    }
+
+    /// An empty tree, which adds its counters to `totals` when it is dropped.
+    pub fn counted(tuning: TreeTuning, totals: &Arc<Totals>) -> Self {
+        let mut tree = Self::new(tuning);
+        tree.totals = Some(Arc::clone(totals));
+        tree
+    }
+}
+
+impl<H> Drop for IoTree<H> {
+    fn drop(&mut self) {
+        if let Some(totals) = &self.totals {
+            totals.add(self.state.lock().stats);
+        }
     }
 }
 
@@ -72,6 +90,7 @@ impl<H: Hooks> IoTree<H> {
             state: Mutex::new(State::new(tuning.trim_on_clear, hooks)),
             locked: AtomicU64::new(0),
             releases: AtomicU32::new(0),
+            totals: None,
         }
     }
 

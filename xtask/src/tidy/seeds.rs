@@ -19,7 +19,7 @@ const SECTIONS: &[(&str, &[&str], u32)] = &[
 ];
 
 /// Prefixes of test names that go on with a row's number, and their sections.
-const NUMBERED: &[(&str, &str)] = &[("iomap_", "A2")];
+const NUMBERED: &[(&str, &str)] = &[("iomap_", "A2"), ("io_tree_", "A3")];
 
 /// `sources` are the texts of all `.rs` files.
 pub(super) fn check(root: &Path, sources: &[String]) -> Vec<Finding> {

@@ -44,7 +44,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use extant_bufferhead::Stats as BufferStats;
-use extant_extent_io_tree::IoTree;
+use extant_extent_io_tree::{IoTree, Totals, TreeStats, TreeTuning};
 use extant_iomap::{Stats as IomapStats, WritebackOps};
 use extant_jbd2::Handle;
 use extant_pagecache::{
@@ -94,6 +94,8 @@ pub(crate) struct Files {
     logged: LoggedDevice,
     /// Counters of the per-block path.
     pub(crate) buffers: BufferStats,
+    /// Counters of the I/O trees of files that are not in memory any more.
+    past_ranges: Arc<Totals>,
     /// Failures of any file's writeback.
     errors: WritebackErrors,
 }
@@ -111,6 +113,7 @@ impl Files {
             stats: IomapStats::default(),
             buffers: BufferStats::default(),
             logged,
+            past_ranges: Arc::default(),
             errors: WritebackErrors::default(),
         }
     }
@@ -182,7 +185,7 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         FileData {
             mapping,
             way: WayCell::new(Way::of(fs, inode.flags())),
-            ranges: Arc::default(),
+            ranges: new_ranges(fs),
             turns: Turns::default(),
             direct: Direct::default(),
             ordered: OrderedFile::new(inode),
@@ -190,6 +193,23 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             shared,
         }
     })
+}
+
+fn new_ranges(fs: &Fs) -> Arc<IoTree> {
+    let trim_on_clear = fs.tuning.trim_on_clear;
+    let tree = IoTree::counted(TreeTuning { trim_on_clear }, &fs.files.past_ranges);
+    Arc::new(tree)
+}
+
+/// What the I/O trees of all files did so far.
+pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
+    let mut sum = fs.files.past_ranges.get();
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            sum += data.ranges.stats();
+        }
+    }
+    sum
 }
 
 /// Whether the file has data that is not on the device: its inode must stay in memory.

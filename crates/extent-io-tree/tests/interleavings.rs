@@ -1,0 +1,190 @@
+//! The range lock under a model checker that chooses every switch between threads (shuttle): exclusion, wakes that are not lost,
+//! claims, and the question whether anything is locked. Built with `--cfg extant_shuttle` only: `cargo xtask test` does that.
+//!
+//! A lost wake ends as a deadlock, which the checker reports. What a model is for is shown by a second test that breaks the
+//! protocol and expects the failure.
+#![cfg(extant_shuttle)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use extant_extent_io_tree::{Bits, ByteRange, IoTree};
+use shuttle::sync::Mutex;
+use shuttle::sync::atomic::{AtomicU64, Ordering};
+use shuttle::thread;
+
+/// Schedules of each kind for a model.
+fn schedules() -> usize {
+    let given = std::env::var("EXTANT_SCHEDULES").ok();
+    given.and_then(|n| n.parse().ok()).unwrap_or(1000)
+}
+
+/// Runs `model` under many schedules.
+fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
+    shuttle::check_random(model, schedules());
+    shuttle::check_pct(model, schedules(), 3);
+}
+
+/// Runs a broken `model`, which must fail under one of many schedules.
+fn check_fails(model: impl Fn() + Send + Sync + Copy + 'static) {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let random = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, 4000)));
+    let failed = random.is_err()
+        || catch_unwind(AssertUnwindSafe(|| shuttle::check_pct(model, 4000, 3))).is_err();
+    std::panic::set_hook(quiet);
+    assert!(failed, "no schedule shows what is broken");
+}
+
+fn range(start: u64, last: u64) -> ByteRange {
+    ByteRange::new(start, last).unwrap()
+}
+
+/// A tree, and for each of some bytes how many threads have it.
+struct Shared {
+    tree: IoTree,
+    owners: [AtomicU64; 6],
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            tree: IoTree::default(),
+            owners: std::array::from_fn(|_| AtomicU64::new(0)),
+        })
+    }
+
+    fn mine(&self, range: ByteRange) -> impl Iterator<Item = &AtomicU64> {
+        let all = (0..).zip(&self.owners);
+        all.filter(move |(at, _)| range.contains(*at))
+            .map(|(_, owners)| owners)
+    }
+
+    /// Has `range` for a moment, during which nobody else may have a byte of it.
+    fn use_alone(&self, range: ByteRange) {
+        let held = self.tree.lock(range);
+        for owners in self.mine(range) {
+            assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+        }
+        for owners in self.mine(range) {
+            owners.fetch_sub(1, Ordering::SeqCst);
+        }
+        drop(held);
+    }
+}
+
+/// Each of the threads has these ranges, one after the other.
+fn run(threads: &'static [&'static [(u64, u64)]]) -> Arc<Shared> {
+    let shared = Shared::new();
+    let running = threads.iter().map(|ranges| {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            for &(start, last) in *ranges {
+                shared.use_alone(range(start, last));
+            }
+        })
+    });
+    let running: Vec<_> = running.collect();
+    running.into_iter().for_each(|t| t.join().unwrap());
+    assert!(!shared.tree.is_locked(ByteRange::ALL));
+    assert_eq!(shared.tree.records(), 0);
+    shared.tree.verify();
+    shared
+}
+
+#[test]
+fn j39_a_range_has_one_owner_and_no_wake_is_lost() {
+    check(|| drop(run(&[&[(0, 3), (2, 2)], &[(2, 5), (0, 1)], &[(1, 4)]])));
+}
+
+#[test]
+fn j39_those_who_follow_get_their_turn() {
+    check(|| drop(run(&[&[(0, 5)], &[(0, 2)], &[(1, 3)], &[(3, 5)]])));
+}
+
+/// Small requests one after the other, so that a wide one loses until it claims its range.
+#[test]
+fn a_claim_is_respected_and_ends() {
+    check(|| {
+        drop(run(&[
+            &[(0, 0), (1, 1), (0, 0)],
+            &[(3, 3), (2, 2), (3, 3)],
+            &[(0, u64::MAX)],
+            &[(0, 4)],
+        ]))
+    });
+}
+
+#[test]
+fn parts_can_be_unlocked_under_waiters() {
+    check(|| {
+        let shared = Shared::new();
+        shared.tree.lock_bits(range(0, 5), Bits::LOCKED);
+        let waiting = [(0, 1), (1, 4), (4, 5)].map(|(start, last)| {
+            let shared = shared.clone();
+            thread::spawn(move || shared.use_alone(range(start, last)))
+        });
+        shared.tree.set(range(1, 3), Bits::DELALLOC);
+        shared.tree.unlock(range(3, 5), Bits::LOCKED);
+        shared.tree.clear(range(0, 2), Bits::CLEAR_ALL);
+        shared.tree.unlock(range(0, 2), Bits::LOCKED);
+        waiting.into_iter().for_each(|t| t.join().unwrap());
+        shared.tree.verify();
+    });
+}
+
+#[test]
+fn who_waits_for_a_range_without_wanting_it_goes_on() {
+    check(|| {
+        let shared = Shared::new();
+        let other = shared.clone();
+        let owner = thread::spawn(move || {
+            other.use_alone(range(0, 3));
+            other.use_alone(range(2, 5));
+        });
+        let other = shared.clone();
+        let watcher = thread::spawn(move || other.tree.wait_unlocked(range(3, 3)));
+        shared.use_alone(range(1, 2));
+        owner.join().unwrap();
+        watcher.join().unwrap();
+    });
+}
+
+/// A cached overwrite takes no range: it looks whether one is locked, with the folio locked (`folio`). A locker touches the
+/// bytes with the folio locked, in two steps.
+fn overwrite_without_a_range(looks_inside: bool) {
+    let shared = Shared::new();
+    let folio = Arc::new(Mutex::new([0_u64; 2]));
+    let (other, other_folio) = (shared.clone(), folio.clone());
+    let locker = thread::spawn(move || {
+        let held = other.tree.lock(range(0, 1));
+        other_folio.lock().unwrap()[0] = 1;
+        other_folio.lock().unwrap()[1] = 1;
+        drop(held);
+    });
+    let early = shared.tree.is_locked(range(0, 1));
+    let mut bytes = folio.lock().unwrap();
+    let locked = if looks_inside {
+        shared.tree.is_locked(range(0, 1))
+    } else {
+        early
+    };
+    if !locked {
+        assert_eq!(bytes[0], bytes[1], "in the middle of another write");
+        *bytes = [2; 2];
+    }
+    drop(bytes);
+    locker.join().unwrap();
+    let bytes = folio.lock().unwrap();
+    assert_eq!(bytes[0], bytes[1]);
+}
+
+#[test]
+fn whether_anything_is_locked_is_known_inside_of_the_folio_lock() {
+    check(|| overwrite_without_a_range(true));
+}
+
+#[test]
+fn asking_before_the_folio_is_locked_is_too_early() {
+    check_fails(|| overwrite_without_a_range(false));
+}

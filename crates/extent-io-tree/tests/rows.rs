@@ -1,0 +1,144 @@
+//! The rows of the seed about clearing bits, one by one, as a caller sees them. What only shows inside is tested beside the code.
+
+use extant_extent_io_tree::{Bits, ByteRange, Changeset, IoTree, TreeTuning};
+
+fn range(start: u64, last: u64) -> ByteRange {
+    ByteRange::new(start, last).unwrap()
+}
+
+/// A tree with one record of delayed, dirty bytes.
+fn tree(trim_on_clear: bool, delayed: ByteRange) -> IoTree {
+    let tree = IoTree::new(TreeTuning { trim_on_clear });
+    tree.set(delayed, Bits::DELALLOC | Bits::DIRTY);
+    tree
+}
+
+const BOTH: Bits = Bits::DELALLOC.union(Bits::DIRTY);
+
+#[test]
+fn io_tree_01_clearing_the_last_record_trims_its_front() {
+    for bits in [BOTH, Bits::CLEAR_ALL, BOTH | Bits::CLEAR_DATA_RESV] {
+        let (trims, splits) = (tree(true, range(10, 99)), tree(false, range(10, 99)));
+        for tree in [&trims, &splits] {
+            tree.clear(range(0, 49), bits);
+            assert_eq!(tree.dump(), [(range(50, 99), BOTH)]);
+            tree.verify();
+        }
+        let (with, without) = (trims.stats(), splits.stats());
+        assert_eq!((with.trim_last, with.trim_first, with.splits), (1, 0, 0));
+        assert_eq!((with.prealloc_allocs, without.prealloc_allocs), (0, 1));
+        assert_eq!((without.trim_last, without.splits), (0, 1));
+    }
+}
+
+#[test]
+fn io_tree_11_clearing_the_first_record_trims_its_end() {
+    for bits in [BOTH, Bits::CLEAR_ALL, BOTH | Bits::CLEAR_DATA_RESV] {
+        let (trims, splits) = (tree(true, range(10, 99)), tree(false, range(10, 99)));
+        for tree in [&trims, &splits] {
+            tree.clear(range(50, 120), bits);
+            assert_eq!(tree.dump(), [(range(10, 49), BOTH)]);
+            tree.verify();
+        }
+        let (with, without) = (trims.stats(), splits.stats());
+        assert_eq!((with.trim_first, with.trim_last, with.splits), (1, 0, 0));
+        assert_eq!((with.prealloc_allocs, without.prealloc_allocs), (0, 1));
+        assert_eq!((without.trim_first, without.splits), (0, 1));
+    }
+}
+
+/// A record that goes on at both sides has to be cut once, and its rest is trimmed.
+#[test]
+fn io_tree_11_a_hole_in_the_middle_costs_one_cut() {
+    let (trims, splits) = (tree(true, range(10, 99)), tree(false, range(10, 99)));
+    for tree in [&trims, &splits] {
+        tree.clear(range(50, 59), Bits::CLEAR_ALL);
+        assert_eq!(tree.dump(), [(range(10, 49), BOTH), (range(60, 99), BOTH)]);
+        tree.verify();
+    }
+    let (with, without) = (trims.stats(), splits.stats());
+    assert_eq!((with.trim_first, with.trim_last, with.splits), (0, 1, 1));
+    assert_eq!(without.splits, 2);
+}
+
+/// With a bit left over, the part is a record of its own.
+#[test]
+fn io_tree_11_a_record_that_keeps_a_bit_is_cut() {
+    let tree = tree(true, range(10, 99));
+    tree.clear(range(50, 120), Bits::DIRTY);
+    let expected = [(range(10, 49), BOTH), (range(50, 99), Bits::DELALLOC)];
+    assert_eq!(tree.dump(), expected);
+    let stats = tree.stats();
+    assert_eq!((stats.trim_first, stats.splits), (0, 1));
+    // Nor is one trimmed whose lock stays: that is not the caller's to clear.
+    tree.try_lock_bits(range(0, 49), Bits::LOCKED).unwrap();
+    tree.clear(range(20, 99), Bits::CLEAR_ALL);
+    assert!(tree.is_locked(range(20, 49)));
+    assert_eq!(tree.stats().trim_first, 0);
+}
+
+#[test]
+fn io_tree_06_a_changeset_has_what_was_flipped_either_way() {
+    let tree = tree(true, range(10, 19));
+    let mut changes = Changeset::new();
+    tree.set_with_changes(range(0, 29), Bits::DELALLOC, &mut changes);
+    assert_eq!(changes.bytes(), 20);
+    assert_eq!(changes.ranges(), [range(0, 9), range(20, 29)]);
+    changes.clear();
+    tree.set_with_changes(range(0, 29), Bits::DELALLOC, &mut changes);
+    assert_eq!(changes, Changeset::new());
+    tree.clear_with_changes(range(5, 24), Bits::DIRTY, &mut changes);
+    assert_eq!(changes.ranges(), [range(10, 19)]);
+    changes.clear();
+    // Through both trims: the first record's end and the last one's front.
+    tree.clear_with_changes(range(12, 39), Bits::DELALLOC, &mut changes);
+    tree.clear_with_changes(range(0, 4), Bits::DELALLOC, &mut changes);
+    assert_eq!(changes.ranges(), [range(12, 29), range(0, 4)]);
+    assert_eq!(changes.bytes(), 23);
+    assert_eq!((tree.stats().trim_first, tree.stats().trim_last), (1, 1));
+}
+
+#[test]
+fn io_tree_08_without_waiters_nobody_is_called() {
+    let tree = IoTree::default();
+    for _ in 0..100 {
+        drop(tree.lock(range(0, 9)));
+    }
+    tree.set(range(0, 9), BOTH);
+    tree.clear(range(0, 9), BOTH);
+    let stats = tree.stats();
+    // What is not locked needs no wake that could be left out.
+    assert_eq!((stats.wakes, stats.wakes_skipped), (0, 100));
+    std::thread::scope(|scope| {
+        let held = tree.lock(range(0, 9));
+        scope.spawn(|| drop(tree.lock(range(9, 9))));
+        while tree.stats().lock_waits == 0 {
+            std::thread::yield_now();
+        }
+        drop(held);
+    });
+    let stats = tree.stats();
+    assert_eq!((stats.wakes, stats.wakes_skipped), (1, 101));
+}
+
+/// What [`Bits::NOWAIT`] may not wait for is taken inside of the tree's lock; nothing else ever is.
+#[test]
+fn memory_comes_from_outside_of_the_lock() {
+    let tree = IoTree::default();
+    for i in 0..10_000 {
+        tree.set(range(i * 10, i * 10 + 4), Bits::DIRTY);
+    }
+    let stats = tree.stats();
+    assert!(stats.grows > 0 && stats.grows < 20, "{stats:?}");
+    assert_eq!(stats.grows_inside, 0);
+    // The records that a tree once had are enough for later ones.
+    tree.clear(range(0, 90_000), Bits::CLEAR_ALL);
+    for i in 0..9_000 {
+        tree.set(range(i * 10, i * 10 + 4), Bits::DIRTY | Bits::UPTODATE);
+    }
+    assert_eq!(tree.stats().grows, stats.grows);
+    let atomic = IoTree::default();
+    atomic.set(range(0, 9), Bits::DIRTY | Bits::NOWAIT);
+    let stats = atomic.stats();
+    assert_eq!((stats.grows, stats.grows_inside), (0, 1));
+}
