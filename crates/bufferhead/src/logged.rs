@@ -59,7 +59,7 @@ fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result
     let mut logged = 0;
     loop {
         ops.mapping().wait_stable(folio);
-        let Some((mut handle, most)) = ops.start_write(MAX_RUN)? else {
+        let Some((mut handle, most)) = ops.start_write(folio.start(), MAX_RUN)? else {
             return Ok(logged);
         };
         let Some(mut held) = Held::lock(ops, folio, 0) else {

@@ -58,12 +58,16 @@ pub trait BufferOps: IomapOps {
     /// for comparison.)
     fn stop_at_range_end(&self) -> bool;
 
-    /// How the next folio write, of `blocks` blocks, gets its space: `None` by promises, otherwise at once, under the handle that
-    /// this starts. The number is of blocks that it has credits for, at least one. No folio is locked.
+    /// How the next folio write, of `blocks` blocks at `pos`, gets its space: `None` by promises, otherwise at once, under the handle
+    /// that this starts. The number is of blocks that it has credits for, at least one. No folio is locked.
     ///
     /// # Errors
     /// The file system's.
-    fn start_write(&self, blocks: u32) -> Result<Option<(Self::Handle, u32)>, Self::Error>;
+    fn start_write(
+        &self,
+        pos: Pos,
+        blocks: u32,
+    ) -> Result<Option<(Self::Handle, u32)>, Self::Error>;
 
     /// The block at `pos`, with space: promised, or allocated under `handle`. The folio is locked.
     ///
@@ -108,15 +112,16 @@ pub trait BufferOps: IomapOps {
         false
     }
 
-    /// Ends the write to a folio; the folio is not locked any more. The size in memory was raised already.
+    /// Ends the write to a folio, after [`BufferOps::release`] of what it does not need; the folio is not locked any more. The size
+    /// in memory was raised already.
     ///
     /// # Errors
     /// The journal's.
     fn end_write(&self, handle: Option<Self::Handle>, wrote: Wrote) -> Result<(), Self::Error>;
 
-    /// Space in `[start, end)` past the end of the file was made for a write that did not come about: gives it back. The
-    /// folio is not locked.
-    fn release(&self, start: Pos, end: Pos);
+    /// Space in `[start, end)` past the end of the file was made for a write that did not come about, under `handle` if it was
+    /// chosen at once: gives it back. The folio is not locked.
+    fn release(&self, handle: Option<&mut Self::Handle>, start: Pos, end: Pos);
 }
 
 /// A file whose records can be written.

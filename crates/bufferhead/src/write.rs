@@ -11,7 +11,7 @@ use crate::commit::{commit, has_written_space};
 use crate::index;
 use crate::ops::{BufferOps, Wrote};
 use crate::prepare::{clean_up, prepare};
-use crate::record::State;
+use crate::record::{BufferHead, State};
 use crate::ring::Ring;
 
 /// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
@@ -68,7 +68,7 @@ fn write_folio<O: BufferOps + ?Sized>(
     let mut range = from..folio.len().min(from + len);
     let size = mapping.block_size().bytes();
     let blocks = range.end.div_ceil(size) - range.start / size;
-    let started = ops.start_write(u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    let started = ops.start_write(pos, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let mut handle = started.map(|(handle, most)| {
         // What the handle cannot pay for is written under the next.
         let most = (most as usize).max(1);
@@ -104,10 +104,10 @@ fn write_folio<O: BufferOps + ?Sized>(
         old_size,
         last_block_written: written.last_block_written,
     };
-    let ended = ops.end_write(handle, wrote);
     if let Some(range) = written.released {
-        ops.release(range.start, range.end);
+        ops.release(handle.as_mut(), range.start, range.end);
     }
+    let ended = ops.end_write(handle, wrote);
     if let Some(error) = failed {
         return Err(error);
     }
@@ -127,7 +127,7 @@ fn write_locked<O: BufferOps + ?Sized>(
     copy: &mut impl FnMut(&mut [u8]) -> usize,
 ) -> Result<Written, Failed<O::Error>> {
     if let Err(error) = prepare(ops, handle.as_deref_mut(), guard, ring, range.clone()) {
-        return Err((clean_up(ops, guard, ring, range), error));
+        return Err((undo(ops, handle, guard, ring, range), error));
     }
     let mut copied = copy(&mut guard.bytes_mut()[range.clone()]);
     if copied < range.len() {
@@ -135,7 +135,8 @@ fn write_locked<O: BufferOps + ?Sized>(
     }
     let mut released = None;
     if copied < range.len() {
-        released = clean_up(ops, guard, ring, range.start + copied..range.end);
+        let rest = range.start + copied..range.end;
+        released = undo(ops, handle.as_deref_mut(), guard, ring, rest);
     }
     let written = range.start..range.start + copied;
     let mut last_block_written = false;
@@ -148,12 +149,12 @@ fn write_locked<O: BufferOps + ?Sized>(
                     ring.each_in(written.clone(), |_, head| head.clear(State::UNWRITTEN));
                 }
                 Ok(false) => {}
-                Err(error) => return Err((clean_up(ops, guard, ring, written), error)),
+                Err(error) => return Err((undo(ops, Some(handle), guard, ring, written), error)),
             }
         }
         commit(ops, guard, ring, written.clone(), !ops.logs_data());
         if ops.logs_data() {
-            let blocks = blocks_of(guard, ring, written.clone());
+            let blocks = blocks_of(guard, ring, written.clone(), |_| true);
             if let Err(error) = ops.log_data(handle, &blocks) {
                 return Err((released, error));
             }
@@ -172,17 +173,36 @@ fn write_locked<O: BufferOps + ?Sized>(
     })
 }
 
-/// The blocks that `range` touches, each with its place and its bytes.
+/// [`clean_up`]; and what it left as zeros in space that counts as written goes into the journal with that space.
+fn undo<O: BufferOps + ?Sized>(
+    ops: &O,
+    handle: Option<&mut O::Handle>,
+    guard: &mut FolioGuard<'_>,
+    ring: &mut Ring,
+    range: Range<usize>,
+) -> Option<Range<Pos>> {
+    let released = clean_up(ops, guard, ring, range.clone());
+    if ops.logs_data() && handle.is_some() {
+        let zeroed = |head: &BufferHead| head.is(State::DIRTY) && head.has_written_space();
+        let blocks = blocks_of(guard, ring, range, zeroed);
+        // They stay dirty: should this fail, they are logged later.
+        let _ = ops.log_data(handle, &blocks);
+    }
+    released
+}
+
+/// The blocks that `range` touches and that `which` takes, each with its place and its bytes.
 fn blocks_of<'a>(
     guard: &'a FolioGuard<'_>,
     ring: &mut Ring,
     range: Range<usize>,
+    which: impl Fn(&BufferHead) -> bool,
 ) -> Vec<(DevOff, &'a [u8])> {
     let size = ring.block();
     let bytes = guard.bytes();
     let mut blocks = Vec::with_capacity(index(range.len() as u64) / size + 2);
     ring.each_in(range, |at, head| {
-        if let Some(device) = head.at() {
+        if let Some(device) = head.at().filter(|_| which(head)) {
             blocks.push((device, &bytes[at..at + size]));
         }
     });

@@ -48,7 +48,10 @@ impl Maker {
             }
             f.set_len(self.size)?;
         }
-        let mut mke2fs = Cmd::new("mke2fs").args(["-q", "-F", "-t", "ext4"]);
+        let mut mke2fs = Cmd::new("mke2fs").args(["-q", "-F"]);
+        if !self.args.iter().any(|arg| arg == "-t") {
+            mke2fs = mke2fs.args(["-t", "ext4"]);
+        }
         if self.junk {
             mke2fs = mke2fs.args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
         }

@@ -191,7 +191,7 @@ impl BufferOps for Rig {
         self.stop
     }
 
-    fn start_write(&self, blocks: u32) -> Result<Option<(Handle, u32)>, ToyError> {
+    fn start_write(&self, _: Pos, blocks: u32) -> Result<Option<(Handle, u32)>, ToyError> {
         let at_once = self.at_once.load(Ordering::Relaxed);
         Ok(at_once.then_some((Handle { left: u32::MAX }, blocks.min(5))))
     }
@@ -223,7 +223,7 @@ impl BufferOps for Rig {
         Ok(())
     }
 
-    fn release(&self, start: Pos, end: Pos) {
+    fn release(&self, _: Option<&mut Handle>, start: Pos, end: Pos) {
         let len = end.distance_from(start).unwrap();
         self.toy.discard(start, len);
     }

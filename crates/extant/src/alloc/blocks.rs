@@ -25,6 +25,8 @@ struct Wish {
     want: u32,
     /// Blocks to look for in one piece: what is found past `want` is kept for the stream.
     target: u32,
+    /// Groups to look in: the first so many.
+    groups: u32,
 }
 
 /// What one group gave.
@@ -107,6 +109,7 @@ impl Core {
             min: narrow(min),
             want: narrow(want),
             target: narrow(target),
+            groups: self.groups_for(request),
         };
         let granted = match self.search(h, wish)? {
             Some(granted) => granted,
@@ -122,6 +125,17 @@ impl Core {
         Ok(granted.run)
     }
 
+    /// How many groups may serve `request`.
+    fn groups_for(&self, request: &AllocRequest) -> u32 {
+        let groups = self.layout.groups;
+        if !request.narrow {
+            return groups;
+        }
+        let blocks = (1_u64 << 32).saturating_sub(self.layout.first_data_block.get());
+        let short = blocks / u64::from(self.layout.blocks_per_group).max(1);
+        u32::try_from(short).map_or(groups, |short| short.min(groups))
+    }
+
     fn remember(&self, ino: extant_units::Ino, stream: Stream) {
         if let Some(window) = self.windows.put(ino, stream) {
             self.release_held(window);
@@ -133,8 +147,9 @@ impl Core {
         let (goal_group, goal_index) = self
             .layout
             .group_of_block(wish.goal)
+            .filter(|(group, _)| group.get() < wish.groups)
             .unwrap_or((Group::new(0), 0));
-        let groups = self.layout.groups;
+        let groups = wish.groups;
         let mut accept = wish.want;
         loop {
             let last = accept <= wish.min;

@@ -32,6 +32,7 @@ mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
 use extant_jbd2::{BlockCache, Handle};
@@ -186,6 +187,9 @@ const RETRIES: u32 = 3;
 /// Retries of an allocation of promised blocks, which are free: commits bring them back, but others free and take blocks
 /// meanwhile.
 const PROMISED_RETRIES: u32 = 100;
+/// Of these, how many where no commit can help; and how long each waits after the first few.
+const PAUSES: u32 = 25;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// After [`Error::NoSpace`], with no handle held: whether a retry makes sense. Commits if that returns freed blocks; otherwise
 /// looks whether there is space by now. `attempt` counts from zero; gives up at three.
@@ -194,9 +198,14 @@ pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
         && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
 }
 
-/// The same for blocks that were promised: they exist, so this gives up only when no commit brings any back.
+/// The same for blocks that were promised: they exist, so this gives up only when no commit brings any back, and others that hold
+/// blocks between two of their steps (a window that is being moved, a commit that is giving blocks back) have had time to go on.
 pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
-    attempt < PROMISED_RETRIES && free_by_commit(fs).unwrap_or(attempt < RETRIES)
+    attempt < PROMISED_RETRIES
+        && free_by_commit(fs).unwrap_or_else(|| {
+            std::thread::sleep(PAUSE * attempt.saturating_sub(RETRIES).min(1));
+            attempt < PAUSES
+        })
 }
 
 /// Gives up the windows kept for files that grow, waits for a run that is being trimmed, and commits if blocks wait for that; `None` if

@@ -28,6 +28,8 @@ pub(crate) struct AllocRequest {
     pub(crate) reserved: bool,
     /// The request may use the small pool that keeps writeback and conversions going on a full volume.
     pub(crate) pool: bool,
+    /// The blocks' numbers must fit 32 bits: block maps hold no longer ones.
+    pub(crate) narrow: bool,
     /// The growing file that asks: blocks behind the run are kept for its next request, so that concurrent
     /// writers do not interleave. `None` for everything that does not grow.
     pub(crate) stream: Option<Ino>,
@@ -44,6 +46,7 @@ impl AllocRequest {
             privileged: false,
             reserved: false,
             pool: false,
+            narrow: false,
             stream: None,
         }
     }

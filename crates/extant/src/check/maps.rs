@@ -203,13 +203,12 @@ impl Walker<'_> {
 
 /// Bytes of the largest file that a map of this kind can hold.
 pub(super) fn largest_file(bs: BlockSize, extents: bool) -> u64 {
-    let blocks = if extents {
-        1 << 32
-    } else {
-        let per_block = bs.bytes_u64() / 4;
-        12 + per_block + per_block.pow(2) + per_block.pow(3)
-    };
-    blocks * bs.bytes_u64() - 1
+    if extents {
+        return (bs.bytes_u64() << 32) - 1;
+    }
+    let per_block = bs.bytes_u64() / 4;
+    let blocks = 12 + per_block + per_block.pow(2) + per_block.pow(3);
+    blocks * bs.bytes_u64()
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {

@@ -4,13 +4,18 @@
 //! a handle, unwritten. Writeback gives what is delayed its place and moves the size on disk in the same handle: the data is not
 //! there yet, but the space reads as zero until it is.
 //!
+//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so the commit waits for its data from
+//! the moment on when it is chosen (data=ordered); a write that fails takes back what it allocated behind the end of the file, as a
+//! truncation would; and a promise is given only where the map has room for the block's number.
+//!
 //! # Locks
 //! Handle → folio → `map_lock`: handles are started by `bufferhead` before it locks folios.
 
 use extant_bufferhead::{BlockMap, BufferOps, BufferWriteback, Place, Stats, Wrote};
+use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, Kind};
 use extant_jbd2::Handle;
-use extant_units::{DevOff, Pos};
+use extant_units::{DevOff, Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::{blocks_of, logged};
@@ -19,11 +24,50 @@ use crate::credits;
 use crate::error::{Error, Place as Where, Result};
 use crate::map::{self, How, MapState};
 use crate::options::DataMode;
+use crate::orphan;
 
 /// Blocks that one handle allocates at most, each of which may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;
 
 impl FileOps<'_> {
+    fn has_extents(&self) -> bool {
+        self.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// Room in a block map for what `blocks` blocks at `pos` are promised.
+    fn make_room(&self, pos: Pos, blocks: u32) -> Result<()> {
+        let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
+            return Ok(());
+        };
+        let mut attempt = 0;
+        loop {
+            match map::make_room(self.fs, self.inode, lblk, blocks, self.privileged) {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Frees the blocks of a block map behind the end of the file. Under the handle that allocated them: they are part of the file at
+    /// no commit; if it must be restarted in between, the inode is an orphan.
+    fn cut_excess(&self, h: &mut Handle) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
+        let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
+        let end = fs.layout.block_size.blocks_for(inode.size()).get();
+        let Ok(first) = u32::try_from(end).map(Lblk::new) else {
+            return Ok(());
+        };
+        orphan::add(fs, h, inode)?;
+        map::remove(fs, h, inode, first, 1 << 32)?;
+        if !h.ensure(last)? {
+            h.restart(last)?;
+        }
+        if !inode.is_unlinked() {
+            orphan::remove(fs, h, inode)?;
+        }
+        Ok(())
+    }
+
     /// Credits for one extent, and for the size that moves with it.
     fn extent_credits(&self) -> u32 {
         credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
@@ -49,7 +93,7 @@ impl FileOps<'_> {
         let (place, new) = match found.kind {
             Kind::Delalloc => (Place::Delayed, map.new),
             Kind::Unwritten(at) => (Place::Unwritten(at), true),
-            Kind::Mapped(at) => (Place::Written(at), false),
+            Kind::Mapped(at) => (Place::Written(at), map.new),
             Kind::Hole | Kind::Inline(_) => {
                 let ino = Where::Inode(self.inode.ino);
                 return Err(Error::corrupt(ino, "a block that cannot be written to"));
@@ -70,27 +114,35 @@ impl BufferOps for FileOps<'_> {
         self.fs.tuning.stop_at_range_end
     }
 
-    fn start_write(&self, blocks: u32) -> Result<Option<(Handle, u32)>> {
+    fn start_write(&self, pos: Pos, blocks: u32) -> Result<Option<(Handle, u32)>> {
         let logs = self.way.logs;
         if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
+            self.make_room(pos, blocks)?;
             return Ok(None);
         }
         // Allocated unwritten, and with `dioread_lock` converted once the bytes are in the cache: a write that comes out short leaves
         // no written blocks behind the end of the file.
-        let convert = if self.converts_at_once() {
+        let convert = if self.converts_at_once() && self.has_extents() {
             credits::convert(self.fs)
         } else {
             0
+        };
+        let undo = if self.has_extents() {
+            0
+        } else {
+            credits::ORPHAN.saturating_add(credits::remove(self.fs))
         };
         let each = credits::allocate(self.fs)
             .saturating_add(convert)
             .saturating_add(u32::from(logs));
         // Half of what one handle may have at most, so that others find room beside it.
-        let most = (self.fs.journal.max_credits() / 2 / each).clamp(1, MOST_AT_ONCE);
+        let most = self.fs.journal.max_credits() / 2;
+        let most = (most.saturating_sub(undo) / each).clamp(1, MOST_AT_ONCE);
         let blocks = blocks.min(most);
         let credits = each
             .saturating_mul(blocks)
-            .saturating_add(credits::INODE_UPDATE);
+            .saturating_add(credits::INODE_UPDATE)
+            .saturating_add(undo);
         Ok(Some((self.fs.start(credits)?, blocks)))
     }
 
@@ -109,14 +161,20 @@ impl BufferOps for FileOps<'_> {
                     privileged: self.privileged,
                     ..How::default()
                 };
-                map::allocate(self.fs, h, self.inode, lblk, 1, how)?
+                let made = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
+                if matches!(made.state, MapState::Written(_)) {
+                    let bs = self.fs.layout.block_size;
+                    let start = bs.pos(made.lblk);
+                    self.order(h, start, start.saturating_add(bs.bytes_u64()));
+                }
+                made
             }
         };
         self.one_block(&made)
     }
 
     fn publish(&self, handle: &mut Handle, start: Pos, end: Pos) -> Result<bool> {
-        if !self.converts_at_once() {
+        if !self.converts_at_once() || !self.has_extents() {
             return Ok(false);
         }
         let len = end.distance_from(start).unwrap_or(0);
@@ -154,8 +212,15 @@ impl BufferOps for FileOps<'_> {
         })
     }
 
-    fn release(&self, start: Pos, end: Pos) {
+    fn release(&self, handle: Option<&mut Handle>, start: Pos, end: Pos) {
         self.drop_promise(start, end);
+        if let Some(h) = handle
+            && !self.has_extents()
+            && let Err(error) = self.cut_excess(h)
+        {
+            tracing::warn!(ino = self.inode.ino.get(), %error, "blocks stay behind the end");
+            self.fs.fault.report(self.fs, &error);
+        }
     }
 }
 
@@ -181,7 +246,8 @@ impl BufferWriteback for FileOps<'_> {
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
             let how = How {
-                unwritten: self.fs.options.dioread_nolock() || self.way.logs,
+                unwritten: (self.fs.options.dioread_nolock() || self.way.logs)
+                    && self.has_extents(),
                 only_delayed: true,
                 ..How::default()
             };

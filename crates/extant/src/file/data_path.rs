@@ -27,15 +27,6 @@ pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
     Err(Error::NotSupported(what))
 }
 
-/// Fails for files that cannot be written to.
-pub(super) fn check_growable(ops: &FileOps<'_>) -> Result<()> {
-    // A block map of the older kind is readable, but does not grow.
-    if !ops.flags.contains(InodeFlags::EXTENTS) {
-        return Err(Error::NotSupported("writing to files without extents"));
-    }
-    check_contents(ops.flags)
-}
-
 /// Buffered read.
 pub(super) fn read(
     ops: &FileOps<'_>,
@@ -76,7 +67,7 @@ pub(super) fn write(
     len: usize,
     source: &mut impl Source,
 ) -> Result<usize> {
-    check_growable(ops)?;
+    check_contents(ops.flags)?;
     let written = match ops.way.path {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
         BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
@@ -107,7 +98,7 @@ pub(super) fn edit(
     len: usize,
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
-    check_growable(ops)?;
+    check_contents(ops.flags)?;
     if ops.way.path == BufferedPath::Iomap {
         return match extant_iomap::edit(ops, readahead, pos, len, change) {
             Ok(done) => Ok(done),

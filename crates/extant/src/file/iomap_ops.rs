@@ -28,7 +28,7 @@ use crate::tuning::BufferedPath;
 /// A regular file, for one operation.
 pub(super) struct FileOps<'a> {
     pub(super) fs: &'a Fs,
-    pub(super) inode: &'a Inode,
+    pub(super) inode: &'a Arc<Inode>,
     pub(super) data: &'a FileData,
     /// The way of the data when the operation began.
     pub(super) way: Way,

@@ -278,9 +278,14 @@ pub(crate) fn drop_caches(fs: &Fs) {
     fs.files.pages.shrink(0);
 }
 
-/// The largest size of a file: 2^32 - 1 blocks.
-pub(crate) fn max_size(fs: &Fs) -> u64 {
+/// The largest size of any file: 2^32 - 1 blocks.
+pub(crate) fn any_max_size(fs: &Fs) -> u64 {
     u64::from(u32::MAX) * fs.layout.block_size.bytes_u64()
+}
+
+/// The largest size of `inode`: of its kind of map.
+pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
+    map::most_blocks(fs, inode).saturating_mul(fs.layout.block_size.bytes_u64())
 }
 
 /// Sets both sizes. The inode's `lock` is held exclusively.

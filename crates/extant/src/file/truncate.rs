@@ -40,7 +40,7 @@ const REVOKES: u32 = 64;
 pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
-    if size > max_size(fs) {
+    if size > max_size(fs, inode) {
         return Err(Error::FileTooBig);
     }
     let (_size_changes, old) = lock_for_size(fs, inode, size)?;

@@ -160,7 +160,7 @@ fn write_locked(
     if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    let limit = max_size(fs);
+    let limit = max_size(fs, inode);
     let room = limit.checked_sub(pos).filter(|&room| room > 0);
     let room = room.ok_or(Error::FileTooBig)?;
     let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());

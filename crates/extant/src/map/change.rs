@@ -8,12 +8,12 @@ use extant_units::{Blocks, Lblk, Pblk};
 use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Limit};
 use super::lookup::{hole, learn, mapping};
-use super::nodes::HandleNodes;
+use super::nodes::{DiskNodes, HandleNodes};
 use super::{How, MapState, Mapping, indirect};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::api::FileKind;
 use crate::credits;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -41,6 +41,7 @@ pub(super) fn with_nodes<R>(
     result.inspect_err(|error| fs.fault.report(fs, error))
 }
 
+/// Whether the map of `inode` is an extent tree.
 pub(super) fn has_extents(inode: &Inode) -> bool {
     inode.core.read().flags.contains(InodeFlags::EXTENTS)
 }
@@ -51,10 +52,11 @@ fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
 }
 
 /// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered
-/// as it is. Needs [`credits::allocate`] credits. Consumes the reservations of delayed blocks.
+/// as it is. Needs [`credits::allocate`] credits. Consumes the reservations of delayed blocks. In a block map all blocks are
+/// written ones, whatever `how` says.
 ///
 /// # Errors
-/// [`Error::NoSpace`], with nothing changed; damage; a stopped journal; [`Error::NotSupported`] for a file without extents.
+/// [`Error::NoSpace`], with nothing mapped; damage; a stopped journal; [`Error::FileTooBig`] behind what a block map holds.
 pub(crate) fn allocate(
     fs: &Fs,
     h: &mut Handle,
@@ -75,19 +77,23 @@ pub(crate) fn allocate(
         MapState::Hole => false,
         MapState::Written(_) | MapState::Unwritten(_) => return Ok(found),
     };
-    if !has_extents(inode) {
-        return Err(Error::NotSupported(
-            "allocating blocks for a file without extents",
-        ));
-    }
+    let extents = has_extents(inode);
+    let unwritten = how.unwritten && extents;
     // Room for the entry first: once the data has its place, nothing can run out of space any more.
-    let beside = with_nodes(fs, h, inode, delayed, |nodes| {
-        extent_tree::prepare(nodes, lblk)
+    let (goal, most) = with_nodes(fs, h, inode, delayed, |nodes| {
+        nodes.allow_reserve(how.privileged);
+        if extents {
+            let beside = extent_tree::prepare(nodes, lblk)?;
+            return Ok((goal_beside(beside, lblk), Extent::max_len(unwritten)));
+        }
+        let room = indirect::prepare(nodes, lblk)?;
+        let most = room.end.saturating_sub(u64::from(lblk.get()));
+        Ok((room.goal, u32::try_from(most).unwrap_or(1)))
     })?;
-    let goal = goal_beside(beside, lblk)
+    let goal = goal
         .filter(|&goal| goal < fs.layout.end)
         .unwrap_or_else(|| alloc::goal_for(fs, inode));
-    let want = found.len.min(Extent::max_len(how.unwritten));
+    let want = found.len.min(most);
     let run = alloc::blocks(
         fs,
         h,
@@ -96,6 +102,7 @@ pub(crate) fn allocate(
             privileged: how.privileged,
             reserved: delayed,
             pool: delayed,
+            narrow: !extents,
             stream: (inode.kind == FileKind::Regular).then_some(inode.ino),
             ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
         },
@@ -106,10 +113,14 @@ pub(crate) fn allocate(
         lblk,
         len,
         pblk: run.start,
-        unwritten: how.unwritten,
+        unwritten,
     };
     let entered = with_nodes(fs, h, inode, delayed, |nodes| {
-        extent_tree::insert(nodes, extent)?;
+        if extents {
+            extent_tree::insert(nodes, extent)?;
+        } else {
+            indirect::enter(nodes, extent)?;
+        }
         nodes.add_blocks(len);
         Ok(())
     });
@@ -135,7 +146,7 @@ pub(crate) fn allocate(
         return Err(error);
     }
     fs.stats.extents_inserted.bump();
-    let state = if how.unwritten {
+    let state = if unwritten {
         MapState::Unwritten(run.start)
     } else {
         MapState::Written(run.start)
@@ -345,4 +356,43 @@ fn remove_step(
     }
     result.inspect_err(|error| fs.fault.report(fs, error))?;
     Ok((clear_from, freed))
+}
+
+/// Before promises: makes sure that the map has room for the numbers of `len` blocks from `lblk` on, so that keeping a promise needs
+/// no more space than was promised. Where it is an extent tree, the pool stands for that. Starts handles.
+///
+/// # Errors
+/// [`Error::NoSpace`], with room for the first blocks made; [`Error::FileTooBig`]; damage; a stopped journal.
+pub(crate) fn make_room(
+    fs: &Fs,
+    inode: &Inode,
+    lblk: Lblk,
+    len: u32,
+    privileged: bool,
+) -> Result<()> {
+    let end = u64::from(lblk.get()).saturating_add(u64::from(len));
+    let mut at = lblk;
+    while u64::from(at.get()) < end && !has_extents(inode) {
+        let known = {
+            let _map = inode.map_lock.read();
+            let root = inode.core.read().i_block;
+            indirect::room(&DiskNodes::of(fs, inode, root), at)
+                .inspect_err(|error| fs.fault.report(fs, error))?
+        };
+        let next = match known {
+            Some(next) => next,
+            None => {
+                let mut h = fs.start(credits::allocate(fs))?;
+                let _map = inode.map_lock.write();
+                let made = with_nodes(fs, &mut h, inode, false, |nodes| {
+                    nodes.allow_reserve(privileged);
+                    indirect::prepare(nodes, at)
+                })?;
+                made.end
+            }
+        };
+        let Ok(next) = u32::try_from(next) else { break };
+        at = Lblk::new(next);
+    }
+    Ok(())
 }

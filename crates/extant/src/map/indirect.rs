@@ -1,16 +1,18 @@
 //! Block maps of ext2 and ext3: twelve block numbers in the inode, and trees of one, two and three levels.
 //!
-//! Reading and removing are complete; files that need new blocks are refused elsewhere (their inodes can be deleted
-//! and truncated, and what they have overwritten).
+//! This part reads and removes; [`grow`] adds. All blocks of such a map are written ones: it has no unwritten state.
 //!
 //! A block of numbers has neither magic nor checksum: every number in it must be one that the file may own.
 //! The depth comes from the place in the inode, never from the disk, so a cycle ends after three levels. A
 //! removal first reads and plans, then changes, so that damage it meets leaves the map as it was.
 
+mod grow;
+
 use extant_disk::extent::{MAX_END, ROOT_BYTES};
 use extant_jbd2::{Block, Handle};
 use extant_units::{Blocks, Lblk, Pblk};
 
+pub(super) use self::grow::{enter, prepare, room};
 use super::MapState;
 use super::extent_status::Status;
 use super::extent_tree::{Limit, Nodes};
@@ -57,6 +59,30 @@ fn trees(per_block: u64) -> [Tree; SLOTS] {
     })
 }
 
+/// The tree that holds file block `at`.
+fn tree_of(per_block: u64, at: u64) -> Option<Tree> {
+    let holds = |tree: &Tree| at < tree.base.saturating_add(tree.span);
+    trees(per_block).into_iter().find(holds)
+}
+
+/// File blocks that a block map with `per_block` numbers in a block can hold if the inode can count `countable` blocks in all, those
+/// of numbers included.
+pub(super) fn reach(per_block: u64, countable: u64) -> u64 {
+    let [.., last] = trees(per_block);
+    let all = last.base.saturating_add(last.span);
+    // What the numbers of so many data blocks take, level by level.
+    let mut numbers = 0;
+    for tree in trees(per_block) {
+        let below = countable.saturating_sub(tree.base).min(tree.span);
+        let mut named = below;
+        for _ in 0..tree.levels {
+            named = named.div_ceil(per_block);
+            numbers += named;
+        }
+    }
+    all.min(countable.saturating_sub(numbers))
+}
+
 fn per_block(nodes: &DiskNodes<'_>) -> u64 {
     nodes.block_size().bytes_u64() / 4
 }
@@ -65,6 +91,13 @@ fn per_block(nodes: &DiskNodes<'_>) -> u64 {
 fn number(bytes: &[u8], at: usize) -> u32 {
     let (numbers, _) = bytes.as_chunks::<4>();
     numbers.get(at).map_or(0, |raw| u32::from_le_bytes(*raw))
+}
+
+fn set_number(bytes: &mut [u8], at: usize, value: u32) {
+    let (numbers, _) = bytes.as_chunks_mut::<4>();
+    if let Some(number) = numbers.get_mut(at) {
+        *number = value.to_le_bytes();
+    }
 }
 
 /// The `i_block` of `nodes` with all numbers checked.
@@ -103,11 +136,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     let root = checked_root(nodes)?;
     let at = u64::from(lblk.get());
     let per_block = per_block(nodes);
-    let all = trees(per_block);
-    let Some(tree) = all
-        .iter()
-        .find(|tree| at < tree.base.saturating_add(tree.span))
-    else {
+    let Some(tree) = tree_of(per_block, at) else {
         return Ok(hole(lblk, MAX_END));
     };
     if tree.levels == 0 {
@@ -174,6 +203,8 @@ fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
 
 /// What a removal will do.
 struct Plan<'a> {
+    fs: &'a Fs,
+    inode: &'a Inode,
     nodes: &'a DiskNodes<'a>,
     /// The range that becomes a hole.
     from: u64,
@@ -228,7 +259,7 @@ impl Plan<'_> {
                 left -= 1;
             }
         }
-        if left == 0 {
+        if left == 0 && !has_delayed(self.fs, self.inode, tree.base, tree.base + tree.span) {
             self.emptied.push(Pblk::new(next.into()));
             return Ok(true);
         }
@@ -266,6 +297,25 @@ impl Plan<'_> {
     }
 }
 
+/// Whether a promise was given for a block in `from..to`: room was made for its number.
+fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
+    let tree = inode.extents.lock(&fs.status);
+    let mut at = from;
+    while tree.delayed() > 0 && at < to {
+        let Some(known) = tree
+            .next_from(at)
+            .filter(|known| known.cut(from, to).is_some())
+        else {
+            return false;
+        };
+        if known.state == MapState::Delayed {
+            return true;
+        }
+        at = known.end();
+    }
+    false
+}
+
 /// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data blocks that the
 /// caller frees, and from where on nothing is left. The caller holds `map_lock` for writing.
 ///
@@ -283,6 +333,8 @@ pub(super) fn remove_some(
     let mut root = checked_root(&nodes)?;
     let from = u64::from(from.get());
     let mut plan = Plan {
+        fs,
+        inode,
         nodes: &nodes,
         from,
         end,
@@ -300,10 +352,8 @@ pub(super) fn remove_some(
         if next == 0 || !inside || plan.full {
             continue;
         }
-        if plan.prune(next, *tree)?
-            && let Some(place) = root.as_chunks_mut::<4>().0.get_mut(tree.slot)
-        {
-            *place = [0; 4];
+        if plan.prune(next, *tree)? {
+            set_number(&mut root, tree.slot, 0);
             changed = true;
         }
     }
@@ -320,11 +370,8 @@ pub(super) fn remove_some(
     changed |= !zeroed.is_empty();
     for (block, places) in zeroed {
         h.modify(&block, |bytes| {
-            let (numbers, _) = bytes.as_chunks_mut::<4>();
             for at in places {
-                if let Some(number) = numbers.get_mut(at) {
-                    *number = [0; 4];
-                }
+                set_number(bytes, at, 0);
             }
         })?;
     }

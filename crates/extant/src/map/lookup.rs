@@ -165,11 +165,11 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &Mapping) -> bool {
 }
 
 /// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
-/// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short.
+/// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short. In a block map the caller
+/// has [made room](super::make_room) for the blocks' numbers.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if not one block can be reserved; [`Error::NotSupported`] for a hole in a file that
-/// has no extents; those of [`lookup`].
+/// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].
 pub(crate) fn reserve_delayed(
     fs: &Fs,
     inode: &Inode,
@@ -194,11 +194,6 @@ pub(crate) fn reserve_delayed(
     let found = mapping(&known, lblk, len, tree.sequence());
     if found.state != MapState::Hole {
         return Ok(found);
-    }
-    if !inode.core.read().flags.contains(InodeFlags::EXTENTS) {
-        return Err(Error::NotSupported(
-            "writing into a hole of a file without extents",
-        ));
     }
     // Half of it as long as the whole is too much: a write goes as far as there is space.
     let mut len = found.len;

@@ -6,7 +6,7 @@
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
 //! * `extent_status`: what is known of the map in memory, delayed ranges included, and the sequence number
 //!   by which a mapping that was handed out is recognised as stale;
-//! * `indirect`: the older map of ext2 and ext3, read-only;
+//! * `indirect`: the older map of ext2 and ext3, without unwritten blocks;
 //! * this module: the two together, with the allocator and the journal.
 //!
 //! Invariants: the status tree never contradicts the tree on disk (J14); a range is DELAYED only with
@@ -32,9 +32,10 @@ pub(crate) mod test_rng;
 mod tests;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_disk::features::RoCompat;
 use extant_units::{Lblk, Pblk};
 
-pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, remove};
+pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, make_room, remove};
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use known::{KnownMap, known};
@@ -45,6 +46,7 @@ pub(crate) use raw::{RawMap, RawRun, raw_runs};
 pub(crate) use shift::{Plan, last_end, plan, shift};
 pub(crate) use split::{is_within_extent, split, split_longest};
 
+use crate::fs::Fs;
 use crate::inode::Inode;
 
 /// What a range of a file's blocks is.
@@ -96,6 +98,19 @@ pub(crate) fn sequence(inode: &Inode) -> u64 {
 /// Blocks that are delayed: `st_blocks` counts them.
 pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
     inode.extents.delayed_blocks()
+}
+
+/// File blocks that `inode` can have at most.
+pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
+    if change::has_extents(inode) {
+        return u64::from(u32::MAX);
+    }
+    let countable = if fs.layout.features.has_ro_compat(RoCompat::HUGE_FILE) {
+        u64::MAX >> 16
+    } else {
+        u64::from(u32::MAX) >> (fs.layout.block_size.log2() - 9)
+    };
+    indirect::reach(fs.layout.block_size.bytes_u64() / 4, countable).min(u64::from(u32::MAX))
 }
 
 /// The `i_block` of a new file: the root of an empty extent tree.

@@ -13,6 +13,7 @@ use extant_disk::extent::{
 use extant_jbd2::{Block, BlockCache, BlockData, Handle};
 use extant_units::{BlockSize, Blocks, Ino, Pblk};
 
+use super::change::has_extents;
 use super::extent_tree::{Nodes, NodesMut};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::check_kind::CheckKind;
@@ -125,6 +126,10 @@ pub(super) struct HandleNodes<'a> {
     h: &'a mut Handle,
     /// Node blocks may come out of the pool: the change keeps a promise or gives space back.
     pool: bool,
+    /// Node blocks may come out of root's reserve.
+    privileged: bool,
+    /// Node blocks must have numbers of 32 bits.
+    narrow: bool,
     changed: bool,
     root_changed: bool,
     /// Blocks that the inode gained, or lost.
@@ -145,10 +150,40 @@ impl<'a> HandleNodes<'a> {
             inode,
             h,
             pool,
+            privileged: pool,
+            narrow: !has_extents(inode),
             changed: false,
             root_changed: false,
             blocks: 0,
         }
+    }
+
+    /// The same nodes, to read.
+    pub(super) fn disk(&self) -> &DiskNodes<'a> {
+        &self.disk
+    }
+
+    /// Lets node blocks come out of root's reserve.
+    pub(super) fn allow_reserve(&mut self, privileged: bool) {
+        self.privileged |= privileged;
+    }
+
+    /// Makes a block of numbers of `at`, from [`NodesMut::allocate`]: zeros but for what `fill` changes.
+    pub(super) fn create_numbers(&mut self, at: Pblk, fill: impl FnOnce(&mut [u8])) -> Result<()> {
+        let key = CheckKind::Indirect.of_inode(self.disk.ino);
+        let block = self.h.create(at, key)?;
+        self.changed = true;
+        Ok(self.h.modify(&block, fill)?)
+    }
+
+    /// Changes a block of numbers.
+    pub(super) fn edit_numbers(
+        &mut self,
+        block: &Block,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        self.changed = true;
+        Ok(self.h.modify(block, change)?)
     }
 
     /// The inode has `count` data blocks more.
@@ -253,7 +288,8 @@ impl NodesMut for HandleNodes<'_> {
             let missing = count.saturating_sub(nodes.len()) as u64;
             let request = AllocRequest {
                 metadata: true,
-                privileged: self.pool,
+                privileged: self.privileged,
+                narrow: self.narrow,
                 pool: self.pool,
                 ..AllocRequest::new(goal, Blocks::new(missing))
             };

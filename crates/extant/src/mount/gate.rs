@@ -51,9 +51,6 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
         .names()
         .map(|name| name.to_string())
         .collect();
-    if !features.has_incompat(Incompat::EXTENTS) {
-        read_only.push("no extents: block maps of ext2 and ext3 are read, not extended".into());
-    }
     if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
         read_only.push("metadata_csum together with uninit_bg".into());
     }
@@ -104,8 +101,8 @@ mod tests {
         };
         assert_eq!(judge(&features).unwrap().read_only, ["bigalloc", "verity"]);
         assert_eq!(judge(&plain).unwrap(), Verdict::default());
-        let ext3 = judge(&FeatureSets::default()).unwrap();
-        assert!(ext3.read_only[0].starts_with("no extents"));
+        // ext2 and ext3: all files have block maps.
+        assert_eq!(judge(&FeatureSets::default()).unwrap(), Verdict::default());
     }
 
     /// The rows of a table in the document: feature name and its verdict.

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) order: u8,
     /// Index in [`PATHS`].
     pub(crate) path: usize,
+    /// Files have block maps, as on ext3, not extents: then they are on the per-block path whatever `path` says.
+    pub(crate) block_maps: bool,
     pub(crate) cache: u64,
     pub(crate) flushers: u8,
     pub(crate) size: Size,
@@ -48,11 +50,12 @@ pub(crate) struct Config {
 impl Config {
     /// Every combination of a block size.
     pub(crate) fn all(block: u32) -> Vec<Config> {
-        let of_path = |path| {
+        let of = |path, block_maps| {
             ORDERS.iter().map(move |&order| Config {
                 block,
                 order,
                 path,
+                block_maps,
                 cache: CACHES[0],
                 flushers: 0,
                 size: Size::Roomy,
@@ -62,7 +65,10 @@ impl Config {
                 seed: 0,
             })
         };
-        (0..PATHS.len()).flat_map(of_path).collect()
+        let extents = (0..PATHS.len()).map(|path| (path, false));
+        let ways = extents.chain((1..PATHS.len()).map(|path| (path, true)));
+        ways.flat_map(|(path, block_maps)| of(path, block_maps))
+            .collect()
     }
 
     /// The same with the rest drawn.
@@ -81,7 +87,7 @@ impl Config {
 
     /// Whether the path promises that a size covers no data that has not arrived.
     pub(crate) fn sizes_move_last(&self) -> bool {
-        PATHS[self.path].1 == BufferedPath::Iomap
+        PATHS[self.path].1 == BufferedPath::Iomap && !self.block_maps
     }
 
     /// The same with the next path.
@@ -116,6 +122,7 @@ impl fmt::Display for Config {
             Size::Roomy => "roomy",
             Size::Tight => "tight",
         };
+        let maps = if self.block_maps { "blocks" } else { "extents" };
         let Config {
             block,
             order,
@@ -129,7 +136,7 @@ impl fmt::Display for Config {
         write!(
             f,
             "block={block} order={order} path={path} cache={cache} flushers={flushers} size={size} \
-             span={span} steps={steps} seed={seed}"
+             maps={maps} span={span} steps={steps} seed={seed}"
         )?;
         self.bug
             .map_or(Ok(()), |bug| write!(f, " bug={}", bug.name()))
@@ -153,6 +160,7 @@ impl FromStr for Config {
                     let path = PATHS.iter().position(|path| path.0 == value);
                     config.path = path.ok_or(word)?;
                 }
+                "maps" => config.block_maps = value == "blocks",
                 "cache" => config.cache = number?,
                 "flushers" => config.flushers = small(number?)?,
                 "size" if value == "tight" => config.size = Size::Tight,

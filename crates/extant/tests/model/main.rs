@@ -48,8 +48,13 @@ fn round(block: u32) {
             done += config.steps as u64;
         }
         let path = config::PATHS[config.path].0;
+        let maps = if config.block_maps {
+            ", block maps"
+        } else {
+            ""
+        };
         println!(
-            "{path}, block {block}, order {}: {done} operations",
+            "{path}{maps}, block {block}, order {}: {done} operations",
             config.order
         );
     }

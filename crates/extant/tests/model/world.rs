@@ -43,10 +43,10 @@ fn name(file: usize) -> Vec<u8> {
 
 /// A fresh volume's bytes: made once for each kind, over junk.
 fn fresh(config: Config) -> Outcome<Vec<u8>> {
-    type Made = Vec<((u32, Size), Vec<u8>)>;
+    type Made = Vec<((u32, Size, bool), Vec<u8>)>;
     static MADE: Mutex<Made> = Mutex::new(Vec::new());
     let mut made = MADE.lock().unwrap();
-    let key = (config.block, config.size);
+    let key = (config.block, config.size, config.block_maps);
     if let Some((_, bytes)) = made.iter().find(|(of, _)| *of == key) {
         return Ok(bytes.clone());
     }
@@ -55,7 +55,8 @@ fn fresh(config: Config) -> Outcome<Vec<u8>> {
         Size::Tight => (9, 4),
     };
     let args = format!("-b {} -J size={journal} -N 64", config.block);
-    let maker = Image::of_mib(mib).args(&args).junk();
+    let maps = if config.block_maps { "-t ext3" } else { "" };
+    let maker = Image::of_mib(mib).args(&args).args(maps).junk();
     let image = maker.make().map_err(|error| error.to_string())?;
     let bytes = std::fs::read(image.path()).map_err(|error| error.to_string())?;
     made.push((key, bytes.clone()));

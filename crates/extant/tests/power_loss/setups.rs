@@ -94,6 +94,16 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("ordered_at_once", "-b 1024")
         .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
         .early_sizes(),
+    setup("ext3", "-t ext3 -b 1024").early_sizes(),
+    setup("ext3_at_once", "-t ext3 -b 1024")
+        .mounted("nodelalloc")
+        .early_sizes(),
+    setup("block_maps_4k", "-b 4096 -O ^extent,^64bit").early_sizes(),
+    setup("ext3_unordered", "-t ext3 -b 1024")
+        .mounted("data=writeback")
+        .early_sizes()
+        .old_contents(),
+    setup("ext3_journalled", "-t ext3 -b 1024").mounted("data=journal"),
 ];
 
 /// Mount options under which a power cut may cost what was promised, by the choice of whoever gave them: no workload runs

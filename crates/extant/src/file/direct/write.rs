@@ -31,7 +31,7 @@ pub(in crate::file) struct Done {
 /// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; what kept older data of the range from being
 /// written.
 pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<Done> {
-    data_path::check_growable(ops)?;
+    data_path::check_contents(ops.flags)?;
     let stats = &ops.fs.stats;
     stats.direct_writes.bump();
     let fall_back = |bytes| {

@@ -18,7 +18,7 @@ impl Operation<'_> {
             return Err(Error::Invalid);
         }
         let len = self.range.end - self.range.start;
-        if len > max_size(self.fs).saturating_sub(size) {
+        if len > max_size(self.fs, self.inode).saturating_sub(size) {
             return Err(Error::FileTooBig);
         }
         // Space behind the end of the file moves as well.

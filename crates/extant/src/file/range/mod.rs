@@ -35,7 +35,7 @@ use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::writeback::{settle_before, write_range};
-use super::{data_path, max_size, space};
+use super::{any_max_size, data_path, max_size, space};
 use crate::alloc;
 use crate::api::{FallocateMode, FileKind};
 use crate::cred::Cred;
@@ -85,7 +85,7 @@ fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> 
         _ => return Err(Error::NoDevice),
     }
     let end = offset.saturating_add(len);
-    if end > max_size(fs).min(MAX_POS) {
+    if end > any_max_size(fs).min(MAX_POS) {
         return Err(Error::FileTooBig);
     }
     data_path::check_contents(inode.flags())?;

@@ -23,7 +23,9 @@ impl Operation<'_> {
         }
         if self.range.end > size {
             let page_end = size.checked_next_multiple_of(PAGE_SIZE as u64);
-            self.range.end = page_end.unwrap_or(size).min(super::max_size(self.fs));
+            self.range.end = page_end
+                .unwrap_or(size)
+                .min(super::max_size(self.fs, self.inode));
         }
         let blocks = self.whole_blocks(&self.range);
         if !blocks.is_empty() {

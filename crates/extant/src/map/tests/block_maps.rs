@@ -12,9 +12,8 @@ use extant_units::{Blocks, Ino, Lblk};
 use super::linux::ino_of;
 use super::mounted::Mounted;
 use crate::credits;
-use crate::error::Error;
 use crate::map::test_rng::Rng;
-use crate::map::{self, How, MapState};
+use crate::map::{self, MapState};
 
 /// The mapped blocks of a file.
 fn mapped(mounted: &Mounted, ino: Ino) -> BTreeSet<u64> {
@@ -78,14 +77,6 @@ fn any_part_of_a_block_map_can_be_removed() {
             assert_eq!(mapped(&mounted, ino), blocks, "{from}..{to}");
         }
     }
-    // What would need a block is refused.
-    let hole = (0u32..).find(|&at| !blocks.contains(&at.into())).unwrap();
-    let mut h = mounted.start(credits::allocate(fs));
-    let refused = map::allocate(fs, &mut h, &inode, Lblk::new(hole), 1, How::default());
-    assert!(matches!(refused, Err(Error::NotSupported(_))));
-    let refused = map::reserve_delayed(fs, &inode, Lblk::new(hole), 1, false);
-    assert!(matches!(refused, Err(Error::NotSupported(_))));
-    drop(h);
     drop(inode);
     mounted.close();
     image.fsck_clean().unwrap();

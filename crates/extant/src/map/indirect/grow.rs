@@ -1,0 +1,148 @@
+//! Giving blocks a place in a block map.
+//!
+//! First room: the blocks of numbers on the way to the file block's own number. Then the number itself, and those of the blocks after
+//! it as far as one block of numbers goes. Room that stays unused is an empty block of numbers: a valid map.
+//!
+//! All that can run out is allocated before anything changes; after that only a journal that stopped can fail.
+
+use extant_disk::extent::Extent;
+use extant_jbd2::Block;
+use extant_units::{Lblk, Pblk};
+
+use super::{Tree, find, number, per_block, read, set_number, tree_of};
+use crate::error::{Error, Place, Result};
+use crate::map::MapState;
+use crate::map::extent_tree::NodesMut;
+use crate::map::nodes::{DiskNodes, HandleNodes};
+
+/// The way from the inode to a file block's number, as far as it exists.
+struct Path {
+    tree: Tree,
+    /// Blocks of numbers from the top down, each with the place to go on at.
+    blocks: Vec<(Block, usize)>,
+    /// Places in the blocks that are missing, from the top down.
+    missing: Vec<usize>,
+    /// The file block after the last whose number lies beside this one's.
+    end: u64,
+}
+
+/// Where a file block's number will be.
+pub(in crate::map) struct Room {
+    /// The file block after the last whose number lies beside it.
+    pub(in crate::map) end: u64,
+    /// Where its block is best placed.
+    pub(in crate::map) goal: Option<Pblk>,
+}
+
+fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Path> {
+    let per_block = per_block(nodes);
+    let at = u64::from(lblk.get());
+    let tree = tree_of(per_block, at).ok_or(Error::FileTooBig)?;
+    let mut path = Path {
+        tree,
+        blocks: Vec::new(),
+        missing: Vec::new(),
+        end: if tree.levels == 0 {
+            super::DIRECT as u64
+        } else {
+            at - (at - tree.base) % per_block + per_block
+        },
+    };
+    let mut next = number(&super::checked_root(nodes)?, tree.slot);
+    let mut span = tree.span;
+    let mut inside = at - tree.base;
+    for _ in 0..tree.levels {
+        span = (span / per_block).max(1);
+        let place = usize::try_from(inside / span).unwrap_or(usize::MAX);
+        inside %= span;
+        if next == 0 {
+            path.missing.push(place);
+            continue;
+        }
+        let block = read(nodes, next)?;
+        next = number(&block.data(), place);
+        path.blocks.push((block, place));
+    }
+    Ok(path)
+}
+
+/// The file block after the last whose number lies beside that of `lblk`, if there is room for them.
+pub(in crate::map) fn room(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Option<u64>> {
+    let path = path(nodes, lblk)?;
+    Ok(path.missing.is_empty().then_some(path.end))
+}
+
+/// Makes room for the number of `lblk`.
+///
+/// # Errors
+/// No space, [`Error::FileTooBig`] past the last block that a block map holds, damage: with nothing changed.
+pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result<Room> {
+    let path = path(nodes.disk(), lblk)?;
+    let goal = goal(nodes.disk(), &path, lblk)?;
+    let room = Room {
+        end: path.end,
+        goal,
+    };
+    let made = nodes.allocate(goal, path.missing.len())?;
+    // From the bottom up: a block of numbers is whole when something names it.
+    let mut below = 0;
+    for (&at, &place) in made.iter().zip(&path.missing).rev() {
+        nodes.create_numbers(at, |bytes| set_number(bytes, place, below))?;
+        below = narrow(nodes, at)?;
+    }
+    if !made.is_empty() {
+        put(nodes, &path, &[below])?;
+    }
+    Ok(room)
+}
+
+/// Enters `extent`, which lies in what [`prepare`] made room for.
+pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Result<()> {
+    let path = path(nodes.disk(), extent.lblk)?;
+    if !path.missing.is_empty() || extent.end() > path.end {
+        let what = "a block map lost the room that was made in it";
+        return Err(Error::corrupt(Place::Inode(nodes.disk().ino), what));
+    }
+    let first = narrow(nodes, extent.pblk)?;
+    let numbers: Vec<u32> = (first..).take(extent.len as usize).collect();
+    put(nodes, &path, &numbers)
+}
+
+/// Puts `numbers` where `path` ends.
+fn put(nodes: &mut HandleNodes<'_>, path: &Path, numbers: &[u32]) -> Result<()> {
+    let Some((block, place)) = path.blocks.last() else {
+        let mut root = super::checked_root(nodes.disk())?;
+        for (at, &value) in (path.tree.slot..).zip(numbers) {
+            set_number(&mut root, at, value);
+        }
+        return nodes.set_root(&root);
+    };
+    nodes.edit_numbers(block, |bytes| {
+        for (at, &value) in (*place..).zip(numbers) {
+            set_number(bytes, at, value);
+        }
+    })
+}
+
+/// Right behind the file block before; else with as much of a gap as numbers before it are missing; else near the block of numbers.
+fn goal(nodes: &DiskNodes<'_>, path: &Path, lblk: Lblk) -> Result<Option<Pblk>> {
+    if let Some(before) = lblk.get().checked_sub(1)
+        && let MapState::Written(at) = find(nodes, Lblk::new(before))?.state
+    {
+        return Ok(at.checked_add(1));
+    }
+    let Some((block, place)) = path.blocks.last().filter(|_| path.missing.is_empty()) else {
+        return Ok(path.blocks.last().map(|(block, _)| block.pblk()));
+    };
+    let data = block.data();
+    let before = (1..=*place).find(|&gap| number(&data, place - gap) != 0);
+    Ok(before.map_or(Some(block.pblk()), |gap| {
+        Pblk::new(number(&data, place - gap).into()).checked_add(gap as u64)
+    }))
+}
+
+fn narrow(nodes: &HandleNodes<'_>, at: Pblk) -> Result<u32> {
+    let ino = Place::Inode(nodes.disk().ino);
+    u32::try_from(at.get())
+        .map_err(|_| Error::corrupt(ino, "a block number of more than 32 bits for a block map"))
+}
