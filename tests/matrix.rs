@@ -142,7 +142,7 @@ fn one(block: usize, inode: usize, args: &str) -> Result<()> {
     image.fsck_clean().context(|| "at the end")
 }
 
-/// Files without extents, as ext2 and ext3 made them, are read and left as they are.
+/// Files without extents, as ext2 and ext3 made them, are left as they are by a mount that reads them.
 #[test]
 fn block_mapped_files_are_read() -> Result<()> {
     if !need(NEEDS) {

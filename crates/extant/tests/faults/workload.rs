@@ -49,6 +49,16 @@ pub(crate) const SETUPS: &[Setup] = &[
         mkfs: "-b 1024",
         mount: "nodelalloc,sync",
     },
+    Setup {
+        name: "ext3",
+        mkfs: "-t ext3 -b 1024",
+        mount: "",
+    },
+    Setup {
+        name: "ext3-at-once",
+        mkfs: "-t ext3 -b 1024",
+        mount: "nodelalloc",
+    },
 ];
 
 impl Setup {
