@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, MemoryDevice, Queueing};
 use extant_units::DevOff;
 
 /// Writes of this many bytes at once are data.
@@ -36,5 +36,9 @@ impl BlockDevice for NullData {
 
     fn flush(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        self.0.queueing(depth).through_wrapper()
     }
 }

@@ -88,11 +88,17 @@ fn a_file_system_is_the_same_over_every_backend() {
                 fs.remove_file(name).unwrap();
             }
             all = work(&fs, round);
+            in_flight(&fs, u8::try_from(round).unwrap());
             let counters = counters(&fs);
             let past = backend == Backend::IoUring;
             assert_eq!(counters["device_direct"], u64::from(past));
             let rings = backend != Backend::Syscalls;
             assert_eq!(counters["device_io_uring"], u64::from(rings));
+            // Blocks that cut sectors go by calls.
+            if !past || blocks >= sector {
+                assert_eq!(counters["uring_requests"] > 0, rings);
+            }
+            assert!(counters["direct_straight"] > 0);
             // Metadata is not aligned in memory. What cuts sectors (small blocks, the superblock) is merged with what is
             // around it.
             assert_eq!(counters["device_copied"] > 0, past);
@@ -103,6 +109,52 @@ fn a_file_system_is_the_same_over_every_backend() {
             fs.unmount().unwrap();
             image.fsck_clean().unwrap();
         }
+    }
+}
+
+/// Direct requests, many in flight: each block is written with its number and the round, and read.
+fn in_flight(fs: &Filesystem, round: u8) {
+    const BLOCKS: u64 = 128;
+    let mut options = fs.open_options();
+    let options = options.read(true).write(true).create(true);
+    let mut file = options.open("/direct").unwrap();
+    file.write_all(&vec![0; 4096 * 128]).unwrap();
+    file.sync_all().unwrap();
+    let mut queue = fs.direct_queue(16);
+    for block in (0..BLOCKS).rev() {
+        let mut buf = queue.buffer(4096);
+        buf.fill(round ^ u8::try_from(block).unwrap());
+        queue.write(&file, block * 4096, buf, block).unwrap();
+        // What is finished brings its buffer back.
+        for finished in queue.wait(0) {
+            assert_eq!(finished.result.unwrap(), 4096);
+        }
+    }
+    for finished in queue.wait(16) {
+        assert_eq!(finished.result.unwrap(), 4096);
+    }
+    assert_eq!(queue.outstanding(), 0);
+    for block in 0..BLOCKS {
+        queue
+            .read(&file, block * 4096, queue.buffer(4096), block)
+            .unwrap();
+    }
+    for finished in queue.wait(128) {
+        assert_eq!(finished.result.unwrap(), 4096);
+        let expected = round ^ u8::try_from(finished.tag).unwrap();
+        assert!(finished.buf.iter().all(|&byte| byte == expected));
+    }
+    drop(queue);
+    file.sync_all().unwrap();
+    let mut back = Vec::new();
+    fs.open_options()
+        .read(true)
+        .open("/direct")
+        .unwrap()
+        .read_to_end(&mut back)
+        .unwrap();
+    for (block, bytes) in (0u8..).zip(back.chunks(4096)) {
+        assert!(bytes.iter().all(|&byte| byte == round ^ block));
     }
 }
 

@@ -107,6 +107,12 @@ impl DirectQueue {
         &self.volume
     }
 
+    /// A buffer of `len` bytes, holding anything, that the image's device takes at the least cost: with io_uring, memory that the kernel
+    /// knows already, as long as there is some. To be used again and again; any other [`IoBuf`] will do as well.
+    pub fn buffer(&self, len: usize) -> IoBuf {
+        self.queue.buffer(len)
+    }
+
     /// Reads from byte `pos` of `file` into `buf`, as much as it is long or the file has.
     ///
     /// # Errors

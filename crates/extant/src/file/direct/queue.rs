@@ -167,6 +167,11 @@ impl Queue {
         self.depth
     }
 
+    /// A buffer that suits the device best.
+    pub(crate) fn buffer(&self, len: usize) -> IoBuf {
+        self.shared.device.lock().queue.buffer(len)
+    }
+
     /// Takes a request. Waits while as many are in flight as may be.
     pub(crate) fn submit(&mut self, job: Job) {
         while self.shared.in_flight() >= self.depth {
