@@ -4,6 +4,7 @@
 mod edges;
 mod locks;
 mod path;
+mod ranges;
 mod rig;
 mod space;
 mod stale;
