@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use extant::{Cred, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
+use extant::{Cred, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
 use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind};
 use extant_testkit::crash::Recording;
 use extant_testkit::{Rng, content};
@@ -232,6 +232,41 @@ impl Run {
         let data = self.ledger().overwrite(id, pos, len, now);
         let done = self.volume().write_back(&node, pos, &data, &self.cred);
         assert_eq!(done.unwrap(), data.len());
+    }
+
+    /// Appends past the cache.
+    pub(crate) fn append_direct(&self, path: &str, more: u64) {
+        let (id, now) = (self.ledger().at(path), self.position());
+        let old = self.ledger().file(id).len;
+        let data = self.ledger().append(id, more, now);
+        let node = self.node(path);
+        let done = self.volume().append_direct(&node, &data, &self.cred);
+        assert_eq!(done.unwrap(), (old, data.len()));
+    }
+
+    /// Writes `count` sectors from sector `first` on past the cache, wherever the file ends.
+    pub(crate) fn overwrite_direct(&self, path: &str, first: u64, count: u64) {
+        let node = self.node(path);
+        let (pos, len) = (first * SECTOR, count * SECTOR);
+        let (id, now) = (self.ledger().at(path), self.position());
+        let data = self.ledger().overwrite(id, pos, len, now);
+        let done = self.volume().write_direct(&node, pos, &data, &self.cred);
+        assert_eq!(done.unwrap(), data.len());
+    }
+
+    /// Writes pieces of sectors (first, count) that lie apart past the cache, all of them in flight at once.
+    pub(crate) fn overwrite_in_flight(&self, path: &str, pieces: &[(u64, u64)]) {
+        let node = self.node(path);
+        let mut queue = self.volume().direct_queue(pieces.len(), &self.cred);
+        for &(first, count) in pieces {
+            let (pos, len) = (first * SECTOR, count * SECTOR);
+            let (id, now) = (self.ledger().at(path), self.position());
+            let data = self.ledger().overwrite(id, pos, len, now);
+            queue.write_node(&node, pos, IoBuf::copy_of(&data), len);
+        }
+        for over in queue.wait(pieces.len()) {
+            assert_eq!(over.result.unwrap() as u64, over.tag);
+        }
     }
 
     /// Sets the size; to more only in whole sectors.

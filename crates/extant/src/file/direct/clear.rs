@@ -18,7 +18,25 @@ pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     }
     let clean = ops.data.mapping.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
-        write_dirty(ops, Control::integrity(start, end))?;
+        write_up_to(ops, start, end)?;
+    }
+    Ok(())
+}
+
+/// Writes what is dirty in `[start, end)`; and before it whatever lies behind the size on disk, which is going to pass it.
+fn write_up_to(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+    let disk_size = Pos::new(ops.inode.core.read().disk_size);
+    let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
+    write_dirty(ops, Control::integrity(from, end)).map(drop)
+}
+
+/// Before a write at `pos`: the size on disk is not to pass what only the cache has.
+///
+/// # Errors
+/// As [`clean`].
+pub(super) fn settle(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+    if ops.inode.core.read().disk_size < pos.get() {
+        write_up_to(ops, pos, pos)?;
     }
     Ok(())
 }
@@ -33,7 +51,7 @@ pub(super) fn clear(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<bool> {
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
         return Ok(true);
     }
-    write_dirty(ops, Control::integrity(start, end))?;
+    write_up_to(ops, start, end)?;
     // Other parts of a folio may be on their way again by now.
     Ok(mapping.invalidate(start, end, true))
 }

@@ -53,12 +53,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     if !clear::clear(ops, bs.round_down(pos), last)? {
         return fall_back(0);
     }
-    // The size on disk is going to pass what only the cache has.
-    let disk_size = ops.inode.core.read().disk_size;
-    if disk_size < pos.get() {
-        let from = bs.round_down(Pos::new(disk_size));
-        write_dirty(ops, Control::integrity(from, pos))?;
-    }
+    clear::settle(ops, pos)?;
     let mut done = 0;
     while done < bytes.len() {
         let at = pos.saturating_add(done as u64);

@@ -1,6 +1,7 @@
 //! The workloads, by name. A new one joins by adding a line.
 
 mod data;
+mod direct;
 mod directories;
 mod journal;
 mod metadata;
@@ -41,6 +42,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once"]),
     on("overwrites", data::overwrites, &["4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered"]),
     on("handed_over", data::handed_over, &["4k", "1k"]),
+    on("direct_overwrites", direct::overwrites, &["4k", "1k", "buffer_heads", "journalled", "ext3"]),
+    on("direct_growth", direct::growth, &["1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3"]),
     on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled"]),
     on("truncations", data::truncations, &["1k", "2k", "journalled", "ext3"]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
