@@ -30,6 +30,8 @@ mod submission;
 mod write;
 mod writeback;
 
+pub(crate) use extant_units::index;
+
 pub use ops::{BlockMap, BufferOps, BufferWriteback, Place, Wrote};
 pub use record::{BufferHead, State};
 pub use ring::Ring;
@@ -39,16 +41,3 @@ pub use writeback::{write_back, write_ordered};
 
 /// The most blocks that are mapped at once: a folio has no more, and an unwritten extent holds them.
 pub const MAX_RUN: u32 = 2048;
-
-/// `value` as an index. Every caller's value is bounded by a folio's size or a buffer that exists.
-#[inline]
-pub(crate) fn index(value: u64) -> usize {
-    debug_assert!(usize::try_from(value).is_ok());
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "bounded by memory that exists"
-    )]
-    {
-        value as usize
-    }
-}

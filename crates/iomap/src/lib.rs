@@ -33,6 +33,8 @@ mod write;
 mod writeback;
 mod zero;
 
+pub(crate) use extant_units::index;
+
 pub use hold::{Hold, Keeper};
 pub use ioend::{Ioend, IoendKind};
 pub use iter::{Step, Stopped, apply};
@@ -45,16 +47,3 @@ pub use view::{MAX_VIEW, ReadView, edit, view};
 pub use write::{Source, overwrite, write};
 pub use writeback::{Control, write_back};
 pub use zero::{truncate_page, zero_range};
-
-/// `value` as an index. Every caller's value is bounded by the size of a buffer or folio.
-#[inline]
-pub(crate) fn index(value: u64) -> usize {
-    debug_assert!(usize::try_from(value).is_ok());
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "bounded by memory that exists"
-    )]
-    {
-        value as usize
-    }
-}

@@ -42,6 +42,8 @@ mod sync;
 mod tree;
 mod verify;
 
+pub(crate) use extant_units::index;
+
 pub use cache::PageCache;
 pub use config::Config;
 pub use dirty_list::{Writeback, WritebackReason};
@@ -58,16 +60,3 @@ pub use verify::CachedRun;
 
 /// The largest folio order: 2 MiB.
 pub const MAX_ORDER: u32 = 9;
-
-/// `value` as an index. Every caller's value is bounded by a folio's or a buffer's size.
-#[inline]
-pub(crate) fn index(value: u64) -> usize {
-    debug_assert!(usize::try_from(value).is_ok());
-    #[allow(
-        clippy::cast_possible_truncation,
-        reason = "bounded by memory that exists"
-    )]
-    {
-        value as usize
-    }
-}
