@@ -10,7 +10,9 @@ mod config;
 mod crash;
 mod episode;
 mod files;
+mod moves;
 mod ops;
+mod ranges;
 mod world;
 
 use config::{Config, Size};

@@ -1,6 +1,7 @@
 //! The operations, and how a list of them is drawn. An operation means the same whatever came before it, so that a list can
 //! be cut down.
 
+use extant::FallocateMode;
 use extant_testkit::Rng;
 
 use crate::config::Config;
@@ -50,6 +51,13 @@ pub(crate) enum Op {
         len: u64,
         seed: u64,
     },
+    /// Allocates, punches, zeroes, takes out or puts in. Positions for the last two are mostly those of blocks.
+    Fallocate {
+        file: usize,
+        mode: FallocateMode,
+        pos: u64,
+        len: u64,
+    },
     Fsync {
         file: usize,
         datasync: bool,
@@ -96,6 +104,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (40, Draw::view),
     (60, Draw::edit),
     (60, Draw::truncate),
+    (120, Draw::fallocate),
     (50, Draw::fsync),
     (50, Draw::seek),
     (50, |_| Op::Verify),
@@ -201,7 +210,8 @@ impl Draw {
     }
 
     fn view(&mut self) -> Op {
-        let then = match self.rng.below(6) {
+        let then = match self.rng.below(8) {
+            6.. => self.fallocate(),
             0 => Op::DropCaches,
             1 => self.truncate(),
             2 => self.fsync(),
@@ -236,6 +246,33 @@ impl Draw {
         }
     }
 
+    fn fallocate(&mut self) -> Op {
+        let keep_size = self.rng.chance(40);
+        let mode = match self.rng.below(10) {
+            0 | 1 => FallocateMode::Allocate { keep_size },
+            2..5 => FallocateMode::PunchHole,
+            5..7 => FallocateMode::ZeroRange { keep_size },
+            7 | 8 => FallocateMode::CollapseRange,
+            _ => FallocateMode::InsertRange,
+        };
+        let (mut pos, mut len) = (self.pos(), self.len());
+        if let FallocateMode::CollapseRange | FallocateMode::InsertRange = mode {
+            // Of the middle of the file rather than its end, or little is left of it.
+            pos /= 2;
+            len = len.min(self.span / 8);
+            if !self.rng.chance(5) {
+                let unit = [1024, 2048, 4096, 4096, 4096][self.rng.index(5)];
+                (pos, len) = (pos & !(unit - 1), len.next_multiple_of(unit));
+            }
+        }
+        Op::Fallocate {
+            file: self.file(),
+            mode,
+            pos,
+            len,
+        }
+    }
+
     fn fsync(&mut self) -> Op {
         Op::Fsync {
             file: self.file(),
@@ -244,7 +281,8 @@ impl Draw {
     }
 
     fn crash_during(&mut self) -> Op {
-        let op = match self.rng.below(8) {
+        let op = match self.rng.below(12) {
+            8.. => self.fallocate(),
             0 => self.write(),
             1..3 => self.truncate(),
             3 => Op::Sync,

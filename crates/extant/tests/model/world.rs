@@ -17,23 +17,23 @@ use crate::ops::{FILES, Op};
 /// Operations between two walks over everything.
 const VERIFY_EVERY: u64 = 16;
 
-type Outcome<T = ()> = Result<T, String>;
+pub(super) type Outcome<T = ()> = Result<T, String>;
 
 pub(crate) struct World {
-    config: Config,
+    pub(super) config: Config,
     /// The device as it was when it was mounted.
     base: Vec<u8>,
     dev: Arc<Recorder<MemoryDevice>>,
-    volume: Volume,
-    files: Vec<(Node, Model)>,
+    pub(super) volume: Volume,
+    pub(super) files: Vec<(Node, Model)>,
     verifier: Verifier,
     done: u64,
     /// A file has been on another path than the mount's since the mount.
     mixed: bool,
-    cred: Cred,
+    pub(super) cred: Cred,
 }
 
-fn text(error: &Error) -> String {
+pub(super) fn text(error: &Error) -> String {
     error.to_string()
 }
 
@@ -137,6 +137,12 @@ impl World {
                 seed,
             } => self.edit(file, pos, len, seed),
             Op::Truncate { file, size } => self.truncate(file, size),
+            Op::Fallocate {
+                file,
+                mode,
+                pos,
+                len,
+            } => self.fallocate(file, mode, (pos, len)),
             Op::Fsync { file, datasync } => {
                 let (node, model) = &mut self.files[file];
                 let synced = self.volume.fsync(node, datasync);
@@ -208,7 +214,7 @@ impl World {
         Ok(())
     }
 
-    fn read(
+    pub(super) fn read(
         &self,
         file: usize,
         pos: u64,
@@ -418,7 +424,7 @@ impl World {
 }
 
 /// Fails with the first byte that differs.
-fn same(pos: u64, found: &[u8], expected: &[u8]) -> Outcome {
+pub(super) fn same(pos: u64, found: &[u8], expected: &[u8]) -> Outcome {
     if found.len() != expected.len() {
         let (found, expected) = (found.len(), expected.len());
         return Err(format!("{found} bytes, not {expected}"));
