@@ -146,12 +146,14 @@ impl Model {
         self.sized();
     }
 
-    /// The bytes of a range that exist become zero.
+    /// The bytes of a range that exist become zero. The size on disk moves up to its end, whether what is before it has arrived or not:
+    /// writeback of the range, which would have moved it, is not going to come.
     pub(crate) fn zero(&mut self, range: Range<u64>) {
         let end = index(range.end).min(self.bytes.len());
         let start = index(range.start).min(end);
         if start < end {
             self.bytes[start..end].fill(0);
+            self.now().zeroed.push(0..end);
             self.put(Layer::zeros(start..end));
         }
     }

@@ -109,10 +109,10 @@ fn moves_map_positions_as_they_move_bytes() {
                 assert_eq!(kept + gone, end - start);
             }
         }
-        for at in 0..after.len() {
+        for (at, byte) in after.iter().enumerate() {
             match how.back(at..at + 1).as_slice() {
-                [(before, _)] => assert_eq!(bytes[before.start], after[at]),
-                none => assert!(none.is_empty() && after[at] == 0),
+                [(before, _)] => assert_eq!(bytes[before.start], *byte),
+                none => assert!(none.is_empty() && *byte == 0),
             }
         }
     }

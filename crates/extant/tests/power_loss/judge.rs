@@ -6,7 +6,7 @@ use extant_testkit::crash::CrashState;
 use extant_testkit::{Image, Subject};
 use extant_units::DevOff;
 
-use crate::ledger::{Claim, Ledger, SECTOR, Sector, bytes, index};
+use crate::ledger::{Claim, Ledger, SECTOR, Sector, index};
 use crate::run::{FILLER, attr_value};
 use crate::setups::Setup;
 use crate::view::{ByExtant, ByLinux, View};
@@ -27,7 +27,7 @@ impl<'a> Judge<'a> {
         let mut beginnings = Vec::new();
         for (id, file) in &ledger.files {
             for version in file.ever.first().into_iter().flatten() {
-                let first = bytes(*id, *version, 0, 8);
+                let first = file.bytes(*id, *version, 0, 8);
                 beginnings.push((first.try_into().unwrap_or_default(), *id));
             }
         }
@@ -181,6 +181,10 @@ impl<'a> Judge<'a> {
                 }
                 Err(format!("it is {:?}", value.map(|value| value.len())))
             }
+            Claim::Space { path, least, .. } => match view.space(path)? {
+                Some(space) if space >= *least => Ok(()),
+                space => Err(format!("it has {space:?}")),
+            },
             Claim::Gone { path } => match view.read(path)? {
                 None => Ok(()),
                 Some(_) => Err("it is there".into()),
@@ -203,7 +207,7 @@ impl<'a> Judge<'a> {
             let versions = allowed.get(index(at)).map_or(&[][..], Vec::as_slice);
             let end = pos + sector.len() as u64;
             let fits = |version: Sector| {
-                let whole = bytes(file, version, pos, end - pos);
+                let whole = self.ledger.file(file).bytes(file, version, pos, end - pos);
                 let cut_at = |cut: &u64| {
                     let near = *cut < end && pos / MAX_BLOCK == cut / MAX_BLOCK;
                     let kept = index(cut.saturating_sub(pos)).min(sector.len());

@@ -25,8 +25,8 @@ pub(crate) fn index(number: u64) -> usize {
     usize::try_from(number).expect("files of tests are small")
 }
 
-/// The bytes of `file` in `pos..pos + len`, whose sector there has `version`.
-pub(crate) fn bytes(file: u64, version: Sector, pos: u64, len: u64) -> Vec<u8> {
+/// The bytes of `file` in `pos..pos + len`, which were written there as `version`.
+fn bytes(file: u64, version: Sector, pos: u64, len: u64) -> Vec<u8> {
     match version {
         0 => vec![0; index(len)],
         version => content::fill(file << 16 | u64::from(version), pos, index(len)),
@@ -54,12 +54,23 @@ pub(crate) struct File {
     pub(crate) ever_cut: Vec<u64>,
     /// The newest version.
     pub(crate) newest: Sector,
+    /// Versions that are others, written so many bytes away: what was moved by taking ranges out of the file, or putting some in.
+    pub(crate) moved: BTreeMap<Sector, (Sector, i64)>,
+    /// Bytes that the file has space for at least, since space was given to it ahead of data: now, and since the last fsync.
+    pub(crate) space: u64,
+    pub(crate) kept: u64,
     /// Attributes: the seed of the value now, and those allowed since the last fsync.
     pub(crate) attrs: BTreeMap<String, (Option<u64>, Vec<Option<u64>>)>,
 }
 
 impl File {
-    fn push(&mut self, sector: u64, version: Sector) {
+    /// The bytes in `pos..pos + len` of this file, number `id`, whose sector there has `version`.
+    pub(crate) fn bytes(&self, id: u64, version: Sector, pos: u64, len: u64) -> Vec<u8> {
+        let (root, by) = *self.moved.get(&version).unwrap_or(&(version, 0));
+        bytes(id, root, pos.wrapping_add_signed(-by), len)
+    }
+
+    pub(crate) fn push(&mut self, sector: u64, version: Sector) {
         let at = index(sector);
         for list in [&mut self.allowed, &mut self.ever] {
             if list.len() <= at {
@@ -75,7 +86,7 @@ impl File {
         self.now[at] = version;
     }
 
-    fn resize(&mut self, len: u64) {
+    pub(crate) fn resize(&mut self, len: u64) {
         for cuts in [&mut self.cuts, &mut self.ever_cut] {
             if len < self.len || !cuts.is_empty() {
                 cuts.push(len);
@@ -97,7 +108,13 @@ impl File {
     }
 
     /// The size is set to more. It is durable with that, and what was written behind the durable end need not be.
-    fn grow(&mut self, len: u64) {
+    pub(crate) fn grow(&mut self, len: u64) {
+        self.outrun();
+        self.extend(len);
+    }
+
+    /// The size on disk may move past data that has not arrived.
+    pub(crate) fn outrun(&mut self) {
         for at in index(self.min / SECTOR)..self.now.len() {
             for list in [&mut self.allowed[at], &mut self.ever[at]] {
                 if !list.contains(&0) {
@@ -105,7 +122,6 @@ impl File {
                 }
             }
         }
-        self.extend(len);
     }
 
     /// Zeros up to `len`. Both are whole sectors.
@@ -130,6 +146,7 @@ impl File {
     }
 
     fn truncate(&mut self, len: u64) {
+        self.lose_space();
         self.now.truncate(index(len.div_ceil(SECTOR)));
         self.resize(len);
     }
@@ -137,6 +154,7 @@ impl File {
     /// An fsync returned: what is now is all that is allowed.
     fn settle(&mut self) {
         (self.min, self.max) = (self.len, self.len);
+        self.kept = self.space;
         self.cuts.clear();
         self.allowed = self.now.iter().map(|version| vec![*version]).collect();
         for (now, allowed) in self.attrs.values_mut() {
@@ -164,6 +182,8 @@ pub(crate) enum Claim {
         key: String,
         allowed: Vec<Option<u64>>,
     },
+    /// The file at `path` has space for so many bytes at least.
+    Space { path: String, file: u64, least: u64 },
     /// Nothing is at `path`.
     Gone { path: String },
 }
@@ -171,13 +191,18 @@ pub(crate) enum Claim {
 impl Claim {
     pub(crate) fn path(&self) -> &str {
         match self {
-            Self::Holds { path, .. } | Self::Attr { path, .. } | Self::Gone { path } => path,
+            Self::Holds { path, .. }
+            | Self::Attr { path, .. }
+            | Self::Space { path, .. }
+            | Self::Gone { path } => path,
         }
     }
 
     fn is_about(&self, id: u64) -> bool {
         match self {
-            Self::Holds { file, .. } | Self::Attr { file, .. } => *file == id,
+            Self::Holds { file, .. } | Self::Attr { file, .. } | Self::Space { file, .. } => {
+                *file == id
+            }
             Self::Gone { .. } => false,
         }
     }
@@ -245,7 +270,7 @@ impl Ledger {
         while pos < end {
             let next = ((pos / SECTOR + 1) * SECTOR).min(end);
             let version = file.now[index(pos / SECTOR)];
-            out.extend(bytes(id, version, pos, next - pos));
+            out.extend(file.bytes(id, version, pos, next - pos));
             pos = next;
         }
         out
@@ -265,6 +290,30 @@ impl Ledger {
                 file.grow(len);
             } else {
                 file.truncate(len);
+            }
+        });
+    }
+
+    /// A range operation is about to change the file as `how` does. One that moves its map leaves either that or what was; until the
+    /// next fsync nothing else may happen to the file then.
+    pub(crate) fn range(&mut self, id: u64, now: usize, moves: bool, how: impl Fn(&mut File)) {
+        if !moves {
+            return self.change(id, now, how);
+        }
+        let file = self.files.get_mut(&id).expect("every number has a file");
+        how(file);
+        let file = file.clone();
+        self.split(now, |any| {
+            let after: Vec<Claim> = any
+                .iter()
+                .filter(|claim| claim.is_about(id))
+                .flat_map(|claim| claims(id, claim.path(), &file))
+                .filter(|claim| matches!(claim, Claim::Holds { .. }))
+                .collect();
+            match any[0] {
+                Claim::Holds { .. } => any.extend(after),
+                Claim::Space { file, .. } if file == id => any.clear(),
+                _ => {}
             }
         });
     }
@@ -348,11 +397,12 @@ impl Ledger {
                 let fresh = claims(id, claim.path(), &file);
                 let same = |other: &&Claim| match (&*claim, other) {
                     (Claim::Attr { key, .. }, Claim::Attr { key: of, .. }) => key == of,
-                    (Claim::Holds { .. }, Claim::Holds { .. }) => true,
+                    (Claim::Holds { .. }, Claim::Holds { .. })
+                    | (Claim::Space { .. }, Claim::Space { .. }) => true,
                     _ => false,
                 };
                 let found = fresh.iter().find(same).cloned();
-                *claim = found.expect("attributes are not forgotten");
+                *claim = found.expect("attributes and space are not forgotten");
             }
         });
     }
@@ -407,13 +457,20 @@ fn claims(id: u64, path: &str, file: &File) -> Vec<Claim> {
         key: key.clone(),
         allowed: allowed.clone(),
     });
-    std::iter::once(holds).chain(attrs).collect()
+    let space = Claim::Space {
+        path: path.to_owned(),
+        file: id,
+        least: file.kept,
+    };
+    std::iter::once(holds).chain(attrs).chain([space]).collect()
 }
 
 /// The same claim about `id`, at another path.
 fn at_path(claim: &Claim, id: u64, to: &str) -> Option<Claim> {
     let mut twin = claim.is_about(id).then(|| claim.clone())?;
-    if let Claim::Holds { path, .. } | Claim::Attr { path, .. } = &mut twin {
+    if let Claim::Holds { path, .. } | Claim::Attr { path, .. } | Claim::Space { path, .. } =
+        &mut twin
+    {
         to.clone_into(path);
     }
     Some(twin)
@@ -435,6 +492,7 @@ impl std::fmt::Display for Claim {
             Self::Attr {
                 path, key, allowed, ..
             } => write!(f, "{path} has {key} of {allowed:?}"),
+            Self::Space { path, least, .. } => write!(f, "{path} has space for {least} bytes"),
             Self::Gone { path } => write!(f, "{path} is gone"),
         }
     }

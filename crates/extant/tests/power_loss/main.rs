@@ -9,6 +9,7 @@
 mod cases;
 mod judge;
 mod ledger;
+mod moves;
 mod notes;
 mod planted;
 mod run;

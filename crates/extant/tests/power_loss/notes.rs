@@ -9,6 +9,9 @@ pub(crate) fn write(ledger: &Ledger) -> String {
         let ever = sectors_to_text(&file.ever);
         let cuts = numbers_to_text(&file.ever_cut);
         lines.push(format!("file {id} {} {cuts} {ever}", file.longest));
+        for (version, (root, by)) in &file.moved {
+            lines.push(format!("moved {id} {version} {root} {by}"));
+        }
     }
     for promise in &ledger.promises {
         lines.push(format!("promise {} {}", promise.from, promise.until));
@@ -43,6 +46,7 @@ fn claim_to_text(claim: &Claim) -> String {
             let seeds: Vec<String> = seeds.collect();
             format!("attr {path} {file} {key} {}", seeds.join("/"))
         }
+        Claim::Space { path, file, least } => format!("space {path} {file} {least}"),
         Claim::Gone { path } => format!("gone {path}"),
     }
 }
@@ -97,6 +101,17 @@ fn read_line(ledger: &mut Ledger, line: &str) -> Option<()> {
                 allowed: seeds.split('/').map(seed).collect::<Option<_>>()?,
             }
         }
+        ["moved", id, version, root, by] => {
+            let file = ledger.files.get_mut(&id.parse().ok()?)?;
+            let was = (root.parse().ok()?, by.parse().ok()?);
+            file.moved.insert(version.parse().ok()?, was);
+            return Some(());
+        }
+        ["space", path, file, least] => Claim::Space {
+            path: path.into(),
+            file: file.parse().ok()?,
+            least: least.parse().ok()?,
+        },
         ["gone", path] => Claim::Gone { path: path.into() },
         _ => return None,
     };
@@ -116,6 +131,9 @@ fn numbers_from_text(text: &str) -> Option<Vec<u64>> {
     text.split(',').skip(1).map(|n| n.parse().ok()).collect()
 }
 
+#[cfg(test)]
+use crate::moves::Move;
+
 #[test]
 fn a_ledger_judges_the_same_after_a_round_trip() {
     let mut ledger = Ledger::default();
@@ -128,11 +146,16 @@ fn a_ledger_judges_the_same_after_a_round_trip() {
     ledger.resize(id, 700, 20);
     ledger.set_attr(id, "user.k", None, 21);
     ledger.rename("d/a", "b", 22);
+    let how = Move::Out(0..2);
+    ledger.range(id, 25, true, |file| file.shift(&how));
+    ledger.synced("b", 27);
     ledger.unlink("b", 30);
     ledger.all_synced(31);
     let again = read(&write(&ledger)).unwrap();
     assert_eq!(again.promises, ledger.promises);
     assert_eq!(again.file(id).ever, ledger.file(id).ever);
+    assert_eq!(again.file(id).moved, ledger.file(id).moved);
+    assert!(!again.file(id).moved.is_empty());
     assert_eq!(again.file(id).longest, 5000);
     assert!(ledger.promises.len() >= 7, "{:#?}", ledger.promises);
 }

@@ -6,12 +6,15 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use extant::{Cred, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
+use extant::{
+    Cred, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode,
+};
 use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind};
 use extant_testkit::crash::Recording;
 use extant_testkit::{Rng, content};
 
 use crate::ledger::{Ledger, SECTOR};
+use crate::moves::Move;
 use crate::notes;
 use crate::setups::Setup;
 
@@ -279,6 +282,45 @@ impl Run {
             ..SetAttr::default()
         };
         self.volume().setattr(&node, &changes, &self.cred).unwrap();
+    }
+
+    /// Changes `count` sectors from sector `first` on as `mode` does; what takes out or puts in takes whole blocks, and lets nothing else happen to
+    /// the file before its next fsync.
+    pub(crate) fn fallocate(&self, path: &str, mode: FallocateMode, first: u64, count: u64) {
+        use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
+        let node = self.node(path);
+        let (pos, len) = (first * SECTOR, count * SECTOR);
+        let (id, now) = (self.ledger().at(path), self.position());
+        let moves = matches!(mode, CollapseRange | InsertRange);
+        let sectors = first..first + count;
+        self.ledger().range(id, now, moves, |file| {
+            let keep_size = match mode {
+                Allocate { keep_size } | ZeroRange { keep_size } => keep_size,
+                _ => true,
+            };
+            match mode {
+                Allocate { .. } => {
+                    // Blocks are whole, whatever their size.
+                    file.space = file.space.max(len);
+                    file.outrun();
+                }
+                PunchHole => {
+                    file.lose_space();
+                    file.zero(sectors.clone());
+                }
+                ZeroRange { .. } => {
+                    file.space = file.space.max(len);
+                    file.zero(sectors.clone());
+                }
+                CollapseRange => file.shift(&Move::Out(sectors.clone())),
+                InsertRange => file.shift(&Move::In(sectors.clone())),
+            }
+            if !keep_size && pos + len > file.len {
+                file.grow(pos + len);
+            }
+        });
+        let done = self.volume().fallocate(&node, mode, pos, len, &self.cred);
+        done.unwrap();
     }
 
     /// Gives an attribute the value of a seed, or takes it away.

@@ -10,6 +10,8 @@ pub(crate) trait View {
     fn read(&self, path: &str) -> Result<Option<Vec<u8>>, String>;
     /// An attribute of a file.
     fn attr(&self, path: &str, key: &str) -> Result<Option<Vec<u8>>, String>;
+    /// The space that a file takes, in bytes.
+    fn space(&self, path: &str) -> Result<Option<u64>, String>;
     /// The paths of all regular files.
     fn files(&self) -> Result<Vec<String>, String>;
 }
@@ -86,6 +88,14 @@ impl View for ByExtant<'_> {
         }
     }
 
+    fn space(&self, path: &str) -> Result<Option<u64>, String> {
+        let Some(node) = self.node(path)? else {
+            return Ok(None);
+        };
+        let attr = found(path, self.volume.getattr(&node))?;
+        Ok(attr.map(|attr| attr.blocks * 512))
+    }
+
     fn files(&self) -> Result<Vec<String>, String> {
         let mut out = Vec::new();
         self.list(&self.root, "", &mut out)?;
@@ -134,6 +144,12 @@ impl View for ByLinux {
             Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOENT) => Ok(None),
             Err(error) => Err(format!("{path}: {error}")),
         }
+    }
+
+    fn space(&self, path: &str) -> Result<Option<u64>, String> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(self.root.join(path));
+        Ok(metadata.ok().map(|metadata| metadata.blocks() * 512))
     }
 
     fn files(&self) -> Result<Vec<String>, String> {

@@ -6,6 +6,7 @@ mod directories;
 mod journal;
 mod metadata;
 mod names;
+mod ranges;
 
 use crate::run::Run;
 
@@ -46,6 +47,11 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("direct_growth", direct::growth, &["1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3"]),
     on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled"]),
     on("truncations", data::truncations, &["1k", "2k", "journalled", "ext3"]),
+    on("allocations", ranges::allocations, &["1k", "buffer_heads", "journalled"]),
+    on("punches", ranges::punches, &["1k", "4k", "ordered", "journalled_4k"]),
+    on("zeroed_ranges", ranges::zeroed, &["1k", "small_folios", "buffer_heads", "ordered_at_once"]),
+    on("collapses_and_inserts", ranges::shifts, &["1k", "4k", "journalled", "ordered"]),
+    on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads"]).slow(),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &["1k", "orphan_list"]),
     on("rename_over", names::rename_over, &["1k", "4k"]),
