@@ -32,11 +32,13 @@ pub enum Bug {
     OrderedDataLeftOut,
     /// One bit of an allocation of several blocks is missing from the bitmap that is journalled.
     BitmapBitNotJournalled,
+    /// The device is told of freed blocks before the transaction that frees them is durable.
+    DiscardBeforeCommit,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -47,6 +49,7 @@ impl Bug {
         Self::ChecksumNotUpdated,
         Self::OrderedDataLeftOut,
         Self::BitmapBitNotJournalled,
+        Self::DiscardBeforeCommit,
     ];
 
     /// Its name in messages and on command lines.
@@ -62,6 +65,7 @@ impl Bug {
             Self::ChecksumNotUpdated => "checksum_not_updated",
             Self::OrderedDataLeftOut => "ordered_data_left_out",
             Self::BitmapBitNotJournalled => "bitmap_bit_not_journalled",
+            Self::DiscardBeforeCommit => "discard_before_commit",
         }
     }
 

@@ -401,8 +401,11 @@ impl Ledger {
                     | (Claim::Space { .. }, Claim::Space { .. }) => true,
                     _ => false,
                 };
-                let found = fresh.iter().find(same).cloned();
-                *claim = found.expect("attributes and space are not forgotten");
+                match (fresh.iter().find(same).cloned(), &mut *claim) {
+                    (Some(found), claim) => *claim = found,
+                    (None, Claim::Space { least, .. }) => *least = 0,
+                    (None, claim) => panic!("{claim} is forgotten"),
+                }
             }
         });
     }
@@ -462,7 +465,8 @@ fn claims(id: u64, path: &str, file: &File) -> Vec<Claim> {
         file: id,
         least: file.kept,
     };
-    std::iter::once(holds).chain(attrs).chain([space]).collect()
+    let space = (file.kept > 0).then_some(space);
+    std::iter::once(holds).chain(attrs).chain(space).collect()
 }
 
 /// The same claim about `id`, at another path.

@@ -108,7 +108,10 @@ impl File {
 
 #[test]
 fn what_moves_there_and_back_is_what_it_was() {
-    let mut file = File::default();
+    let mut file = File {
+        newest: 1,
+        ..File::default()
+    };
     for sector in 0..32 {
         file.push(sector, 1);
     }

@@ -146,7 +146,7 @@ fn a_ledger_judges_the_same_after_a_round_trip() {
     ledger.resize(id, 700, 20);
     ledger.set_attr(id, "user.k", None, 21);
     ledger.rename("d/a", "b", 22);
-    let how = Move::Out(0..2);
+    let how = Move::In(0..2);
     ledger.range(id, 25, true, |file| file.shift(&how));
     ledger.synced("b", 27);
     ledger.unlink("b", 30);

@@ -16,6 +16,7 @@ const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
     (Bug::ChecksumNotUpdated, "appends", "4k"),
     (Bug::OrderedDataLeftOut, "appends", "ordered_at_once"),
     (Bug::BitmapBitNotJournalled, "appends", "4k"),
+    (Bug::DiscardBeforeCommit, "punches", "discarding"),
 ];
 
 fn is_found(bug: Bug) {
@@ -90,4 +91,9 @@ fn bitmap_bit_not_journalled_is_found() {
 #[test]
 fn ordered_data_left_out_is_found() {
     is_found(Bug::OrderedDataLeftOut);
+}
+
+#[test]
+fn discard_before_commit_is_found() {
+    is_found(Bug::DiscardBeforeCommit);
 }

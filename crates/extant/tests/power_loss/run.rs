@@ -3,15 +3,17 @@
 //! Each operation enters in the [`Ledger`] what it changes before it begins, and what it promises when it has returned. All
 //! take `&self`: a workload may use them from several threads, as long as each file has one thread.
 
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use extant::{
-    Cred, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode,
+use extant::{Cred, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
+use extant_blockdev::{
+    BlockDevice, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
 };
-use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind};
 use extant_testkit::crash::Recording;
 use extant_testkit::{Rng, content};
+use extant_units::DevOff;
 
 use crate::ledger::{Ledger, SECTOR};
 use crate::moves::Move;
@@ -38,6 +40,40 @@ fn slow(request: Request) -> Fault {
         RequestKind::Read | RequestKind::Flush => Fault::Pass,
     }
 }
+
+/// Loses what it is told to be worthless, as a recorded write of junk.
+struct Forgetful(Arc<Recorder<Device>>);
+
+impl BlockDevice for Forgetful {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.0.read_vectored_at(offset, bufs)
+    }
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, buf)
+    }
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write_vectored_at(offset, bufs)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.0.write_durable(offset, buf)
+    }
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        let junk = vec![content::JUNK; usize::try_from(len).map_err(io::Error::other)?];
+        self.0.write_at(offset, &junk)
+    }
+}
+
+/// The flag of files with extents.
+const EXTENTS: u32 = 0x8_0000;
 
 /// The name of a file of which nothing is promised.
 pub(crate) const FILLER: &str = "filler";
@@ -75,7 +111,8 @@ impl Run {
     }
 
     fn mount(&mut self) {
-        let volume = self.options.open_volume_on(self.dev.clone()).unwrap();
+        let dev = Arc::new(Forgetful(self.dev.clone()));
+        let volume = self.options.open_volume_on(dev).unwrap();
         let root = volume.root().unwrap();
         self.mounted = Some((volume, root));
     }
@@ -289,6 +326,10 @@ impl Run {
     pub(crate) fn fallocate(&self, path: &str, mode: FallocateMode, first: u64, count: u64) {
         use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
         let node = self.node(path);
+        if mode != PunchHole && self.volume().flags(&node).unwrap() & EXTENTS == 0 {
+            // A file with a block map: holes are all that it can have.
+            return;
+        }
         let (pos, len) = (first * SECTOR, count * SECTOR);
         let (id, now) = (self.ledger().at(path), self.position());
         let moves = matches!(mode, CollapseRange | InsertRange);

@@ -74,6 +74,7 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
     setup("no_index", "-b 1024 -O ^dir_index"),
     setup("small_folios", "-b 2048").max_folio_order(0),
+    setup("discarding", "-b 1024").mounted("discard"),
     setup("data_writeback", "-b 1024").mounted("data=writeback"),
     setup("buffer_heads", "-b 1024")
         .mounted("nobuffered_iomap")
