@@ -198,7 +198,7 @@ impl Claim {
         }
     }
 
-    fn is_about(&self, id: u64) -> bool {
+    pub(crate) fn is_about(&self, id: u64) -> bool {
         match self {
             Self::Holds { file, .. } | Self::Attr { file, .. } | Self::Space { file, .. } => {
                 *file == id
@@ -294,30 +294,6 @@ impl Ledger {
         });
     }
 
-    /// A range operation is about to change the file as `how` does. One that moves its map leaves either that or what was; until the
-    /// next fsync nothing else may happen to the file then.
-    pub(crate) fn range(&mut self, id: u64, now: usize, moves: bool, how: impl Fn(&mut File)) {
-        if !moves {
-            return self.change(id, now, how);
-        }
-        let file = self.files.get_mut(&id).expect("every number has a file");
-        how(file);
-        let file = file.clone();
-        self.split(now, |any| {
-            let after: Vec<Claim> = any
-                .iter()
-                .filter(|claim| claim.is_about(id))
-                .flat_map(|claim| claims(id, claim.path(), &file))
-                .filter(|claim| matches!(claim, Claim::Holds { .. }))
-                .collect();
-            match any[0] {
-                Claim::Holds { .. } => any.extend(after),
-                Claim::Space { file, .. } if file == id => any.clear(),
-                _ => {}
-            }
-        });
-    }
-
     /// An attribute is about to get the value of a seed, or to go.
     pub(crate) fn set_attr(&mut self, id: u64, key: &str, value: Option<u64>, now: usize) {
         self.change(id, now, |file| {
@@ -388,7 +364,7 @@ impl Ledger {
     }
 
     /// Changes a file, and widens what is promised about it.
-    fn change(&mut self, id: u64, now: usize, f: impl FnOnce(&mut File)) {
+    pub(crate) fn change(&mut self, id: u64, now: usize, f: impl FnOnce(&mut File)) {
         let file = self.files.get_mut(&id).expect("every number has a file");
         f(file);
         let file = file.clone();
@@ -411,7 +387,7 @@ impl Ledger {
     }
 
     /// Lets open promises go on as `f` makes them; one that `f` empties ends.
-    fn split(&mut self, now: usize, f: impl Fn(&mut Vec<Claim>)) {
+    pub(crate) fn split(&mut self, now: usize, f: impl Fn(&mut Vec<Claim>)) {
         let mut fresh = Vec::new();
         for promise in self.promises.iter_mut().filter(|p| p.until == usize::MAX) {
             let mut any = promise.any.clone();
@@ -445,7 +421,7 @@ impl Ledger {
 }
 
 /// What can be said of `file` at `path`: its content first.
-fn claims(id: u64, path: &str, file: &File) -> Vec<Claim> {
+pub(crate) fn claims(id: u64, path: &str, file: &File) -> Vec<Claim> {
     let holds = Claim::Holds {
         path: path.to_owned(),
         file: id,

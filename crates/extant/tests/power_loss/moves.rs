@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::ledger::{File, SECTOR, Sector, index};
+use crate::ledger::{Claim, File, Ledger, SECTOR, Sector, claims, index};
 
 /// What is taken out of a file or put in, in sectors.
 #[derive(Clone, Debug)]
@@ -103,6 +103,32 @@ impl File {
         self.newest += 1;
         self.moved.insert(self.newest, now);
         self.newest
+    }
+}
+
+impl Ledger {
+    /// A range operation is about to change the file as `how` does. One that moves its map leaves either that or what was; until the
+    /// next fsync nothing else may happen to the file then.
+    pub(crate) fn range(&mut self, id: u64, now: usize, moves: bool, how: impl Fn(&mut File)) {
+        if !moves {
+            return self.change(id, now, how);
+        }
+        let file = self.files.get_mut(&id).expect("every number has a file");
+        how(file);
+        let file = file.clone();
+        self.split(now, |any| {
+            let after: Vec<Claim> = any
+                .iter()
+                .filter(|claim| claim.is_about(id))
+                .flat_map(|claim| claims(id, claim.path(), &file))
+                .filter(|claim| matches!(claim, Claim::Holds { .. }))
+                .collect();
+            match any[0] {
+                Claim::Holds { .. } => any.extend(after),
+                Claim::Space { file, .. } if file == id => any.clear(),
+                _ => {}
+            }
+        });
     }
 }
 
