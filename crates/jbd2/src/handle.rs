@@ -19,6 +19,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_lock_order::{Held, Rank, taking};
 use extant_planted::Bug;
 use extant_units::{Pblk, Tid};
 
@@ -38,6 +39,8 @@ pub struct Handle {
     /// False after a restart that failed: nothing more can be done under this handle.
     joined: bool,
     sync: bool,
+    #[allow(dead_code, reason = "held")]
+    held: Held,
     /// A handle stays on the thread that started it: waiting for a commit while holding one would hang.
     _not_send: PhantomData<*const ()>,
 }
@@ -49,6 +52,7 @@ impl Handle {
         revokes: u32,
     ) -> Result<Self, JournalError> {
         journal.core().assert_no_handle_here();
+        let held = taking(Rank::FolioOrHandle);
         let grant = Grant { credits, revokes };
         let transaction = journal.core().join(grant)?;
         journal.core().note_handle_here(true);
@@ -59,6 +63,7 @@ impl Handle {
             used: Usage::default(),
             joined: true,
             sync: false,
+            held,
             _not_send: PhantomData,
         })
     }

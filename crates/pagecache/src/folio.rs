@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Weak;
 
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_lock_order::{Held, Rank, taking, took};
 use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
 
 use crate::block_bits::BlockBits;
@@ -176,17 +177,21 @@ impl Folio {
     }
 
     pub(crate) fn read(&self) -> FolioRef<'_> {
+        let held = taking(Rank::FolioOrHandle);
         FolioRef {
             folio: self,
             state: self.state.read(),
+            held,
         }
     }
 
     pub(crate) fn write<'a>(&'a self, mapping: &'a Mapping) -> FolioGuard<'a> {
+        let held = taking(Rank::FolioOrHandle);
         FolioGuard {
             folio: self,
             mapping,
             state: self.state.write(),
+            held,
         }
     }
 
@@ -195,6 +200,7 @@ impl Folio {
             folio: self,
             mapping,
             state: self.state.try_write()?,
+            held: took(Rank::FolioOrHandle),
         })
     }
 
@@ -223,6 +229,8 @@ impl Folio {
 pub struct FolioRef<'a> {
     folio: &'a Folio,
     state: RwLockReadGuard<'a, State>,
+    #[allow(dead_code, reason = "held")]
+    held: Held,
 }
 
 impl<'a> FolioRef<'a> {
@@ -294,6 +302,7 @@ pub struct FolioGuard<'a> {
     folio: &'a Folio,
     mapping: &'a Mapping,
     state: RwLockWriteGuard<'a, State>,
+    held: Held,
 }
 
 impl<'a> FolioGuard<'a> {
@@ -308,6 +317,7 @@ impl<'a> FolioGuard<'a> {
         FolioRef {
             folio: self.folio,
             state: RwLockWriteGuard::downgrade(self.state),
+            held: self.held,
         }
     }
 

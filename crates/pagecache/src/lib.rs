@@ -14,6 +14,8 @@
 //! (anything else). Because a copy into or out of a folio happens under that one lock, a read sees each
 //! folio whole.
 //!
+//! `extant_lock_order` checks the first three, and what comes before and after them, in builds with debug assertions.
+//!
 //! # Concurrency
 //! Lookups share the index; two folios never contend. A writer that meets a folio under writeback
 //! waits until it is stable, without holding the folio. Nobody waits for memory or for dirty
@@ -32,6 +34,7 @@ mod folio;
 mod invalidate;
 mod mapping;
 mod memory;
+mod order;
 mod pin;
 mod private;
 mod readahead;
@@ -50,6 +53,7 @@ pub use dirty_list::{Writeback, WritebackReason};
 pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
 pub use folio::{Folio, FolioGuard, FolioRef};
 pub use mapping::{Mapping, MappingParams};
+pub use order::InvalidateLock;
 pub use pin::Pinned;
 pub use private::Private;
 pub use readahead::{Readahead, Window};

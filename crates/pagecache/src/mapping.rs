@@ -13,12 +13,14 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
+use extant_lock_order::Locked;
 use extant_units::{BlockSize, PAGE_SHIFT, PageIdx, Pos};
 
 use crate::cache::{PageCache, Shared};
 use crate::dirty_list::Writeback;
 use crate::errseq::WritebackErrors;
 use crate::folio::{Folio, FolioGuard, FolioRef};
+use crate::order::{InvalidateLock, PassLock};
 use crate::tree::{FolioTree, Tag};
 
 /// What a mapping is made with.
@@ -39,8 +41,8 @@ pub struct Mapping {
     min_order: u32,
     max_order: u32,
     index: RwLock<FolioTree<Arc<Folio>>>,
-    invalidate: RwLock<()>,
-    pass: Mutex<()>,
+    invalidate: InvalidateLock,
+    pass: PassLock,
     dirty_bytes: AtomicU64,
     /// Key in the list of dirty mappings; zero: not listed.
     pub(crate) dirty_key: AtomicU64,
@@ -64,8 +66,8 @@ impl Mapping {
             min_order,
             max_order,
             index: RwLock::default(),
-            invalidate: RwLock::new(()),
-            pass: Mutex::new(()),
+            invalidate: InvalidateLock::default(),
+            pass: PassLock::default(),
             dirty_bytes: AtomicU64::new(0),
             dirty_key: AtomicU64::new(0),
             errors: WritebackErrors::default(),
@@ -87,12 +89,12 @@ impl Mapping {
 
     /// The lock between the cache and the block map: shared while clean folios are being added or
     /// filled, exclusive while folios and their blocks are being taken away.
-    pub fn invalidate_lock(&self) -> &RwLock<()> {
+    pub fn invalidate_lock(&self) -> &InvalidateLock {
         &self.invalidate
     }
 
     /// Waits until no other writeback pass runs on this mapping, and begins one.
-    pub fn writeback_pass(&self) -> MutexGuard<'_, ()> {
+    pub fn writeback_pass(&self) -> Locked<MutexGuard<'_, ()>> {
         self.pass.lock()
     }
 

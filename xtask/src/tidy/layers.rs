@@ -7,12 +7,13 @@ use std::path::Path;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-units", &[]),
     ("extant-planted", &[]),
+    ("extant-lock-order", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-extent-io-tree", &["extant-units"]),
     (
         "extant-pagecache",
-        &["extant-units", "extant-extent-io-tree"],
+        &["extant-units", "extant-lock-order", "extant-extent-io-tree"],
     ),
     (
         "extant-iomap",
@@ -38,6 +39,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant-units",
             "extant-planted",
+            "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
         ],
@@ -47,6 +49,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant-units",
             "extant-planted",
+            "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
             "extant-extent-io-tree",

@@ -9,12 +9,14 @@ use std::sync::mpsc;
 use std::thread::{Scope, ScopedJoinHandle, yield_now};
 
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_extent_io_tree::ByteRange;
 use extant_iomap::Source;
 use extant_pagecache::Folio;
 use extant_testkit::Image;
 use extant_units::{PageIdx, Pos};
 
 use super::iomap_ops::FileOps;
+use super::range_lock::lock_range;
 use super::{Reader, WriteAt, data, data_path, edit, fsync, read, truncate, write};
 use crate::cred::Cred;
 use crate::fs::Fs;
@@ -22,7 +24,7 @@ use crate::inode::InodeRef;
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
 use crate::verify::Verifier;
-use crate::{mount, namei};
+use crate::{credits, mount, namei};
 
 const MIB: usize = 1 << 20;
 /// Bytes of the folios that a file is filled with.
@@ -95,16 +97,22 @@ fn in_the_middle(fs: &Arc<Fs>, inode: &InodeRef, with: u8, body: impl FnOnce()) 
     });
 }
 
-/// Starts `work` and waits until it waits for a range, which it must before it has ended.
+/// Runs `work` on another thread: this one holds a folio.
+fn elsewhere(work: impl FnOnce() + Send) {
+    std::thread::scope(|scope| scope.spawn(work).join()).unwrap();
+}
+
+/// Starts `work` and waits until it waits for a range, which it must before it has changed anything.
 fn waiting<'s, 'e>(
     scope: &'s Scope<'s, 'e>,
     fs: &'s Arc<Fs>,
     work: impl FnOnce() + Send + 's,
+    intact: impl Fn() -> bool,
 ) -> ScopedJoinHandle<'s, ()> {
     let before = fs.stats.range_lock_waits.get();
     let worker = scope.spawn(work);
     wait_until(|| {
-        assert!(!worker.is_finished(), "it did not wait");
+        assert!(!worker.is_finished() && intact(), "it did not wait");
         fs.stats.range_lock_waits.get() > before
     });
     worker
@@ -119,8 +127,8 @@ fn two_writes_to_the_same_folios_are_one_after_the_other() {
             let mut second = None;
             in_the_middle(&fs, &inode, 2, || {
                 let other = || put(&fs, &inode, 0, &[3; 4 * FOLIO]);
-                second = Some(waiting(scope, &fs, other));
-                assert_eq!(get(&fs, &inode, 0, 1), [2], "the first has it");
+                let intact = || get(&fs, &inode, 0, 1) == [2];
+                second = Some(waiting(scope, &fs, other, intact));
             });
             second.unwrap().join().unwrap();
         });
@@ -143,9 +151,10 @@ fn what_is_done_without_a_range_respects_one() {
     std::thread::scope(|scope| {
         let mut small = None;
         in_the_middle(&fs, &inode, 2, || {
-            small = Some(waiting(scope, &fs, || put(50, 7)));
+            let intact = || get(&fs, &inode, 0, 200) == [2; 200];
+            small = Some(waiting(scope, &fs, || put(50, 7), intact));
             let before = overwrites();
-            put(5 * FOLIO as u64, 8);
+            elsewhere(|| put(5 * FOLIO as u64, 8));
             assert!(overwrites() > before, "elsewhere nothing waits");
         });
         small.unwrap().join().unwrap();
@@ -162,7 +171,7 @@ fn writers_of_disjoint_ranges_run_side_by_side() {
         let fs = over(Arc::new(memory(block)));
         let inode = file(&fs, 5 * FOLIO);
         let cred = Cred::root();
-        in_the_middle(&fs, &inode, 2, || {
+        let others = || {
             // Beside it, in a hole behind the end, at the end, and the end itself.
             put(&fs, &inode, 4 * FOLIO, &[3; FOLIO]);
             put(&fs, &inode, 7 * FOLIO, &[4; 2 * FOLIO]);
@@ -182,7 +191,8 @@ fn writers_of_disjoint_ranges_run_side_by_side() {
             );
             assert_eq!(shown.unwrap(), 5);
             truncate(&fs, &inode, 9 * FOLIO as u64, &cred).unwrap();
-        });
+        };
+        in_the_middle(&fs, &inode, 2, || elsewhere(others));
         assert_eq!(fs.stats.range_lock_waits.get(), 0);
         let parts: [(usize, u8); 10] = [
             (4 * FOLIO, 2),
@@ -216,10 +226,9 @@ fn truncation_waits_for_a_writer_behind_the_new_end() {
         in_the_middle(&fs, &inode, 2, || {
             let cred = Cred::root();
             let (fs, inode) = (&fs, &inode);
-            cut = Some(waiting(scope, fs, move || {
-                truncate(fs, inode, size, &cred).unwrap();
-            }));
-            assert_eq!(inode.size(), 8 * FOLIO as u64);
+            let cuts = move || truncate(fs, inode, size, &cred).unwrap();
+            let intact = || inode.size() == 8 * FOLIO as u64;
+            cut = Some(waiting(scope, fs, cuts, intact));
         });
         cut.unwrap().join().unwrap();
     });
@@ -308,5 +317,42 @@ fn what_goes_past_the_cache_leaves_nothing_old_in_folios_that_others_dirty() {
     let expected = [vec![2; len], vec![3; 8192], vec![1; MIB]].concat();
     assert!(fs.files.stats.passed_writes.get() > 0);
     assert!(get(&fs, &inode, 0, 2 * MIB) == expected);
+    end(&fs, &inode);
+}
+
+/// The check of the lock order sees what no test has to hang for.
+#[test]
+#[cfg(debug_assertions)]
+fn a_lock_out_of_order_is_refused() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    let fs = over(Arc::new(memory(4096)));
+    let inode = file(&fs, FOLIO);
+    let mapping = &data(&fs, &inode).mapping;
+    let folio = mapping.get(PageIdx::new(0)).unwrap();
+    let range = || drop(lock_range(&fs, &inode, ByteRange::ALL).unwrap());
+    let invalidate = || drop(mapping.invalidate_lock().read());
+    let lock_folio = || drop(mapping.lock(&folio).unwrap());
+    let handle = || drop(fs.start(credits::INODE_UPDATE).unwrap());
+    let map = || drop(inode.map_lock.read());
+    let refused = |lock: &dyn Fn()| catch_unwind(AssertUnwindSafe(lock)).is_err();
+
+    let held = lock_range(&fs, &inode, ByteRange::ALL).unwrap();
+    let blocks = mapping.invalidate_lock().write();
+    assert!(refused(&range) && !refused(&lock_folio));
+    drop((held, blocks));
+    let held = mapping.lock(&folio).unwrap();
+    assert!(refused(&range) && refused(&invalidate) && !refused(&handle) && !refused(&map));
+    drop(held);
+    let held = fs.start(credits::INODE_UPDATE).unwrap();
+    // As on the per-block path.
+    assert!(refused(&range) && refused(&invalidate) && !refused(&lock_folio) && !refused(&map));
+    drop(held);
+    let held = inode.map_lock.write();
+    assert!(refused(&range) && refused(&invalidate) && refused(&lock_folio) && refused(&handle));
+    drop(held);
+    for lock in [&range as &dyn Fn(), &invalidate, &lock_folio, &handle, &map] {
+        assert!(!refused(lock), "with nothing held all is in order");
+    }
     end(&fs, &inode);
 }

@@ -21,6 +21,7 @@
 use std::sync::Arc;
 
 use extant_extent_io_tree::{ByteRange, RangeGuard};
+use extant_lock_order::{Locked, Rank};
 use extant_units::{BlockSize, Pos};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
@@ -39,10 +40,13 @@ const GUESSES: u32 = 8;
 #[must_use]
 pub(crate) struct Held<'a> {
     // Dropped in this order.
-    _range: Option<RangeGuard<'a>>,
+    _range: Option<Part<'a>>,
     _lock: Lock<'a>,
     _turn: Option<Turn<'a>>,
 }
+
+/// A locked range.
+type Part<'a> = Locked<RangeGuard<'a>>;
 
 /// How the inode's `lock` is held.
 enum Lock<'a> {
@@ -105,18 +109,14 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
 }
 
 /// A range of `file`, unless the file is held alone.
-fn lock_in<'a>(
-    fs: &Fs,
-    data: &'a FileData,
-    lock: &Lock<'_>,
-    range: ByteRange,
-) -> Option<RangeGuard<'a>> {
+fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -> Option<Part<'a>> {
     let Lock::Shared(_) = lock else { return None };
-    let guard = data.ranges.try_lock(range).unwrap_or_else(|| {
-        fs.stats.range_lock_waits.bump();
-        data.ranges.lock(range)
-    });
-    Some(guard)
+    Some(extant_lock_order::lock(Rank::Range, || {
+        data.ranges.try_lock(range).unwrap_or_else(|| {
+            fs.stats.range_lock_waits.bump();
+            data.ranges.lock(range)
+        })
+    }))
 }
 
 /// Keeps everybody else from changing `range`, which is of whole blocks; on the per-block path, from changing the file. Whoever
@@ -202,7 +202,7 @@ fn lock_by_size<'a>(
     data: &'a FileData,
     lock: &Lock<'_>,
     wanted: impl Fn(u64) -> ByteRange,
-) -> (Option<RangeGuard<'a>>, u64) {
+) -> (Option<Part<'a>>, u64) {
     let mut guesses = 0;
     loop {
         guesses += 1;

@@ -20,7 +20,7 @@ use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::file::FileData;
 use crate::fs::Fs;
-use crate::map::ExtentStatus;
+use crate::map::{ExtentStatus, MapLock};
 use crate::orphan;
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
@@ -42,7 +42,7 @@ pub(crate) struct Inode {
     /// Extended attributes.
     pub(crate) xattr_lock: RwLock<()>,
     /// The extent tree (`i_data_sem`): read to walk, write to change.
-    pub(crate) map_lock: RwLock<()>,
+    pub(crate) map_lock: MapLock,
     /// What is known of the map, delayed ranges included.
     pub(crate) extents: ExtentStatus,
     /// What is stored on disk.
@@ -123,7 +123,7 @@ impl Inode {
             linkable: AtomicBool::new(false),
             orphan: Mutex::default(),
             xattr_lock: RwLock::default(),
-            map_lock: RwLock::default(),
+            map_lock: MapLock::default(),
             extents: ExtentStatus::default(),
             size: AtomicU64::new(core.disk_size),
             flags: AtomicU32::new(core.flags.bits()),

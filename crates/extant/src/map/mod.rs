@@ -23,6 +23,7 @@ mod indirect;
 mod known;
 mod lookup;
 mod nodes;
+mod order;
 mod raw;
 mod shift;
 mod split;
@@ -42,6 +43,7 @@ pub(crate) use known::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
+pub(crate) use order::MapLock;
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 pub(crate) use shift::{Plan, last_end, plan, shift};
 pub(crate) use split::{is_within_extent, split, split_longest};

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_extent_io_tree::{Bits, ByteRange};
 use extant_iomap::Hold;
+use extant_lock_order::{Rank, taking};
 use extant_pagecache::Mapping;
 use extant_units::Pos;
 
@@ -49,13 +50,14 @@ pub(super) fn hold<'a>(
         let last = range.end.get().saturating_sub(1);
         ByteRange::new(range.start.get(), last).unwrap_or(ByteRange::ALL)
     };
+    let held = taking(Rank::Fill);
     if let Some(guard) = tree.try_lock_with(bytes(&wanted), Bits::DIO_LOCKED) {
-        return Some(Hold::new(wanted, guard));
+        return Some(Hold::new(wanted, (guard, held)));
     }
     let needed = needed?;
     ops.fs.stats.direct_fill_waits.bump();
     let guard = tree.lock_with(bytes(&needed), Bits::DIO_LOCKED);
-    Some(Hold::new(needed, guard))
+    Some(Hold::new(needed, (guard, held)))
 }
 
 /// What a file remembers of direct I/O.

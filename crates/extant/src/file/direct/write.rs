@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use extant_disk::inode::InodeFlags;
 use extant_extent_io_tree::Bits;
 use extant_iomap::{Control, DeviceFault, Ioend, Iomap, IomapOps, Kind};
+use extant_lock_order::{Rank, taking};
 use extant_units::Pos;
 
 use super::clear;
@@ -48,6 +49,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     let end = pos.saturating_add(bytes.len() as u64);
     ops.data.direct.announce(&ops.data.mapping);
     let range = whole_blocks(bs, pos.get(), end.get());
+    let _noted = taking(Rank::Fill);
     let _nobody_fills = ops.data.ranges.lock_with(range, Bits::DIO_LOCKED);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
     if !clear::clear(ops, bs.round_down(pos), last)? {

@@ -23,6 +23,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use extant_lock_order::{Held, Rank, taking};
 use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use cache::StatusCache;
@@ -82,15 +83,18 @@ pub(in crate::map) struct StatusGuard<'a> {
     shared: &'a Shared,
     reclaimable: usize,
     tree: MutexGuard<'a, StatusTree>,
+    _held: Held,
 }
 
 impl<'a> StatusGuard<'a> {
     fn new(shared: &'a Shared) -> Self {
+        let held = taking(Rank::Status);
         let tree = shared.tree.lock();
         Self {
             shared,
             reclaimable: tree.reclaimable(),
             tree,
+            _held: held,
         }
     }
 }
