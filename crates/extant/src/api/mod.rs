@@ -9,6 +9,7 @@
 
 mod direct;
 mod extents;
+mod fiemap;
 mod file;
 mod filesystem;
 mod info;
@@ -25,6 +26,7 @@ mod walk;
 pub use direct::DirectQueue;
 pub use extant_units::Ino;
 pub use extents::{Extent, ExtentState, Extents};
+pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;
 pub use info::{GroupInfo, ImageInfo, JournalInfo};

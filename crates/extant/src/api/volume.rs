@@ -7,6 +7,7 @@ use extant_units::Ino;
 use tracing::error;
 
 use super::extents::Extents;
+use super::fiemap::Fiemap;
 use super::node::Node;
 use super::types::{
     Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
@@ -470,6 +471,16 @@ impl Volume {
     /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.
     pub fn map(&self, node: &Node, pos: u64) -> Extents {
         Extents::new(self.clone(), node.clone(), pos)
+    }
+
+    /// The extents that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: whole, without holes, those behind the
+    /// end of the file included. With `sync` what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with
+    /// [`Volume::map`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for no bytes; [`crate::Error::FileTooBig`] if `start` is behind the last byte that a file can have.
+    pub fn fiemap(&self, node: &Node, start: u64, len: u64, sync: bool) -> Result<Fiemap> {
+        Fiemap::new(self, node, start, len, sync)
     }
 
     /// Totals.
