@@ -4,8 +4,8 @@ use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extant_units::DevOff;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
@@ -76,9 +76,10 @@ pub struct FileIo {
 pub enum FileQueues {
     /// Threads that make system calls.
     Threads,
-    /// The kernel's io_uring. Where it is refused, threads, with a warning that says why.
+    /// The kernel's io_uring, tried when the file is opened. Where it is refused, threads, with a warning that says why.
     IoUring,
-    /// The kernel's io_uring if it is there, threads otherwise.
+    /// The kernel's io_uring if it is there, threads otherwise. It is tried with the first queue: some sandboxes end a process
+    /// that asks, and who never needs a queue need not.
     #[default]
     Auto,
 }
@@ -104,7 +105,8 @@ impl FileIo {
 /// by a ring. Queues are where io_uring is used.
 pub struct FileDevice {
     host: Arc<HostFile>,
-    refusal: Option<String>,
+    /// Whether the kernel has rings for us, or why not; once that was tried.
+    rings: OnceLock<Result<(), String>>,
 }
 
 impl FileDevice {
@@ -129,25 +131,29 @@ impl FileDevice {
         let path = path.as_ref();
         let (file, len) = open_locked(path, mode)?;
         let read_only = mode == OpenMode::ReadOnly;
-        let (mut for_rings, mut refusal) = (None, None);
+        let rings = OnceLock::new();
+        let mut for_rings = None;
         if io.queues != FileQueues::Threads {
-            match uring::io_uring().and_then(|()| reopened(path, &file, read_only)) {
+            let reopened = reopened(path, &file, read_only);
+            let usable = reopened.and_then(|file| {
+                if io.queues == FileQueues::IoUring {
+                    uring::io_uring()?;
+                    let _ = rings.set(Ok(()));
+                }
+                Ok(file)
+            });
+            match usable {
                 Ok(file) => for_rings = Some(file),
                 Err(why) => {
-                    let path = path.display();
-                    if io.queues == FileQueues::IoUring {
-                        warn!("{path}: {why}; plain system calls are used");
-                    } else {
-                        debug!("{path}: {why}; plain system calls are used");
-                    }
-                    refusal = Some(why);
+                    warn!("{}: {why}; plain system calls are used", path.display());
+                    let _ = rings.set(Err(why));
                 }
             }
         }
         let host = HostFile::new(file, for_rings, len, read_only, io.direct);
         Ok(Self {
             host: Arc::new(host),
-            refusal,
+            rings,
         })
     }
 
@@ -156,14 +162,14 @@ impl FileDevice {
         self.host.direct_alignment()
     }
 
-    /// Whether queues are the kernel's.
+    /// Whether queues are the kernel's, as far as it was tried.
     pub fn io_uring(&self) -> bool {
-        self.host.for_rings().is_some()
+        matches!(self.rings.get(), Some(Ok(())))
     }
 
-    /// Why they are not, if they were asked for.
+    /// Why they are not, if that was tried.
     pub fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref()
+        self.rings.get()?.as_ref().err().map(String::as_str)
     }
 }
 
@@ -278,13 +284,18 @@ impl BlockDevice for FileDevice {
     }
 
     fn queueing(&self, depth: usize) -> Queueing {
-        if !self.io_uring() {
+        let Some(file) = self.host.for_rings() else {
             return Queueing::Threads;
-        }
-        match UringQueue::new(&self.host, depth) {
+        };
+        let tried = self.rings.get_or_init(uring::io_uring);
+        let queue = tried.clone().and_then(|()| {
+            let queue = UringQueue::new(&self.host, file, depth);
+            queue.map_err(|error| error.to_string())
+        });
+        match queue {
             Ok(queue) => Queueing::Own(Box::new(queue)),
-            Err(error) => {
-                warn!("no queue of the kernel's: {error}; threads are used");
+            Err(why) => {
+                debug!("threads in the place of io_uring: {why}");
                 Queueing::Threads
             }
         }

@@ -10,6 +10,7 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -70,13 +71,12 @@ pub(crate) struct UringQueue {
 }
 
 impl UringQueue {
-    /// A queue for up to `depth` requests, or as many as a ring can have.
+    /// A queue for up to `depth` requests, or as many as a ring can have. `file` is what `host` has for rings.
     ///
     /// # Errors
     /// What the kernel says: there may be too many open files by now, or too little memory.
-    pub(crate) fn new(host: &Arc<HostFile>, depth: usize) -> io::Result<Self> {
+    pub(crate) fn new(host: &Arc<HostFile>, file: &Arc<File>, depth: usize) -> io::Result<Self> {
         let depth = depth.clamp(1, MOST);
-        let file = host.for_rings().ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self {
             ring: Ring::new(file, depth)?,
             host: Arc::clone(host),

@@ -186,13 +186,13 @@ fn every_way_is_the_same_device() {
             // Each finds what the one before has left.
             let device = Arc::new(open(&place.path, io));
             let rings = io.queues != FileQueues::Threads;
-            assert_eq!(device.io_uring(), rings);
             if number > 0 {
                 let sector = [0, 512, 4096][number];
                 assert_eq!(device.direct_alignment(), io.direct.then_some(sector));
             }
             let shared: Arc<dyn BlockDevice> = device.clone();
             let mut queue = open_queue(&shared, 24);
+            assert_eq!(device.io_uring(), rings);
             for _ in 0..60 {
                 step(&device, &mut model, &mut rng);
                 if rng.chance(30) {
@@ -438,23 +438,33 @@ fn filter(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 fn where_the_kernel_refuses_system_calls_do_the_same() {
     let dir = TempDir::new("refused").unwrap();
     let path = dir.join("file");
-    for (errno, word) in [
+    let words = [
         (libc::EPERM, "not permitted"),
         (libc::ENOSYS, "no io_uring"),
-    ] {
+    ];
+    let past = FileIo {
+        direct: true,
+        queues: FileQueues::Auto,
+    };
+    for ((errno, word), io) in words.into_iter().zip([FileIo::IO_URING, past]) {
         std::fs::write(&path, vec![0; LEN]).unwrap();
         // A filter holds for the thread that sets it.
         let thread = std::thread::spawn({
             let path = path.clone();
             move || {
                 forbid(errno);
-                open(&path, FileIo::IO_URING)
+                let device = open(&path, io);
+                // Whoever does not insist is not told before there is a queue.
+                assert_eq!(device.refusal().is_some(), io == FileIo::IO_URING);
+                assert!(matches!(device.queueing(4), Queueing::Threads));
+                device
             }
         });
         let device = Arc::new(thread.join().unwrap());
         assert!(!device.io_uring());
         let why = device.refusal().unwrap();
         assert!(why.contains(word), "{why}");
+        // For good.
         assert!(matches!(device.queueing(4), Queueing::Threads));
         let shared: Arc<dyn BlockDevice> = device.clone();
         assert!(fill(&shared, LEN).iter().all(Result::is_ok));

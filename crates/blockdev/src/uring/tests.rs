@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::path::PathBuf;
 
 use extant_testkit::{Need, TempDir, need};
@@ -30,6 +29,12 @@ fn rig(len: usize) -> Option<Rig> {
     })
 }
 
+impl Rig {
+    fn queue(&self, depth: usize) -> io::Result<UringQueue> {
+        UringQueue::new(&self.host, self.host.for_rings().unwrap(), depth)
+    }
+}
+
 fn write(at: u64, byte: u8) -> IoRequest {
     IoRequest {
         op: IoOp::Write,
@@ -59,7 +64,7 @@ fn a_refusal_is_told_in_words() {
 #[test]
 fn a_kernel_that_refuses_to_go_on_costs_the_ring_and_no_request() {
     let Some(rig) = rig(64 << 10) else { return };
-    let mut queue = UringQueue::new(&rig.host, 8).unwrap();
+    let mut queue = rig.queue(8).unwrap();
     for at in 0..4 {
         queue.submit(write(at * 4096, 1)).unwrap();
     }
@@ -89,7 +94,7 @@ fn a_kernel_that_refuses_to_go_on_costs_the_ring_and_no_request() {
 #[test]
 fn a_kernel_that_is_short_of_memory_is_asked_again() {
     let Some(rig) = rig(64 << 10) else { return };
-    let mut queue = UringQueue::new(&rig.host, 8).unwrap();
+    let mut queue = rig.queue(8).unwrap();
     for error in [Errno::AGAIN, Errno::BUSY, Errno::INTR] {
         queue.submit(write(0, 1)).unwrap();
         queue.ring.refuse_next_enter = Some(error);
@@ -139,7 +144,7 @@ fn a_short_transfer_is_finished_by_calls() {
 #[test]
 fn registered_buffers_are_used_again_and_outlive_the_queue() {
     let Some(rig) = rig(64 << 10) else { return };
-    let mut queue = UringQueue::new(&rig.host, 2).unwrap();
+    let mut queue = rig.queue(2).unwrap();
     let mut kept = None;
     for round in 0..5 {
         drop(kept.take());
@@ -167,7 +172,7 @@ fn registered_buffers_are_used_again_and_outlive_the_queue() {
 #[test]
 fn what_a_thread_left_in_flight_when_it_ended_is_done() {
     let Some(rig) = rig(1 << 20) else { return };
-    let mut queue = UringQueue::new(&rig.host, 64).unwrap();
+    let mut queue = rig.queue(64).unwrap();
     let mut queue = std::thread::spawn(move || {
         for at in 0..64 {
             queue.submit(write(at * 4096, 9)).unwrap();
@@ -192,7 +197,7 @@ fn what_a_thread_left_in_flight_when_it_ended_is_done() {
 fn a_drop_waits_for_what_is_in_flight() {
     let Some(rig) = rig(1 << 20) else { return };
     for round in 1..20 {
-        let mut queue = UringQueue::new(&rig.host, 64).unwrap();
+        let mut queue = rig.queue(64).unwrap();
         for at in 0..64 {
             queue.submit(write(at * 4096, round)).unwrap();
         }
