@@ -48,6 +48,21 @@ const STAGES: &[Stage] = &[
         round: Some(60),
     },
     Stage {
+        name: "consistency",
+        weight: 1,
+        suites: &[
+            "-p",
+            "extant",
+            "-p",
+            "extant-tests",
+            "--test",
+            "consistency",
+        ],
+        tests: &["--nocapture"],
+        env: &[],
+        round: Some(60),
+    },
+    Stage {
         name: "model",
         weight: 1,
         suites: &["--profile", "soak", "-p", "extant", "--test", "model"],

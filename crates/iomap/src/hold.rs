@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use extant_pagecache::Mapping;
-use extant_units::Pos;
+use extant_units::{PAGE_SHIFT, Pos};
 
 use crate::ops::IomapOps;
 
@@ -64,9 +64,12 @@ pub(crate) fn enter<'a, O: IomapOps + ?Sized>(
     let bs = mapping.block_size();
     loop {
         let hold = if ops.is_bypassed() {
-            let up = |pos: Pos| bs.round_up(pos).unwrap_or(Pos::MAX);
-            let wanted = bs.round_down(wanted.start)..up(wanted.end);
-            let needed = needed.map(|pos| bs.round_down(pos)..up(pos.saturating_add(1)));
+            // Whole pages at least: a read copies what is uptodate in one step.
+            let unit = bs.bytes_u64().max(1 << PAGE_SHIFT) - 1;
+            let down = |pos: Pos| Pos::new(pos.get() & !unit);
+            let up = |pos: Pos| Pos::new(pos.get().saturating_add(unit) & !unit);
+            let wanted = down(wanted.start)..up(wanted.end);
+            let needed = needed.map(|pos| down(pos)..up(pos.saturating_add(1)));
             Some(ops.hold(wanted, needed)?)
         } else {
             None
