@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Chown(Chown),
     /// Allocate, free, zero, take out or put in a range of a file
     Fallocate(Fallocate),
+    /// Give files that have block maps (ext2, ext3) extents
+    Convert(Convert),
     /// Show what an image is made of
     Info(Info),
     /// Verify an image without writing to it
@@ -88,6 +90,7 @@ impl Command {
             Command::Chmod(_) => "chmod",
             Command::Chown(_) => "chown",
             Command::Fallocate(_) => "fallocate",
+            Command::Convert(_) => "convert",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Map(_) => "map",
@@ -124,6 +127,14 @@ pub(crate) struct Fallocate {
     /// How long it is
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) length: u64,
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+/// The data stays where it is. The file system must have the feature `extent` (`tune2fs -O extent` adds it). Files and directories that
+/// have extents are left as they are.
+#[derive(Args, Debug)]
+pub(crate) struct Convert {
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }

@@ -64,6 +64,7 @@ fn run(command: Command) -> Outcome {
         Command::Manual { dir } => manual::write(&dir),
         Command::Check(args) => commands::check::run(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),
+        Command::Convert(args) => commands::convert::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Trim(args) => commands::trim::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),

@@ -296,3 +296,30 @@ fn a_tree_is_not_copied_into_itself() -> Result<()> {
     )?;
     disk.0.fsck_clean()
 }
+
+#[test]
+fn convert_gives_block_maps_extents() -> Result<()> {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("tune2fs")]) {
+        return Ok(());
+    }
+    let disk = Disk(Image::of_mib(32).args("-t ext3").make()?);
+    let host = TempDir::new("host")?;
+    fs::write(host.join("in"), vec![7; 300_000])?;
+    let input = host.join("in").display().to_string();
+    let file = disk.at("/in");
+    disk.run(&["cp", &input, &disk.at("/")])?;
+    disk.fails(
+        &["convert", &file],
+        1,
+        "not supported: extents on a volume without them",
+    )?;
+    Cmd::new("tune2fs")
+        .args(["-O", "extent"])
+        .arg(disk.0.path())
+        .ok()?;
+    disk.run(&["convert", &file, &file])?;
+    let stat = disk.0.debugfs("stat /in")?;
+    ensure!(stat.contains("EXTENTS:"), "{stat}");
+    ensure!(disk.run(&["cat", &file])?.len() == 300_000, "cat");
+    disk.0.fsck_clean()
+}

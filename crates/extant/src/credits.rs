@@ -67,8 +67,7 @@ pub(crate) fn convert(fs: &Fs) -> u32 {
 /// [`crate::map::remove`]: enough to free one extent, which may lie in several groups, and room in the log for
 /// [`REVOKES`] revoke records; more is extended or restarted for.
 pub(crate) fn remove(fs: &Fs) -> u32 {
-    // A revoke block has a header and a tail of 20 bytes, and 8 bytes per record.
-    let per_block = u32::try_from(fs.layout.block_size.bytes() / 8).unwrap_or(u32::MAX) - 3;
+    let per_block = revokes_per_block(&fs.layout);
     map_blocks(&fs.layout, 1)
         .saturating_add(remove_extent(&fs.layout))
         .saturating_add(REVOKES.div_ceil(per_block))
@@ -79,12 +78,32 @@ pub(crate) fn shift(_fs: &Fs) -> u32 {
     1 + u32::from(MAX_DEPTH) + 2 + INODE_UPDATE
 }
 
+/// A revoke block has a header and a tail of 20 bytes, and 8 bytes per record.
+fn revokes_per_block(layout: &Layout) -> u32 {
+    u32::try_from(layout.block_size.bytes() / 8).unwrap_or(u32::MAX) - 3
+}
+
 /// Bitmaps and descriptors of the groups that the longest extent touches.
 pub(crate) fn remove_extent(layout: &Layout) -> u32 {
     let groups = extant_disk::extent::MAX_WRITTEN
         .div_ceil(layout.blocks_per_group.max(1))
         .saturating_add(1);
     groups.min(layout.groups).saturating_mul(2)
+}
+
+/// Making an extent tree of `nodes` nodes where there were `freed` other blocks: the nodes, a bitmap and a descriptor for each block that
+/// comes and goes as far as there are so many, room for the revoke records, and the inode.
+pub(crate) fn rebuild(fs: &Fs, nodes: u32, freed: u32) -> u32 {
+    let layout = &fs.layout;
+    let places = nodes.saturating_add(freed);
+    let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
+    let records = freed.div_ceil(revokes_per_block(layout).max(1));
+    nodes
+        .saturating_add(places.min(layout.groups))
+        .saturating_add(places.min(descriptors))
+        .saturating_add(records)
+        .saturating_add(INODE_UPDATE)
+        .saturating_add(MAP_EXTRA)
 }
 
 /// Inserting a directory entry: every level of an indexed directory may split, each split takes a new

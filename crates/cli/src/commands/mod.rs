@@ -5,6 +5,7 @@ pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
+pub(crate) mod convert;
 pub(crate) mod cp;
 pub(crate) mod fallocate;
 pub(crate) mod info;

@@ -13,6 +13,7 @@ mod fiemap;
 mod file;
 mod filesystem;
 mod info;
+mod layout;
 mod metadata;
 mod node;
 mod options;

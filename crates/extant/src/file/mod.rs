@@ -74,7 +74,9 @@ pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::view::{edit, is_editing, view};
-pub(crate) use self::way::{buffered_path, logs_data, set_buffered_path, set_journalled};
+pub(crate) use self::way::{
+    buffered_path, convert_to_extents, logs_data, set_buffered_path, set_journalled,
+};
 pub(crate) use self::write::{WriteAt, write, write_direct};
 pub(crate) use extant_iomap::Whence;
 

@@ -11,15 +11,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use extant_disk::features::Incompat;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::Control;
 use extant_units::Pos;
 
 use super::writeback::write_range;
 use super::{data, lock, read::check_kind};
+use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::map;
 use crate::options::DataMode;
 use crate::tuning::BufferedPath;
 
@@ -165,11 +168,43 @@ pub(crate) fn set_journalled(
 
 /// Drains, writes, empties the cache, and lets the way change together with what `store` does.
 fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
-    let file = data(fs, inode);
-    let from = file.way.get();
-    if from == to {
+    if data(fs, inode).way.get() == to {
         return store();
     }
+    drained(fs, inode, to, store)
+}
+
+/// Gives `inode` an extent tree instead of a block map; its data goes over to the path that such a file has. Nothing to do where it has
+/// one. Takes the inode's `lock`.
+///
+/// # Errors
+/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a map that is too large for the
+/// journal; [`Error::NoSpace`]; [`Error::Busy`] as in [`set_buffered_path`]; damage. Nothing has changed then.
+pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+    fs.check_writable()?;
+    if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
+        return Err(Error::NotSupported("extents on a volume without them"));
+    }
+    let _excluded = lock(fs, inode);
+    inode.check_changeable(true)?;
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::EXTENTS) {
+        return Ok(());
+    }
+    match inode.kind {
+        FileKind::Directory => map::to_extents(fs, inode).map(drop),
+        FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
+            let to = Way::of(fs, flags | InodeFlags::EXTENTS);
+            drained(fs, inode, to, || map::to_extents(fs, inode).map(drop))
+        }
+        _ => Err(Error::NotSupported("extents for such an inode")),
+    }
+}
+
+/// Drains, writes, empties the cache, and lets the way become `to` together with what `store` does. The inode's `lock` is held.
+fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
+    let file = data(fs, inode);
+    let from = file.way.get();
     for _ in 0..ATTEMPTS {
         write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
         if file.ordered.is_waited_for() {

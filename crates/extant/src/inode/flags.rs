@@ -75,11 +75,15 @@ pub(crate) fn get_flags(inode: &Inode) -> u32 {
 ///
 /// # Errors
 /// [`Error::NotSupported`] for flags that do not exist, that the kind of inode cannot have, and for a change of how data is
-/// mapped; [`Error::NotPermitted`] for the immutable, append-only and journalled-data flags without privilege, and for any
+/// mapped other than [from a block map to extents](file::convert_to_extents); [`Error::NotPermitted`] for the immutable, append-only and journalled-data flags without privilege, and for any
 /// other change of an inode that is and stays immutable.
 pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     let asked = InodeFlags::from_bits_retain(flags);
+    let mapped = matches!(inode.kind, FileKind::Regular | FileKind::Directory);
+    if mapped && (asked - inode.flags()).contains(InodeFlags::EXTENTS) {
+        file::convert_to_extents(fs, inode)?;
+    }
     let _excluded = inode.lock.write();
     let old = inode.flags();
     let new = decide(old, asked, inode.kind, cred)?;

@@ -406,3 +406,31 @@ pub(super) fn remove_some(
     result.unwrap_or_else(|error| fs.fault.report(fs, &error));
     Ok((runs, if full { clear_from } else { from }))
 }
+
+/// All blocks of numbers, at most `limit` of them; `None` if there are more.
+///
+/// # Errors
+/// Damage or a failed read.
+pub(super) fn numbers(nodes: &DiskNodes<'_>, limit: u64) -> Result<Option<Vec<Pblk>>> {
+    let root = checked_root(nodes)?;
+    let mut pending: Vec<(u32, u32)> = trees(per_block(nodes))
+        .iter()
+        .map(|tree| (number(&root, tree.slot), tree.levels))
+        .filter(|&(at, levels)| at != 0 && levels > 0)
+        .collect();
+    let mut found = Vec::new();
+    // A block is looked into once for each time that it is named, and no more often than the limit says.
+    while let Some((at, levels)) = pending.pop() {
+        if found.len() as u64 >= limit {
+            return Ok(None);
+        }
+        found.push(Pblk::new(at.into()));
+        if levels > 1 {
+            let data = read(nodes, at)?.data();
+            let (below, _) = data.as_chunks::<4>();
+            let below = below.iter().map(|raw| u32::from_le_bytes(*raw));
+            pending.extend(below.filter(|&at| at != 0).map(|at| (at, levels - 1)));
+        }
+    }
+    Ok(Some(found))
+}

@@ -22,6 +22,7 @@ mod extent_tree;
 mod indirect;
 mod known;
 mod lookup;
+mod migrate;
 mod nodes;
 mod order;
 mod raw;
@@ -43,6 +44,7 @@ pub(crate) use known::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
+pub(crate) use migrate::to_extents;
 pub(crate) use order::MapLock;
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 pub(crate) use shift::{Plan, last_end, plan, shift};

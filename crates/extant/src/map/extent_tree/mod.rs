@@ -19,6 +19,7 @@
 //! Locks: none here. The caller holds the inode's `map_lock`, for writing if it changes anything. Loops are
 //! bounded: a descent by the depth (at most five), a walk by positions that only grow.
 
+mod build;
 mod convert;
 mod insert;
 mod lookup;
@@ -33,6 +34,7 @@ mod tests;
 #[cfg(test)]
 mod walk;
 
+pub(super) use build::{build, nodes_for};
 pub(super) use convert::convert_one;
 pub(super) use insert::{insert, prepare};
 pub(super) use lookup::{Found, find};

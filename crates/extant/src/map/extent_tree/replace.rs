@@ -86,7 +86,11 @@ fn starts_at(entries: &[Slot]) -> Lblk {
 }
 
 /// A root's bytes with these entries.
-fn root_bytes<N: Nodes>(nodes: &N, depth: u16, entries: &[Slot]) -> Result<[u8; ROOT_BYTES]> {
+pub(super) fn root_bytes<N: Nodes>(
+    nodes: &N,
+    depth: u16,
+    entries: &[Slot],
+) -> Result<[u8; ROOT_BYTES]> {
     let mut root = [0; ROOT_BYTES];
     NodeMut::init(&mut root, depth, ROOT_CAPACITY)
         .and_then(|mut node| node.insert(0, entries))
@@ -254,7 +258,7 @@ fn split<N: NodesMut>(
 }
 
 /// An encoded index entry.
-fn index_slot<N: Nodes>(nodes: &N, lblk: Lblk, child: Pblk) -> Result<Slot> {
+pub(super) fn index_slot<N: Nodes>(nodes: &N, lblk: Lblk, child: Pblk) -> Result<Slot> {
     Index { lblk, child }
         .encode()
         .map_err(|why| nodes.damaged(Some(child), why))

@@ -1,0 +1,128 @@
+//! From a block map to an extent tree, in one transaction.
+//!
+//! The data stays where it is. Before the change the whole map is read and the tree planned, so that damage, lack of space and a
+//! journal too small for it leave the file as it was; a crash shows the one map or the other.
+//!
+//! Locks: `map_lock` for writing over the change. The caller keeps everybody away who allocates or frees blocks of the file.
+
+use extant_disk::extent::{Extent, MAX_END};
+use extant_disk::inode::InodeFlags;
+use extant_jbd2::Handle;
+use extant_units::{Lblk, Pblk};
+
+use super::change::{has_extents, with_nodes};
+use super::extent_tree::{self, NodesMut};
+use super::nodes::DiskNodes;
+use super::{MapState, indirect};
+use crate::credits;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// What a block map holds.
+struct BlockMap {
+    extents: Vec<Extent>,
+    /// Its blocks of numbers.
+    numbers: Vec<Pblk>,
+}
+
+/// Gives `inode`, which has a block map, an extent tree that maps the same. Starts a handle. Says whether there was something to do.
+///
+/// # Errors
+/// [`Error::NotSupported`] where the change does not fit into one transaction; [`Error::NoSpace`] for the tree's nodes; damage. Nothing
+/// has changed then.
+pub(crate) fn to_extents(fs: &Fs, inode: &Inode) -> Result<bool> {
+    let map = {
+        let _map = inode.map_lock.read();
+        if has_extents(inode) {
+            return Ok(false);
+        }
+        read(fs, inode).inspect_err(|error| fs.fault.report(fs, error))?
+    };
+    let nodes = extent_tree::nodes_for(fs.layout.block_size, map.extents.len());
+    let count = |blocks: usize| u32::try_from(blocks).unwrap_or(u32::MAX);
+    let credits = credits::rebuild(fs, count(nodes), count(map.numbers.len()));
+    if credits > fs.journal.max_credits() {
+        return Err(Error::NotSupported(
+            "a block map of more blocks than a transaction can hold",
+        ));
+    }
+    let mut h = fs.start_with_revokes(credits, count(map.numbers.len()))?;
+    let _map = inode.map_lock.write();
+    with_nodes(fs, &mut h, inode, false, |nodes| {
+        extent_tree::build(nodes, &map.extents)?;
+        let mut released = Ok(());
+        for &at in &map.numbers {
+            released = released.and(nodes.release(at));
+        }
+        // Blocks of numbers that could not be freed are lost space; the tree is right.
+        released.unwrap_or_else(|error| fs.fault.report(fs, &error));
+        Ok(())
+    })?;
+    set_flag(fs, &mut h, inode)?;
+    Ok(true)
+}
+
+fn set_flag(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
+    let set = inode.update(fs, h, |core| core.flags |= InodeFlags::EXTENTS);
+    set.inspect_err(|error| {
+        let why = format!("storing the kind of an inode's map: {error}");
+        fs.journal.abort(&why);
+    })
+}
+
+/// The whole map. No more is taken than the inode counts, whatever the numbers say.
+fn read(fs: &Fs, inode: &Inode) -> Result<BlockMap> {
+    let (root, sectors) = {
+        let core = inode.core.read();
+        (core.i_block, core.sectors)
+    };
+    let disk = DiskNodes::of(fs, inode, root);
+    let counted = sectors >> (fs.layout.block_size.log2() - 9);
+    let excess = || {
+        let what = "block map of more blocks than the inode counts";
+        Error::corrupt(Place::Inode(inode.ino), what)
+    };
+    let numbers = indirect::numbers(&disk, counted)?.ok_or_else(excess)?;
+    let mut extents: Vec<Extent> = Vec::new();
+    let (mut at, mut blocks) = (0, numbers.len() as u64);
+    while let Ok(lblk) = u32::try_from(at).map(Lblk::new)
+        && at < MAX_END
+    {
+        let found = indirect::find(&disk, lblk)?;
+        let end = found.end();
+        if let MapState::Written(mut pblk) = found.state {
+            blocks = blocks.saturating_add(u64::from(found.len));
+            let mut left = Some((found.lblk, found.len));
+            while let Some((lblk, len)) = left {
+                let part = len.min(Extent::max_len(false));
+                push(
+                    &mut extents,
+                    Extent {
+                        lblk,
+                        len: part,
+                        pblk,
+                        unwritten: false,
+                    },
+                );
+                pblk = pblk.saturating_add(u64::from(part));
+                left = lblk
+                    .checked_add(part)
+                    .map(|next| (next, len - part))
+                    .filter(|(_, len)| *len > 0);
+            }
+        }
+        if blocks > counted {
+            return Err(excess());
+        }
+        at = end.max(at + 1);
+    }
+    Ok(BlockMap { extents, numbers })
+}
+
+fn push(extents: &mut Vec<Extent>, next: Extent) {
+    match extents.last_mut() {
+        Some(last) if last.merges_with(&next) => last.len += next.len,
+        _ => extents.push(next),
+    }
+}
