@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_blockdev::{
     BlockDevice, Completion, FileDevice, FileIo, FileQueues, IoBuf, IoOp, IoQueue, IoRequest,
@@ -58,8 +58,18 @@ fn places() -> Vec<Place> {
     all
 }
 
+/// Opens it. A process that another test is starting just now shares the files of this one, a block device that was closed
+/// included, until it executes its program.
 fn open(path: &Path, io: FileIo) -> FileDevice {
-    FileDevice::open_with(path, OpenMode::ReadWrite, io).unwrap()
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        match FileDevice::open_with(path, OpenMode::ReadWrite, io) {
+            Err(OpenError::InUse(_)) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 fn at(offset: usize) -> DevOff {

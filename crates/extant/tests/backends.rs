@@ -4,9 +4,26 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use extant::{Backend, Filesystem};
+use extant::{Backend, Error, Filesystem};
 use extant_testkit::{Image, LoopDevice, Need, Rng, content, need};
+
+/// Opens it. A process that another test is starting just now shares the files of this one, a block device that was closed
+/// included, until it executes its program.
+fn open(path: &Path, backend: Backend) -> Filesystem {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut options = Filesystem::options();
+        match options.write(true).backend(backend).open(path) {
+            Err(Error::InUse) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
+}
 
 fn counters(fs: &Filesystem) -> BTreeMap<&'static str, u64> {
     fs.volume().stats().into_iter().collect()
@@ -78,11 +95,7 @@ fn a_file_system_is_the_same_over_every_backend() {
             Backend::IoUring,
         ];
         for (round, backend) in (0..).zip(backends) {
-            let fs = Filesystem::options()
-                .write(true)
-                .backend(backend)
-                .open(disk.path())
-                .unwrap();
+            let fs = open(disk.path(), backend);
             compare(&fs, &all);
             for name in all.keys() {
                 fs.remove_file(name).unwrap();
