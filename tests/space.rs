@@ -1,7 +1,7 @@
 //! Space that is given back and space that is never taken: fstrim, copies inside of a mount, copies of files with holes.
 
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, content, ensure, need, tools};
-use rustix::fs::{SeekFrom, seek};
+use rustix::fs::{SeekFrom, copy_file_range, seek};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -122,4 +122,71 @@ fn copies_keep_holes_both_ways() -> Result<()> {
         ensure!(blocks * 512 <= 3 * (64 << 10) + 8192, "{name}: {text}");
     }
     image.fsck_clean()
+}
+
+/// The call reaches the file system: what it copies is right, holes are kept, dirty pages of the kernel's count, and overlapping ranges
+/// are refused.
+#[test]
+fn copy_file_range_within_a_mount() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for options in ["", "nostrict_open", "nowriteback_cache"] {
+        let image = Image::of_mib(32).junk().make()?;
+        let mount = Subject::Extant.mount(image.path(), options)?;
+        sparse(&mount.join("a"))?;
+        let whole = fs::read(mount.join("a"))?;
+        let from = File::options()
+            .read(true)
+            .write(true)
+            .open(mount.join("a"))?;
+        let to = File::create(mount.join("b"))?;
+        let (mut at, mut to_at) = (0, 0);
+        while copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), 1 << 40)? > 0 {}
+        ensure!(at == 40 * MIB && to_at == at, "{at} bytes, then {to_at}");
+        ensure!(
+            fs::read(mount.join("b"))? == whole,
+            "{options}: the copy is different"
+        );
+        ensure!(
+            fs::metadata(mount.join("b"))?.blocks() * 512 <= 3 * (64 << 10) + 8192,
+            "{options}: the copy has no holes"
+        );
+        // Dirty in the kernel: in the range, and behind it, where only the kernel knows the size.
+        from.write_all_at(b"dirty", 100)?;
+        from.write_all_at(b"end", 41 * MIB)?;
+        let (mut at, mut to_at) = (50, 5 * MIB + 3);
+        let done = copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), 1000)?;
+        let mut piece = vec![0; done];
+        from.read_exact_at(&mut piece, 50)?;
+        ensure!(
+            done == 1000 && &piece[50..55] == b"dirty",
+            "{options}: {done} bytes"
+        );
+        let mut copied = vec![0; done];
+        File::open(mount.join("b"))?.read_exact_at(&mut copied, 5 * MIB + 3)?;
+        ensure!(copied == piece, "{options}: dirty pages were not copied");
+        let (mut at, mut to_at) = (40 * MIB - 10, 0);
+        let mut done = 0;
+        while at < 41 * MIB + 3 {
+            let left = usize::try_from(41 * MIB + 3 - at)?;
+            let more = copy_file_range(&from, Some(&mut at), &to, Some(&mut to_at), left)?;
+            ensure!(more > 0, "{options}: nothing is copied at {at}");
+            done += more;
+        }
+        let mut end = [0; 3];
+        let last = done as u64 - 3;
+        File::open(mount.join("b"))?.read_exact_at(&mut end, last)?;
+        ensure!(&end == b"end", "{options}: {end:?}");
+        let (mut at, mut to_at) = (0, 1000);
+        let refused = copy_file_range(&from, Some(&mut at), &from, Some(&mut to_at), 1001);
+        ensure!(refused.is_err(), "{options}: overlapping ranges are copied");
+        drop((from, to));
+        let served = Cmd::new(tools::extant()?).args(["stats", "--json"]);
+        let served = served.arg(mount.dir()).ok()?.out;
+        ensure!(served.contains("copy_file_range"), "{served}");
+        mount.unmount()?;
+        image.fsck_clean()?;
+    }
+    Ok(())
 }

@@ -58,6 +58,7 @@ pub(crate) mod op {
     pub(crate) const READDIRPLUS: u32 = 44;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
     pub(crate) const STATX: u32 = 52;
@@ -270,6 +271,9 @@ wire! {
     IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
     IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
+    CopyFileRangeIn = 56 {
+        fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64,
+    }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }
     LseekOut = 8 { offset: u64 }
     /// Before the name of a directory entry.

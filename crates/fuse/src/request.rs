@@ -128,6 +128,7 @@ pub(crate) enum Op<'a> {
         offset: u64,
         len: u64,
     },
+    CopyFileRange(&'a abi::CopyFileRangeIn),
     Lseek {
         offset: u64,
         whence: u32,
@@ -330,6 +331,10 @@ impl<'a> Request<'a> {
                     offset: head.offset,
                     len: head.length,
                 }
+            }
+            op::COPY_FILE_RANGE => {
+                let head: &abi::CopyFileRangeIn = body.take()?;
+                Op::CopyFileRange(head)
             }
             op::LSEEK => {
                 let head: &abi::LseekIn = body.take()?;

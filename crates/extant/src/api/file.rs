@@ -280,6 +280,23 @@ impl File {
         Ok(done as u64)
     }
 
+    /// Copies up to `len` bytes, from byte `pos` on, into `to` at byte `to_pos`, wherever the positions of the files are. Returns how many
+    /// that were: see [`Volume::copy_range`].
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] unless this file was opened for reading, and `to` for writing, not appending; [`Error::CrossDevice`] if they are in
+    /// different file systems; those of [`Volume::copy_range`].
+    pub fn copy_range(&self, pos: u64, to: &File, to_pos: u64, len: u64) -> Result<u64> {
+        if !self.access.read || !to.access.write || to.access.append {
+            return Err(Error::BadHandle);
+        }
+        if !std::sync::Arc::ptr_eq(self.volume.fs(), to.volume.fs()) {
+            return Err(Error::CrossDevice);
+        }
+        let (from, into) = ((&self.node, pos), (&to.node, to_pos));
+        self.volume.copy_range(from, into, len, &to.cred)
+    }
+
     /// Makes content and attributes durable.
     ///
     /// # Errors

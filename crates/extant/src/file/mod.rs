@@ -16,6 +16,7 @@
 //! held shared at most, and never before calling into `iomap`.
 
 mod buffer_ops;
+mod copy;
 mod data_path;
 mod direct;
 mod iomap_ops;
@@ -64,6 +65,7 @@ use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
 
+pub(crate) use self::copy::{Side, copy_range};
 pub use self::direct::queue::Finished;
 pub(crate) use self::direct::queue::{Job, Queue, What};
 pub(crate) use self::direct::read as read_direct;

@@ -25,7 +25,7 @@ use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{self, Inode};
 use crate::map::{self, MapState};
 use crate::orphan;
 
@@ -51,6 +51,20 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
         cut(&ops, inode, old, size)
     };
     result.inspect_err(|error| super::report(fs, error))
+}
+
+/// Makes a regular file at least `size` bytes long. Deals with times and privileges if it was shorter.
+///
+/// # Errors
+/// As [`truncate`].
+pub(super) fn grow(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
+    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
+    if size <= old {
+        return Ok(());
+    }
+    inode::file_modified(fs, inode, cred)?;
+    let ops = FileOps::new(fs, inode).with_cred(cred);
+    extend(&ops, inode, old, size).inspect_err(|error| super::report(fs, error))
 }
 
 fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {

@@ -158,6 +158,13 @@ impl Model {
         }
     }
 
+    /// Bytes came from a file: written, or, where that had holes, made zero, or part of the file, with sizes that move at once.
+    pub(crate) fn copied(&mut self, pos: u64, data: &[u8]) {
+        self.write(pos, data);
+        let size = self.bytes.len();
+        self.now().zeroed.push(0..size);
+    }
+
     /// Whether its map may move once more before it is durable.
     pub(crate) fn can_move(&self) -> bool {
         self.epochs.len() <= MOVES

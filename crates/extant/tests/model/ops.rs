@@ -58,6 +58,14 @@ pub(crate) enum Op {
         pos: u64,
         len: u64,
     },
+    /// Copies from one file to the same or another.
+    Copy {
+        file: usize,
+        pos: u64,
+        to: usize,
+        to_pos: u64,
+        len: u64,
+    },
     Fsync {
         file: usize,
         datasync: bool,
@@ -105,6 +113,7 @@ const WEIGHTS: &[(u64, Make)] = &[
     (60, Draw::edit),
     (60, Draw::truncate),
     (120, Draw::fallocate),
+    (30, Draw::copy),
     (50, Draw::fsync),
     (50, Draw::seek),
     (50, |_| Op::Verify),
@@ -273,6 +282,16 @@ impl Draw {
         }
     }
 
+    fn copy(&mut self) -> Op {
+        Op::Copy {
+            file: self.file(),
+            pos: self.pos(),
+            to: self.file(),
+            to_pos: self.pos(),
+            len: self.len(),
+        }
+    }
+
     fn fsync(&mut self) -> Op {
         Op::Fsync {
             file: self.file(),
@@ -282,7 +301,8 @@ impl Draw {
 
     fn crash_during(&mut self) -> Op {
         let op = match self.rng.below(12) {
-            8.. => self.fallocate(),
+            9.. => self.fallocate(),
+            8 => self.copy(),
             0 => self.write(),
             1..3 => self.truncate(),
             3 => Op::Sync,

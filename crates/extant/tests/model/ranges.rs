@@ -92,6 +92,36 @@ impl World {
         Ok(())
     }
 
+    /// Copies as copy_file_range(2) does.
+    pub(super) fn copy(
+        &mut self,
+        (file, pos): (usize, u64),
+        (to, to_pos): (usize, u64),
+        len: u64,
+    ) -> Outcome {
+        let data = self.files[file].1.slice(pos, len).to_vec();
+        let count = data.len() as u64;
+        let overlap = file == to && count > 0 && pos.abs_diff(to_pos) < count;
+        let (from, into) = ((&self.files[file].0, pos), (&self.files[to].0, to_pos));
+        let done = match self.volume.copy_range(from, into, len, &self.cred) {
+            Err(Error::Invalid) if overlap => return Ok(()),
+            Err(Error::NoSpace) if self.config.size == Size::Tight => 0,
+            done => done.map_err(|error| text(&error))?,
+        };
+        if overlap || done > count || (done < count && self.config.size == Size::Roomy) {
+            return Err(format!("{done} bytes of {count}"));
+        }
+        let model = &mut self.files[to].1;
+        model.copied(to_pos, &data[..index(done)]);
+        let size = model.bytes.len() as u64;
+        let now = self.volume.getattr(&self.files[to].0);
+        let now = now.map_err(|error| text(&error))?;
+        if now.size != size {
+            return Err(format!("{} bytes, not {size}", now.size));
+        }
+        self.read(to, to_pos, done, Volume::read)
+    }
+
     /// No block that bytes from `pos` to `end` touch is a hole.
     fn has_space(&self, file: usize, pos: u64, end: u64) -> Outcome {
         let mut at = pos;

@@ -143,6 +143,13 @@ impl World {
                 pos,
                 len,
             } => self.fallocate(file, mode, (pos, len)),
+            Op::Copy {
+                file,
+                pos,
+                to,
+                to_pos,
+                len,
+            } => self.copy((file, pos), (to, to_pos), len),
             Op::Fsync { file, datasync } => {
                 let (node, model) = &mut self.files[file];
                 let synced = self.volume.fsync(node, datasync);

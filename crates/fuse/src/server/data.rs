@@ -3,7 +3,7 @@
 use extant::{Cred, FallocateMode, Node, SeekTarget};
 
 use super::{Done, Outcome, Server};
-use crate::abi::{self, InHeader, OpenOut, StatfsOut, WriteOut};
+use crate::abi::{self, CopyFileRangeIn, InHeader, OpenOut, StatfsOut, WriteOut};
 use crate::errno::Errno;
 use crate::reply::ReplyBuf;
 
@@ -30,6 +30,9 @@ const SECTOR: u64 = 512;
 fn is_aligned(offset: u64, len: u64) -> bool {
     (offset | len).is_multiple_of(SECTOR)
 }
+
+/// The most that one COPY_FILE_RANGE copies, so that a caller can be interrupted.
+const COPIED_AT_ONCE: u64 = 64 << 20;
 
 /// The answer to an open: no handle, since a node is all that is needed.
 pub(super) fn opened(open_flags: u32) -> OpenOut {
@@ -207,6 +210,40 @@ impl Server<'_> {
                 .invalidate(header.nodeid, -1)
                 .map_err(|_| Errno::IO)?;
         }
+        Ok(Done::Reply)
+    }
+
+    /// The kernel has written back its dirty pages of both ranges, and drops those of the second afterwards. It may know the first file to be
+    /// longer than we do, through dirty pages behind the range: then it has to copy by itself.
+    pub(super) fn copy_file_range(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        range: &CopyFileRangeIn,
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        let to = self.nodes.get(range.nodeid_out)?;
+        if range.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        if !self.settings.strict_open && self.volume.flags(&to)? & (IMMUTABLE | APPEND_ONLY) != 0 {
+            return Err(Errno::PERM);
+        }
+        if self.volume.getattr(node)?.size < range.off_in.saturating_add(range.len) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let before = self.volume.getattr(&to)?.perm;
+        let cred = super::cred(header, 0);
+        let (from, into) = ((node, range.off_in), (&to, range.off_out));
+        let len = range.len.min(COPIED_AT_ONCE);
+        let done = self.volume.copy_range(from, into, len, &cred)?;
+        if self.volume.getattr(&to)?.perm != before {
+            self.device
+                .invalidate(range.nodeid_out, -1)
+                .map_err(|_| Errno::IO)?;
+        }
+        let size = u32::try_from(done).map_err(|_| Errno::IO)?;
+        reply.put(&WriteOut { size, padding: 0 })?;
         Ok(Done::Reply)
     }
 

@@ -161,6 +161,7 @@ impl<'a> Server<'a> {
             Op::Fallocate { mode, offset, len } => {
                 self.fallocate(header, &node()?, mode, offset, len)
             }
+            Op::CopyFileRange(range) => self.copy_file_range(header, &node()?, range, reply),
             Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
             Op::Statfs => self.statfs(reply),
             Op::Getattr => self.getattr(&node()?, reply),
@@ -212,9 +213,13 @@ impl Serve for Server<'_> {
             return false;
         };
         match request.header.opcode {
-            op::FSYNC | op::FSYNCDIR | op::SYNCFS | op::STATFS | op::FALLOCATE | op::DESTROY => {
-                true
-            }
+            op::FSYNC
+            | op::FSYNCDIR
+            | op::SYNCFS
+            | op::STATFS
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::DESTROY => true,
             op::WRITE => request.header.len as usize > MUCH_DATA,
             op::READ => match request.op(false) {
                 Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,

@@ -1,0 +1,150 @@
+//! Copying from file to file.
+//!
+//! Data goes through the cache, a piece at a time; holes are not read. In the other file a hole takes what was there away, or is left
+//! out, if the file ends before it.
+//!
+//! # Concurrency
+//! No lock spans the copy, nor two files: it is the reads, writes and range operations that it is made of, one after the other. Whoever
+//! writes to either file meanwhile may be met half way, as with a program that copies.
+
+use std::sync::Arc;
+
+use super::read::check_kind;
+use super::{OpenState, Reader, Whence, WriteAt, fallocate, max_size, read, seek, truncate, write};
+use crate::api::FallocateMode;
+use crate::cred::Cred;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Bytes copied at once.
+const PIECE: u64 = 1 << 20;
+
+/// One side of a copy: the file, whoever opened it, and where.
+pub(crate) struct Side<'a> {
+    /// The file.
+    pub(crate) inode: &'a Arc<Inode>,
+    /// The opener's own state, if it has one.
+    pub(crate) open: Option<&'a OpenState>,
+    /// First byte.
+    pub(crate) pos: u64,
+}
+
+/// Copies up to `len` bytes; returns how many: fewer at the end of the file they come from, at the largest size, or if an error came
+/// after some. Holes stay holes. Times and privileges are dealt with as for a read and a write.
+///
+/// # Errors
+/// [`Error::Invalid`] if both ranges are of one file and overlap; those of reading and writing, if nothing was copied.
+pub(crate) fn copy_range(
+    fs: &Arc<Fs>,
+    from: &Side<'_>,
+    to: &Side<'_>,
+    len: u64,
+    cred: &Cred,
+) -> Result<u64> {
+    fs.check_writable()?;
+    check_kind(from.inode)?;
+    check_kind(to.inode)?;
+    to.inode.check_changeable(false)?;
+    let ends = (from.pos.checked_add(len), to.pos.checked_add(len));
+    let (Some(_), Some(_)) = ends else {
+        return Err(Error::FileTooBig);
+    };
+    let len = len.min(from.inode.size().saturating_sub(from.pos));
+    if len == 0 {
+        return Ok(0);
+    }
+    let room = max_size(fs, to.inode).saturating_sub(to.pos);
+    if room == 0 {
+        return Err(Error::FileTooBig);
+    }
+    let len = len.min(room);
+    let near = from.pos.abs_diff(to.pos) < len;
+    if near && Arc::ptr_eq(from.inode, to.inode) {
+        return Err(Error::Invalid);
+    }
+    let mut copy = Copy {
+        fs,
+        from,
+        to,
+        cred,
+        done: 0,
+    };
+    match copy.run(len) {
+        Err(error) if copy.done == 0 => Err(error),
+        _ => Ok(copy.done),
+    }
+}
+
+/// A copy under way.
+struct Copy<'a> {
+    fs: &'a Arc<Fs>,
+    from: &'a Side<'a>,
+    to: &'a Side<'a>,
+    cred: &'a Cred,
+    done: u64,
+}
+
+impl Copy<'_> {
+    fn run(&mut self, len: u64) -> Result<()> {
+        let mut buf = Vec::new();
+        while self.done < len {
+            let at = self.from.pos + self.done;
+            let left = len - self.done;
+            let data = self.find(Whence::Data, at)?.unwrap_or(u64::MAX);
+            let hole = data.saturating_sub(at).min(left);
+            if hole > 0 {
+                // The file may have become shorter: what it has no more is no hole of its.
+                let hole = hole.min(self.from.inode.size().saturating_sub(at));
+                if hole == 0 {
+                    return Ok(());
+                }
+                self.skip(hole)?;
+                self.done += hole;
+                continue;
+            }
+            let end = self.find(Whence::Hole, at)?.unwrap_or(at);
+            let piece = end.saturating_sub(at).clamp(1, PIECE).min(left);
+            buf.resize(usize::try_from(piece).unwrap_or(0), 0);
+            if !self.piece(at, &mut buf)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where data or a hole is next; `None` if there is none.
+    fn find(&self, whence: Whence, at: u64) -> Result<Option<u64>> {
+        match seek(self.fs, self.from.inode, whence, at) {
+            Err(Error::NoSuchAddress) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Copies as many bytes as `buf` takes; whether there may be more.
+    fn piece(&mut self, at: u64, buf: &mut [u8]) -> Result<bool> {
+        let Side { inode, open, .. } = self.from;
+        let got = read(self.fs, inode, *open, Reader::Ordinary, at, buf)?;
+        let mut rest = buf.get(..got).unwrap_or_default();
+        while !rest.is_empty() {
+            let pos = WriteAt::Pos(self.to.pos + self.done);
+            let (_, put) = write(self.fs, self.to.inode, self.to.open, pos, rest, self.cred)?;
+            if put == 0 {
+                return Ok(false);
+            }
+            self.done += put as u64;
+            rest = rest.get(put..).unwrap_or_default();
+        }
+        Ok(got > 0)
+    }
+
+    /// Makes the next `len` bytes zeros that take no space.
+    fn skip(&self, len: u64) -> Result<()> {
+        let pos = self.to.pos + self.done;
+        if pos < self.to.inode.size() {
+            let mode = FallocateMode::PunchHole;
+            fallocate(self.fs, self.to.inode, mode, (pos, len), self.cred)?;
+        }
+        truncate::grow(self.fs, self.to.inode, pos + len, self.cred)
+    }
+}
