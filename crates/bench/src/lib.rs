@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod append;
+mod clears;
 pub mod machine;
 mod null_data;
 mod overwrite;
@@ -19,9 +20,11 @@ mod place;
 mod plan;
 mod plot;
 mod psync;
+mod randwrite;
 mod report;
 pub mod rows;
 mod runner;
+mod times;
 mod variant;
 
 pub use plan::{Bench, Plan};

@@ -14,15 +14,18 @@ pub enum Bench {
     Append,
     /// Threads that overwrite disjoint parts of one file.
     Parallel,
+    /// Random direct writes, many in flight, and the clears in an I/O tree that they end with.
+    Randwrite,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 4] = [
+    pub const ALL: [Bench; 5] = [
         Bench::Overwrite,
         Bench::Psync,
         Bench::Append,
         Bench::Parallel,
+        Bench::Randwrite,
     ];
 
     /// Its name on the command line and in rows.
@@ -32,6 +35,7 @@ impl Bench {
             Bench::Psync => "psync",
             Bench::Append => "append",
             Bench::Parallel => "parallel",
+            Bench::Randwrite => "randwrite",
         }
     }
 }

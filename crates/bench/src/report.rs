@@ -10,6 +10,7 @@ use crate::machine;
 use crate::plan::Bench;
 use crate::plot;
 use crate::rows::{Rows, Summary, Unit, align, number};
+use crate::times;
 
 /// Everything that was measured.
 #[derive(Debug)]
@@ -20,7 +21,8 @@ pub struct Report {
 }
 
 /// What is worth a ratio: the first against the second.
-const PAIRS: [(&str, &str); 7] = [
+const PAIRS: [(&str, &str); 8] = [
+    ("iomap", "notrim"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
     ("iomap", "iomap-order0"),
@@ -29,6 +31,9 @@ const PAIRS: [(&str, &str); 7] = [
     ("mount", "fuse2fs"),
     ("mount", "passthrough"),
 ];
+
+/// Variants whose counters are listed.
+const EXPLAINED: [&str; 2] = ["iomap", "notrim"];
 
 /// Counters that are not listed with the others, since they are what the others are divided by.
 const DIVISORS: [&str; 2] = ["calls", "bytes"];
@@ -91,6 +96,7 @@ impl Report {
             let _ = writeln!(out, "{}\n\n{}", bench.name(), rows.table());
             out.push_str(&align(&ratios(rows)).replace('`', ""));
             out.push('\n');
+            out.push_str(&histograms(rows));
         }
         for (name, about) in &self.variants {
             let _ = writeln!(out, "{name}: {about}");
@@ -119,10 +125,16 @@ impl Report {
                 out.push_str("\nRatios; above 1 the first is faster, `=`: their runs overlap.\n\n");
                 out.push_str(&table(&lines));
             }
-            let lines = explained(rows, "iomap");
-            if lines.len() > 1 {
-                out.push_str("\nWhat was counted meanwhile (`iomap`):\n\n");
-                out.push_str(&table(&lines));
+            for variant in EXPLAINED {
+                let lines = explained(rows, variant);
+                if lines.len() > 1 {
+                    let _ = writeln!(out, "\nWhat was counted meanwhile (`{variant}`):\n");
+                    out.push_str(&table(&lines));
+                }
+            }
+            let times = histograms(rows);
+            if !times.is_empty() {
+                let _ = writeln!(out, "\n```\n{}\n```", times.trim_end());
             }
         }
         out.push_str("\nThe variants:\n\n");
@@ -204,6 +216,19 @@ fn ratio(unit: Unit, a: &Summary, b: &Summary) -> String {
     };
     let overlap = a.min <= b.max && b.min <= a.max;
     format!("{ratio:.2}{}", if overlap { " =" } else { "" })
+}
+
+/// The times of single steps, in nanoseconds, as the seed shows them.
+fn histograms(rows: &Rows) -> String {
+    let mut out = String::new();
+    for (case, variant, times) in rows.times() {
+        let _ = writeln!(out, "{case}, {variant}, ns of each clear\n{}", times.text());
+    }
+    if !out.is_empty() {
+        let clock = times::clock_cost();
+        let _ = writeln!(out, "Reading the clock takes {clock:.1} ns of each.\n");
+    }
+    out
 }
 
 /// The counters of a variant: per call for calls, per GiB for streams.

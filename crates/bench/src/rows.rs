@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::times::Times;
+
 /// What a figure counts, and which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -36,6 +38,7 @@ pub struct Rows {
     variants: Vec<String>,
     samples: BTreeMap<(String, String), Vec<f64>>,
     counters: BTreeMap<(String, String), BTreeMap<String, u64>>,
+    times: BTreeMap<(String, String), Times>,
     missing: Vec<String>,
 }
 
@@ -71,6 +74,18 @@ impl Rows {
     pub fn count(&mut self, case: &str, variant: &str, counters: BTreeMap<String, u64>) {
         let key = (case.to_owned(), variant.to_owned());
         self.counters.insert(key, counters);
+    }
+
+    /// Adds the times of single steps that were taken in a sample of a case and variant.
+    pub(crate) fn time(&mut self, case: &str, variant: &str, times: &Times) {
+        let key = (case.to_owned(), variant.to_owned());
+        self.times.entry(key).or_default().add(times);
+    }
+
+    /// The times of single steps, of all samples together: case, variant, times.
+    pub(crate) fn times(&self) -> impl Iterator<Item = (&str, &str, &Times)> {
+        let all = self.times.iter();
+        all.map(|((case, variant), times)| (case.as_str(), variant.as_str(), times))
     }
 
     /// What was counted.
@@ -150,6 +165,7 @@ impl Rows {
                     "bench": bench, "case": case, "variant": variant, "unit": unit.name(),
                     "median": s.median, "min": s.min, "max": s.max, "runs": s.runs,
                     "counters": self.counters(case, variant).cloned().unwrap_or_default(),
+                    "times": self.times.get(&(case.clone(), (*variant).clone())).map(Times::json),
                 }));
             }
         }

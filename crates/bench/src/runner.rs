@@ -14,8 +14,9 @@ use crate::place::{Counters, Site};
 use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::{Rows, Unit};
+use crate::times::Times;
 use crate::variant::{ALL, Kind, Setup, Variant};
-use crate::{append, overwrite, parallel, psync};
+use crate::{append, clears, overwrite, parallel, psync, randwrite};
 
 /// One thing to measure.
 pub(crate) struct Case {
@@ -40,6 +41,8 @@ pub(crate) struct Outcome {
     pub(crate) bytes: u64,
     /// What was counted meanwhile.
     pub(crate) counters: Counters,
+    /// The times of single steps, where they were taken.
+    pub(crate) times: Option<Times>,
 }
 
 /// Counters that say what is, not what was done.
@@ -102,7 +105,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
             progress(&format!("round {} of {}", round + 1, plan.runs));
             for case in &cases {
                 let mut order: Vec<Variant> = variants.clone();
-                order.retain(|v| (case.fits)(v.kind));
+                order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench));
                 if round % 2 == 1 {
                     order.reverse();
                 }
@@ -162,6 +165,9 @@ fn sample(
     let rows: &mut Rows = report.rows(case.bench);
     rows.add(&case.name, case.unit, variant.name, outcome.value);
     rows.count(&case.name, variant.name, outcome.counters);
+    if let Some(times) = &outcome.times {
+        rows.time(&case.name, variant.name, times);
+    }
     Ok(())
 }
 
@@ -174,6 +180,10 @@ fn cases(plan: &Plan) -> Result<Vec<Case>> {
             Bench::Psync => psync::cases(),
             Bench::Append => append::cases(),
             Bench::Parallel => parallel::cases(),
+            Bench::Randwrite => clears::cases()
+                .into_iter()
+                .chain(randwrite::cases())
+                .collect(),
         });
     }
     for only in &plan.only {

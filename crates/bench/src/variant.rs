@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use extant::{BufferedPath, Tuning};
-use extant_testkit::{Cmd, Image, Mount, Need, Result, TempDir, tools};
+use extant::{BufferedPath, ClearProbe, Tuning};
+use extant_extent_io_tree::TreeTuning;
+use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, TempDir, tools};
 
 use crate::null_data::NullData;
-use crate::place::{Engine, Host, Memory, Place};
-use crate::plan::Plan;
+use crate::place::{Engine, Host, Memory, Place, TreeOnly};
+use crate::plan::{Bench, Plan};
+use crate::randwrite::LONGER;
+use crate::times;
 
 /// How memory and device are set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +21,14 @@ pub(crate) enum Setup {
     Writeback,
     /// As [`Setup::Cache`], and data that is written goes nowhere.
     Null,
+    /// As [`Setup::Null`], with room for a longer file.
+    Direct,
+    /// The same, and the time of each clear in an I/O tree is taken.
+    DirectTimed,
+    /// An I/O tree and nothing else.
+    Tree,
+    /// The same, and the time of each clear is taken.
+    TreeTimed,
 }
 
 /// What a variant is made of.
@@ -65,6 +76,11 @@ pub(crate) const ALL: &[Variant] = &[
         name: "iomap",
         kind: Kind::Library(|_| {}),
         about: "the library over a device in memory, as it comes",
+    },
+    Variant {
+        name: "notrim",
+        kind: Kind::Library(|tuning| tuning.trim_on_clear = false),
+        about: "the same with I/O trees that split, insert and remove where a record could be trimmed",
     },
     Variant {
         name: "iomap-order0",
@@ -128,12 +144,28 @@ pub(crate) const ALL: &[Variant] = &[
     },
 ];
 
+/// Whether it is the library as it comes, or without trims: what the benchmark of these compares.
+pub(crate) fn is_about_trims(kind: Kind) -> bool {
+    let Kind::Library(tune) = kind else {
+        return false;
+    };
+    let mut tuning = Tuning::default();
+    tune(&mut tuning);
+    tuning.trim_on_clear = true;
+    tuning == Tuning::default()
+}
+
 /// The names of all variants.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|v| v.name)
 }
 
 impl Variant {
+    /// Whether what it differs in from others shows in `bench`.
+    pub(crate) fn differs_in(&self, bench: Bench) -> bool {
+        self.name != "notrim" || bench == Bench::Randwrite
+    }
+
     /// Whether it is somebody else's program.
     pub(crate) fn is_peer(&self) -> bool {
         matches!(
@@ -187,16 +219,27 @@ impl Variant {
             Kind::Library(tune) => {
                 let mut tuning = Tuning::default();
                 tuning.page_cache_bytes = Some(match setup {
-                    Setup::Cache | Setup::Null => plan.stream_bytes * 16,
-                    Setup::Writeback => plan.stream_bytes,
+                    Setup::Writeback | Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
+                    _ => plan.stream_bytes * 16,
                 });
+                if matches!(setup, Setup::DirectTimed | Setup::TreeTimed) {
+                    tuning.clear_probe = Some(ClearProbe(times::record));
+                }
                 tune(&mut tuning);
-                let device = Engine::device(mib)?;
-                Box::new(if setup == Setup::Null {
-                    Engine::over(Arc::new(NullData(device)), tuning)?
-                } else {
-                    Engine::over(Arc::new(device), tuning)?
-                })
+                let null = |mib| Ok::<_, Error>(Arc::new(NullData(Engine::device(mib)?)));
+                match setup {
+                    Setup::Tree | Setup::TreeTimed => Box::new(TreeOnly::new(TreeTuning {
+                        trim_on_clear: tuning.trim_on_clear,
+                        clear_probe: tuning.clear_probe,
+                    })),
+                    Setup::Null => Box::new(Engine::over(null(mib)?, tuning)?),
+                    Setup::Direct | Setup::DirectTimed => {
+                        Box::new(Engine::over(null(mib * LONGER)?, tuning)?)
+                    }
+                    Setup::Cache | Setup::Writeback => {
+                        Box::new(Engine::over(Arc::new(Engine::device(mib)?), tuning)?)
+                    }
+                }
             }
             Kind::Mount => {
                 let image = fresh_image(mib)?;

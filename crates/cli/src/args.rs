@@ -397,8 +397,9 @@ pub(crate) struct Stats {
 /// Everything is compared in turns and in one run, in memory: the library, the same through its mount, Linux's file systems on a
 /// loop device, fuse2fs, a pass-through, and plain copying. What cannot run here (some need root) is listed with the reason.
 ///
-/// overwrite: small writes to the same place of a cached file. psync: sequential reads and writes. append: threads that append to one file. parallel: threads that overwrite parts of one file. randwrite is
-/// not built yet.
+/// overwrite: small writes to the same place of a cached file. psync: sequential reads and writes. append: threads that append to one
+/// file. parallel: threads that overwrite parts of one file. randwrite: random direct writes, many in flight, and the time of each clear in
+/// the file's I/O tree.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// Within two minutes, on smaller files

@@ -54,8 +54,6 @@ pub(crate) enum Outcome {
     Usage(String),
     /// With an exit status of the command's own, and perhaps a failure to print.
     Status(u8, Option<Failure>),
-    /// The command, or what was asked of it, is not built yet.
-    NotBuilt,
 }
 
 impl From<Result<(), Failure>> for Outcome {
@@ -163,10 +161,6 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
                 print(command, &failure);
             }
             ExitCode::from(status)
-        }
-        Outcome::NotBuilt => {
-            print(command, &"not built yet");
-            ExitCode::from(2)
         }
     }
 }

@@ -3,7 +3,7 @@
 //! One file per command in `commands`, each a function that takes its arguments and returns a [`failure::Outcome`]. `operand` reads
 //! `IMAGE:/path`, `images` opens images, `copy` moves trees between hosts and images. `helper` is what mount(8) and umount(8) call.
 //!
-//! Exit status: 0 success, 1 failure, 2 wrong usage or a command that is not built yet; `check` has its own.
+//! Exit status: 0 success, 1 failure, 2 wrong usage; `check` has its own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -47,6 +47,7 @@ pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use cred::Cred;
 pub use error::{Error, Place, Result};
 pub use extant_blockdev::IoBuf;
+pub use extant_extent_io_tree::ClearProbe;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
 pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};

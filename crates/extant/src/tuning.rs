@@ -1,5 +1,6 @@
 //! The switches: every optimisation that can be measured against its absence.
 
+use extant_extent_io_tree::ClearProbe;
 use extant_planted::Planted;
 
 /// Which code moves a regular file's buffered data. See `file/data_path.rs`, the only place that chooses.
@@ -29,6 +30,8 @@ pub struct Tuning {
     /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that record. Off: it is cut in two, and the part
     /// removed.
     pub trim_on_clear: bool,
+    /// Told how long each clear in a file's I/O tree takes: for measuring.
+    pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
@@ -47,6 +50,7 @@ impl Default for Tuning {
             stop_at_range_end: true,
             dirty_inode_on_append: false,
             trim_on_clear: true,
+            clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
             flushers: 2,

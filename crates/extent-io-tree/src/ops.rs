@@ -3,6 +3,7 @@
 use crate::bits::{Bits, Resolved};
 use crate::changeset::Changeset;
 use crate::hooks::Hooks;
+use crate::probe::probed;
 use crate::range::ByteRange;
 use crate::record::Id;
 use crate::state::State;
@@ -80,11 +81,13 @@ impl<H: Hooks> IoTree<H> {
         if what.state.is_empty() {
             return;
         }
-        let mut state = self.enter_for(what, changes.as_deref_mut());
-        let hint = std::mem::take(cached).0;
-        let id = state.records.find(range.start(), hint);
-        state.clear(range, what, changes, id);
-        self.leave(state);
+        probed(self.probe, || {
+            let mut state = self.enter_for(what, changes.as_deref_mut());
+            let hint = std::mem::take(cached).0;
+            let id = state.records.find(range.start(), hint);
+            state.clear(range, what, changes, id);
+            self.leave(state);
+        });
     }
 
     /// Sets some state bits all over `range`, then clears others, in one step. Not for lock bits.

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::bits::{Bits, Resolved};
 use crate::hooks::{Hooks, NoHooks};
 use crate::locking::{Blocked, Conflict};
+use crate::probe::{ClearProbe, probed};
 use crate::range::ByteRange;
 use crate::record::Id;
 use crate::records::Records;
@@ -28,12 +29,15 @@ pub struct TreeTuning {
     /// Clearing all bits of a part of the first or the last record of a range trims that record in place. Off: it is cut in two, and the
     /// part removed. The outcome is the same.
     pub trim_on_clear: bool,
+    /// Told how long each clear takes.
+    pub clear_probe: Option<ClearProbe>,
 }
 
 impl Default for TreeTuning {
     fn default() -> Self {
         Self {
             trim_on_clear: true,
+            clear_probe: None,
         }
     }
 }
@@ -47,6 +51,7 @@ pub struct IoTree<H = NoHooks> {
     releases: AtomicU32,
     /// Where the counters go in the end.
     totals: Option<Arc<Totals>>,
+    pub(crate) probe: Option<ClearProbe>,
 }
 
 impl IoTree {
@@ -91,6 +96,7 @@ impl<H: Hooks> IoTree<H> {
             locked: AtomicU64::new(0),
             releases: AtomicU32::new(0),
             totals: None,
+            probe: tuning.clear_probe,
         }
     }
 
@@ -215,18 +221,20 @@ impl<H: Hooks> IoTree<H> {
     /// [`IoTree::unlock`], with the record of the first byte, if it is still that.
     #[inline]
     pub(crate) fn release(&self, range: ByteRange, bits: Bits, hint: Id) {
-        // A part of what a longer record has locked is cut off.
-        let mut state = self.enter(ROOM);
-        let id = state.records.find(range.start(), hint);
-        let what = Resolved {
-            state: bits & Bits::LOCKS,
-            control: Bits::empty(),
-        };
-        state.clear(range, what, None, id);
-        let releases = self.releases.load(Ordering::Relaxed);
-        self.releases
-            .store(releases.wrapping_add(1), Ordering::Release);
-        self.leave(state);
+        probed(self.probe, || {
+            // A part of what a longer record has locked is cut off.
+            let mut state = self.enter(ROOM);
+            let id = state.records.find(range.start(), hint);
+            let what = Resolved {
+                state: bits & Bits::LOCKS,
+                control: Bits::empty(),
+            };
+            state.clear(range, what, None, id);
+            let releases = self.releases.load(Ordering::Relaxed);
+            self.releases
+                .store(releases.wrapping_add(1), Ordering::Release);
+            self.leave(state);
+        });
     }
 
     /// Tries until it succeeds, and sleeps in between: first on the processor, for a moment, then off it.

@@ -1,14 +1,21 @@
 //! The rows of the seed about clearing bits, one by one, as a caller sees them. What only shows inside is tested beside the code.
 
-use extant_extent_io_tree::{Bits, ByteRange, Changeset, IoTree, TreeTuning};
+use extant_extent_io_tree::{Bits, ByteRange, Changeset, ClearProbe, IoTree, TreeTuning};
 
 fn range(start: u64, last: u64) -> ByteRange {
     ByteRange::new(start, last).unwrap()
 }
 
+fn tuning(trim_on_clear: bool) -> TreeTuning {
+    TreeTuning {
+        trim_on_clear,
+        ..TreeTuning::default()
+    }
+}
+
 /// A tree with one record of delayed, dirty bytes.
 fn tree(trim_on_clear: bool, delayed: ByteRange) -> IoTree {
-    let tree = IoTree::new(TreeTuning { trim_on_clear });
+    let tree = IoTree::new(tuning(trim_on_clear));
     tree.set(delayed, Bits::DELALLOC | Bits::DIRTY);
     tree
 }
@@ -141,4 +148,21 @@ fn memory_comes_from_outside_of_the_lock() {
     atomic.set(range(0, 9), Bits::DIRTY | Bits::NOWAIT);
     let stats = atomic.stats();
     assert_eq!((stats.grows, stats.grows_inside), (0, 1));
+}
+
+#[test]
+fn a_probe_is_told_of_every_clear() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let tree = IoTree::new(TreeTuning {
+        clear_probe: Some(ClearProbe(|_| {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+        })),
+        ..TreeTuning::default()
+    });
+    drop(tree.lock(range(0, 9)));
+    tree.set(range(0, 9), BOTH);
+    tree.clear(range(0, 4), Bits::CLEAR_ALL);
+    assert_eq!(CALLS.load(Ordering::Relaxed), tree.stats().clears);
+    assert_eq!(tree.stats().clears, 2);
 }

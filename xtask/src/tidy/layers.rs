@@ -79,6 +79,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-units",
             "extant-fuse",
             "extant-blockdev",
+            "extant-extent-io-tree",
             "extant-testkit",
         ],
     ),

@@ -72,6 +72,12 @@ impl Place for Engine {
         Ok(Some(Box::new(Appended { volume, node })))
     }
 
+    fn direct(&mut self, name: &str) -> Result<Option<(Volume, Node)>> {
+        let volume = self.fs.volume().clone();
+        let node = volume.lookup(&volume.root()?, name.as_bytes())?;
+        Ok(Some((volume, node)))
+    }
+
     fn counters(&self) -> Result<Counters> {
         let all = self.fs.volume().stats().into_iter();
         Ok(all.map(|(name, value)| (name.to_owned(), value)).collect())

@@ -2,7 +2,7 @@
 
 use extant_testkit::{Error, Result};
 
-use super::{Appender, Counters, Data, Place, VECTORS};
+use super::{Counters, Data, Place, VECTORS};
 
 /// Buffers that are kept and used again, so that none of their bytes is touched for the first time while measured.
 #[derive(Debug, Default)]
@@ -29,10 +29,6 @@ impl Place for Memory {
 
     fn remove(&mut self, _name: &str) -> Result<()> {
         Ok(())
-    }
-
-    fn appender(&mut self, _name: &str) -> Result<Option<Box<dyn Appender>>> {
-        Ok(None)
     }
 
     fn opener(&mut self, _name: &str) -> Result<Box<dyn Data + Send>> {

@@ -6,15 +6,20 @@
 mod engine;
 mod host;
 mod memory;
+mod tree;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use extant::{Node, Volume};
+use extant_extent_io_tree::IoTree;
 use extant_testkit::{Error, Result, ensure};
 
 pub(crate) use engine::Engine;
 pub(crate) use host::Host;
 pub(crate) use memory::Memory;
+pub(crate) use tree::TreeOnly;
 
 /// Counters by name.
 pub(crate) type Counters = BTreeMap<String, u64>;
@@ -26,7 +31,17 @@ pub(crate) trait Place {
     /// Removes a file; nothing if there is none.
     fn remove(&mut self, name: &str) -> Result<()>;
     /// A file that several threads append to; `None` where that means nothing.
-    fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>>;
+    fn appender(&mut self, _name: &str) -> Result<Option<Box<dyn Appender>>> {
+        Ok(None)
+    }
+    /// A file that is there, for direct requests; `None` where that means nothing.
+    fn direct(&mut self, _name: &str) -> Result<Option<(Volume, Node)>> {
+        Ok(None)
+    }
+    /// The tree that this is, if it is one.
+    fn tree(&self) -> Option<Arc<IoTree>> {
+        None
+    }
     /// A file that is there, opened once more, for a thread of its own.
     fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>>;
     /// The counters now; empty where there are none.
@@ -94,6 +109,17 @@ impl Site {
     pub(crate) fn appender(&mut self, name: &str) -> Result<Box<dyn Appender>> {
         let appender = self.place.appender(name)?;
         appender.ok_or_else(|| Error::new("nothing to append to"))
+    }
+
+    /// A file that is there, for direct requests.
+    pub(crate) fn direct(&mut self, name: &str) -> Result<(Volume, Node)> {
+        let file = self.place.direct(name)?;
+        file.ok_or_else(|| Error::new("nothing to write directly"))
+    }
+
+    /// The tree that this is.
+    pub(crate) fn tree(&self) -> Result<Arc<IoTree>> {
+        self.place.tree().ok_or_else(|| Error::new("no tree"))
     }
 
     /// A file that is there, opened once more, for a thread of its own.

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::All => Family::ALL.to_vec(),
         BenchName::Append => vec![Family::Append],
         BenchName::Parallel => vec![Family::Parallel],
-        BenchName::Randwrite => return Outcome::NotBuilt,
+        BenchName::Randwrite => vec![Family::Randwrite],
     };
     let command = helper::own_path().into();
     let mut plan = if args.quick {

@@ -200,9 +200,11 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
 }
 
 fn new_ranges(fs: &Fs) -> Arc<IoTree> {
-    let trim_on_clear = fs.tuning.trim_on_clear;
-    let tree = IoTree::counted(TreeTuning { trim_on_clear }, &fs.files.past_ranges);
-    Arc::new(tree)
+    let tuning = TreeTuning {
+        trim_on_clear: fs.tuning.trim_on_clear,
+        clear_probe: fs.tuning.clear_probe,
+    };
+    Arc::new(IoTree::counted(tuning, &fs.files.past_ranges))
 }
 
 /// What the I/O trees of all files did so far.

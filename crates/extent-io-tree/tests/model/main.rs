@@ -30,8 +30,15 @@ struct Course {
 
 impl Course {
     fn new(seed: u64) -> Self {
-        let tree =
-            |trim_on_clear| IoTree::with_hooks(TreeTuning { trim_on_clear }, Accounts::default());
+        let tree = |trim_on_clear| {
+            IoTree::with_hooks(
+                TreeTuning {
+                    trim_on_clear,
+                    ..TreeTuning::default()
+                },
+                Accounts::default(),
+            )
+        };
         Self {
             rng: Rng::new(seed),
             trims: tree(true),

@@ -1,0 +1,168 @@
+//! Random direct writes of 4 KiB to one file, many in flight: fio's `randwrite` with `direct=1`, as the seed of the trims has it.
+//!
+//! Four jobs keep sixteen requests each in flight, in this process, on a device that has no cost: requests of the queue end at once, and
+//! data that is written back is forgotten. `randwrite/4K` overwrites a file that has its blocks. `randwrite/4K/each` does the same while
+//! the time of every clear in the file's I/O tree is taken. `randwrite/fill/4K` writes each block of a sparse file once, in random order.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use extant::{Cred, IoBuf, Node, Volume};
+use extant_testkit::{Error, Result, Rng, ensure};
+
+use crate::place::{Data, Site};
+use crate::plan::{Bench, Plan};
+use crate::psync::mib_per_second;
+use crate::rows::Unit;
+use crate::runner::{Case, Outcome, counted};
+use crate::times;
+use crate::variant::{Setup, is_about_trims};
+
+const JOBS: u64 = 4;
+const DEPTH: usize = 16;
+const BLOCK: u64 = 4096;
+/// The file is longer than those that are streamed, and a sample lasts longer: 1 GiB and 15 s.
+pub(crate) const LONGER: u64 = 4;
+const SLOWER: u32 = 10;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let overwrite = |name: &str, unit, setup| Case {
+        bench: Bench::Randwrite,
+        name: name.to_owned(),
+        unit,
+        setup,
+        fits: is_about_trims,
+        sample: Box::new(move |site, plan| overwrite(setup, site, plan)),
+    };
+    vec![
+        overwrite("randwrite/4K", Unit::MibPerSecond, Setup::Direct),
+        overwrite("randwrite/4K/each", Unit::Nanoseconds, Setup::DirectTimed),
+        Case {
+            bench: Bench::Randwrite,
+            name: "randwrite/fill/4K".to_owned(),
+            unit: Unit::MibPerSecond,
+            setup: Setup::Cache,
+            fits: is_about_trims,
+            sample: Box::new(fill),
+        },
+    ]
+}
+
+fn overwrite(setup: Setup, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+    let len = plan.stream_bytes * LONGER;
+    let name = "random";
+    site.file(name, |file| lay_out(file, len))?;
+    let (volume, node) = site.direct(name)?;
+    times::take();
+    counted(site, |_| {
+        let long = plan.sample * SLOWER;
+        let (calls, took) = jobs(|job, all| {
+            let mut rng = Rng::new(job);
+            all.wait();
+            let end = Instant::now() + long;
+            write(&volume, &node, |finished| {
+                let more = finished == 0 || Instant::now() < end;
+                more.then(|| rng.below(len / BLOCK))
+            })
+        })?;
+        let times = (setup == Setup::DirectTimed).then(times::take);
+        Ok(Outcome {
+            value: match &times {
+                Some(times) => times.mean(),
+                None => mib_per_second(calls * BLOCK, took),
+            },
+            calls,
+            bytes: calls * BLOCK,
+            times,
+            ..Outcome::default()
+        })
+    })
+}
+
+fn fill(site: &mut Site, plan: &Plan) -> Result<Outcome> {
+    let name = "sparse";
+    let blocks = (plan.stream_bytes / BLOCK).next_power_of_two();
+    site.fresh(name)?.set_len(blocks * BLOCK)?;
+    let (volume, node) = site.direct(name)?;
+    let outcome = counted(site, |_| {
+        let (calls, took) = jobs(|job, all| {
+            // Each job has every fourth of all blocks in an order that looks random: odd steps through a power of two reach all.
+            let mut at = job;
+            let mut next = move || {
+                let block = (at < blocks).then(|| at.wrapping_mul(0x9e37_79b1) % blocks);
+                at += JOBS;
+                block
+            };
+            all.wait();
+            write(&volume, &node, |_| next())
+        })?;
+        ensure!(calls == blocks, "{calls} writes of {blocks}");
+        Ok(Outcome {
+            value: mib_per_second(calls * BLOCK, took),
+            calls,
+            bytes: calls * BLOCK,
+            ..Outcome::default()
+        })
+    })?;
+    site.clear(name)?;
+    Ok(outcome)
+}
+
+/// Writes every block of a new file in large pieces, and leaves nothing in the cache.
+fn lay_out(file: &mut dyn Data, len: u64) -> Result<()> {
+    let piece = vec![1; 2 << 20];
+    for pos in (0..len).step_by(piece.len()) {
+        file.pwrite(&piece, pos)?;
+    }
+    file.sync()?;
+    file.cool()
+}
+
+/// Runs a thread per job; each returns how many writes it made. Returns their sum, and the time from when all had begun.
+fn jobs(job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Result<(u64, Duration)> {
+    let all = Barrier::new(usize::try_from(JOBS)? + 1);
+    std::thread::scope(|scope| {
+        let (job, barrier) = (&job, &all);
+        let workers: Vec<_> = (0..JOBS)
+            .map(|number| scope.spawn(move || job(number, barrier)))
+            .collect();
+        all.wait();
+        let start = Instant::now();
+        let mut calls = 0;
+        for worker in workers {
+            calls += worker
+                .join()
+                .map_err(|_| Error::new("a thread panicked"))??;
+        }
+        Ok((calls, start.elapsed()))
+    })
+}
+
+/// Writes the blocks that `next` names, which is told how many have been written, until it names none; keeps [`DEPTH`] in
+/// flight. Returns how many there were.
+fn write(volume: &Volume, node: &Node, mut next: impl FnMut(u64) -> Option<u64>) -> Result<u64> {
+    let mut queue = volume.direct_queue(DEPTH, &Cred::root());
+    let mut free: Vec<IoBuf> = (0..DEPTH)
+        .map(|_| IoBuf::zeroed(usize::try_from(BLOCK).unwrap_or(0)))
+        .collect();
+    let (mut finished, mut written, mut more) = (Vec::with_capacity(DEPTH), 0, true);
+    while more || queue.outstanding() > 0 {
+        while more && let Some(buf) = free.pop() {
+            match next(written) {
+                Some(block) => queue.write_node(node, block * BLOCK, buf, block),
+                None => {
+                    free.push(buf);
+                    more = false;
+                }
+            }
+        }
+        queue.wait_into(1, &mut finished);
+        for over in finished.drain(..) {
+            let done = over.result?;
+            ensure!(done as u64 == BLOCK, "{done} bytes of block {}", over.tag);
+            written += 1;
+            free.push(over.buf);
+        }
+    }
+    Ok(written)
+}
