@@ -29,7 +29,11 @@ struct Stage {
 
 impl Stage {
     fn new(args: &str, options: &str, path: BufferedPath) -> Self {
-        let image = Image::of_mib(32).args(args).make().unwrap();
+        Self::of(32, args, options, path)
+    }
+
+    fn of(mib: u64, args: &str, options: &str, path: BufferedPath) -> Self {
+        let image = Image::of_mib(mib).args(args).make().unwrap();
         let fs = open(&image, options, path);
         let root = fs.iget(extant_units::Ino::ROOT).unwrap();
         let file = namei::create(&fs, &root, b"file", 0o644, &Cred::root()).unwrap();
@@ -242,4 +246,99 @@ fn range_operations_agree_with_a_model_block_by_block() {
     storm("-b 1024", "", BufferedPath::BufferHead, 4, 300);
     storm("-b 4096", "dioread_lock", BufferedPath::BufferHead, 5, 300);
     storm("-b 1024", "data=journal", BufferedPath::BufferHead, 6, 300);
+}
+
+/// A file with every other of `blocks` blocks written: an extent each.
+fn comb(stage: &Stage, blocks: u64) -> Vec<u8> {
+    let bs = stage.block();
+    let mut model = vec![0; index(blocks * bs)];
+    for block in (0..blocks).step_by(2) {
+        let data = vec![u8::try_from(block % 251).unwrap() + 1; index(bs)];
+        stage.put(block * bs, &data);
+        model[index(block * bs)..index((block + 1) * bs)].copy_from_slice(&data);
+    }
+    stage.cut(blocks * bs);
+    stage.sync();
+    model
+}
+
+fn counter(stage: &Stage, name: &str) -> u64 {
+    let all = crate::stats::snapshot(&stage.fs);
+    all.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+/// Thousands of extents: every leaf moves, and the nodes above say so; e2fsck and what is read agree. One transaction holds it.
+#[test]
+fn deep_trees_move_as_one() {
+    for (args, blocks) in [("-b 1024", 8000), ("-b 4096", 4000)] {
+        let mut stage = Stage::new(args, "nodelalloc", BufferedPath::Iomap);
+        let bs = stage.block();
+        let mut model = comb(&stage, blocks);
+        for (mode, first, len) in [
+            (CollapseRange, 1000, 3),
+            (InsertRange, 2001, 4000),
+            (CollapseRange, 2, 1700),
+            (PunchHole, 100, 1500),
+            (ZeroRange { keep_size: true }, 1700, 701),
+            (CollapseRange, 0, 1999),
+        ] {
+            stage.run(mode, first * bs, len * bs).unwrap();
+            apply(&mut model, mode, index(first * bs), index(len * bs));
+            assert!(stage.bytes() == model, "{args} {mode:?}");
+            stage.check();
+            stage = stage.remount("nodelalloc", BufferedPath::Iomap);
+            assert!(stage.bytes() == model, "{args} {mode:?}, from the device");
+            assert_eq!(counter(&stage, "stepwise_ranges"), 0);
+        }
+    }
+}
+
+/// The same with a log that cannot hold it: step by step.
+#[test]
+fn what_no_transaction_can_hold_moves_step_by_step() {
+    let args = "-b 1024 -J size=1";
+    let mut stage = Stage::new(args, "nodelalloc", BufferedPath::Iomap);
+    let bs = stage.block();
+    let mut model = comb(&stage, 44_000);
+    for (mode, first, len) in [
+        (InsertRange, 3, 2),
+        (CollapseRange, 1, 1),
+        (CollapseRange, 500, 12_000),
+        (InsertRange, 400, 20_000),
+    ] {
+        let commits = counter(&stage, "commits");
+        stage.run(mode, first * bs, len * bs).unwrap();
+        apply(&mut model, mode, index(first * bs), index(len * bs));
+        assert!(stage.bytes() == model, "{mode:?}");
+        if first < 10 {
+            assert_eq!(counter(&stage, "stepwise_ranges"), 1, "{mode:?}");
+            assert!(counter(&stage, "commits") > commits, "{mode:?}");
+        }
+        stage = stage.remount("nodelalloc", BufferedPath::Iomap);
+        assert!(stage.bytes() == model, "{mode:?}, from the device");
+    }
+}
+
+/// The longest written extent is one block longer than the longest unwritten one.
+#[test]
+fn the_longest_extents_become_unwritten() {
+    // Groups without copies of the superblock lie side by side.
+    let stage = Stage::of(256, "-b 1024", "", BufferedPath::Iomap);
+    let blocks = 50_000;
+    stage.cut(u64::from(blocks) << 10);
+    let mut at = 0;
+    while at < blocks {
+        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
+        let (lblk, how) = (Lblk::new(at), map::How::default());
+        let made = map::allocate(&stage.fs, &mut h, &stage.file, lblk, blocks - at, how).unwrap();
+        at += made.len;
+    }
+    let stage = stage.remount("", BufferedPath::Iomap);
+    let listed = stage.image.debugfs("ex /file").unwrap();
+    assert!(listed.contains(" 32768 "), "{listed}");
+    let to = ZeroRange { keep_size: false };
+    stage.run(to, 1024, 49_000 << 10).unwrap();
+    let expected = format!("w{}{}", "u".repeat(49_000), "w".repeat(999));
+    assert_eq!(stage.shape(), expected);
+    stage.remount("", BufferedPath::Iomap);
 }
