@@ -22,7 +22,7 @@ const KEEP_GAP: u64 = 1024;
 /// Extents that one step of a removal takes at most.
 const STEP_EXTENTS: u32 = 64;
 /// Metadata blocks (of directories) that are freed under one handle at most; see [`credits::remove`].
-const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
+pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
 /// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
 /// step that fails has changed nothing, those before it count.
@@ -47,7 +47,7 @@ pub(super) fn has_extents(inode: &Inode) -> bool {
 }
 
 /// Whether the file's own blocks are metadata that the journal knows.
-fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
+pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
     inode.kind != FileKind::Regular || crate::file::logs_data(fs, inode)
 }
 

@@ -16,7 +16,7 @@ use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
 use extant_units::Blocks;
 
-use super::change::{has_extents, with_nodes};
+use super::change::{METADATA_BLOCKS, has_extents, is_metadata, with_nodes};
 use super::extent_tree::{self, Extents, Shift};
 use super::nodes::DiskNodes;
 use crate::credits;
@@ -72,7 +72,9 @@ pub(crate) fn plan(fs: &Fs, inode: &Inode, gap: core::ops::Range<u64>, from: u64
         .saturating_add(moved.nodes)
         .saturating_add(places.min(fs.layout.groups.saturating_mul(2)))
         .saturating_add(least);
-    let at_once = whole <= most;
+    // Each freed block that the journal knows may need a revoke record.
+    let revoked = is_metadata(fs, inode) && gap.end.saturating_sub(gap.start) > METADATA_BLOCKS;
+    let at_once = whole <= most && !revoked;
     Ok(Plan {
         credits: if at_once { whole } else { least },
         revokes: freed.nodes.saturating_add(credits::REVOKES),
