@@ -53,7 +53,8 @@ fn buffered_and_direct_io_agree_about_every_block() {
         how.write(true).tuning(tuning).mount_options(options);
         let fs = how.open_device(device.clone()).unwrap();
         let shared = Shared::new(&fs);
-        let totals = rage(&fs, &shared, round, duration() / ROUNDS.len() as u32);
+        let time = duration() / u32::try_from(ROUNDS.len()).unwrap();
+        let totals = rage(&fs, &shared, round, time);
         shared.check_all(&fs);
         fs.unmount().unwrap();
         Image::of_bytes(&device.bytes())

@@ -1,0 +1,226 @@
+//! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past the kernel's cache or through it.
+
+use extant_testkit::{Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
+/// The kernel's ext4 wants memory like this.
+const ALIGN: usize = 4096;
+
+fn open(path: &Path, direct: bool) -> Result<File> {
+    let flags = if direct {
+        OFlags::DIRECT
+    } else {
+        OFlags::empty()
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    Ok(options
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?)
+}
+
+/// Memory that begins on a page border.
+struct Aligned(Vec<u8>, usize, usize);
+
+impl Aligned {
+    fn new(len: usize) -> Self {
+        let memory = vec![0xee; len + ALIGN];
+        let skip = memory.as_ptr().align_offset(ALIGN);
+        Self(memory, skip, len)
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        let mut aligned = Self::new(bytes.len());
+        aligned.bytes().copy_from_slice(bytes);
+        aligned
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0[self.1..self.1 + self.2]
+    }
+}
+
+/// How many bytes, or which error.
+fn outcome(result: std::io::Result<usize>) -> std::result::Result<usize, Option<i32>> {
+    result.map_err(|error| error.raw_os_error())
+}
+
+/// What a file system answers to requests in turn, and what the file is then.
+fn answers(file: &Path) -> Result<(Vec<String>, Vec<u8>)> {
+    let direct = open(file, true)?;
+    let mut all = Vec::new();
+    for (pos, len) in [
+        (0, 8192),
+        (512, 512),
+        (100, 4096),
+        (4096, 100),
+        (8192, 4096),
+        (65_536, 1 << 20),
+        (3 << 20, 2 << 20),
+        (1 << 20, 1536),
+        (7, 7),
+        (9 << 20, 512),
+    ] {
+        let mut bytes = Aligned::of(&content::fill(7, pos, len));
+        let wrote = outcome(direct.write_at(bytes.bytes(), pos));
+        all.push(format!("write {len} at {pos}: {wrote:?}"));
+    }
+    for (pos, len) in [
+        (0, 4096),
+        (512, 1024),
+        (100, 4096),
+        (0, 100),
+        (9 << 20, 4096),
+        ((9 << 20) + 512, 4096),
+        (10 << 20, 4096),
+        (2 << 20, 2 << 20),
+    ] {
+        let mut bytes = Aligned::new(len);
+        let read = outcome(direct.read_at(bytes.bytes(), pos));
+        let done = read.unwrap_or(0);
+        let sum: u64 = bytes.bytes()[..done].iter().map(|b| u64::from(*b)).sum();
+        all.push(format!("read {len} at {pos}: {read:?}, {sum}"));
+    }
+    drop(direct);
+    Ok((all, std::fs::read(file)?))
+}
+
+#[test]
+fn the_answers_are_those_of_linux() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for options in ["", "nowriteback_cache", "nostrict_open"] {
+        let image = Image::of_mib(64).junk().make()?;
+        let linux = Subject::Ext4.mount(image.path(), "")?;
+        let expected = answers(&linux.join("linux"))?;
+        linux.unmount()?;
+        let mount = Subject::under_test().mount(image.path(), options)?;
+        let got = answers(&mount.join("extant"))?;
+        ensure!(
+            got.0 == expected.0,
+            "{options}: {:#?} is not {:#?}",
+            got.0,
+            expected.0
+        );
+        ensure!(got.1 == expected.1, "{options}: the contents differ");
+        mount.unmount()?;
+        image.fsck_clean()?;
+    }
+    Ok(())
+}
+
+/// A counter of a mount's engine.
+fn counter(mount: &Mount, name: &str) -> Result<u64> {
+    let mut bytes = vec![0; 1 << 16];
+    let len = rustix::fs::getxattr(mount.dir(), "extant.stats", &mut bytes[..])?;
+    let text = String::from_utf8_lossy(&bytes[..len]);
+    let value = text.lines().find_map(|line| {
+        let (found, value) = line.split_once(char::is_whitespace)?;
+        (found == name).then(|| value.trim().parse().ok())?
+    });
+    value.ok_or_else(|| Error::new(format!("no counter {name} in {text}")))
+}
+
+/// Direct writes leave nothing in the daemon's cache and are not read back from it.
+#[test]
+fn direct_requests_pass_both_caches() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).junk().make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let path = mount.join("file");
+    let direct = open(&path, true)?;
+    let mut bytes = Aligned::of(&content::fill(3, 0, 1 << 20));
+    for n in 0..4 {
+        direct.write_at(bytes.bytes(), n << 20)?;
+    }
+    ensure!(
+        counter(&mount, "direct_writes")? >= 4,
+        "direct writes went elsewhere"
+    );
+    let cached = counter(&mount, "page_cache_used_bytes")?;
+    ensure!(cached == 0, "{cached} bytes are cached");
+    let mut back = Aligned::new(1 << 20);
+    direct.read_at(back.bytes(), 1 << 20)?;
+    ensure!(back.bytes() == bytes.bytes(), "other bytes came back");
+    drop(direct);
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// Buffered and direct operations by one thread, each checked: the kernel's pages and the daemon's agree with the device.
+#[test]
+fn buffered_and_direct_see_one_file() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (seed, options) in (1..).zip(["", "nowriteback_cache", "nobuffered_iomap", "data=journal"])
+    {
+        let image = Image::of_mib(64).args("-b 1024").junk().make()?;
+        let mount = Subject::under_test().mount(image.path(), options)?;
+        let path = mount.join("file");
+        let (cached, direct) = (open(&path, false)?, open(&path, true)?);
+        let mut rng = Rng::new(seed);
+        let mut model: Vec<u8> = Vec::new();
+        for step in 0..200 {
+            let pos = rng.below(400_000);
+            let len = 1 + rng.index(20_000);
+            let (at, sectors) = (pos / 512 * 512, len.next_multiple_of(512));
+            let index = |pos: u64| usize::try_from(pos).unwrap_or(usize::MAX);
+            match rng.below(8) {
+                0 | 1 => {
+                    let bytes = content::fill(rng.next_u64(), pos, len);
+                    cached.write_all_at(&bytes, pos)?;
+                    put(&mut model, index(pos), &bytes);
+                }
+                2..=4 => {
+                    let bytes = content::fill(rng.next_u64(), at, sectors);
+                    direct.write_all_at(Aligned::of(&bytes).bytes(), at)?;
+                    put(&mut model, index(at), &bytes);
+                }
+                5 => {
+                    let size = rng.below(400_000);
+                    cached.set_len(size)?;
+                    model.resize(index(size), 0);
+                }
+                _ => {
+                    let mut bytes = Aligned::new(sectors);
+                    let file = if rng.chance(50) { &direct } else { &cached };
+                    let done = file.read_at(bytes.bytes(), at)?;
+                    let from = index(at).min(model.len());
+                    let expected = &model[from..(from + sectors).min(model.len())];
+                    ensure!(
+                        &bytes.bytes()[..done] == expected,
+                        "{options}: step {step}: {done} bytes at {at} of {} are wrong",
+                        model.len()
+                    );
+                }
+            }
+        }
+        drop((cached, direct));
+        ensure!(
+            std::fs::read(&path)? == model,
+            "{options}: the end is wrong"
+        );
+        mount.unmount()?;
+        image.fsck_clean()?;
+        let linux = Subject::Ext4.mount(image.path(), "ro")?;
+        ensure!(
+            std::fs::read(linux.join("file"))? == model,
+            "{options}: Linux sees another file"
+        );
+    }
+    Ok(())
+}
+
+fn put(model: &mut Vec<u8>, pos: usize, bytes: &[u8]) {
+    let size = model.len().max(pos + bytes.len());
+    model.resize(size, 0);
+    model[pos..pos + bytes.len()].copy_from_slice(bytes);
+}
