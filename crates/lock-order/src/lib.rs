@@ -29,13 +29,6 @@ pub enum Rank {
     Status,
 }
 
-impl Rank {
-    /// Whether a thread may hold several of these: they have an order of their own.
-    fn repeats(self) -> bool {
-        matches!(self, Rank::FolioOrHandle | Rank::Map)
-    }
-}
-
 /// A lock that this thread holds; to be dropped with it.
 #[derive(Debug)]
 #[must_use]
@@ -124,6 +117,11 @@ mod checked {
         Rank::Status,
     ];
 
+    /// Whether a thread may hold several of these: they have an order of their own.
+    fn repeats(rank: Rank) -> bool {
+        matches!(rank, Rank::FolioOrHandle | Rank::Map)
+    }
+
     thread_local! {
         /// How many locks of each rank this thread holds.
         static COUNTS: [Cell<u32>; RANKS.len()] = const { [const { Cell::new(0) }; RANKS.len()] };
@@ -153,7 +151,7 @@ mod checked {
         });
         if let Ok(Some(held)) = held {
             assert!(
-                held < rank || (held == rank && rank.repeats()),
+                held < rank || (held == rank && repeats(rank)),
                 "lock order: {rank:?} is taken while {held:?} is held"
             );
         }

@@ -63,7 +63,7 @@ thread_local! {
 
 /// The number of this thread's cell.
 #[inline]
-fn own_cell() -> usize {
+pub(crate) fn own_cell() -> usize {
     let mine = CELL.with(Cell::get);
     if mine <= OWNED { mine } else { find_cell() }
 }

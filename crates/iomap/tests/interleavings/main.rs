@@ -135,6 +135,64 @@ fn overwrites_that_ask_nobody_are_found_out() {
     check_fails(|| lockless(false));
 }
 
+/// Two writes to the same blocks, part of which have no space yet, and a read: neither write shows half in the end.
+fn overlapping(write: fn(&Tiny, u64, &[u8])) {
+    let tiny = Tiny::new(true);
+    tiny.write(0, &[1; BLOCK]);
+    let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || write(&a, 100, &[2; 2 * BLOCK])),
+        thread::spawn(move || write(&b, 100, &[3; 2 * BLOCK])),
+        thread::spawn(move || c.sync()),
+    ]);
+    tiny.settle();
+    let disk = tiny.on_disk();
+    assert!(disk[..100] == [1; 100]);
+    assert!(disk[100..] == [2; 2 * BLOCK] || disk[100..] == [3; 2 * BLOCK]);
+}
+
+#[test]
+fn writes_do_not_interleave() {
+    check(|| overlapping(Tiny::write));
+}
+
+#[test]
+fn writes_without_ranges_interleave() {
+    check_fails(|| overlapping(Tiny::write_unlocked));
+}
+
+/// Writers of different blocks of one folio, one behind the end, beside a truncation that concerns only that one, and writeback.
+#[test]
+fn writers_of_different_blocks_beside_truncation() {
+    check(|| {
+        let tiny = Tiny::new(true);
+        tiny.write(0, &[1; 2 * BLOCK]);
+        let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+        join(vec![
+            thread::spawn(move || a.write(10, &[2; 500])),
+            thread::spawn(move || {
+                if !b.overwrite(BLOCK as u64 - 100, &[3; 50], true) {
+                    b.write(BLOCK as u64 - 100, &[3; 50]);
+                }
+            }),
+            thread::spawn(move || c.write(2 * BLOCK as u64 - 10, &[4; 20])),
+            thread::spawn(move || {
+                d.truncate(BLOCK as u64 + 100, true);
+                d.sync();
+            }),
+        ]);
+        tiny.settle();
+        let disk = tiny.on_disk();
+        let first = [&[1; 10][..], &[2; 500], &[1; 414], &[3; 50], &[1; 150]].concat();
+        assert!(disk[..BLOCK + 100] == first);
+        let rest = &disk[BLOCK + 100..];
+        let zeros = BLOCK - 110;
+        assert!(
+            rest.is_empty() || (rest[..zeros].iter().all(|&b| b == 0) && rest[zeros..] == [4; 20])
+        );
+    });
+}
+
 /// Writeback beside writes to the same block: what was written before a sync began is on the device when it ends, and bytes on their
 /// way to the device do not change (the device looks twice).
 fn redirtying(sync: fn(&Tiny)) {
@@ -226,7 +284,7 @@ fn views_beside_everything() {
             }),
             thread::spawn(move || b.write(0, &[2; BLOCK])),
             thread::spawn(move || {
-                let _file = c.lock.lock().unwrap();
+                let _mine = c.lock_for_write(0, BLOCK);
                 let fill = |_: Pos, bytes: &mut [u8]| bytes.fill(3);
                 edit(&*c, &c.readahead, Pos::ZERO, BLOCK, fill).unwrap();
             }),

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_extent_io_tree::{ByteRange, IoTree, RangeGuard};
 use extant_iomap::*;
 use extant_pagecache::*;
 use extant_units::{BlockSize, DevOff, Pos};
@@ -76,14 +77,22 @@ pub struct Tiny {
     pub cache: Arc<PageCache>,
     pub mapping: Arc<Mapping>,
     pub readahead: Readahead,
-    /// Writers and truncation.
-    pub lock: Mutex<()>,
+    /// Parts of the file that somebody changes.
+    ranges: IoTree,
     device: Slow,
     stats: Stats,
     size: AtomicU64,
     seq: AtomicU64,
     map: Mutex<Map>,
     cookies: bool,
+}
+
+fn floor(pos: u64) -> u64 {
+    pos / BLOCK as u64 * BLOCK as u64
+}
+
+fn to_the_end(pos: u64) -> ByteRange {
+    ByteRange::to_infinity(floor(pos))
 }
 
 impl Tiny {
@@ -111,7 +120,7 @@ impl Tiny {
             mapping: Mapping::new(&cache, this.clone(), params),
             cache,
             readahead: Readahead::new(8 << 10),
-            lock: Mutex::new(()),
+            ranges: IoTree::default(),
             device: Slow(MemoryDevice::from_bytes(&[0xee; 64 * BLOCK])),
             stats: Stats::default(),
             size: AtomicU64::new(0),
@@ -126,8 +135,13 @@ impl Tiny {
         })
     }
 
-    pub fn write(&self, pos: u64, mut data: &[u8]) {
-        let _file = self.lock.lock().unwrap();
+    pub fn write(&self, pos: u64, data: &[u8]) {
+        let _mine = self.lock_for_write(pos, data.len());
+        self.write_unlocked(pos, data);
+    }
+
+    /// A write that keeps nobody away.
+    pub fn write_unlocked(&self, pos: u64, mut data: &[u8]) {
         let old = self.size();
         if pos > old {
             zero_range(self, Pos::new(old), pos - old).unwrap();
@@ -136,9 +150,28 @@ impl Tiny {
         assert_eq!(write(self, Pos::new(pos), len, &mut data).unwrap(), len);
     }
 
-    /// A write without the file's lock, which asks whether somebody has it only if `polite`.
+    /// What the write changes, as the file system locks it: whole blocks; to infinity if the file grows.
+    pub fn lock_for_write(&self, pos: u64, len: usize) -> RangeGuard<'_> {
+        let end = pos + len as u64;
+        self.lock_by_size(|size| match end > size {
+            true => to_the_end(pos.min(size)),
+            false => ByteRange::new(floor(pos), floor(end - 1) + BLOCK as u64 - 1).unwrap(),
+        })
+    }
+
+    fn lock_by_size(&self, wanted: impl Fn(u64) -> ByteRange) -> RangeGuard<'_> {
+        loop {
+            let guard = self.ranges.lock(wanted(self.size()));
+            if guard.range().covers(wanted(self.size())) {
+                return guard;
+            }
+        }
+    }
+
+    /// A write without a range, which asks whether somebody has it only if `polite`.
     pub fn overwrite(&self, pos: u64, data: &[u8], polite: bool) -> bool {
-        let alone = || !polite || self.lock.try_lock().is_ok();
+        let mine = ByteRange::from_len(pos, data.len() as u64).unwrap();
+        let alone = || !polite || !self.ranges.is_locked(mine);
         overwrite(self, &Recent::default(), Pos::new(pos), data, alone)
     }
 
@@ -162,7 +195,7 @@ impl Tiny {
 
     /// Cuts the file; without `drops_cache` folios stay over blocks that are freed.
     pub fn truncate(&self, size: u64, drops_cache: bool) {
-        let _file = self.lock.lock().unwrap();
+        let _mine = self.lock_by_size(|old| to_the_end(old.min(size)));
         if truncate_page(self, Pos::new(size)).unwrap() {
             self.sync();
         }
