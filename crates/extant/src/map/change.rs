@@ -56,7 +56,7 @@ pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
 /// written ones, whatever `how` says.
 ///
 /// # Errors
-/// [`Error::NoSpace`], with nothing mapped; damage; a stopped journal; [`Error::FileTooBig`] behind what a block map holds.
+/// [`crate::Error::NoSpace`], with nothing mapped; damage; a stopped journal; [`crate::Error::FileTooBig`] behind what a block map holds.
 pub(crate) fn allocate(
     fs: &Fs,
     h: &mut Handle,
@@ -185,7 +185,7 @@ fn goal_beside((before, after): (Option<Extent>, Option<Extent>), lblk: Lblk) ->
 /// extended or restarted between them (each part is a valid state). After it at least one credit is left.
 ///
 /// # Errors
-/// Damage, a stopped journal, or [`Error::NoSpace`] if a split needs a node and not even the pool has a block;
+/// Damage, a stopped journal, or [`crate::Error::NoSpace`] if a split needs a node and not even the pool has a block;
 /// what was converted so far stays.
 pub(crate) fn convert_to_written(
     fs: &Fs,
@@ -268,7 +268,7 @@ fn convert(
 /// Between its steps the map is what the disk says; a crash there leaves the front part.
 ///
 /// # Errors
-/// Damage or a stopped journal, with a part removed; [`Error::NoSpace`] if cutting an extent in two needs
+/// Damage or a stopped journal, with a part removed; [`crate::Error::NoSpace`] if cutting an extent in two needs
 /// a node and not even the pool has a block.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
     let start = u64::from(from.get());
@@ -362,7 +362,7 @@ fn remove_step(
 /// no more space than was promised. Where it is an extent tree, the pool stands for that. Starts handles.
 ///
 /// # Errors
-/// [`Error::NoSpace`], with room for the first blocks made; [`Error::FileTooBig`]; damage; a stopped journal.
+/// [`crate::Error::NoSpace`], with room for the first blocks made; [`crate::Error::FileTooBig`]; damage; a stopped journal.
 pub(crate) fn make_room(
     fs: &Fs,
     inode: &Inode,

@@ -97,7 +97,7 @@ pub(crate) fn last_end(fs: &Fs, inode: &Inode) -> Result<u64> {
 }
 
 /// Moves all extents that begin at `from` or behind it. To the left they go over a range that holds nothing; to the right they leave
-/// one. No extent reaches over `from` ([`super::split`]); nothing from there on is delayed. Needs
+/// one. No extent reaches over `from` ([`super::split()`]); nothing from there on is delayed. Needs
 /// [`credits::shift`] credits; restarts the handle where it has no more.
 ///
 /// # Errors
