@@ -88,7 +88,8 @@ impl UringQueue {
 
     /// Whether the ring can take the request.
     fn suits(&self, request: &IoRequest) -> bool {
-        let in_range = check_range(request.offset, request.buf.len(), self.host.len()).is_ok();
+        let in_range = !request.buf.is_empty()
+            && check_range(request.offset, request.buf.len(), self.host.len()).is_ok();
         match request.op {
             IoOp::Read => in_range && self.host.takes(request.offset, &request.buf),
             IoOp::Write => {

@@ -372,6 +372,39 @@ fn a_file_that_was_cut_short_ends_reads_with_an_error() {
 }
 
 #[test]
+fn what_is_empty_or_past_the_end_is_answered_by_every_way() {
+    if !need(&[Need::IoUring]) {
+        return;
+    }
+    for place in places() {
+        for io in WAYS {
+            let device: Arc<dyn BlockDevice> = Arc::new(open(&place.path, io));
+            let mut queue = open_queue(&device, 8);
+            let empty = queue.buffer(0);
+            submit(&mut *queue, IoOp::Read, 1, empty);
+            submit(&mut *queue, IoOp::Write, 2, IoBuf::default());
+            // The end is the end, for what comes near it as for what is far behind.
+            submit(&mut *queue, IoOp::Write, LEN, IoBuf::default());
+            submit(&mut *queue, IoOp::Write, LEN - 4096, IoBuf::zeroed(8192));
+            submit(&mut *queue, IoOp::Read, LEN - 1, IoBuf::zeroed(2));
+            submit(&mut *queue, IoOp::Read, usize::MAX - 1, IoBuf::zeroed(4096));
+            let mut done = Vec::new();
+            queue.drain(&mut done);
+            let mut ok: Vec<usize> = done
+                .iter()
+                .filter(|c| c.result.is_ok())
+                .map(|c| usize::try_from(c.tag).unwrap())
+                .collect();
+            ok.sort_unstable();
+            assert_eq!((done.len(), ok), (6, vec![1, 2, LEN]), "{io:?}");
+            let failed = done.iter().filter_map(|c| c.result.as_ref().err());
+            let kinds: Vec<_> = failed.map(io::Error::kind).collect();
+            assert_eq!(kinds, [io::ErrorKind::InvalidInput; 3]);
+        }
+    }
+}
+
+#[test]
 fn readers_are_refused_writes_and_locks_hold_for_every_way() {
     if !need(&[Need::IoUring]) {
         return;
