@@ -4,6 +4,7 @@
 //! The workload runs once to count its requests. Then it runs once for each request and each way in which that can go wrong.
 //! A run that breaks a rule prints one line with the setup, the request and the way.
 
+mod direct;
 mod flips;
 mod judge;
 mod policies;
