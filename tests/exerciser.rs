@@ -1,5 +1,6 @@
-//! fsx, the file system exerciser: random reads, writes, truncates and memory-mapped access to one
-//! file, every byte checked, 200,000 operations in all.
+//! fsx, the file system exerciser: random reads, writes, truncates, allocations, holes, copies and memory-mapped access to one
+//! file, every byte checked, 200,000 operations in all. All that it knows is switched on; taking ranges out and putting them in, which
+//! neither it nor FUSE knows, is the part of `crates/extant/tests/model`.
 
 use extant_testkit::tools::{FSX, from_crates_io};
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need, report};
@@ -46,6 +47,8 @@ fn two_hundred_thousand_operations_with_mmap() -> Result<()> {
             ("sendfile", 2),
             ("posix_fadvise", 1),
             ("copy_file_range", 2),
+            ("posix_fallocate", 2),
+            ("punch_hole", 3),
         ] {
             writeln!(config, "{op} = {weight}")?;
         }

@@ -45,13 +45,19 @@ pub(crate) fn judge(setup: &Setup, stage: &Stage, world: &World) -> Result<(), S
             return Err(format!("{path} was gone and is there again"));
         }
     }
+    for (path, either) in &world.either {
+        let got = fs.read(path).map_err(|error| format!("{path}: {error}"))?;
+        either
+            .allows(&got)
+            .map_err(|why| format!("{path}, after an operation that failed: {why}"))?;
+    }
     let known = |id| world.known.writes.contains_key(&id);
     // A block map has no unwritten blocks: what a failed write was to cover shows what the device held, as on Linux.
     let lost = stage
         .fired()
         .is_some_and(|seen| matches!(seen.cargo, Cargo::Data(_)));
     if !(lost && setup.mkfs.contains("ext3")) {
-        nothing_foreign(&fs, "", &known)?;
+        nothing_foreign(&fs, "", &known, world.moved)?;
     }
     fs.unmount().map_err(|error| format!("unmount: {error}"))?;
     let options = CheckOptions {
@@ -76,7 +82,12 @@ pub(crate) fn by_e2fsck(stage: &Stage) -> Result<(), String> {
 }
 
 /// No file shows bytes that nobody wrote.
-fn nothing_foreign(fs: &Filesystem, dir: &str, known: &impl Fn(u16) -> bool) -> Result<(), String> {
+fn nothing_foreign(
+    fs: &Filesystem,
+    dir: &str,
+    known: &impl Fn(u16) -> bool,
+    moved: bool,
+) -> Result<(), String> {
     let entries = fs.read_dir(if dir.is_empty() { "/" } else { dir });
     for entry in entries.map_err(|error| format!("{dir}: {error}"))? {
         let entry = entry.map_err(|error| format!("{dir}: {error}"))?;
@@ -86,11 +97,11 @@ fn nothing_foreign(fs: &Filesystem, dir: &str, known: &impl Fn(u16) -> bool) -> 
             .map_err(|error| format!("{path}: {error}"))?;
         match kind {
             FileKind::Directory if !path.ends_with("lost+found") => {
-                nothing_foreign(fs, &path, known)?;
+                nothing_foreign(fs, &path, known, moved)?;
             }
             FileKind::Regular => {
                 let bytes = fs.read(&path).map_err(|error| format!("{path}: {error}"))?;
-                if let Some(at) = first_foreign(&bytes, known) {
+                if let Some(at) = first_foreign(&bytes, known, moved) {
                     return Err(format!("{path} shows at byte {at} what nobody wrote"));
                 }
             }

@@ -8,6 +8,7 @@ mod direct;
 mod flips;
 mod judge;
 mod policies;
+mod ranges;
 mod referee;
 mod stage;
 mod units;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stage::{Mode, Order, Seen, Stage};
-use workload::{Base, SETUPS, Setup, fixed};
+use workload::{Base, SETUPS, Setup, Workload, fixed};
 use world::World;
 
 /// Every how many runs e2fsck looks as well.
@@ -30,12 +31,18 @@ const E2FSCK_EVERY: usize = 40;
 const BOUND: Duration = Duration::from_secs(120);
 
 /// One run: what the workload did under `order`, and what is on the device then.
-fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World, Vec<String>) {
+fn run(
+    setup: &Setup,
+    work: Workload,
+    base: &Base,
+    order: Option<Order>,
+    e2fsck: bool,
+) -> (World, Vec<String>) {
     let log_blocks = base.log_blocks.clone();
     let stage = Stage::new(&base.bytes, base.block_size, log_blocks, order);
     let stage = Arc::new(stage);
     let mut world = World::new(setup, stage.clone(), base.known.clone());
-    fixed(&mut world);
+    work(&mut world);
     let mut trouble = std::mem::take(&mut world.referee.complaints);
     let stopped = world.referee.stopped();
     if e2fsck
@@ -54,16 +61,16 @@ fn run(setup: &Setup, base: &Base, order: Option<Order>, e2fsck: bool) -> (World
 }
 
 /// The requests of a run without faults.
-fn requests(setup: &Setup, base: &Base) -> Vec<Seen> {
-    let (world, trouble) = run(setup, base, None, true);
+fn requests(setup: &Setup, work: Workload, base: &Base) -> Vec<Seen> {
+    let (world, trouble) = run(setup, work, base, None, true);
     assert!(trouble.is_empty(), "{}: {trouble:#?}", setup.name);
     world.stage.seen()
 }
 
 /// Every request of the workload, in every mode that concerns it.
-fn every_fault(setup: &'static Setup, threads: usize) {
+fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
     let base = Arc::new(Base::new(setup));
-    let seen = requests(setup, &base);
+    let seen = requests(setup, work, &base);
     let orders: Vec<Order> = (0..)
         .zip(&seen)
         .flat_map(|(at, seen)| {
@@ -97,7 +104,7 @@ fn every_fault(setup: &'static Setup, threads: usize) {
                 let mut done = (*order, None, Vec::new());
                 let attempt = std::panic::AssertUnwindSafe(|| {
                     let e2fsck = number % E2FSCK_EVERY == 0 || orders.len() == 1;
-                    run(setup, &base, Some(*order), e2fsck)
+                    run(setup, work, &base, Some(*order), e2fsck)
                 });
                 match std::panic::catch_unwind(attempt) {
                     Ok((world, trouble)) => {
@@ -182,14 +189,26 @@ fn note_panics() {
 #[test]
 fn a_fault_at_every_request() {
     note_panics();
-    every_fault(&SETUPS[0], 2);
+    every_fault(&SETUPS[0], fixed, 2);
 }
 
 #[test]
 fn a_fault_at_every_request_of_other_volumes() {
     note_panics();
     for setup in &SETUPS[1..] {
-        every_fault(setup, 2);
+        every_fault(setup, fixed, 2);
+    }
+}
+
+/// Range operations: what fails leaves everything that it does not remove, and the next call is served.
+#[test]
+fn a_fault_at_every_request_of_range_operations() {
+    note_panics();
+    for setup in SETUPS
+        .iter()
+        .filter(|setup| ranges::SETUPS.contains(&setup.name))
+    {
+        every_fault(setup, ranges::ranges, 2);
     }
 }
 
@@ -201,7 +220,10 @@ fn soak() {
     let seconds = seconds.map_or(0, |seconds| seconds.parse().unwrap());
     let end = std::time::Instant::now() + Duration::from_secs(seconds);
     for setup in SETUPS.iter().cycle() {
-        every_fault(setup, 3);
+        every_fault(setup, fixed, 3);
+        if ranges::SETUPS.contains(&setup.name) {
+            every_fault(setup, ranges::ranges, 3);
+        }
         if std::time::Instant::now() >= end {
             return;
         }

@@ -30,16 +30,30 @@ fn id_of(bytes: &[u8]) -> Option<u16> {
     (unit[..2] == MAGIC).then_some(id)
 }
 
+/// Where the unit at the beginning of `bytes` was written, in units.
+fn number_of(bytes: &[u8]) -> Option<usize> {
+    let number = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+    usize::try_from(number).ok()
+}
+
 /// Which write some of the data in `bytes` belongs to, if there is data.
 pub(crate) fn id_in(bytes: &[u8]) -> Option<u16> {
     bytes.chunks(UNIT).find_map(id_of)
 }
 
-/// Where a file's bytes are neither zero nor what some write put there; the last unit may be cut, and the cut zeroed.
-pub(crate) fn first_foreign(bytes: &[u8], known: impl Fn(u16) -> bool) -> Option<usize> {
+/// Where a file's bytes are neither zero nor what some write put there; the last unit may be cut, and the cut zeroed. In a file that
+/// had ranges taken out or put in, units may have `moved`.
+pub(crate) fn first_foreign(
+    bytes: &[u8],
+    known: impl Fn(u16) -> bool,
+    moved: bool,
+) -> Option<usize> {
     bytes.chunks(UNIT).enumerate().find_map(|(number, got)| {
         let fine = match id_of(got) {
-            Some(id) if known(id) => same_or_cut(got, &unit(id, number)),
+            Some(id) if known(id) => {
+                let home = number_of(got).filter(|_| moved).unwrap_or(number);
+                same_or_cut(got, &unit(id, home))
+            }
             // Too short, or begun with zeros, to say whose it is.
             _ => got.iter().all(|&b| b == 0) || got.len() < UNIT || cut_early(got, number, &known),
         };

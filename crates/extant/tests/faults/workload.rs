@@ -22,6 +22,9 @@ pub(crate) struct Setup {
     pub(crate) mount: &'static str,
 }
 
+/// What is done to a volume.
+pub(crate) type Workload = fn(&mut World);
+
 /// The first is the one of the short round.
 pub(crate) const SETUPS: &[Setup] = &[
     Setup {

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use extant::{Error, File, Filesystem, Options, Permissions, Result, Verifier};
+use extant::{Error, FallocateMode, File, Filesystem, Options, Permissions, Result, Verifier};
 use extant_blockdev::RequestKind;
 
+use crate::ranges::Either;
 use crate::referee::{Referee, Role};
 use crate::stage::{Cargo, Mode, Stage};
 use crate::units::content;
@@ -75,6 +76,10 @@ pub(crate) struct World {
     open: BTreeMap<&'static str, Open>,
     /// What stood in the volume when its durability was last acknowledged, and was not touched since.
     pub(crate) promises: BTreeMap<String, Object>,
+    /// What may stand in the volume after a range operation that failed, of files that were durable before and were not touched since.
+    pub(crate) either: BTreeMap<String, Either>,
+    /// Ranges were taken out of files, or put in.
+    pub(crate) moved: bool,
     /// Names that were durably gone, and not made again since.
     pub(crate) gone: BTreeSet<String>,
     /// Names that are gone, durably or not.
@@ -90,6 +95,8 @@ impl World {
         };
         Self {
             promises: known.names.iter().map(named).collect(),
+            either: BTreeMap::new(),
+            moved: false,
             gone: BTreeSet::new(),
             removed: BTreeSet::new(),
             referee: Referee::new(stage.clone(), setup.mount.contains("sync")),
@@ -106,7 +113,7 @@ impl World {
     }
 
     /// Does a step. `touches` are the paths that may be different afterwards.
-    fn step(
+    pub(crate) fn step(
         &mut self,
         what: String,
         role: Role,
@@ -120,6 +127,10 @@ impl World {
         let taken: Vec<(String, Object)> = touches
             .iter()
             .filter_map(|path| self.promises.remove_entry(*path))
+            .collect();
+        let were_open: Vec<(String, Either)> = touches
+            .iter()
+            .filter_map(|path| self.either.remove_entry(*path))
             .collect();
         let were_gone: Vec<String> = touches
             .iter()
@@ -139,6 +150,7 @@ impl World {
             // Refused before anything was changed.
             self.promises.extend(taken);
             self.gone.extend(were_gone);
+            self.either.extend(were_open);
         } else if result.is_err()
             && matches!(role, Role::Change(_) | Role::Write(..))
             && !self.stage_read_data()
@@ -262,8 +274,39 @@ impl World {
         }
     }
 
+    /// The file behind a handle, if it is open.
+    pub(crate) fn object_of(&self, handle: &str) -> Option<usize> {
+        self.open.get(handle).map(|open| open.object)
+    }
+
+    /// A range operation of the file system under test.
+    pub(crate) fn fallocate(
+        &self,
+        handle: &str,
+        mode: FallocateMode,
+        range: std::ops::Range<usize>,
+    ) -> Result<()> {
+        let file = &self.open[handle].file;
+        let range = range.start as u64..range.end as u64;
+        match mode {
+            FallocateMode::Allocate { keep_size: false } => file.allocate(range),
+            FallocateMode::Allocate { keep_size: true } => file.allocate_keep_size(range),
+            FallocateMode::PunchHole => file.punch_hole(range),
+            FallocateMode::ZeroRange { keep_size } => file.zero_range(range, keep_size),
+            FallocateMode::CollapseRange => file.collapse_range(range),
+            FallocateMode::InsertRange => file.insert_range(range),
+        }
+    }
+
+    /// Copies to the same place of another file; how much there was, or could be copied.
+    pub(crate) fn copy_range(&self, from: &str, to: &str, pos: usize, len: usize) -> Result<usize> {
+        let (from, to) = (&self.open[from].file, &self.open[to].file);
+        let done = from.copy_range(pos as u64, to, pos as u64, len as u64)?;
+        Ok(usize::try_from(done).unwrap_or(usize::MAX))
+    }
+
     /// The names of an object.
-    fn paths_of(&self, object: usize) -> Vec<String> {
+    pub(crate) fn paths_of(&self, object: usize) -> Vec<String> {
         let names = self.known.names.iter();
         let mine = names.filter(|(_, at)| **at == object);
         mine.map(|(path, _)| path.clone()).collect()
@@ -273,6 +316,7 @@ impl World {
         let Some(object) = self.open.get(handle).map(|open| open.object) else {
             return;
         };
+        self.either.retain(|_, either| either.object != object);
         let data = self.known.next_write(object, pos, len);
         let paths = self.paths_of(object);
         let touches: Vec<&str> = paths.iter().map(String::as_str).collect();
