@@ -3,6 +3,8 @@
 //! Sixty-four writers, as many as the seed's queue holds for each job, have a region each. A region is delayed and dirty, which is one
 //! record, and loses its bits 4 KiB by 4 KiB: from its front (the last record of each clear is trimmed), from its end (the first record is), or
 //! mixed, as requests end in any order: a quarter from the middle, which cuts a record in two either way.
+//!
+//! `lock` is what a write pays for its range: locking and unlocking 4 KiB, with nothing else locked and between sixty-four others.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -42,7 +44,17 @@ pub(crate) fn cases() -> Vec<Case> {
         fits: is_about_trims,
         sample: Box::new(move |site, plan| sample(from, threads, timed, site, plan)),
     };
+    let lock = |name: &str, others: u64| Case {
+        bench: Bench::Randwrite,
+        name: name.to_owned(),
+        unit: Unit::Nanoseconds,
+        setup: Setup::Tree,
+        fits: is_about_trims,
+        sample: Box::new(move |site, plan| lock(others, site, plan)),
+    };
     vec![
+        lock("lock/alone", 0),
+        lock("lock/between", WRITERS),
         case("clear/first", From::End, 1, false),
         case("clear/last", From::Front, 1, false),
         case("clear/mixed", From::Mixed, 1, false),
@@ -56,7 +68,7 @@ fn sample(from: From, threads: u64, timed: bool, site: &mut Site, plan: &Plan) -
     times::take();
     counted(site, |_| {
         let all = Barrier::new(usize::try_from(threads)?);
-        let took = std::thread::scope(|scope| {
+        let cleared = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
                 .map(|number| {
                     let (tree, all) = (&tree, &all);
@@ -69,25 +81,60 @@ fn sample(from: From, threads: u64, timed: bool, site: &mut Site, plan: &Plan) -
                     })
                 })
                 .collect();
-            let mut sum = (Duration::ZERO, 0);
+            let mut all = Cleared::default();
             for worker in workers {
-                let (took, clears) = worker.join().map_err(|_| Error::new("a thread panicked"))?;
-                sum = (sum.0 + took, sum.1 + clears);
+                let more = worker.join().map_err(|_| Error::new("a thread panicked"))?;
+                all.add(&more);
             }
-            Ok::<_, Error>(sum)
+            Ok::<_, Error>(all)
         })?;
-        let (took, calls) = took;
         let times = times::take();
-        #[allow(clippy::cast_precision_loss, reason = "for people to read")]
-        let mean = took.as_secs_f64() * 1e9 / calls as f64;
+        let calls = cleared.clears;
         Ok(Outcome {
-            value: if timed { times.mean() } else { mean },
+            value: match (timed, threads) {
+                (true, _) => times.mean(),
+                // Alone, what it costs undisturbed.
+                (false, 1) => cleared.least,
+                (false, _) => cleared.mean(),
+            },
             calls,
             bytes: calls * PIECE,
             times: timed.then_some(times),
             ..Outcome::default()
         })
     })
+}
+
+/// Locks and unlocks ranges, between `others` that stay locked.
+fn lock(others: u64, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+    let tree = site.tree()?;
+    let piece = |number: u64| ByteRange::from_len(number * PIECE, PIECE).unwrap_or(ByteRange::ALL);
+    let held: Vec<_> = (0..others)
+        .map(|number| tree.lock(piece(2 * number)))
+        .collect();
+    let outcome = counted(site, |_| {
+        let mut all = Cleared::default();
+        while all.took < plan.calls * 5 {
+            let mut round = Cleared::default();
+            let start = Instant::now();
+            for number in 0..PIECES * WRITERS {
+                // All over them, in no order that helps.
+                drop(tree.lock(piece(2 * (number * 37 % WRITERS) + 1)));
+            }
+            round.took = start.elapsed();
+            round.clears = PIECES * WRITERS;
+            round.least = round.mean();
+            all.add(&round);
+        }
+        Ok(Outcome {
+            value: all.least,
+            calls: all.clears,
+            bytes: all.clears * PIECE,
+            ..Outcome::default()
+        })
+    });
+    drop(held);
+    outcome
 }
 
 /// Which piece of a region goes when.
@@ -106,16 +153,48 @@ fn order(from: From, rng: &mut Rng) -> Vec<u64> {
     order
 }
 
-/// Fills and clears all regions, piece by piece and writer by writer, for `long`. Returns the time that the clears took, and how many
-/// there were.
-fn rounds(tree: &IoTree, orders: &[(u64, Vec<u64>)], long: Duration) -> (Duration, u64) {
-    let (mut took, mut clears) = (Duration::ZERO, 0);
-    while took < long || clears == 0 {
+/// What rounds of clears took.
+struct Cleared {
+    took: Duration,
+    clears: u64,
+    /// Nanoseconds per clear in the fastest round.
+    least: f64,
+}
+
+impl Default for Cleared {
+    fn default() -> Self {
+        Self {
+            took: Duration::ZERO,
+            clears: 0,
+            least: f64::INFINITY,
+        }
+    }
+}
+
+impl Cleared {
+    fn add(&mut self, more: &Self) {
+        self.took += more.took;
+        self.clears += more.clears;
+        self.least = self.least.min(more.least);
+    }
+
+    /// Nanoseconds per clear.
+    #[allow(clippy::cast_precision_loss, reason = "for people to read")]
+    fn mean(&self) -> f64 {
+        self.took.as_secs_f64() * 1e9 / self.clears as f64
+    }
+}
+
+/// Fills and clears all regions, piece by piece and writer by writer, until the clears have taken `long`.
+fn rounds(tree: &IoTree, orders: &[(u64, Vec<u64>)], long: Duration) -> Cleared {
+    let mut all = Cleared::default();
+    while all.took < long {
         for (writer, _) in orders {
             if let Some(region) = ByteRange::from_len(writer * STRIDE, PIECES * PIECE) {
                 tree.set(region, Bits::DELALLOC | Bits::DIRTY);
             }
         }
+        let mut round = Cleared::default();
         let start = Instant::now();
         for step in 0..PIECES {
             for (writer, order) in orders {
@@ -123,13 +202,15 @@ fn rounds(tree: &IoTree, orders: &[(u64, Vec<u64>)], long: Duration) -> (Duratio
                 let at = writer * STRIDE + piece.copied().unwrap_or(0) * PIECE;
                 if let Some(range) = ByteRange::from_len(at, PIECE) {
                     tree.clear(range, Bits::CLEAR_ALL);
-                    clears += 1;
+                    round.clears += 1;
                 }
             }
         }
-        took += start.elapsed();
+        round.took = start.elapsed();
+        round.least = round.mean();
+        all.add(&round);
     }
-    (took, clears)
+    all
 }
 
 #[cfg(test)]

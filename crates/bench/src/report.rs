@@ -98,7 +98,7 @@ impl Report {
             out.push('\n');
             out.push_str(&histograms(rows));
         }
-        for (name, about) in &self.variants {
+        for (name, about) in self.measured() {
             let _ = writeln!(out, "{name}: {about}");
         }
         for what in &self.missing {
@@ -138,13 +138,22 @@ impl Report {
             }
         }
         out.push_str("\nThe variants:\n\n");
-        for (name, about) in &self.variants {
+        for (name, about) in self.measured() {
             let _ = writeln!(out, "- `{name}`: {about}");
         }
         for what in &self.missing {
             let _ = writeln!(out, "- not measured: {what}");
         }
         out
+    }
+
+    /// The variants that there are figures of.
+    fn measured(&self) -> impl Iterator<Item = &(&'static str, &'static str)> {
+        let has = |name: &str| {
+            let mut benches = self.benches.iter();
+            benches.any(|(_, rows)| rows.variants().iter().any(|v| v == name))
+        };
+        self.variants.iter().filter(move |(name, _)| has(name))
     }
 
     /// Draws a plot per bench and unit below `dir`.

@@ -199,7 +199,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     }
     let mut plan = plan(&["iomap", "notrim"], "/nonexistent".into());
     plan.benches = vec![Bench::Randwrite, Bench::Append];
-    plan.only = ["clear/", "randwrite/", "append/1x"]
+    plan.only = ["lock/", "clear/", "randwrite/", "append/1x"]
         .map(str::to_owned)
         .to_vec();
     let report = extant_bench::run(&plan, &mut |_| {})?;
@@ -210,7 +210,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
         about_trims.clone().all(|r| r["bench"] == "randwrite"),
         "{all}"
     );
-    ensure!(about_trims.count() == 8, "{all}");
+    ensure!(about_trims.count() == 10, "{all}");
     for (case, trims) in [("clear/first", "trim_first"), ("clear/last", "trim_last")] {
         let (with, without) = (row(&rows, case, "iomap"), row(&rows, case, "notrim"));
         // All pieces of a region but the one that empties it.
