@@ -64,6 +64,11 @@ pub(crate) fn convert(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1).saturating_add(1)
 }
 
+/// [`crate::map::exchange`] of one extent each.
+pub(crate) fn exchange(fs: &Fs) -> u32 {
+    convert(fs).saturating_add(INODE_UPDATE).saturating_mul(2)
+}
+
 /// [`crate::map::remove`]: enough to free one extent, which may lie in several groups, and room in the log for
 /// [`REVOKES`] revoke records; more is extended or restarted for.
 pub(crate) fn remove(fs: &Fs) -> u32 {

@@ -35,6 +35,8 @@ counters! {
     alloc_groups_searched,
     /// Block bitmaps loaded.
     bitmap_loads,
+    /// Blocks of files that got another place.
+    moved_blocks,
     /// Blocks freed.
     freed_blocks,
     /// Freed blocks that the device was told of after their commit (`discard`).

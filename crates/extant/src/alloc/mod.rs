@@ -25,6 +25,7 @@ mod orlov;
 mod pending;
 mod request;
 mod reservation;
+mod runs;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -43,6 +44,7 @@ pub(crate) use self::counts::Counts;
 use self::pending::Pending;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
+pub(crate) use self::runs::free_runs;
 use self::trim::Trimming;
 pub(crate) use self::trim::trim;
 use self::windows::Windows;

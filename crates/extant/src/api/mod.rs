@@ -31,6 +31,7 @@ pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;
 pub use info::{GroupInfo, ImageInfo, JournalInfo};
+pub use layout::Defragmented;
 pub use metadata::{FileTimes, Metadata, Permissions};
 pub use node::Node;
 pub use options::Options;

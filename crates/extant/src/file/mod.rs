@@ -18,15 +18,18 @@
 mod buffer_ops;
 mod copy;
 mod data_path;
+mod defrag;
 mod direct;
 mod iomap_ops;
 mod logged;
+mod move_extents;
 mod ordered;
 #[cfg(test)]
 mod parallel_tests;
 mod range;
 mod range_lock;
 mod read;
+mod relocate;
 #[cfg(test)]
 mod row_tests;
 mod space;
@@ -66,10 +69,12 @@ use crate::map;
 use crate::tuning::Tuning;
 
 pub(crate) use self::copy::{Side, copy_range};
+pub(crate) use self::defrag::defragment;
 pub use self::direct::queue::Finished;
 pub(crate) use self::direct::queue::{Job, Queue, What};
 pub(crate) use self::direct::read as read_direct;
 pub(crate) use self::logged::LoggedDevice;
+pub(crate) use self::move_extents::move_extents;
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::lock;
 pub(crate) use self::read::{Reader, read, seek};

@@ -65,6 +65,32 @@ pub(crate) fn allocate(
     len: u32,
     how: How,
 ) -> Result<Mapping> {
+    place(fs, h, inode, (lblk, len), how, None)
+}
+
+/// [`allocate`] at `goal` if that is free, and with nothing kept behind for the file's next blocks.
+///
+/// # Errors
+/// As [`allocate`].
+pub(crate) fn allocate_at(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    blocks: (Lblk, u32),
+    how: How,
+    goal: Pblk,
+) -> Result<Mapping> {
+    place(fs, h, inode, blocks, how, Some(goal))
+}
+
+fn place(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    (lblk, len): (Lblk, u32),
+    how: How,
+    wanted: Option<Pblk>,
+) -> Result<Mapping> {
     let _map = inode.map_lock.write();
     let found = {
         // Again, now that nobody changes it: a truncation may have been first.
@@ -90,7 +116,8 @@ pub(crate) fn allocate(
         let most = room.end.saturating_sub(u64::from(lblk.get()));
         Ok((room.goal, u32::try_from(most).unwrap_or(1)))
     })?;
-    let goal = goal
+    let goal = wanted
+        .or(goal)
         .filter(|&goal| goal < fs.layout.end)
         .unwrap_or_else(|| alloc::goal_for(fs, inode));
     let want = found.len.min(most);
@@ -103,7 +130,7 @@ pub(crate) fn allocate(
             reserved: delayed,
             pool: delayed,
             narrow: !extents,
-            stream: (inode.kind == FileKind::Regular).then_some(inode.ino),
+            stream: (inode.kind == FileKind::Regular && wanted.is_none()).then_some(inode.ino),
             ..AllocRequest::new(goal, Blocks::new(u64::from(want)))
         },
     )

@@ -17,6 +17,7 @@
 //! the status tree. Status hits take no `map_lock`: the status tree is truthful whenever its own lock is free.
 
 mod change;
+mod exchange;
 mod extent_status;
 mod extent_tree;
 mod indirect;
@@ -37,7 +38,10 @@ use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_disk::features::RoCompat;
 use extant_units::{Lblk, Pblk};
 
-pub(crate) use change::{allocate, convert_to_unwritten, convert_to_written, make_room, remove};
+pub(crate) use change::{
+    allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
+};
+pub(crate) use exchange::exchange;
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use known::{KnownMap, known};

@@ -53,6 +53,11 @@ pub(super) fn lock_all<'a>(inodes: &[&'a Inode]) -> Locked<'a> {
     }
 }
 
+/// The `lock`s of two inodes, exclusively and without an order. The caller holds no inode's `lock`.
+pub(crate) fn lock_both<'a>(a: &'a Inode, b: &'a Inode) -> impl Sized + 'a {
+    lock_all(&[a, b])
+}
+
 /// The names of a directory as they were at one moment: what `name` leads to. Takes the directory's lock shared.
 pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
     let _shared = dir.lock.read();

@@ -26,7 +26,7 @@ impl Status {
     }
 
     /// The part within `from..to`, if any.
-    pub(in crate::map) fn cut(&self, from: u64, to: u64) -> Option<Self> {
+    pub(crate) fn cut(&self, from: u64, to: u64) -> Option<Self> {
         let start = from.max(u64::from(self.lblk.get()));
         let len = to
             .min(self.end())

@@ -1,6 +1,6 @@
-//! Turning unwritten blocks into written ones, and back.
+//! Turning unwritten blocks into written ones, and back; and giving blocks another place.
 
-use extant_disk::extent::{Extent, MAX_END};
+use extant_disk::extent::{Extent, ExtentError, MAX_END};
 use extant_units::Lblk;
 
 use super::insert::join_neighbours;
@@ -50,16 +50,49 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
             unwritten,
             ..part
         };
-        let before = start.distance_from(extent.lblk).filter(|&len| len > 0);
-        let before = before.and_then(|len| extent.slice(extent.lblk, len));
-        let after = part
-            .lblk
-            .checked_add(len)
-            .and_then(|next| extent.slice(next, u32::MAX));
-        let pieces = before.into_iter().chain([part]).chain(after).collect();
-        let (range, joined) = join_neighbours(leaf, place..place + 1, pieces);
-        replace(nodes, &path, range, &joined)?;
+        put_part(nodes, &path, place, &extent, part)?;
         return Ok(Some(part));
     }
     Ok(None)
+}
+
+/// Gives the blocks of `part`, which lie in one extent, the place and the state that it says.
+///
+/// # Errors
+/// No space for a node, or damage, or there is no such extent; the tree is as before.
+pub(in crate::map) fn put_one<N: NodesMut>(nodes: &mut N, part: Extent) -> Result<()> {
+    let path = Path::to(nodes, part.lblk)?;
+    let holds = |extent: &Extent| extent.lblk <= part.lblk && part.end() <= extent.end();
+    let leaf = path.leaf();
+    let found = leaf.extents.iter().position(holds);
+    let Some((place, extent)) = found.and_then(|at| Some((at, *leaf.extents.get(at)?))) else {
+        let why = ExtentError::OutOfOrder {
+            index: 0,
+            lblk: part.lblk,
+        };
+        return Err(nodes.damaged(path.nearest_block(), why));
+    };
+    put_part(nodes, &path, place, &extent, part)
+}
+
+/// `part` instead of its blocks of `extent`, the leaf's entry `place`.
+fn put_part<N: NodesMut>(
+    nodes: &mut N,
+    path: &Path<N::Bytes>,
+    place: usize,
+    extent: &Extent,
+    part: Extent,
+) -> Result<()> {
+    let before = part
+        .lblk
+        .distance_from(extent.lblk)
+        .filter(|&len| len > 0)
+        .and_then(|len| extent.slice(extent.lblk, len));
+    let after = part
+        .lblk
+        .checked_add(part.len)
+        .and_then(|next| extent.slice(next, u32::MAX));
+    let pieces = before.into_iter().chain([part]).chain(after).collect();
+    let (range, joined) = join_neighbours(path.leaf(), place..place + 1, pieces);
+    replace(nodes, path, range, &joined)
 }

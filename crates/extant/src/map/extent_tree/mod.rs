@@ -35,7 +35,7 @@ mod tests;
 mod walk;
 
 pub(super) use build::{build, nodes_for};
-pub(super) use convert::convert_one;
+pub(super) use convert::{convert_one, put_one};
 pub(super) use insert::{insert, prepare};
 pub(super) use lookup::{Found, find};
 pub(super) use remove::{Limit, remove_some};

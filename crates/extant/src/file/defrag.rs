@@ -1,0 +1,320 @@
+//! Defragmentation of a file that may be in use: all of it, into the fewest runs that free space allows.
+//!
+//! A file without a name gets the space first, unwritten, from the longest free runs. Only if that is in fewer runs than the data is
+//! now do the two exchange their blocks, piece by piece ([`super::relocate`]). With the end of the nameless file the old
+//! blocks become free. A crash leaves it as an orphan, which the next mount deletes, and every piece in the old place or in the new.
+//!
+//! Where less is free than the file has, it is done part by part, as far as the space goes that each part leaves.
+//!
+//! # Locks
+//! The file's `lock` exclusively for a piece at a time: writers come in between, readers wait for the exchange alone. What
+//! is cut off or punched meanwhile is skipped. Nobody else can reach the nameless file.
+
+use std::sync::Arc;
+
+use extant_iomap::Control;
+use extant_units::{Blocks, Lblk, Pos};
+
+use super::read::check_kind;
+use super::relocate::{self, End, Piece};
+use super::writeback::write_range;
+use super::{logs_data, space};
+use crate::alloc::{self, Run};
+use crate::api::Defragmented;
+use crate::cred::Cred;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::{Inode, InodeFlags, InodeRef};
+use crate::map::{self, How, MapState, Status};
+use crate::namei;
+
+/// Free blocks that a defragmentation leaves to others.
+const MARGIN: u64 = 256;
+
+/// Fewer blocks are not worth a part of their own.
+const LEAST: u64 = 256;
+
+/// Defragments `inode`. `progress` is told how many bytes of how many have been dealt with.
+///
+/// # Errors
+/// [`Error::NotSupported`] for files without extents and for journalled data; [`Error::Invalid`] for what is no file;
+/// [`Error::NotPermitted`] for immutable files; [`Error::NoSpace`] if there is no inode, or no space for a node;
+/// [`Error::Busy`] for a file that goes on being changed through views; device, map and journal failures. Each piece is where it was, or in its new place.
+pub(crate) fn defragment(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    cred: &Cred,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Defragmented> {
+    check(fs, inode)?;
+    let result = Job { fs, inode, cred }.run(progress);
+    result.inspect_err(|error| super::report(fs, error))
+}
+
+/// Whether the blocks of `inode` can be moved.
+pub(super) fn check(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    inode.check_changeable(true)?;
+    let flags = inode.flags();
+    if !flags.contains(InodeFlags::EXTENTS) {
+        return Err(Error::NotSupported(
+            "moving blocks of a file without extents",
+        ));
+    }
+    if flags.contains(InodeFlags::ENCRYPT) {
+        return Err(Error::NotSupported("moving blocks of an encrypted file"));
+    }
+    if logs_data(fs, inode) {
+        return Err(Error::NotSupported("moving blocks of journalled data"));
+    }
+    Ok(())
+}
+
+struct Job<'a> {
+    fs: &'a Arc<Fs>,
+    inode: &'a Arc<Inode>,
+    cred: &'a Cred,
+}
+
+impl Job<'_> {
+    fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Defragmented> {
+        let (fs, inode) = (self.fs, self.inode);
+        write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
+        let bs = fs.layout.block_size;
+        let all = self.ranges(0)?;
+        let mut done = Defragmented {
+            runs_before: all.len() as u64,
+            runs_after: all.len() as u64,
+            moved: 0,
+        };
+        let total: u64 = all.iter().map(|range| u64::from(range.len)).sum();
+        let fewest = fewest(&all);
+        let mut seen = 0;
+        let mut from = 0;
+        while done.runs_before > fewest {
+            let rest = self.ranges(from)?;
+            let part = self.part(&rest);
+            let Some(end) = part.last().map(Status::end) else {
+                break;
+            };
+            done.moved += self.move_part(&part)? << bs.log2();
+            seen += part.iter().map(|range| u64::from(range.len)).sum::<u64>();
+            progress(seen.min(total) << bs.log2(), total << bs.log2());
+            from = end;
+        }
+        done.runs_after = self.ranges(0)?.len() as u64;
+        Ok(done)
+    }
+
+    /// What has a place from block `from` on.
+    fn ranges(&self, from: u64) -> Result<Vec<Status>> {
+        let mut ranges = Vec::new();
+        let mut at = from;
+        // Positions only grow.
+        while let Some(range) = map::range_at(self.fs, self.inode, at, u64::MAX)? {
+            at = range.end();
+            if matches!(range.state, MapState::Written(_) | MapState::Unwritten(_)) {
+                ranges.push(range);
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// The first ranges that free space suffices for.
+    fn part(&self, ranges: &[Status]) -> Vec<Status> {
+        let free = self.fs.alloc.counts.available_to_users().get();
+        let mut left = free.saturating_sub(MARGIN + free / 64);
+        let wanted: u64 = ranges.iter().map(|range| u64::from(range.len)).sum();
+        if left < LEAST.min(wanted) {
+            return Vec::new();
+        }
+        let mut part = Vec::new();
+        for range in ranges {
+            let from = u64::from(range.lblk.get());
+            let Some(fits) = range.cut(from, from.saturating_add(left)) else {
+                break;
+            };
+            left = left.saturating_sub(u64::from(fits.len));
+            part.push(fits);
+        }
+        part
+    }
+
+    /// Moves `part` if it can lie in fewer runs; returns how many blocks moved.
+    fn move_part(&self, part: &[Status]) -> Result<u64> {
+        let fs = self.fs;
+        let root = fs.iget(extant_units::Ino::ROOT)?;
+        let donor = namei::tmpfile(fs, &root, 0o600, self.cred)?;
+        let result = match self.fill(&donor, part) {
+            Ok(runs) if runs < part.len() => self.exchange(&donor, part),
+            Ok(_) => Ok(0),
+            // Others were faster: what cannot be improved stays.
+            Err(Error::NoSpace) => Ok(0),
+            Err(error) => Err(error),
+        };
+        drop(donor);
+        fs.reap_all();
+        // What follows may need the old blocks.
+        fs.journal.force_commit()?;
+        result
+    }
+
+    /// Gives `donor` space where `part` has some, from the longest free runs; returns in how many runs.
+    fn fill(&self, donor: &InodeRef, part: &[Status]) -> Result<usize> {
+        let fs = self.fs;
+        let mut runs = alloc::free_runs(fs, 1)?;
+        let mut last = None;
+        let mut count = 0;
+        for segment in segments(part) {
+            let (mut at, end) = segment;
+            while at < end {
+                let left = end - at;
+                let Some(choice) = choose(&runs, left) else {
+                    return Err(Error::NoSpace);
+                };
+                let Some(run) = runs.get_mut(choice) else {
+                    return Err(Error::NoSpace);
+                };
+                let want = run.len.get().min(left);
+                let lblk = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
+                let len = u32::try_from(want).unwrap_or(u32::MAX);
+                let goal = run.start;
+                let found = space::retry(fs, || {
+                    let how = How {
+                        unwritten: true,
+                        ..How::default()
+                    };
+                    let mut h = fs.start(credits::allocate(fs))?;
+                    map::allocate_at(fs, &mut h, donor, (Lblk::new(lblk), len), how, goal)
+                })?;
+                let MapState::Unwritten(start) = found.state else {
+                    return Err(Error::NoSpace);
+                };
+                let got = u64::from(found.len);
+                if last != Some((at, start)) {
+                    count += 1;
+                }
+                at += got;
+                last = Some((at, start.saturating_add(got)));
+                if start == goal {
+                    run.start = goal.saturating_add(got);
+                    run.len = Blocks::new(run.len.get().saturating_sub(got));
+                } else {
+                    // Somebody else has it by now.
+                    runs = alloc::free_runs(fs, 1)?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Exchanges the blocks of `part` with `donor`'s; returns how many.
+    fn exchange(&self, donor: &InodeRef, part: &[Status]) -> Result<u64> {
+        let mut moved = 0;
+        for (start, end) in segments(part) {
+            let mut at = start;
+            while at < end {
+                let lblk = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
+                let len = u32::try_from(end - at).unwrap_or(u32::MAX);
+                let end_of = |inode| End {
+                    inode,
+                    at: Lblk::new(lblk),
+                };
+                let _excluded = super::lock(self.fs, self.inode);
+                if self.inode.is_gone() {
+                    return Err(Error::Stale);
+                }
+                check(self.fs, self.inode)?;
+                let (from, to) = (end_of(self.inode), end_of(donor.shared()));
+                at += match relocate::exchange(self.fs, from, to, len)? {
+                    Piece::Moved(count) => {
+                        moved += u64::from(count);
+                        u64::from(count)
+                    }
+                    Piece::Skipped(count) => u64::from(count),
+                };
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// The stretches of the file that `ranges` cover without a hole.
+fn segments(ranges: &[Status]) -> Vec<(u64, u64)> {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for range in ranges {
+        let start = u64::from(range.lblk.get());
+        match all.last_mut() {
+            Some((_, end)) if *end == start => *end = range.end(),
+            _ => all.push((start, range.end())),
+        }
+    }
+    all
+}
+
+/// The fewest runs that `ranges` can lie in: one for each stretch of each state.
+fn fewest(ranges: &[Status]) -> u64 {
+    let unwritten = |range: &Status| matches!(range.state, MapState::Unwritten(_));
+    let joins = |pair: &[Status]| {
+        let [left, right] = pair else { return false };
+        left.end() == u64::from(right.lblk.get()) && unwritten(left) == unwritten(right)
+    };
+    let joined = ranges.windows(2).filter(|pair| joins(pair)).count();
+    (ranges.len() - joined) as u64
+}
+
+/// The shortest of `runs` that has `want` blocks, else the longest.
+fn choose(runs: &[Run], want: u64) -> Option<usize> {
+    let lens = || runs.iter().map(|run| run.len.get()).enumerate();
+    let fits = lens().filter(|&(_, len)| len >= want);
+    let best = fits.min_by_key(|&(at, len)| (len, at));
+    let longest = || {
+        lens()
+            .filter(|&(_, len)| len > 0)
+            .max_by_key(|&(at, len)| (len, std::cmp::Reverse(at)))
+    };
+    best.or_else(longest).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_units::Pblk;
+
+    use super::*;
+
+    fn run(start: u64, len: u64) -> Run {
+        Run {
+            start: Pblk::new(start),
+            len: Blocks::new(len),
+        }
+    }
+
+    #[test]
+    fn the_shortest_run_that_suffices_is_chosen_else_the_longest() {
+        let runs = [run(10, 5), run(20, 9), run(40, 7), run(60, 9), run(90, 0)];
+        assert_eq!(choose(&runs, 6), Some(2));
+        assert_eq!(choose(&runs, 9), Some(1));
+        assert_eq!(choose(&runs, 100), Some(1));
+        assert_eq!(choose(&runs[4..], 1), None);
+    }
+
+    #[test]
+    fn a_stretch_of_one_state_needs_one_run() {
+        let range = |lblk, len, state| Status {
+            lblk: Lblk::new(lblk),
+            len,
+            state,
+        };
+        let written = |at| MapState::Written(Pblk::new(at));
+        let ranges = [
+            range(0, 4, written(100)),
+            range(4, 4, written(200)),
+            range(8, 2, MapState::Unwritten(Pblk::new(300))),
+            range(20, 1, written(400)),
+        ];
+        assert_eq!(fewest(&ranges), 3);
+        assert_eq!(segments(&ranges), [(0, 10), (20, 21)]);
+    }
+}

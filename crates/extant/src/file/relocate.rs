@@ -1,0 +1,161 @@
+//! A part of a file gets another place: the data is copied, then the file exchanges blocks with one that holds the new place.
+//!
+//! The steps of a piece, each of which may fail or be cut short without any harm:
+//!
+//! 1. What is dirty in the piece is written, so that the device has all of it. Writers are kept out.
+//! 2. The data is copied to the other file's blocks, from device to device. They are in no map that anybody reads by.
+//! 3. Fills of the cache and writeback are kept out. If something was stored through a mapping meanwhile: from the beginning.
+//! 4. Under one handle both maps change ([`map::exchange`]). The data was written before; so the flush that a commit makes before its
+//!    record has it durable, and no crash shows the new place without it.
+//!
+//! Cached pages of the range path stay: they hold the same data, and know of space, not of places. Who mapped something earlier finds
+//! the sequence changed. Records of the per-block path know places, so there the piece leaves the cache first.
+//!
+//! # Locks
+//! The callers hold the `lock` of both files exclusively, with nothing under way in parts of them. The invalidate locks here: of the file,
+//! then, where others can reach it, of its counterpart while the other is not held.
+
+use std::sync::Arc;
+
+use extant_iomap::{Control, DeviceFault};
+use extant_pagecache::Tag;
+use extant_units::{Lblk, Pblk};
+
+use super::FileOps;
+use super::writeback::write_range;
+use crate::credits;
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{self, MapState, Mapping};
+use crate::tuning::BufferedPath;
+
+/// The most bytes that one piece has.
+pub(super) const PIECE: u64 = 8 << 20;
+/// Bytes that are copied at a time.
+const COPIED_AT_ONCE: usize = 1 << 20;
+/// How often a piece that is stored to through mappings begins anew.
+const ATTEMPTS: u32 = 8;
+
+/// What became of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Piece {
+    /// So many blocks have another place.
+    Moved(u32),
+    /// So many blocks have none, in one of the files.
+    Skipped(u32),
+}
+
+/// One end of an exchange.
+#[derive(Clone, Copy)]
+pub(super) struct End<'a> {
+    pub(super) inode: &'a Arc<Inode>,
+    pub(super) at: Lblk,
+}
+
+/// Exchanges the blocks from `from` on with those from `other` on, one piece of at most `len` blocks. `other` has nothing cached there. What
+/// `from`'s blocks hold is what both show then.
+///
+/// # Errors
+/// [`Error::Busy`]; [`Error::NoSpace`] for a node of a map; device, map and journal failures. The piece is where it was then, or a part of it
+/// has moved.
+pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) -> Result<Piece> {
+    let ops = FileOps::new(fs, from.inode);
+    let bs = fs.layout.block_size;
+    let most = u32::try_from(PIECE >> bs.log2()).unwrap_or(1).max(1);
+    for _ in 0..ATTEMPTS {
+        let start = bs.pos(from.at);
+        let end = start.saturating_add(u64::from(len.min(most)) << bs.log2());
+        write_range(fs, from.inode, Control::integrity(start, end))?;
+        if ops.data.ordered.is_waited_for() {
+            fs.journal.sync_all()?;
+        }
+        let ours = map::lookup(fs, from.inode, from.at, len.min(most))?;
+        if ours.state == MapState::Delayed {
+            continue;
+        }
+        let theirs = map::lookup(fs, other.inode, other.at, ours.len)?;
+        let count = ours.len.min(theirs.len);
+        let (Some(old), Some(new)) = (place(&ours), place(&theirs)) else {
+            let hole = if place(&ours).is_none() { ours } else { theirs };
+            return Ok(Piece::Skipped(hole.len));
+        };
+        if let MapState::Written(_) = ours.state {
+            copy(fs, old, new, count)?;
+        }
+        let end = start.saturating_add(u64::from(count) << bs.log2());
+        let mapping = &ops.data.mapping;
+        let _nothing_fills = mapping.invalidate_lock().write();
+        let _nothing_writes = mapping.writeback_pass();
+        if ops.way.path == BufferedPath::BufferHead {
+            mapping.drop_clean(start, end);
+        }
+        let dirty = !mapping.tagged(start, end, Tag::Dirty, 1).is_empty();
+        let cached = ops.way.path == BufferedPath::BufferHead
+            && mapping.next(start).is_some_and(|folio| folio.start() < end);
+        let now = map::lookup(fs, from.inode, from.at, count)?;
+        if dirty || cached || ops.data.ordered.is_waited_for() || now.state != ours.state {
+            continue;
+        }
+        let mut moved = 0;
+        // Each step takes what lies in one extent on both sides.
+        while moved < count {
+            let step = credits::exchange(fs);
+            let mut h = fs.start(step)?;
+            while moved < count && h.ensure(step)? {
+                let at = |lblk: Lblk| lblk.checked_add(moved).unwrap_or(Lblk::MAX);
+                let (a, b) = ((&**from.inode, at(from.at)), (&**other.inode, at(other.at)));
+                moved += map::exchange(fs, &mut h, a, b, count - moved)?;
+            }
+        }
+        fs.stats.moved_blocks.add(u64::from(count));
+        return Ok(Piece::Moved(count));
+    }
+    Err(Error::Busy)
+}
+
+/// Where the blocks of `map` are, if they have a place.
+fn place(map: &Mapping) -> Option<Pblk> {
+    match map.state {
+        MapState::Written(at) | MapState::Unwritten(at) => Some(at),
+        MapState::Hole | MapState::Delayed => None,
+    }
+}
+
+/// Copies `count` blocks; they are durable with the next commit, or now where there is no journal.
+fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
+    let bs = fs.layout.block_size;
+    let at = |block: Pblk| bs.dev_off(block).ok_or(Error::Invalid);
+    let (from, to) = (at(from)?, at(to)?);
+    let bytes = u64::from(count) << bs.log2();
+    let mut buf = vec![
+        0;
+        usize::try_from(bytes)
+            .unwrap_or(COPIED_AT_ONCE)
+            .min(COPIED_AT_ONCE)
+    ];
+    let mut done = 0;
+    while done < bytes {
+        let left = usize::try_from(bytes - done).unwrap_or(COPIED_AT_ONCE);
+        let part = buf.get_mut(..left.min(COPIED_AT_ONCE)).unwrap_or_default();
+        let len = part.len() as u64;
+        let fault = |what, at| {
+            move |source| DeviceFault {
+                what,
+                at,
+                len,
+                source,
+            }
+        };
+        let (source, target) = (from.saturating_add(done), to.saturating_add(done));
+        let read = fs.dev.read_at(source, part);
+        read.map_err(fault("read", source))?;
+        let written = fs.dev.write_at(target, part);
+        written.map_err(fault("write", target))?;
+        done += len;
+    }
+    if !fs.journal.has_log() {
+        fs.dev.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! Two files exchange the places of some of their blocks.
+//!
+//! Both maps change under one handle: a crash shows both as they were or both as they are then. What the blocks hold is the callers'.
+//!
+//! Locks: `map_lock` for writing, one file's after the other's. In between both maps name the same blocks, so the callers exclude
+//! whatever uses mappings of the ranges: they hold the `lock` and, where others can reach the file, the invalidate lock
+//! of both exclusively, and the first file's pass.
+
+use extant_disk::extent::Extent;
+use extant_jbd2::Handle;
+use extant_units::Lblk;
+
+use super::MapState;
+use super::change::{has_extents, with_nodes};
+use super::extent_status::{Promise, Status};
+use super::extent_tree::{self, Found};
+use super::nodes::DiskNodes;
+use crate::error::{Error, Place, Result};
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// Exchanges the places of up to `len` blocks from `at_a` of `a` and from `at_b` of `b` on, as many as lie in one extent in both.
+/// Returns how many. The state that `a`'s blocks have stays with them, and becomes that of `b`'s. Needs
+/// [`crate::credits::exchange`] credits.
+///
+/// # Errors
+/// [`Error::NoSpace`] for a node; damage, or nothing at one of the places: nothing has changed then. A stopped journal.
+pub(crate) fn exchange(
+    fs: &Fs,
+    h: &mut Handle,
+    (a, at_a): (&Inode, Lblk),
+    (b, at_b): (&Inode, Lblk),
+    len: u32,
+) -> Result<u32> {
+    let ours = extent_at(fs, a, at_a, len)?;
+    let theirs = extent_at(fs, b, at_b, ours.len)?;
+    let len = ours.len.min(theirs.len);
+    let moved = |at: Lblk, to: &Extent| Extent {
+        lblk: at,
+        len,
+        pblk: to.pblk,
+        unwritten: ours.unwritten,
+    };
+    put(fs, h, a, moved(at_a, &theirs))?;
+    if let Err(error) = put(fs, h, b, moved(at_b, &ours)) {
+        // Joined again with what it was cut from: that needs no space.
+        let back = Extent { len, ..ours };
+        put(fs, h, a, back).inspect_err(|error| {
+            fs.journal
+                .abort(&format!("taking back an exchange of blocks: {error}"));
+        })?;
+        return Err(error);
+    }
+    Ok(len)
+}
+
+/// The extent from `at` on, at most `len` blocks of it.
+fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
+    let _map = inode.map_lock.read();
+    if !has_extents(inode) {
+        return Err(Error::NotSupported(
+            "moving blocks of a file without extents",
+        ));
+    }
+    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let found = extent_tree::find(&nodes, at).inspect_err(|error| fs.fault.report(fs, error))?;
+    let part = match found {
+        Found::Extent(extent) => extent.slice(at, len),
+        Found::Hole { .. } => None,
+    };
+    part.ok_or_else(|| Error::corrupt(Place::Inode(inode.ino), "a place that was to be exchanged"))
+}
+
+/// Makes `part` what the map and memory say of its blocks.
+fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
+    let _map = inode.map_lock.write();
+    with_nodes(fs, h, inode, true, |nodes| {
+        extent_tree::put_one(nodes, part)
+    })?;
+    let state = if part.unwritten {
+        MapState::Unwritten(part.pblk)
+    } else {
+        MapState::Written(part.pblk)
+    };
+    let status = Status {
+        lblk: part.lblk,
+        len: part.len,
+        state,
+    };
+    let mut tree = inode.extents.lock(&fs.status);
+    tree.set(status, Promise::GiveBack);
+    Ok(())
+}
