@@ -1,5 +1,5 @@
 //! The real page cache and the real buffered path under a model checker that chooses every switch between threads (shuttle): folio
-//! lock, cookie and truncation; writeback against redirtying; reclaim against lookup; views. Built with
+//! lock, cookie and truncation; writeback against redirtying; reclaim against lookup; views; writes past the cache. Built with
 //! `--cfg extant_shuttle` only: `cargo xtask test` does that, and
 //! `RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-iomap --test interleavings --target-dir target/interleavings`.
 //!
@@ -8,11 +8,13 @@
 //! order of memory only: it finds wrong orders of steps, not wrong memory orderings.
 #![cfg(extant_shuttle)]
 
+mod direct;
 mod tiny;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use direct::Care;
 use extant_iomap::{Control, edit, view, write_back};
 use extant_units::Pos;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -296,5 +298,51 @@ fn views_beside_everything() {
         tiny.settle();
         let disk = tiny.on_disk();
         assert!(disk == [2; BLOCK] || disk == [3; BLOCK]);
+    });
+}
+
+/// A write past the cache beside a read of the same block, and a write into the cache of the next, which shares its page.
+fn past_the_cache(care: Care) {
+    let tiny = Tiny::new(true);
+    tiny.write(0, &[1; 2 * BLOCK]);
+    tiny.sync();
+    tiny.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || a.write_direct(0, 2, care)),
+        thread::spawn(move || {
+            let read = b.read(0, BLOCK);
+            assert!(read == [1; BLOCK] || read == [2; BLOCK], "a torn block");
+        }),
+        thread::spawn(move || c.write(BLOCK as u64, &[3; BLOCK])),
+    ]);
+    assert!(tiny.read(0, BLOCK) == [2; BLOCK], "an old block is cached");
+    assert!(tiny.read(BLOCK as u64, BLOCK) == [3; BLOCK]);
+    tiny.settle();
+    assert!(tiny.on_disk() == [[2; BLOCK], [3; BLOCK]].concat());
+}
+
+#[test]
+fn fills_beside_writes_past_the_cache() {
+    check(|| past_the_cache(Care::FULL));
+}
+
+#[test]
+fn fills_that_nobody_keeps_out_cache_what_is_old() {
+    check_fails(|| {
+        past_the_cache(Care {
+            locks: false,
+            ..Care::FULL
+        });
+    });
+}
+
+#[test]
+fn fills_that_nobody_waited_for_cache_what_is_old() {
+    check_fails(|| {
+        past_the_cache(Care {
+            waits: false,
+            ..Care::FULL
+        });
     });
 }

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "a module of one test")]
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
@@ -12,6 +13,8 @@ use extant_units::{BlockSize, DevOff, Pos};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread::yield_now;
+
+use super::direct::Bypass;
 
 pub const BLOCK: usize = 1024;
 const BLOCKS: usize = 4;
@@ -44,7 +47,7 @@ struct Map {
 }
 
 /// A device on which requests take time, and bytes that change under a write are noticed.
-struct Slow(MemoryDevice);
+pub struct Slow(MemoryDevice);
 
 impl BlockDevice for Slow {
     fn len(&self) -> u64 {
@@ -78,8 +81,9 @@ pub struct Tiny {
     pub mapping: Arc<Mapping>,
     pub readahead: Readahead,
     /// Parts of the file that somebody changes.
-    ranges: IoTree,
-    device: Slow,
+    pub ranges: IoTree,
+    pub bypass: Bypass,
+    pub device: Slow,
     stats: Stats,
     size: AtomicU64,
     seq: AtomicU64,
@@ -121,6 +125,7 @@ impl Tiny {
             cache,
             readahead: Readahead::new(8 << 10),
             ranges: IoTree::default(),
+            bypass: Bypass::default(),
             device: Slow(MemoryDevice::from_bytes(&[0xee; 64 * BLOCK])),
             stats: Stats::default(),
             size: AtomicU64::new(0),
@@ -318,6 +323,14 @@ impl Tiny {
         map.disk_size = map.disk_size.max(end.min(self.size()));
     }
 
+    /// Where block `number` is.
+    pub fn place(&self, number: usize) -> u64 {
+        match self.map.lock().unwrap().blocks[number] {
+            Block::Written(at) => at,
+            other => panic!("block {number} is {other:?}"),
+        }
+    }
+
     fn describe(&self, map: &Map, number: usize, flags: Flags) -> Iomap {
         let at = |block: u64| DevOff::new(block * BLOCK as u64);
         let kind = match map.blocks.get(number) {
@@ -357,6 +370,14 @@ impl IomapOps for Tiny {
     }
     fn raise_size(&self, end: u64) {
         self.size.fetch_max(end, Ordering::SeqCst);
+    }
+
+    fn is_bypassed(&self) -> bool {
+        self.bypass.is_used()
+    }
+
+    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
+        self.hold_blocks(wanted, needed)
     }
 
     fn begin(&self, op: Op, pos: Pos, _len: u64) -> Result<Iomap, Broken> {

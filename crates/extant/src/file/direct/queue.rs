@@ -180,10 +180,18 @@ impl Queue {
         self.outstanding += 1;
         let shared = &*self.shared;
         match straight(&shared.fs, &job, &shared.cred) {
-            Err(error) => shared.finish(job.tag, job.buf, Err(error), job.inode),
+            Err(error) => {
+                file::report(&shared.fs, &error);
+                shared.finish(job.tag, job.buf, Err(error), job.inode);
+            }
             Ok(Some(straight)) => {
-                self.take_care();
+                let caretaker = self.take_care();
                 self.shared.send(job, straight);
+                if !caretaker {
+                    // Nobody would look after it while the user waits for something else.
+                    self.shared
+                        .complete(&mut self.shared.device.lock(), usize::MAX);
+                }
             }
             Ok(None) => self.hand_over(job),
         }
@@ -209,13 +217,14 @@ impl Queue {
         }
     }
 
-    /// Sees to it that there is a caretaker.
-    fn take_care(&mut self) {
+    /// Sees to it that there is a caretaker; false if the host has no thread for it.
+    fn take_care(&mut self) -> bool {
         if self.caretaker.is_none() {
             let shared = Arc::clone(&self.shared);
             let name = thread::Builder::new().name("extant-direct-care".into());
             self.caretaker = name.spawn(move || shared.take_care()).ok();
         }
+        self.caretaker.is_some()
     }
 
     /// Waits until at least `min` requests are over, or as many as there are, and adds all that are to `to`.
