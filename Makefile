@@ -11,7 +11,7 @@ SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 
-.PHONY: help run stop build test lint tidy doc soak fuzz deny bench bench-sidebyside install install-files uninstall clean
+.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench bench-sidebyside install install-files uninstall clean
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
@@ -19,6 +19,7 @@ help:
 	@echo "make test             checks and all tests, under 15 minutes on two cores"
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
 	@echo "make fuzz             the fuzz targets (FUZZ=walk for one of them) for MINUTES=$(MINUTES) in all"
+	@echo "make sanitize         the core's tests with ThreadSanitizer and AddressSanitizer (nightly compiler)"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
@@ -49,6 +50,10 @@ soak:
 fuzz:
 	@scripts/need test
 	CARGO="$(CARGO)" scripts/fuzz "$(MINUTES)" $(FUZZ)
+
+sanitize:
+	CARGO="$(CARGO)" scripts/sanitize thread
+	CARGO="$(CARGO)" scripts/sanitize address
 
 lint: tidy
 	$(CARGO) fmt --all --check
