@@ -198,7 +198,7 @@ impl Operation<'_> {
             let result = step(&mut h);
             drop(h);
             match result {
-                Err(Error::NoSpace) if alloc::commit_frees_promised(self.fs, attempt) => {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => {
                     attempt += 1;
                 }
                 other => return other,
