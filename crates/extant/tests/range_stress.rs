@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use extant::FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
 use extant::{
     BufferedPath, CheckOptions, Cred, Error, Node, Options, SetAttr, Tuning, Verifier, Volume,
     check,
 };
-use extant_blockdev::MemoryDevice;
+use extant_blockdev::{Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_testkit::{Image, Rng, report};
 
 const UNIT: u64 = 16;
@@ -19,8 +20,9 @@ const UNIT: u64 = 16;
 const SPAN: u64 = 600_000;
 /// What maps move by: a multiple of every block size.
 const BLOCK: u64 = 4096;
-/// Operations of each thread; `EXTANT_OPS` asks for more.
-const OPERATIONS: u64 = 250;
+/// Operations of each thread between two looks at everything, and how often that is done; `EXTANT_OPS` asks for more operations in all.
+const OPERATIONS: u64 = 40;
+const ROUNDS: u64 = 8;
 
 /// A unit with that number.
 fn unit(number: u64) -> [u8; 16] {
@@ -127,6 +129,44 @@ impl Stage {
         }
     }
 
+    /// All threads, each with its operations.
+    fn race(&self, seed: u64) {
+        let kinds: [fn(&Stage, &mut Rng); 8] = [
+            Stage::write,
+            Stage::write,
+            Stage::write,
+            Stage::read,
+            Stage::read,
+            Stage::range,
+            Stage::range,
+            Stage::others,
+        ];
+        std::thread::scope(|scope| {
+            for (number, kind) in (0..).zip(kinds) {
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed * 10 + number);
+                    (0..OPERATIONS).for_each(|_| kind(self, &mut rng));
+                });
+            }
+        });
+    }
+
+    /// Nothing runs: memory is in order, and what is cached is what the device has. Returns the file's bytes.
+    fn look(&self, verifier: &mut Verifier, what: &str) -> Vec<u8> {
+        let volume = &self.volume;
+        let sound = volume.verify(verifier, false);
+        sound.unwrap_or_else(|why| panic!("{what}: {why}"));
+        let before = all(volume, &self.file);
+        assert_eq!(first_wrong(&before), None, "{what}");
+        volume.sync().unwrap();
+        let sound = volume.verify(verifier, true);
+        sound.unwrap_or_else(|why| panic!("{what}, synced: {why}"));
+        volume.drop_caches();
+        let now = all(volume, &self.file);
+        assert!(now == before, "{what}: other bytes on the device");
+        now
+    }
+
     fn others(&self, rng: &mut Rng) {
         match rng.below(6) {
             0 | 1 => self.volume.fsync(&self.file, rng.chance(50)).unwrap(),
@@ -152,9 +192,15 @@ impl Stage {
 
 fn storm(args: &str, path: BufferedPath, options: &str, seed: u64) {
     let made = Image::of_mib(24).args(args).junk().make().unwrap();
-    let dev = Arc::new(MemoryDevice::from_bytes(
+    let memory = Arc::new(MemoryDevice::from_bytes(
         &std::fs::read(made.path()).unwrap(),
     ));
+    // Reads take long enough for the map to change meanwhile.
+    let plan = |request: Request<'_>| match request.kind {
+        RequestKind::Read => Fault::Delay(Duration::from_micros(100)),
+        _ => Fault::Pass,
+    };
+    let dev = Arc::new(FaultyDevice::new(memory.clone(), plan));
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(32 << 20);
     tuning.buffered_path = path;
@@ -169,64 +215,39 @@ fn storm(args: &str, path: BufferedPath, options: &str, seed: u64) {
         numbers: AtomicU64::new(1),
     };
     let asked = std::env::var("EXTANT_OPS").ok();
-    let count = asked
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(OPERATIONS);
-    std::thread::scope(|scope| {
-        let kinds: [fn(&Stage, &mut Rng); 8] = [
-            Stage::write,
-            Stage::write,
-            Stage::write,
-            Stage::read,
-            Stage::read,
-            Stage::range,
-            Stage::range,
-            Stage::others,
-        ];
-        for (number, kind) in (0..).zip(kinds) {
-            let stage = &stage;
-            scope.spawn(move || {
-                let mut rng = Rng::new(seed * 100 + number);
-                (0..count).for_each(|_| kind(stage, &mut rng));
-            });
-        }
-    });
+    let asked = asked.and_then(|text| text.parse::<u64>().ok());
+    let rounds = asked.map_or(ROUNDS, |asked| asked.div_ceil(OPERATIONS));
     let what = format!("{args} {path:?} {options}");
-    let Stage { volume, file, .. } = stage;
     let mut verifier = Verifier::default();
-    let sound = volume.verify(&mut verifier, false);
-    sound.unwrap_or_else(|why| panic!("{what}: {why}"));
-    volume.sync().unwrap();
-    let sound = volume.verify(&mut verifier, true);
-    sound.unwrap_or_else(|why| panic!("{what}, synced: {why}"));
-    let all = |volume: &Volume, file: &Node| {
-        let size = volume.getattr(file).unwrap().size;
-        let mut bytes = vec![0; usize::try_from(size).unwrap()];
-        assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), bytes.len());
-        bytes
-    };
-    let before = all(&volume, &file);
-    assert_eq!(first_wrong(&before), None, "{what}");
-    volume.drop_caches();
-    assert!(
-        all(&volume, &file) == before,
-        "{what}: other bytes on the device"
-    );
+    let mut last = Vec::new();
+    for round in 0..rounds {
+        stage.race(seed * 1000 + round);
+        last = stage.look(&mut verifier, &format!("{what}, round {round}"));
+    }
+    let Stage { volume, file, .. } = stage;
     drop((file, root));
     volume.unmount().unwrap();
-    let found = check(dev.clone(), &CheckOptions::default())
+    let found = check(memory.clone(), &CheckOptions::default())
         .unwrap()
         .findings;
     assert!(found.is_empty(), "{what}: {found:?}");
-    let volume = how.open_volume_on(dev).unwrap();
+    let volume = how.open_volume_on(memory).unwrap();
     let file = volume.lookup(&volume.root().unwrap(), b"file").unwrap();
     assert!(
-        all(&volume, &file) == before,
+        all(&volume, &file) == last,
         "{what}: other bytes after a mount"
     );
     report(&format!(
-        "range operations beside others, {what}: {count} of each of 8 threads"
+        "range operations beside others, {what}: {rounds} times {OPERATIONS} of each of 8 threads"
     ));
+}
+
+/// The bytes of a file.
+fn all(volume: &Volume, file: &Node) -> Vec<u8> {
+    let size = volume.getattr(file).unwrap().size;
+    let mut bytes = vec![0; usize::try_from(size).unwrap()];
+    assert_eq!(volume.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    bytes
 }
 
 #[test]
