@@ -110,6 +110,21 @@ const STAGES: &[Stage] = &[
         round: None,
     },
     Stage {
+        name: "range-races",
+        weight: 1,
+        suites: &[
+            "--profile",
+            "soak",
+            "-p",
+            "extant",
+            "--test",
+            "range_stress",
+        ],
+        tests: &["--nocapture"],
+        env: &[("EXTANT_OPS", "4000")],
+        round: Some(120),
+    },
+    Stage {
         name: "mutants",
         weight: 1,
         suites: &["-p", "extant", "--test", "check_agreement"],

@@ -252,9 +252,22 @@ fn all(volume: &Volume, file: &Node) -> Vec<u8> {
 
 #[test]
 fn range_operations_race_with_everything() {
-    storm("-b 1024", BufferedPath::Iomap, "", 1);
-    storm("-b 4096", BufferedPath::Iomap, "", 2);
-    storm("-b 1024", BufferedPath::BufferHead, "", 3);
-    storm("-b 4096", BufferedPath::BufferHead, "dioread_lock", 4);
-    storm("-b 1024", BufferedPath::BufferHead, "data=journal", 5);
+    let seed = std::env::var("EXTANT_SEED").ok();
+    let seed: u64 = seed.and_then(|text| text.parse().ok()).unwrap_or(1);
+    let seed = seed % 1_000_000 * 10;
+    storm("-b 1024", BufferedPath::Iomap, "", seed);
+    storm("-b 4096", BufferedPath::Iomap, "", seed + 1);
+    storm("-b 1024", BufferedPath::BufferHead, "", seed + 2);
+    storm(
+        "-b 4096",
+        BufferedPath::BufferHead,
+        "dioread_lock",
+        seed + 3,
+    );
+    storm(
+        "-b 1024",
+        BufferedPath::BufferHead,
+        "data=journal",
+        seed + 4,
+    );
 }
