@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Fallocate(Fallocate),
     /// Give files that have block maps (ext2, ext3) extents
     Convert(Convert),
+    /// Put the data of files into as few pieces as free space allows
+    Defrag(Defrag),
     /// Show what an image is made of
     Info(Info),
     /// Verify an image without writing to it
@@ -91,6 +93,7 @@ impl Command {
             Command::Chown(_) => "chown",
             Command::Fallocate(_) => "fallocate",
             Command::Convert(_) => "convert",
+            Command::Defrag(_) => "defrag",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Map(_) => "map",
@@ -135,6 +138,20 @@ pub(crate) struct Fallocate {
 /// have extents are left as they are.
 #[derive(Args, Debug)]
 pub(crate) struct Convert {
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub(crate) paths: Vec<ImagePath>,
+}
+
+/// Each file needs free space for a copy of itself, or of parts of it, until it is done. Nothing moves where that would not make the pieces
+/// fewer. An interruption, or a power cut, loses nothing. Files with block maps (ext2, ext3) are refused: see `extant convert`.
+#[derive(Args, Debug)]
+pub(crate) struct Defrag {
+    /// No progress bar
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }

@@ -65,6 +65,7 @@ fn run(command: Command) -> Outcome {
         Command::Check(args) => commands::check::run(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
+        Command::Defrag(args) => commands::defrag::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Trim(args) => commands::trim::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),

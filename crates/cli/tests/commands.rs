@@ -323,3 +323,40 @@ fn convert_gives_block_maps_extents() -> Result<()> {
     ensure!(disk.run(&["cat", &file])?.len() == 300_000, "cat");
     disk.0.fsck_clean()
 }
+
+#[test]
+fn defrag_puts_a_file_into_one_piece() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Disk::new()?;
+    let host = TempDir::new("host")?;
+    let content: Vec<u8> = (0..200_u8).cycle().take(400 * 4096).collect();
+    fs::write(host.join("in"), &content)?;
+    let input = host.join("in").display().to_string();
+    disk.run(&["cp", &input, &disk.at("/f")])?;
+    // Every other block is taken out of the front.
+    for block in (0..100).rev() {
+        let offset = ((2 * block + 1) * 4096).to_string();
+        let range = ["-c", "-o", offset.as_str(), "-l", "4096"];
+        let mut args = vec!["fallocate"];
+        args.extend(range);
+        let at = disk.at("/f");
+        args.push(&at);
+        disk.run(&args)?;
+    }
+    let before = extant(&["cat", &disk.at("/f")]).ok()?.out;
+    let said = disk.run(&["defrag", "--json", &disk.at("/f")])?;
+    ensure!(
+        said.contains("\"extents_before\":101") || said.contains("\"extents_before\": 101"),
+        "{said}"
+    );
+    let said = disk.run(&["defrag", &disk.at("/f")])?;
+    ensure!(
+        said == "/f: 1 extent before, 1 extent now, nothing moved\n",
+        "{said}"
+    );
+    ensure!(extant(&["cat", &disk.at("/f")]).ok()?.out == before, "cat");
+    disk.fails(&["defrag", &disk.at("/")], 1, "Is a directory")?;
+    disk.0.fsck_clean()
+}

@@ -7,6 +7,7 @@ pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod convert;
 pub(crate) mod cp;
+pub(crate) mod defrag;
 pub(crate) mod fallocate;
 pub(crate) mod info;
 pub(crate) mod ln;

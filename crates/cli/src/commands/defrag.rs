@@ -1,0 +1,86 @@
+//! `extant defrag`: files in as few pieces as free space allows.
+
+use std::os::unix::ffi::OsStrExt;
+
+use extant::Defragmented;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::args::Defrag;
+use crate::failure::{At, Failure, Failures, Outcome};
+use crate::images::Images;
+use crate::operand::ImagePath;
+use crate::output::{Output, lossy, size_word};
+
+/// How the bar looks.
+const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
+
+pub(crate) fn run(args: &Defrag) -> Outcome {
+    let mut failures = Failures::of("defrag");
+    let mut images = Images::write();
+    let mut out = Output::new();
+    let mut all = Vec::new();
+    for at in &args.paths {
+        let Some(done) = failures.note(defragment(args, &mut images, at)) else {
+            continue;
+        };
+        if args.json {
+            all.push(as_json(at, &done));
+        } else {
+            failures.note(as_text(at, &done, &mut out));
+        }
+    }
+    if args.json {
+        failures.note(out.json(&Value::Array(all)));
+    }
+    failures.note(out.finish());
+    super::finish(images, failures)
+}
+
+fn defragment(args: &Defrag, images: &mut Images, at: &ImagePath) -> Result<Defragmented, Failure> {
+    let fs = images.of(at)?;
+    let node = fs.node(&at.path, true).at(at)?;
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    if !args.json && !args.quiet {
+        // Shows on a terminal only.
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+    }
+    if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+        bar.set_style(style);
+    }
+    let name = at.path.display().to_string();
+    bar.set_message(name.chars().filter(|c| !c.is_control()).collect::<String>());
+    let progress = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let done = fs.volume().defragment(&node, fs.cred(), progress).at(at);
+    bar.finish_and_clear();
+    done
+}
+
+fn as_text(at: &ImagePath, done: &Defragmented, out: &mut Output) -> Result<(), Failure> {
+    out.name(at.path.as_os_str())?;
+    let extents = |count: u64| match count {
+        1 => "1 extent".to_owned(),
+        count => format!("{count} extents"),
+    };
+    let moved = match done.moved {
+        0 => "nothing moved".to_owned(),
+        moved => format!("{} moved", size_word(moved)),
+    };
+    out.text(format!(
+        ": {} before, {} now, {moved}\n",
+        extents(done.runs_before),
+        extents(done.runs_after)
+    ))
+}
+
+fn as_json(at: &ImagePath, done: &Defragmented) -> Value {
+    json!({
+        "path": lossy(at.path.as_os_str().as_bytes()),
+        "extents_before": done.runs_before,
+        "extents_after": done.runs_after,
+        "moved": done.moved,
+    })
+}
