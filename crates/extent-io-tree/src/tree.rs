@@ -168,8 +168,8 @@ impl<H: Hooks> IoTree<H> {
 
     /// Sets the lock bits `bits` all over `range`; waits until nobody has one of them on a byte of it. Holds nothing while waiting.
     ///
-    /// Whoever holds a range must not wait for another of the same tree: two who do can wait for each other. To hold several, as
-    /// with many requests in flight, [try](IoTree::try_lock_bits), and let go of some if that fails.
+    /// Whoever holds a range must not wait for another of the same tree with the same bits: two who do can wait for each other. To hold
+    /// several, as with many requests in flight, [try](IoTree::try_lock_bits), and let go of some if that fails.
     pub fn lock_bits(&self, range: ByteRange, bits: Bits) {
         self.take(range, bits);
     }
