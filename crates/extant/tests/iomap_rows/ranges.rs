@@ -322,3 +322,99 @@ fn iomap_20_edges_of_ranges_are_zeroed_without_a_handle() {
     rig.check(true);
     rig.end();
 }
+
+/// Whoever would have moved the size on disk loses its data to the operation: the size must arrive all the same.
+#[test]
+fn j1_the_size_on_disk_does_not_wait_for_data_that_is_gone() {
+    let modes = [
+        (PunchHole, 8192, 100_000),
+        (PunchHole, 8192, 12_000),
+        (ZERO, 8192, 100_000),
+        (ZERO, 9000, 4000),
+        (ZeroRange { keep_size: true }, 4096, 100_000),
+        (KEEP, 0, 100_000),
+        (Allocate { keep_size: false }, 50_000, 50_000),
+        (CollapseRange, 4096, 8192),
+        (InsertRange, 4096, 8192),
+    ];
+    let bytes = image(32, "-b 1024");
+    for options in ["", "nodelalloc", "nobuffered_iomap,dioread_lock"] {
+        let rig = Rig::tuned(&bytes, options, |_| ());
+        let mut expected = Vec::new();
+        for (number, (mode, offset, len)) in modes.into_iter().enumerate() {
+            let node = rig.create(&format!("f{number}"));
+            rig.write(&node, 0, &[1; 3000]);
+            rig.volume.fsync(&node, false).unwrap();
+            rig.write(&node, 2000, &[2; 17_000]);
+            run(&rig, &node, mode, offset, len);
+            rig.check(false);
+            expected.push(rig.content(&node));
+            rig.volume.fsync(&node, true).unwrap();
+        }
+        let crashed = rig.after_crash();
+        for (number, bytes) in expected.iter().enumerate() {
+            let found = crashed.content(&crashed.find(&format!("f{number}")));
+            let what = format!("{options} {:?}", modes[number]);
+            assert_eq!(found.len(), bytes.len(), "{what}");
+            assert!(found == *bytes, "{what}");
+        }
+        crashed.end();
+        rig.end();
+    }
+}
+
+/// What was allocated ahead reads as zeros when the file grows over it, however it grows; what lay behind the old end within its block
+/// is none of its business.
+#[test]
+fn j31_growing_over_allocated_space_shows_zeros() {
+    for options in ["", "nobuffered_iomap"] {
+        let rig = Rig::tuned(&image(32, "-b 4096"), options, |_| ());
+        for how in 0..4 {
+            let node = rig.create(&format!("f{how}"));
+            rig.write(&node, 0, &[1; 9000]);
+            rig.volume.fsync(&node, false).unwrap();
+            rig.truncate(&node, 5000);
+            run(&rig, &node, KEEP, 0, 60_000);
+            match how {
+                0 => rig.truncate(&node, 50_000),
+                1 => rig.write(&node, 40_000, &[1; 10_000]),
+                2 => run(&rig, &node, Allocate { keep_size: false }, 45_000, 5000),
+                _ => run(&rig, &node, ZERO, 30_000, 20_000),
+            }
+            rig.volume.fsync(&node, false).unwrap();
+        }
+        let crashed = rig.after_crash();
+        for rig in [rig, crashed] {
+            for how in 0..4 {
+                let bytes = rig.content(&rig.find(&format!("f{how}")));
+                assert_eq!(bytes.len(), 50_000, "{how}");
+                let end = if how == 1 { 40_000 } else { 50_000 };
+                assert!(bytes[..5000].iter().all(|&byte| byte == 1), "{how}");
+                assert!(bytes[5000..end].iter().all(|&byte| byte == 0), "{how}");
+            }
+            rig.end();
+        }
+    }
+}
+
+/// What is inserted and collapsed again was never there; what is collapsed and inserted again is a hole.
+#[test]
+fn j41_collapse_after_insert_is_the_identity() {
+    for options in ["", "nobuffered_iomap", "nobuffered_iomap,data=journal"] {
+        let rig = Rig::tuned(&image(32, "-b 1024"), options, |_| ());
+        let node = rig.create("f");
+        let data = content::fill(9, 0, 300_000);
+        rig.write(&node, 0, &data);
+        for (offset, len) in [(0, 1024), (102_400, 65_536), (299_008, 2048)] {
+            run(&rig, &node, InsertRange, offset, len);
+            assert_eq!(rig.content(&node).len() as u64, 300_000 + len);
+            run(&rig, &node, CollapseRange, offset, len);
+            assert!(rig.content(&node) == data, "{options} {offset}");
+        }
+        rig.volume.fsync(&node, false).unwrap();
+        // Still one run in the file: the cuts have healed.
+        let whole = [(0, 300_032, ExtentState::Written)];
+        assert_eq!(space(&rig.volume, &node), whole, "{options}");
+        rig.end();
+    }
+}
