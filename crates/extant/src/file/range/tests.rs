@@ -1,6 +1,7 @@
 //! Range operations from the inside: against a model on both paths, and what only shows in sizes, maps and counters.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use extant_blockdev::{FileDevice, OpenError, OpenMode};
@@ -319,12 +320,24 @@ fn what_no_transaction_can_hold_moves_step_by_step() {
     }
 }
 
+/// The longest extent of the file, as debugfs sees it.
+fn longest(image: &Image) -> u32 {
+    let listed = image.debugfs("ex /file").unwrap();
+    // Level, entries, file blocks, device blocks, length, flags: those above the leaves have one device block only.
+    let leaves = listed
+        .lines()
+        .filter(|line| line.matches(" - ").count() == 2);
+    let words = leaves.map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let length = |words: Vec<&str>| words.iter().rev().find_map(|word| word.parse().ok());
+    words.filter_map(length).max().unwrap()
+}
+
 /// The longest written extent is one block longer than the longest unwritten one.
 #[test]
 fn the_longest_extents_become_unwritten() {
     // Groups without copies of the superblock lie side by side.
     let stage = Stage::of(256, "-b 1024", "", BufferedPath::Iomap);
-    let blocks = 50_000;
+    let blocks = 80_000;
     stage.cut(u64::from(blocks) << 10);
     let mut at = 0;
     while at < blocks {
@@ -334,11 +347,94 @@ fn the_longest_extents_become_unwritten() {
         at += made.len;
     }
     let stage = stage.remount("", BufferedPath::Iomap);
-    let listed = stage.image.debugfs("ex /file").unwrap();
-    assert!(listed.contains(" 32768 "), "{listed}");
+    assert_eq!(longest(&stage.image), 32_768);
+    // What an operation does before it drops what is cached: no cut is left for later.
+    let (mut from, end) = (Some(0), u64::from(blocks));
+    while let Some(at) = from {
+        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
+        from = map::split_longest(&stage.fs, &mut h, &stage.file, at, end).unwrap();
+    }
+    let stage = stage.remount("", BufferedPath::Iomap);
+    assert_eq!(longest(&stage.image), 32_767);
     let to = ZeroRange { keep_size: false };
-    stage.run(to, 1024, 49_000 << 10).unwrap();
-    let expected = format!("w{}{}", "u".repeat(49_000), "w".repeat(999));
+    stage.run(to, 1024, 79_000 << 10).unwrap();
+    let expected = format!("w{}{}", "u".repeat(79_000), "w".repeat(999));
     assert_eq!(stage.shape(), expected);
     stage.remount("", BufferedPath::Iomap);
+}
+
+/// Readers fill the cache, and flushers empty it, while ranges move: neither may keep or write what belonged to the map of a moment
+/// ago.
+#[test]
+fn readers_and_flushers_keep_nothing_of_the_old_map() {
+    for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
+        let stage = Stage::new("-b 1024", "", path);
+        let blocks = 600u64;
+        let mut model: Vec<u8> = (0..blocks).flat_map(|b| [tag(b); 1024]).collect();
+        stage.put(0, &model);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (stage, done) = (&stage, &done);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(thread);
+                    while !done.load(Ordering::Relaxed) {
+                        let (pos, mut buf) = (rng.below(blocks) << 10, vec![0; 16 << 10]);
+                        read(
+                            &stage.fs,
+                            &stage.file,
+                            None,
+                            Reader::Ordinary,
+                            pos,
+                            &mut buf,
+                        )
+                        .unwrap();
+                        if rng.chance(10) {
+                            drop_caches(&stage.fs);
+                        }
+                    }
+                });
+            }
+            let (other, stopped) = (&stage, &done);
+            scope.spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    other.sync();
+                }
+            });
+            let mut rng = Rng::new(7);
+            for round in 0..100 {
+                let (first, len) = (rng.below(500), rng.between(1, 60));
+                let (offset, bytes) = (first << 10, len << 10);
+                let mode = match round % 4 {
+                    0 => InsertRange,
+                    1 => CollapseRange,
+                    2 => PunchHole,
+                    _ => ZeroRange { keep_size: true },
+                };
+                stage.run(mode, offset, bytes).unwrap();
+                apply(&mut model, mode, index(offset), index(bytes));
+                let data = vec![tag(round); index(bytes)];
+                stage.put(offset + 512, &data);
+                let start = index(offset + 512);
+                model.resize(model.len().max(start + data.len()), 0);
+                model[start..start + data.len()].copy_from_slice(&data);
+                let (now, size) = (model.len() as u64, blocks << 10);
+                if now != size {
+                    stage.cut(size);
+                    model.resize(index(size), 0);
+                }
+                let found = stage.bytes();
+                let wrong = found.iter().zip(&model).position(|(a, b)| a != b);
+                assert_eq!(wrong, None, "{path:?} {round}: {mode:?} {first}+{len}");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let stage = stage.remount("", path);
+        assert!(stage.bytes() == model, "{path:?}");
+    }
+}
+
+/// A byte that is not zero for each block.
+fn tag(block: u64) -> u8 {
+    u8::try_from(block % 250).unwrap() + 1
 }

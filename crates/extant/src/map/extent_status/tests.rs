@@ -110,6 +110,8 @@ fn iomap_12_sequence_grows_with_changes_alone() {
     assert!(!grew(&tree), "forgotten");
     tree.set(range(10, 5, MapState::Hole), Promise::GiveBack);
     assert!(grew(&tree), "whatever it was, it is nothing known");
+    tree.forget(500, 600);
+    assert!(grew(&tree), "the disk is going to say something else");
     tree.check();
 }
 
@@ -134,7 +136,7 @@ fn random_operations_equal_a_state_per_block() {
         };
         let new = range(lblk, len, state);
         let before = tree.sequence();
-        match rng.below(8) {
+        match rng.below(9) {
             0 | 1 => {
                 let delayed = model.blocks[slice.clone()].iter();
                 let delayed = delayed.filter(|b| **b == Some(MapState::Delayed)).count() as u64;
@@ -169,6 +171,11 @@ fn random_operations_equal_a_state_per_block() {
                 tree.set_delayed(new.lblk, len, promise(&counts, len));
                 assert!(tree.sequence() > before);
                 model.blocks[slice].fill(Some(MapState::Delayed));
+            }
+            8 => {
+                tree.forget(u64::from(lblk), u64::from(lblk + len));
+                assert!(tree.sequence() > before);
+                model.blocks[slice].fill(None);
             }
             6 => {
                 let dropped = tree.drop_delayed(u64::from(lblk), u64::from(lblk + len));
