@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use extant::{Cred, FallocateMode};
 use extant_blockdev::BlockDevice;
 use extant_testkit::content;
 use extant_units::DevOff;
@@ -134,12 +135,22 @@ fn iomap_21_what_lies_behind_the_end_is_zero_before_the_size_covers_it() {
     rig.device
         .write_at(DevOff::new(tail), &[0xbb; 3192])
         .unwrap();
-    for how in 0..3 {
+    for how in 0..5 {
         let rig = rig.after_crash();
         let node = rig.find("f");
         match how {
             0 => rig.truncate(&node, 9000),
             1 => rig.write(&node, 9000, b"x"),
+            2 => {
+                let grow = FallocateMode::Allocate { keep_size: false };
+                let done = rig.volume.fallocate(&node, grow, 0, 9000, &Cred::root());
+                done.unwrap();
+            }
+            3 => {
+                let zero = FallocateMode::ZeroRange { keep_size: false };
+                let done = rig.volume.fallocate(&node, zero, 8192, 808, &Cred::root());
+                done.unwrap();
+            }
             _ => rig.write(&node, 5001, b"x"),
         }
         rig.volume.fsync(&node, false).unwrap();
