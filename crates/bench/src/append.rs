@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use extant_testkit::{Error, Result};
 
+use crate::pinned::processor_nanos;
 use crate::place::Site;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
@@ -34,13 +35,17 @@ fn sample(threads: u64, size: usize, site: &mut Site, plan: &Plan) -> Result<Out
     let outcome = counted(site, |site| {
         let appender = site.appender(name)?;
         let bytes = vec![3; size];
+        let mut nanos = 0;
         let start = Instant::now();
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
-                .map(|_| scope.spawn(|| (0..each).try_for_each(|_| appender.append(&bytes))))
+                .map(|_| {
+                    let all = || (0..each).try_for_each(|_| appender.append(&bytes));
+                    scope.spawn(move || processor_nanos(all))
+                })
                 .collect();
             for worker in workers {
-                worker
+                nanos += worker
                     .join()
                     .map_err(|_| Error::new("a thread panicked"))??;
             }
@@ -50,6 +55,7 @@ fn sample(threads: u64, size: usize, site: &mut Site, plan: &Plan) -> Result<Out
             value: start.elapsed().as_secs_f64() * 1e3,
             calls,
             bytes: calls * size as u64,
+            counters: [("processor_ns".to_owned(), nanos)].into(),
             ..Outcome::default()
         })
     })?;

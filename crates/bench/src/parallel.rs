@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use extant_testkit::{Error, Result};
 
+use crate::pinned::processor_nanos;
 use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
@@ -64,24 +65,28 @@ fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
                         let from = number * PART;
                         let ready = rewrite(&mut **file, bytes, from, 1);
                         all.wait();
-                        ready.and_then(|()| rewrite(&mut **file, bytes, from, rounds))
+                        let all = || rewrite(&mut **file, bytes, from, rounds);
+                        ready.and_then(|()| processor_nanos(all))
                     })
                 })
                 .collect();
             all.wait();
             let start = Instant::now();
+            let mut nanos = 0;
             for worker in workers {
-                worker
+                nanos += worker
                     .join()
                     .map_err(|_| Error::new("a thread panicked"))??;
             }
-            Ok::<_, Error>(start.elapsed())
-        })?;
+            Ok::<_, Error>((start.elapsed(), nanos))
+        });
+        let (took, nanos) = took?;
         let written = threads as u64 * u64::from(rounds) * PART;
         Ok(Outcome {
             value: crate::psync::mib_per_second(written, took),
             calls: written / CHUNK as u64,
             bytes: written,
+            counters: [("processor_ns".to_owned(), nanos)].into(),
             ..Outcome::default()
         })
     })

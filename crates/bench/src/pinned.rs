@@ -1,6 +1,24 @@
-//! Keeping the measuring thread on one processor.
+//! Keeping the measuring thread on one processor, and asking what threads use of them.
+
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The processor time that this thread has used so far.
+pub(crate) fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(secs, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Runs `work`; returns the processor time that it took on this thread, in nanoseconds.
+pub(crate) fn processor_nanos<E>(work: impl FnOnce() -> Result<(), E>) -> Result<u64, E> {
+    let before = processor_time();
+    work()?;
+    let took = processor_time().saturating_sub(before);
+    Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
+}
 
 /// While it lives, this thread stays on the processor that it was on. Threads started meanwhile stay there too: nothing
 /// is mounted under one.

@@ -4,8 +4,8 @@
 //! The file: [`OWNERS`] parts with a writer each, whose ends cut blocks; a part that several write as a whole, each with one letter; and
 //! behind that records, which are appended, cut off and made room for.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use extant::{Cred, Node, Options, SetAttr, Tuning, Verifier, Volume};
 use extant_blockdev::MemoryDevice;
@@ -94,6 +94,21 @@ fn owner(world: &World, number: usize, mut rng: Rng, rounds: u32) -> Vec<u8> {
     model
 }
 
+/// Writes the common part as a whole, again and again at the same time as another; finds it of one piece whenever both are done.
+fn sharer(world: &World, letter: u8, together: &Barrier, rounds: u32) {
+    let start = OWNERS * PART;
+    let mut torn = 0;
+    for _ in 0..rounds {
+        together.wait();
+        world.write(start, &[letter; COMMON]);
+        together.wait();
+        let common = world.read(start, COMMON);
+        torn += u32::from(common.iter().any(|byte| *byte != common[0]));
+    }
+    // Not before: the other would wait for ever.
+    assert_eq!(torn, 0, "of {rounds} rounds, writes interleaved");
+}
+
 /// Appends records; learns where each one went.
 fn appender(world: &World, letter: u8, rounds: u32) {
     for number in 0..rounds {
@@ -153,7 +168,7 @@ fn storm(args: &str, options: &str, order: u8, seed: u64) {
     let world = World { volume, node };
     world.truncate(TAIL);
     let mut rng = Rng::new(seed);
-    let busy = AtomicBool::new(true);
+    let (busy, together) = (AtomicBool::new(true), Barrier::new(2));
     let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let world = &world;
         let owners: Vec<_> = (0..OWNERS)
@@ -163,8 +178,8 @@ fn storm(args: &str, options: &str, order: u8, seed: u64) {
             })
             .collect();
         let others = [
-            scope.spawn(|| (0..40).for_each(|_| world.write(OWNERS * PART, &[b'x'; COMMON]))),
-            scope.spawn(|| (0..40).for_each(|_| world.write(OWNERS * PART, &[b'y'; COMMON]))),
+            scope.spawn(|| sharer(world, b'x', &together, 150)),
+            scope.spawn(|| sharer(world, b'y', &together, 150)),
             scope.spawn(|| appender(world, b'a', 150)),
             scope.spawn(|| appender(world, b'b', 150)),
             scope.spawn({

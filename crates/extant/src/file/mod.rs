@@ -34,6 +34,7 @@ mod relocate;
 mod row_tests;
 mod space;
 mod sync;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod through;
@@ -60,6 +61,7 @@ use extant_units::{Lblk, Pos};
 use self::direct::Direct;
 use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
+use self::tail::Tail;
 use self::turns::Turns;
 use self::way::{Way, WayCell};
 use crate::error::{Error, Result};
@@ -148,6 +150,8 @@ pub(crate) struct FileData {
     ranges: Arc<IoTree>,
     /// The queue of those who make the file longer.
     turns: Turns,
+    /// What whoever has the turn has claimed.
+    tail: Tail,
     /// What there was of direct I/O.
     direct: Direct,
     /// What commits wait for.
@@ -196,6 +200,7 @@ fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             way: WayCell::new(Way::of(fs, inode.flags())),
             ranges: new_ranges(fs),
             turns: Turns::default(),
+            tail: Tail::default(),
             direct: Direct::default(),
             ordered: OrderedFile::new(inode),
             flight: Flight::default(),

@@ -356,3 +356,67 @@ fn a_lock_out_of_order_is_refused() {
     }
     end(&fs, &inode);
 }
+
+/// An append that meets nobody locks nothing in the tree. All others find it all the same.
+#[test]
+fn a_claim_of_the_end_keeps_others_out_of_it() {
+    let fs = over(Arc::new(memory(4096)));
+    let inode = file(&fs, FOLIO + 100);
+    let file = data(&fs, &inode);
+    let small = |pos: usize| {
+        let at = WriteAt::Cached(pos as u64);
+        let (_, done) = write(&fs, &inode, None, at, &[7; 50], &Cred::root()).unwrap();
+        assert_eq!(done, 50);
+    };
+    let intact = || inode.size() == FOLIO as u64 + 100 && get(&fs, &inode, FOLIO, 100) == [1; 100];
+    // In place, below the end; over two folios; beyond the end; and the end itself.
+    let cut = || truncate(&fs, &inode, FOLIO as u64 + 10, &Cred::root()).unwrap();
+    let edits = || {
+        let range = (FOLIO as u64, 50);
+        let shown = edit(&fs, &inode, None, range, &Cred::root(), |_, bytes| {
+            bytes.fill(7)
+        });
+        assert_eq!(shown.unwrap(), 50);
+    };
+    let others: [&(dyn Fn() + Sync); 4] = [
+        &|| small(FOLIO + 20),
+        &|| put(&fs, &inode, FOLIO - 50, &[7; 100]),
+        &edits,
+        &cut,
+    ];
+    for other in others {
+        truncate(&fs, &inode, FOLIO as u64, &Cred::root()).unwrap();
+        put(&fs, &inode, FOLIO, &[1; 100]);
+        let claim = file.tail.claim(FOLIO as u64);
+        std::thread::scope(|scope| {
+            let worker = waiting(scope, &fs, other, intact);
+            elsewhere(|| small(0));
+            drop(claim);
+            worker.join().unwrap();
+        });
+        assert!(!intact());
+    }
+    end(&fs, &inode);
+}
+
+#[test]
+fn an_append_waits_for_a_range_at_the_end() {
+    let fs = over(Arc::new(memory(4096)));
+    let inode = file(&fs, 100);
+    let locks = || fs.files.stats.snapshot().begins;
+    let append = || {
+        write(&fs, &inode, None, WriteAt::End, &[2; 10], &Cred::root()).unwrap();
+    };
+    let held = lock_range(&fs, &inode, ByteRange::from_len(0, 4096).unwrap());
+    std::thread::scope(|scope| {
+        let intact = || inode.size() == 100;
+        let worker = waiting(scope, &fs, append, intact);
+        drop(held.unwrap());
+        worker.join().unwrap();
+    });
+    assert_eq!(inode.size(), 110);
+    let before = locks();
+    append();
+    assert_eq!((inode.size(), locks()), (120, before));
+    end(&fs, &inode);
+}

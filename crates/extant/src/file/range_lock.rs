@@ -16,15 +16,17 @@
 //!
 //! # Concurrency
 //! A write to one cached folio takes no range: see `data_path::overwrite`. Appenders queue in front of everything (`Turns`), as they could
-//! not run side by side anyway: the queue is cheaper to wait in, and is no protection.
+//! not run side by side anyway: the queue is cheaper to wait in, and is no protection. Whoever has the turn, and finds nobody else, claims the end of the file without
+//! the tree (`tail`).
 
 use std::sync::Arc;
 
-use extant_extent_io_tree::{ByteRange, RangeGuard};
+use extant_extent_io_tree::{Bits, ByteRange, OwnedRangeGuard, RangeGuard};
 use extant_lock_order::{Locked, Rank};
 use extant_units::{BlockSize, Pos};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
+use super::tail::Claim;
 use super::turns::Turn;
 use super::write::WriteAt;
 use super::{FileData, data};
@@ -46,7 +48,12 @@ pub(crate) struct Held<'a> {
 }
 
 /// A locked range.
-type Part<'a> = Locked<RangeGuard<'a>>;
+enum Part<'a> {
+    /// In the tree.
+    Range(#[allow(dead_code, reason = "held")] Locked<RangeGuard<'a>>),
+    /// To infinity, without the tree.
+    Claim(#[allow(dead_code, reason = "held")] Locked<Claim<'a>>),
+}
 
 /// How the inode's `lock` is held.
 enum Lock<'a> {
@@ -111,12 +118,35 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
 /// A range of `file`, unless the file is held alone.
 fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -> Option<Part<'a>> {
     let Lock::Shared(_) = lock else { return None };
-    Some(extant_lock_order::lock(Rank::Range, || {
-        data.ranges.try_lock(range).unwrap_or_else(|| {
+    let guard = extant_lock_order::lock(Rank::Range, || {
+        let guard = data.ranges.try_lock(range).unwrap_or_else(|| {
             fs.stats.range_lock_waits.bump();
             data.ranges.lock(range)
-        })
-    }))
+        });
+        if data.tail.reaches(range.last()) {
+            fs.stats.range_lock_waits.bump();
+            data.tail.wait(range.last());
+        }
+        guard
+    });
+    Some(Part::Range(guard))
+}
+
+/// Claims `range`, which reaches to infinity, if nobody has locked any of it; for whoever has the turn.
+#[inline]
+fn claim<'a>(data: &'a FileData, range: ByteRange) -> Option<Part<'a>> {
+    let claim = extant_lock_order::lock(Rank::Range, || data.tail.claim(range.start()));
+    (!data.ranges.is_locked(range)).then_some(Part::Claim(claim))
+}
+
+/// Locks `range` and `bits` in the tree if nobody has to be waited for, to be handed on. The inode's `lock` is held shared until that is done.
+pub(super) fn try_lock_owned(
+    data: &FileData,
+    range: ByteRange,
+    bits: Bits,
+) -> Option<OwnedRangeGuard> {
+    let guard = data.ranges.try_lock_owned(range, bits)?;
+    (!data.tail.reaches(range.last())).then_some(guard)
 }
 
 /// Keeps everybody else from changing `range`, which is of whole blocks; on the per-block path, from changing the file. Whoever
@@ -153,7 +183,7 @@ pub(super) fn lock_for_write<'a>(
     let turn = grows.then(|| data.turns.take());
     let lock = enter(fs, inode, data)?;
     let place = |size: u64| at.place().unwrap_or(size);
-    let (range, size) = lock_by_size(fs, inode, data, &lock, |size| {
+    let wanted = |size: u64| {
         let (pos, end) = (place(size), place(size).saturating_add(len));
         let bs = fs.layout.block_size;
         if end > size {
@@ -161,7 +191,24 @@ pub(super) fn lock_for_write<'a>(
         } else {
             whole_blocks(bs, pos, end)
         }
-    });
+    };
+    if turn.is_some() && matches!(lock, Lock::Shared(_)) {
+        let range = wanted(inode.size());
+        if range.last() == u64::MAX
+            && let Some(part) = claim(data, range)
+        {
+            let size = inode.size();
+            if range.covers(wanted(size)) {
+                let held = Held {
+                    _range: Some(part),
+                    _lock: lock,
+                    _turn: turn,
+                };
+                return Ok((held, place(size), size));
+            }
+        }
+    }
+    let (range, size) = lock_by_size(fs, inode, data, &lock, wanted);
     let held = Held {
         _range: range,
         _lock: lock,
@@ -223,5 +270,6 @@ fn lock_by_size<'a>(
 /// Whether somebody holds one of the `len` bytes at `pos`. To be asked with their folio locked.
 #[inline]
 pub(super) fn is_held(data: &FileData, pos: Pos, len: usize) -> bool {
-    ByteRange::from_len(pos.get(), len as u64).is_none_or(|range| data.ranges.is_locked(range))
+    let range = ByteRange::from_len(pos.get(), len as u64);
+    range.is_none_or(|range| data.tail.is_claimed(range.last()) || data.ranges.is_locked(range))
 }

@@ -12,7 +12,7 @@ use super::queue::{Job, What};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::file::iomap_ops::FileOps;
-use crate::file::range_lock::whole_blocks;
+use crate::file::range_lock::{try_lock_owned, whole_blocks};
 use crate::file::read::check_kind;
 use crate::file::{blocks_of, data_path};
 use crate::fs::Fs;
@@ -83,11 +83,8 @@ pub(super) fn straight(fs: &Arc<Fs>, job: &Job, cred: &Cred) -> Result<Option<St
     data_path::check_contents(ops.flags)?;
     ops.data.direct.announce(&ops.data.mapping);
     let range = whole_blocks(bs, pos.get(), end.get());
-    let Some(range) = ops
-        .data
-        .ranges
-        .try_lock_owned(range, Bits::LOCKED | Bits::DIO_LOCKED)
-    else {
+    let bits = Bits::LOCKED | Bits::DIO_LOCKED;
+    let Some(range) = try_lock_owned(ops.data, range, bits) else {
         return Ok(None);
     };
     // Under the range: below both sizes there is nothing to move.
