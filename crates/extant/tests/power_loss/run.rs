@@ -15,7 +15,7 @@ use extant_testkit::crash::Recording;
 use extant_testkit::{Rng, content};
 use extant_units::DevOff;
 
-use crate::ledger::{Ledger, SECTOR};
+use crate::ledger::{Ledger, SECTOR, index};
 use crate::moves::Move;
 use crate::notes;
 use crate::setups::Setup;
@@ -67,8 +67,20 @@ impl BlockDevice for Forgetful {
         self.0.write_durable(offset, buf)
     }
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
-        let junk = vec![content::JUNK; usize::try_from(len).map_err(io::Error::other)?];
-        self.0.write_at(offset, &junk)
+        let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+        self.0.read_at(offset, &mut bytes)?;
+        // Most free space is junk anyway: that need not be recorded.
+        let lost = |byte: &u8| *byte != content::JUNK;
+        let sector = index(SECTOR);
+        let (Some(first), Some(last)) = (bytes.iter().position(lost), bytes.iter().rposition(lost))
+        else {
+            return Ok(());
+        };
+        let first = first / sector * sector;
+        let junk = vec![content::JUNK; last + 1 - first];
+        let at = offset.checked_add(first as u64);
+        self.0
+            .write_at(at.ok_or(io::ErrorKind::InvalidInput)?, &junk)
     }
 }
 
@@ -384,6 +396,11 @@ impl Run {
         self.volume().fsync(&self.node(path), false).unwrap();
         let now = self.position();
         self.ledger().synced(path, now);
+    }
+
+    /// Tells the device of all that is free.
+    pub(crate) fn trim(&self) {
+        self.volume().trim(0..u64::MAX, 0).unwrap();
     }
 
     /// Makes everything durable.

@@ -36,7 +36,8 @@ pub(super) fn allocations(run: &mut Run) {
     }
 }
 
-/// Holes in data that is durable, that is dirty, and that is both; bytes that come back into them.
+/// Holes in data that is durable, that is dirty, and that is both; bytes that come back into them; and free space that the device is told
+/// of meanwhile.
 pub(super) fn punches(run: &mut Run) {
     let files: Vec<String> = (0..2).map(|_| run.create_any(160 * SECTOR)).collect();
     run.fsync(&files[0]);
@@ -47,6 +48,9 @@ pub(super) fn punches(run: &mut Run) {
             0..=4 => run.fallocate(path, PunchHole, first, count),
             5..=7 => run.overwrite(path, first, count.min(24)),
             _ => run.fsync(path),
+        }
+        if run.rng.chance(15) {
+            run.trim();
         }
         if run.rng.chance(25) {
             run.fsync(path);
