@@ -37,6 +37,8 @@ const FEATURES: &[&str] = &[
     "-g 2048",
     "-E hash_seed=11111111-2222-3333-4444-555555555555",
     "-J size=4",
+    "-O ^extent,^64bit",
+    "-O ^extent,^64bit,^metadata_csum,^has_journal",
 ];
 
 #[test]

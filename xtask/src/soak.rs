@@ -125,6 +125,21 @@ const STAGES: &[Stage] = &[
         round: Some(120),
     },
     Stage {
+        name: "defragmentation",
+        weight: 1,
+        suites: &[
+            "--profile",
+            "soak",
+            "-p",
+            "extant",
+            "--test",
+            "defragmentation",
+        ],
+        tests: &["--nocapture"],
+        env: &[("EXTANT_DEFRAG_MIB", "1024")],
+        round: Some(120),
+    },
+    Stage {
         name: "mutants",
         weight: 1,
         suites: &["-p", "extant", "--test", "check_agreement"],

@@ -7,7 +7,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use extant::{Cred, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode};
+use extant::{
+    Cred, Error, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode,
+};
 use extant_blockdev::{
     BlockDevice, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
 };
@@ -318,6 +320,15 @@ impl Run {
         }
         for over in queue.wait(pieces.len()) {
             assert_eq!(over.result.unwrap() as u64, over.tag);
+        }
+    }
+
+    /// Puts the file's data elsewhere, in fewer pieces. Nothing that it promised changes.
+    pub(crate) fn defragment(&self, path: &str) {
+        let node = self.node(path);
+        match self.volume().defragment(&node, &self.cred, |_, _| {}) {
+            Ok(_) | Err(Error::NotSupported(_)) => {}
+            Err(error) => panic!("{path}: {error}"),
         }
     }
 

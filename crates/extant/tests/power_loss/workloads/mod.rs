@@ -52,6 +52,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("zeroed_ranges", ranges::zeroed, &["1k", "small_folios", "buffer_heads", "ordered_at_once"]),
     on("collapses_and_inserts", ranges::shifts, &["1k", "4k", "journalled", "ordered"]),
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads"]).slow(),
+    on("defragmented", ranges::defragmented, &["1k", "4k", "tiny_journal", "ordered", "data_writeback"]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &["1k", "orphan_list"]),
     on("rename_over", names::rename_over, &["1k", "4k"]),

@@ -145,3 +145,28 @@ pub(super) fn beside_fsyncs(run: &mut Run) {
         }
     });
 }
+
+/// Files in many pieces are put together, between writes to them that are promised or not.
+pub(super) fn defragmented(run: &mut Run) {
+    let files: Vec<String> = (0..2).map(|_| run.create_any(120 * SECTOR)).collect();
+    for round in 0..4 {
+        for path in &files {
+            for _ in 0..8 {
+                // Holes that are written later lie elsewhere.
+                let first = run.rng.below(14) * 8;
+                run.fallocate(path, PunchHole, first, 8);
+                run.overwrite(path, first, 8);
+                if run.rng.chance(40) {
+                    run.fsync(path);
+                }
+            }
+        }
+        let path = &files[round % 2];
+        run.defragment(path);
+        let first = run.rng.below(100);
+        run.overwrite(path, first, 12);
+        if run.rng.chance(50) {
+            run.fsync(path);
+        }
+    }
+}
