@@ -26,9 +26,17 @@ fn mount(image: &Image, options: &str) -> Volume {
         .unwrap()
 }
 
+/// No handle used more than it had asked for (J22).
+fn no_overflow(volume: &Volume) {
+    let counters = volume.stats();
+    let overflow = counters.iter().find(|(name, _)| *name == "credit_overflow");
+    assert_eq!(overflow, Some(&("credit_overflow", 0)));
+}
+
 /// Unmounts and lets go of the image. All nodes must be gone.
 fn unmount(volume: Volume) {
     volume.unmount().unwrap();
+    no_overflow(&volume);
 }
 
 fn create(volume: &Volume, name: &str) -> Node {

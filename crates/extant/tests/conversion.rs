@@ -17,6 +17,13 @@ fn options() -> Options {
     options
 }
 
+/// No handle used more than it had asked for (J22).
+fn no_overflow(volume: &Volume) {
+    let counters = volume.stats();
+    let overflow = counters.iter().find(|(name, _)| *name == "credit_overflow");
+    assert_eq!(overflow, Some(&("credit_overflow", 0)));
+}
+
 fn find(volume: &Volume, name: &str) -> Node {
     let root = volume.root().unwrap();
     volume.lookup(&root, name.as_bytes()).unwrap()
@@ -150,6 +157,7 @@ fn a_file_gets_extents_where_its_data_lies() {
         volume.create(&d, b"one more", 0o600, &cred).unwrap();
         drop((f, d));
         volume.unmount().unwrap();
+        no_overflow(&volume);
         drop(volume);
         image.fsck_clean().unwrap();
         let report = check_image(image.path(), &CheckOptions::default()).unwrap();

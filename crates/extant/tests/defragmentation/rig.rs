@@ -80,8 +80,16 @@ pub(crate) fn compare(volume: &Volume, node: &Node, blocks: u64) -> Result<(), S
     Ok(())
 }
 
+/// No handle used more than it had asked for (J22).
+fn no_overflow(volume: &Volume) {
+    let counters = volume.stats();
+    let overflow = counters.iter().find(|(name, _)| *name == "credit_overflow");
+    assert_eq!(overflow, Some(&("credit_overflow", 0)));
+}
+
 pub(crate) fn close(image: &Image, volume: Volume) {
     volume.unmount().unwrap();
+    no_overflow(&volume);
     drop(volume);
     image.fsck_clean().unwrap();
     let report = check_image(image.path(), &CheckOptions::default()).unwrap();
