@@ -5,7 +5,8 @@
 //! multiple with several threads. The plain copies beside it say what the machine has to give.
 
 use std::sync::Barrier;
-use std::time::Instant;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use extant_testkit::{Error, Result};
 
@@ -55,32 +56,35 @@ fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
     }
     // Not bound to a processor: the threads are the point.
     counted(site, |_| {
-        let all = Barrier::new(threads + 1);
-        let took = std::thread::scope(|scope| {
+        let ready = Barrier::new(threads);
+        let samples = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..)
                 .zip(&mut openers)
                 .map(|(number, file)| {
-                    let (all, bytes) = (&all, &bytes);
+                    let (ready, bytes) = (&ready, &bytes);
                     scope.spawn(move || {
                         let from = number * PART;
-                        let ready = rewrite(&mut **file, bytes, from, 1);
-                        all.wait();
-                        let all = || rewrite(&mut **file, bytes, from, rounds);
-                        ready.and_then(|()| processor_nanos(all))
+                        let warm = rewrite(&mut **file, bytes, from, 1);
+                        ready.wait();
+                        warm?;
+                        let start = Instant::now();
+                        let nanos = processor_nanos(|| rewrite(&mut **file, bytes, from, rounds))?;
+                        Ok::<_, Error>((start, Instant::now(), nanos))
                     })
                 })
                 .collect();
-            all.wait();
-            let start = Instant::now();
-            let mut nanos = 0;
-            for worker in workers {
-                nanos += worker
-                    .join()
-                    .map_err(|_| Error::new("a thread panicked"))??;
-            }
-            Ok::<_, Error>((start.elapsed(), nanos))
-        });
-        let (took, nanos) = took?;
+            let join = |worker: ScopedJoinHandle<'_, Result<(Instant, Instant, u64)>>| {
+                worker.join().map_err(|_| Error::new("a thread panicked"))?
+            };
+            workers.into_iter().map(join).collect::<Result<Vec<_>>>()
+        })?;
+        // By the clocks of those who work: this thread may come late.
+        let begun = samples.iter().map(|(start, _, _)| *start).min();
+        let ended = samples.iter().map(|(_, end, _)| *end).max();
+        let took = begun
+            .zip(ended)
+            .map_or(Duration::ZERO, |(begun, ended)| ended - begun);
+        let nanos = samples.iter().map(|(_, _, nanos)| nanos).sum();
         let written = threads as u64 * u64::from(rounds) * PART;
         Ok(Outcome {
             value: crate::psync::mib_per_second(written, took),
