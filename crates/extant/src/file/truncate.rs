@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::inode::InodeFlags;
 use extant_iomap::Control;
 use extant_units::{Lblk, Pos};
 
@@ -80,15 +81,34 @@ pub(super) fn reveal(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64)
     let bs = fs.layout.block_size;
     let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
     zero_and_write(ops, inode, old, size.min(block_end))?;
-    // Blocks that lie behind the end already become part of the file: they must read as zero.
-    if size > block_end && data_path::zero_range(ops, Pos::new(block_end), size - block_end)? {
-        write_range(
-            fs,
-            inode,
-            Control::integrity(Pos::new(block_end), Pos::new(size)),
-        )?;
-    }
+    hide(ops, block_end, size)?;
     settle_before(ops, Pos::new(old))
+}
+
+/// Blocks from byte `start` on, a block's first, to `end` lie behind the end of the file and are about to become part of it. What a crash left
+/// there as written becomes unwritten (a hole, in a map that knows no such blocks). Zeroing it would take folios that cannot be written before
+/// the file has grown.
+pub(super) fn hide(ops: &FileOps<'_>, start: u64, end: u64) -> Result<()> {
+    let fs = ops.fs;
+    let mut at = start;
+    while at < end {
+        let found = super::blocks_of(fs, Pos::new(at), end - at);
+        let (lblk, count) = found.ok_or(Error::FileTooBig)?;
+        let found = map::lookup(fs, ops.inode, lblk, count)?;
+        if let MapState::Written(_) = found.state {
+            if ops.flags.contains(InodeFlags::EXTENTS) {
+                let mut h = fs.start(credits::convert(fs))?;
+                map::convert_to_unwritten(fs, &mut h, ops.inode, lblk, found.len)?;
+            } else {
+                let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
+                let last = u64::from(lblk.get()).saturating_add(u64::from(found.len));
+                map::remove(fs, &mut h, ops.inode, lblk, last)?;
+            }
+        }
+        let len = u64::from(found.len).saturating_mul(fs.layout.block_size.bytes_u64());
+        at = at.saturating_add(len.max(1));
+    }
+    Ok(())
 }
 
 fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {

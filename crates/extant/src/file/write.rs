@@ -13,7 +13,7 @@ use extant_units::Pos;
 use super::iomap_ops::FileOps;
 use super::range_lock::lock_for_write;
 use super::read::check_kind;
-use super::{OpenState, data_path, direct, max_size, space, through};
+use super::{OpenState, data_path, direct, max_size, space, through, truncate};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -169,7 +169,10 @@ fn write_locked(
     }
     if pos > size {
         // What lies behind the old end becomes part of the file: it must read as zero.
-        data_path::zero_range(&ops, Pos::new(size), pos - size)?;
+        let block_end = fs.layout.block_size.round_up(Pos::new(size));
+        let block_end = block_end.unwrap_or(Pos::MAX).get();
+        data_path::zero_range(&ops, Pos::new(size), pos.min(block_end) - size)?;
+        truncate::hide(&ops, block_end, pos)?;
     }
     let at = Pos::new(pos);
     let bytes = &bytes[..len];

@@ -1,6 +1,6 @@
-//! Damaged maps of files: read, written, cut, deleted.
+//! Damaged maps of files: read, written, cut, deleted; ranges of them allocated, punched, zeroed, moved.
 
-use extant::{Cred, FileKind, SetAttr, Volume};
+use extant::{Cred, FallocateMode, FileKind, SetAttr, Volume};
 use extant_testkit::content;
 use extant_testkit::mutate::Kind;
 
@@ -44,7 +44,7 @@ fn change(volume: &Volume, feed: &mut Feed<'_>) {
             return;
         };
         let at = feed.position();
-        let _ = match feed.u8() % 8 {
+        let _ = match feed.u8() % 12 {
             0 => volume
                 .getattr(file)
                 .and_then(|attr| world::content(volume, file, attr.size)),
@@ -60,10 +60,33 @@ fn change(volume: &Volume, feed: &mut Feed<'_>) {
                 volume.setattr(file, &cut, &cred).map(drop)
             }
             6 => volume.fsync(file, false),
+            7..=10 => {
+                let (mode, at, len) = range(feed, at);
+                volume.fallocate(file, mode, at, len, &cred)
+            }
             _ => match feed.choose(&names) {
                 Some((dir, name)) => volume.unlink(dir, name, &cred),
                 None => volume.sync(),
             },
         };
     }
+}
+
+/// A range operation and its bytes, whole blocks more often than not: what is moved has to be.
+fn range(feed: &mut Feed<'_>, at: u64) -> (FallocateMode, u64, u64) {
+    let (mode, len) = (feed.u8(), feed.position());
+    let keep_size = mode & 0x80 != 0;
+    let (at, len) = if mode & 0x60 == 0 {
+        (at, len)
+    } else {
+        (at & !4095, len & !4095)
+    };
+    let mode = match mode % 5 {
+        0 => FallocateMode::Allocate { keep_size },
+        1 => FallocateMode::PunchHole,
+        2 => FallocateMode::ZeroRange { keep_size },
+        3 => FallocateMode::CollapseRange,
+        _ => FallocateMode::InsertRange,
+    };
+    (mode, at, len)
 }

@@ -438,3 +438,42 @@ fn readers_and_flushers_keep_nothing_of_the_old_map() {
 fn tag(block: u64) -> u8 {
     u8::try_from(block % 250).unwrap() + 1
 }
+
+/// A crash between a conversion and the size that follows it leaves written blocks behind the end. Growing over them takes neither
+/// folios, which could not be written, nor their contents.
+#[test]
+fn j31_written_blocks_behind_the_end_become_unwritten() {
+    for how in 0..3 {
+        let stage = Stage::new("-b 1024", "", BufferedPath::Iomap);
+        stage.put(0, &[1; 3000]);
+        stage.sync();
+        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
+        let how_to = map::How::default();
+        let made = map::allocate(&stage.fs, &mut h, &stage.file, Lblk::new(10), 20, how_to);
+        assert_eq!(made.unwrap().len, 20);
+        drop(h);
+        assert_eq!(
+            stage.shape(),
+            format!("www{}{}", ".".repeat(7), "w".repeat(20))
+        );
+        let before = counter(&stage, "wb_bytes");
+        match how {
+            0 => stage.cut(40_000),
+            1 => stage.put(25_000, &[2; 15_000]),
+            _ => stage.run(Allocate { keep_size: false }, 0, 40_000).unwrap(),
+        }
+        // The tail of the old last block at most.
+        assert!(counter(&stage, "wb_bytes") - before <= 1024, "{how}");
+        assert!(
+            !stage.shape()[3..].contains('w') || how == 1,
+            "{how}: {}",
+            stage.shape()
+        );
+        let mut model = vec![1; 3000];
+        model.resize(if how == 1 { 25_000 } else { 40_000 }, 0);
+        model.resize(40_000, 2);
+        assert!(stage.bytes() == model, "{how}");
+        let stage = stage.remount("", BufferedPath::Iomap);
+        assert!(stage.bytes() == model, "{how}, from the device");
+    }
+}
