@@ -180,7 +180,7 @@ pub(super) fn lock_for_write<'a>(
     let grows = at
         .place()
         .is_none_or(|pos| pos.saturating_add(len) > inode.size());
-    let turn = grows.then(|| data.turns.take());
+    let turn = grows.then(|| data.turns.take(len));
     let lock = enter(fs, inode, data)?;
     let place = |size: u64| at.place().unwrap_or(size);
     let wanted = |size: u64| {

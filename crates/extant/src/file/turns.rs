@@ -1,13 +1,13 @@
 //! The queue of those who make a file longer.
 //!
 //! Only one of them can be at work, and an append takes less time than putting a thread to sleep and waking it. So this queue keeps whoever
-//! has the turn running, one next in line awake beside it, and all others asleep; nobody is woken for each append. A thread that comes
-//! again at once gets its turn again, a bounded number of times; then the next in line has it.
+//! has the turn running and all others asleep, the next in line but for naps; nobody is woken for each append. A thread that comes
+//! again at once gets its turn again, a bounded number of times; then the next in line has it, and was woken a little before, so that
+//! the file does not wait for it to wake.
 //!
 //! # Invariants
 //! * One thread has the turn at most.
-//! * Whoever is next in line has the turn after [`BATCH`] more, or as soon as nobody has come for a moment.
-//! * The next in line sleeps only while somebody has the turn, who wakes it when giving the turn back.
+//! * Whoever is next in line has the turn after a [`BATCH`] of others, or a [`NAP`] after the last who came.
 //!
 //! # Concurrency
 //! This orders threads, and protects nothing: what they change is protected by ranges. `state` says all; the seat of the next in line is a
@@ -15,6 +15,7 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -27,12 +28,18 @@ const KEPT: u32 = 1 << 2;
 /// The next in line sleeps.
 const ASLEEP: u32 = 1 << 3;
 
-/// Turns that are taken out of line while somebody is next.
-const BATCH: u32 = 256;
+/// Turns that are taken out of line while somebody is next; long ones count as several.
+const BATCH: u32 = 1024;
+/// Bytes that make a turn count once more.
+const LONG: u64 = 4096;
+/// How many of a batch are over when the next in line is woken: what is left takes as long as waking does.
+const CALL: u32 = BATCH - 96;
 /// Looks at a free turn before the next in line takes it: as long as a thread needs to come again.
 const PATIENCE: u32 = 8;
 /// Looks at a turn that is taken before the next in line sleeps.
 const LOOKS: u32 = 64;
+/// The longest that the next in line sleeps before it looks again.
+const NAP: Duration = Duration::from_micros(200);
 /// Pauses between two looks.
 const PAUSES: u32 = 16;
 
@@ -41,7 +48,7 @@ const PAUSES: u32 = 16;
 #[repr(align(64))]
 pub(super) struct Turns {
     state: AtomicU32,
-    /// Turns taken out of line since somebody is next. Written by whoever has the turn.
+    /// What was taken of a batch since somebody is next. Written by whoever has the turn.
     streak: AtomicU32,
     seat: Mutex<()>,
     sleep: Mutex<()>,
@@ -50,16 +57,24 @@ pub(super) struct Turns {
 
 /// A turn, until it is dropped.
 #[must_use]
-pub(super) struct Turn<'a>(&'a Turns);
+pub(super) struct Turn<'a> {
+    turns: &'a Turns,
+    /// What it counts.
+    weight: u32,
+}
 
 impl Turns {
-    /// Waits for a turn.
+    /// Waits for a turn, to write `len` bytes.
     #[inline]
-    pub(super) fn take(&self) -> Turn<'_> {
+    pub(super) fn take(&self, len: u64) -> Turn<'_> {
         if !self.try_take() {
             self.line_up();
         }
-        Turn(self)
+        let pages = u32::try_from(len / LONG).unwrap_or(BATCH);
+        Turn {
+            turns: self,
+            weight: pages.saturating_add(1),
+        }
     }
 
     /// Takes the turn if nobody has it and it is kept for nobody.
@@ -93,9 +108,9 @@ impl Turns {
             }
             free = if state & TAKEN == 0 { free + 1 } else { 0 };
             looks += 1;
-            if looks > LOOKS {
-                self.sleep();
-                (free, looks) = (0, 0);
+            if looks > LOOKS && free == 0 {
+                // After a nap, one look at a turn that is taken is enough.
+                looks = if self.sleep() { 0 } else { LOOKS };
             }
             for _ in 0..PAUSES {
                 spin_loop();
@@ -105,31 +120,38 @@ impl Turns {
         drop(seat);
     }
 
-    /// Sleeps until a turn that is taken is given back.
-    fn sleep(&self) {
+    /// Sleeps while the turn is taken, until called, which it says, or for a nap.
+    fn sleep(&self) -> bool {
         let mut held = self.sleep.lock();
         let asleep = |state: u32| (state & TAKEN != 0).then_some(state | ASLEEP);
         let slept = self
             .state
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, asleep);
-        if slept.is_ok() {
-            while self.state.load(Ordering::Relaxed) & ASLEEP != 0 {
-                self.wake.wait(&mut held);
+        if slept.is_err() {
+            return true;
+        }
+        while self.state.load(Ordering::Relaxed) & ASLEEP != 0 {
+            if self.wake.wait_for(&mut held, NAP).timed_out() {
+                let before = self.state.fetch_and(!ASLEEP, Ordering::Relaxed);
+                return before & ASLEEP == 0;
             }
         }
+        true
     }
 
     /// Gives the turn back, out of the shortest way: somebody is next in line.
     #[cold]
-    fn give_back(&self) {
-        let streak = self.streak.load(Ordering::Relaxed) + 1;
+    fn give_back(&self, weight: u32) {
+        let streak = self.streak.load(Ordering::Relaxed).saturating_add(weight);
         let keep = if streak >= BATCH { KEPT } else { 0 };
-        self.streak.store(streak % BATCH, Ordering::Relaxed);
-        let back = |state: u32| Some(state & !(TAKEN | ASLEEP) | keep);
+        let called = if streak >= CALL { ASLEEP } else { 0 };
+        let left = if streak >= BATCH { 0 } else { streak };
+        self.streak.store(left, Ordering::Relaxed);
+        let back = |state: u32| Some(state & !(TAKEN | called) | keep);
         let before = self
             .state
             .fetch_update(Ordering::Release, Ordering::Relaxed, back);
-        if before.is_ok_and(|before| before & ASLEEP != 0) {
+        if before.is_ok_and(|before| before & called != 0) {
             drop(self.sleep.lock());
             self.wake.notify_one();
         }
@@ -139,12 +161,12 @@ impl Turns {
 impl Drop for Turn<'_> {
     #[inline]
     fn drop(&mut self) {
-        let free = self
-            .0
-            .state
-            .compare_exchange(TAKEN, 0, Ordering::Release, Ordering::Relaxed);
+        let free =
+            self.turns
+                .state
+                .compare_exchange(TAKEN, 0, Ordering::Release, Ordering::Relaxed);
         if free.is_err() {
-            self.0.give_back();
+            self.turns.give_back(self.weight);
         }
     }
 }
@@ -153,7 +175,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::{BATCH, KEPT, NEXT, Turns};
+    use super::{BATCH, KEPT, LONG, NEXT, Turns};
 
     #[test]
     fn one_at_a_time_and_everybody_in_the_end() {
@@ -163,7 +185,7 @@ mod tests {
             for _ in 0..16 {
                 scope.spawn(|| {
                     for round in 0..2000 {
-                        let _mine = turns.take();
+                        let _mine = turns.take(0);
                         let seen = count.load(Ordering::Relaxed);
                         if round % 64 == 0 {
                             std::thread::yield_now();
@@ -177,27 +199,37 @@ mod tests {
         assert!(turns.try_take(), "nobody has it");
     }
 
+    /// Turns that go on before one is kept for the next in line, if each writes `len` bytes.
+    fn batch_of(turns: &Turns, len: u64) -> u32 {
+        turns.state.store(NEXT, Ordering::Relaxed);
+        let mut count = 0;
+        while turns.state.load(Ordering::Relaxed) & KEPT == 0 {
+            drop(turns.take(len));
+            count += 1;
+        }
+        assert!(!turns.try_take(), "kept");
+        turns.line_up();
+        turns.state.store(0, Ordering::Relaxed);
+        count
+    }
+
     #[test]
     fn a_turn_comes_to_the_next_in_line_after_a_batch() {
         let turns = Turns::default();
-        turns.state.store(NEXT, Ordering::Relaxed);
-        for _ in 0..BATCH {
-            assert!(turns.try_take());
-            drop(super::Turn(&turns));
-        }
-        assert_eq!(turns.state.load(Ordering::Relaxed), NEXT | KEPT);
-        assert!(!turns.try_take(), "kept");
-        turns.line_up();
-        drop(super::Turn(&turns));
+        assert_eq!(batch_of(&turns, 1), BATCH);
+        assert_eq!(batch_of(&turns, LONG), BATCH / 2);
+        assert_eq!(batch_of(&turns, LONG << 8), 4);
+        assert_eq!(batch_of(&turns, u64::MAX), 1);
+        drop(turns.take(0));
         assert!(turns.try_take());
     }
 
     #[test]
     fn a_sleeper_is_woken() {
         let turns = Turns::default();
-        let mine = turns.take();
+        let mine = turns.take(0);
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(turns.take()));
+            scope.spawn(|| drop(turns.take(0)));
             while turns.state.load(Ordering::Relaxed) & super::ASLEEP == 0 {
                 std::thread::yield_now();
             }
