@@ -6,12 +6,46 @@ pub(crate) use real::*;
 
 #[cfg(not(extant_shuttle))]
 mod real {
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
+    pub(crate) use parking_lot::MutexGuard;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
     pub(crate) use std::thread::{Thread, current, park};
 
     /// Looks at an atomic that is about to change before a thread sleeps.
     pub(crate) const SPINS: u32 = 60;
+
+    /// Looks at a lock that somebody has before a thread sleeps.
+    const LOOKS: u32 = 64;
+    /// The most pauses between two of them.
+    const PAUSES: u32 = 32;
+
+    /// A lock that is held for some tens of nanoseconds: a thread waits for it on the processor, as sleeping and being woken would take a
+    /// hundred times as long, and sleeps only if its holder does.
+    #[derive(Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        #[inline]
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.try_lock().unwrap_or_else(|| self.wait())
+        }
+
+        #[cold]
+        fn wait(&self) -> MutexGuard<'_, T> {
+            let mut pauses = 1;
+            for _ in 0..LOOKS {
+                (0..pauses).for_each(|_| std::hint::spin_loop());
+                if let Some(guard) = self.0.try_lock() {
+                    return guard;
+                }
+                pauses = (pauses * 2).min(PAUSES);
+            }
+            self.0.lock()
+        }
+    }
 }
 
 #[cfg(extant_shuttle)]
