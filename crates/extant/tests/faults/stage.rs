@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 
@@ -31,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) cargo: Cargo,
     /// The step of the workload that was under way.
     pub(crate) step: usize,
+    /// Made by the step itself, not by a thread of the file system's that finishes what an earlier one began.
+    pub(crate) own: bool,
 }
 
 /// What goes wrong.
@@ -92,6 +95,8 @@ struct Watch {
     block_size: u64,
     order: Option<Order>,
     step: AtomicUsize,
+    /// The thread that takes the steps.
+    stepper: Mutex<Option<ThreadId>>,
     seen: Mutex<Vec<Seen>>,
     fired: Mutex<Option<Seen>>,
 }
@@ -111,6 +116,7 @@ impl Stage {
             block_size,
             order,
             step: AtomicUsize::new(0),
+            stepper: Mutex::default(),
             seen: Mutex::default(),
             fired: Mutex::default(),
         });
@@ -130,8 +136,9 @@ impl Stage {
         self.watch.order
     }
 
-    /// Another step of the workload begins.
+    /// Another step of the workload begins, on this thread.
     pub(crate) fn begin(&self, step: usize) {
+        *self.watch.stepper.lock().unwrap() = Some(thread::current().id());
         self.watch.step.store(step, Ordering::Relaxed);
     }
 
@@ -152,6 +159,7 @@ impl Watch {
             kind: request.kind,
             cargo: self.cargo(request),
             step: self.step.load(Ordering::Relaxed),
+            own: *self.stepper.lock().unwrap() == Some(thread::current().id()),
         };
         self.seen.lock().unwrap().push(seen);
         let Some(Order { at, mode }) = self.order else {
