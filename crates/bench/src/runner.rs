@@ -5,6 +5,7 @@
 //! one thrown away.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use extant_testkit::{Result, ensure};
@@ -87,11 +88,15 @@ pub(crate) fn counted(
     Ok(outcome)
 }
 
-/// Runs `plan`; `progress` is told what comes next.
+/// One measurement at a time in a process: two would measure each other.
+static MEASURING: Mutex<()> = Mutex::new(());
+
+/// Runs `plan`, once nobody else in the process does; `progress` is told what comes next.
 ///
 /// # Errors
 /// A name that nothing has, or whatever a sample met. What cannot run here is no error: the report says why.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let start = Instant::now();
     let cases = cases(plan)?;
     let mut report = Report::new(&plan.benches);
