@@ -250,6 +250,15 @@ fn no_space_is_told_and_leaves_the_rest_alone() {
 }
 
 #[test]
+fn a_queue_is_as_deep_as_it_may_be_and_no_deeper() {
+    let image = Image::of_mib(32).make().unwrap();
+    let fs = open(&image, BufferedPath::Iomap, "");
+    for (asked, depth) in [(0, 1), (7, 7), (usize::MAX, 4096)] {
+        assert_eq!(fs.direct_queue(asked).depth(), depth);
+    }
+}
+
+#[test]
 fn nobody_waits_for_somebody_to_reap() {
     let image = Image::of_mib(32).make().unwrap();
     let fs = open(&image, BufferedPath::Iomap, "");

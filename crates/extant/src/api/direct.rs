@@ -42,7 +42,7 @@ impl Volume {
         file::write_direct(self.fs(), node.inode(), open, at, data, cred)
     }
 
-    /// A queue for up to `depth` direct requests in flight, whose writes are `cred`'s.
+    /// A queue for up to `depth` (1 to 4096) direct requests in flight, whose writes are `cred`'s.
     pub fn direct_queue(&self, depth: usize, cred: &Cred) -> DirectQueue {
         DirectQueue::new(self.clone(), depth, cred)
     }

@@ -72,7 +72,7 @@ impl Filesystem {
         OpenOptions::new(self)
     }
 
-    /// A queue for up to `depth` direct requests in flight.
+    /// A queue for up to `depth` (1 to 4096) direct requests in flight.
     pub fn direct_queue(&self, depth: usize) -> DirectQueue {
         self.volume().direct_queue(depth, self.cred())
     }

@@ -71,16 +71,16 @@ fn set_flag(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     })
 }
 
-/// The whole map. No more is taken than the inode counts, whatever the numbers say.
+/// The whole map. No more is taken than the inode counts and the volume has, whatever the numbers say.
 fn read(fs: &Fs, inode: &Inode) -> Result<BlockMap> {
     let (root, sectors) = {
         let core = inode.core.read();
         (core.i_block, core.sectors)
     };
     let disk = DiskNodes::of(fs, inode, root);
-    let counted = sectors >> (fs.layout.block_size.log2() - 9);
+    let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end.get());
     let excess = || {
-        let what = "block map of more blocks than the inode counts";
+        let what = "block map of more blocks than the inode counts, or the volume has";
         Error::corrupt(Place::Inode(inode.ino), what)
     };
     let numbers = indirect::numbers(&disk, counted)?.ok_or_else(excess)?;

@@ -31,6 +31,8 @@ use crate::file::{self, WriteAt};
 use crate::fs::Fs;
 use crate::inode::InodeRef;
 
+/// The most requests that a queue has in flight, whatever is asked for.
+const MOST_DEPTH: usize = 4096;
 /// Threads for requests that do not go straight.
 const MOST_THREADS: usize = 4;
 /// How often the caretaker looks while something is in flight.
@@ -128,7 +130,7 @@ struct Over {
 
 impl Queue {
     pub(crate) fn new(fs: &Arc<Fs>, cred: Cred, depth: usize) -> Self {
-        let depth = depth.max(1);
+        let depth = depth.clamp(1, MOST_DEPTH);
         let queue = open_queue(&fs.dev, depth);
         let slots = queue.depth();
         Self {
