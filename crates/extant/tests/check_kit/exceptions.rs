@@ -27,7 +27,7 @@ pub(crate) const OURS: &[Exception] = &[
         name: "descriptor checksum",
         says: &["bad descriptor checksum"],
         why: "e2fsck -n says so and IGNORED, and exits with 0",
-        shown_by: (0, "zap_block -o 30 -l 1 -p 0x55 2"),
+        shown_by: (0, "zap_block -o 30 -l 2 -p 0x55 2"),
     },
     Exception {
         name: "orphan list head",
