@@ -65,6 +65,23 @@ struct Event {
     place: &'static str,
 }
 
+impl Inner {
+    fn remember(&mut self, event: Event) {
+        self.unrecorded = Some(match self.unrecorded {
+            None => Record {
+                count: 1,
+                first: event,
+                last: event,
+            },
+            Some(record) => Record {
+                count: record.count.saturating_add(1),
+                last: event,
+                ..record
+            },
+        });
+    }
+}
+
 impl Fault {
     /// Nothing failed yet.
     pub(crate) fn new(policy: ErrorsPolicy) -> Self {
@@ -126,10 +143,17 @@ impl Fault {
         self.inner.lock().why.clone()
     }
 
-    /// Raises the level; true for the one who was first to stop anything.
-    fn raise(&self, level: Level, why: &str) -> bool {
-        self.inner.lock().why.get_or_insert_with(|| why.into());
-        self.level.fetch_max(level as u8, Ordering::Relaxed) == Level::Running as u8
+    /// Raises the level; true for the one who was first to stop anything. That one runs `noted` before anybody can tell that
+    /// something was stopped: whoever comes second returns with the first one's fault on the books.
+    fn raise(&self, level: Level, why: &str, noted: impl FnOnce(&mut Inner)) -> bool {
+        let mut inner = self.inner.lock();
+        inner.why.get_or_insert_with(|| why.into());
+        let first = self.level.load(Ordering::Relaxed) == Level::Running as u8;
+        if first {
+            noted(&mut inner);
+        }
+        self.level.fetch_max(level as u8, Ordering::Relaxed);
+        first
     }
 
     /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=` policy and
@@ -141,14 +165,14 @@ impl Fault {
         };
         fs.stats.faults.bump();
         tracing::error!(%error, "fault");
-        self.remember(event);
+        self.inner.lock().remember(event);
         let level = match self.policy {
             ErrorsPolicy::Continue => return,
             ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
             ErrorsPolicy::Panic => Level::Shutdown,
         };
         let why = error.to_string();
-        if self.raise(level, &why) && !fs.options.read_only() {
+        if self.raise(level, &why, |_| ()) && !fs.options.read_only() {
             fs.journal.abort_on_fault(&why);
             self.record(fs);
         }
@@ -162,39 +186,25 @@ impl Fault {
             ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
             ErrorsPolicy::Panic => Level::Shutdown,
         };
-        if self.raise(level, why) {
+        let noted = |inner: &mut Inner| {
             fs.stats.faults.bump();
+            inner.remember(Event::new("journal"));
+        };
+        if self.raise(level, why, noted) {
             tracing::error!(why, "fault");
-            self.remember(Event::new("journal"));
             self.record(fs);
         }
     }
 
     /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], nothing more is written.
     pub(crate) fn shut_down(&self, fs: &Fs, why: &str) {
-        self.raise(Level::Shutdown, why);
+        self.raise(Level::Shutdown, why, |_| ());
         fs.journal.abort(why);
     }
 
     /// Refuses everything from now on; for the end of an unmount, when nothing is left to stop.
     pub(crate) fn close(&self) {
-        self.raise(Level::Shutdown, "unmounted");
-    }
-
-    fn remember(&self, event: Event) {
-        let mut inner = self.inner.lock();
-        inner.unrecorded = Some(match inner.unrecorded {
-            None => Record {
-                count: 1,
-                first: event,
-                last: event,
-            },
-            Some(record) => Record {
-                count: record.count.saturating_add(1),
-                last: event,
-                ..record
-            },
-        });
+        self.raise(Level::Shutdown, "unmounted", |_| ());
     }
 
     /// Writes what is not recorded yet into `raw`: the superblock is about to be written anyway.
