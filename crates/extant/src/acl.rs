@@ -10,11 +10,11 @@ use extant_disk::acl::{Acl, AclError};
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+use crate::types::FileKind;
 use crate::xattr;
 
 /// Which of an inode's two ACLs.

@@ -38,6 +38,7 @@ mod test_mount;
 #[cfg(test)]
 mod test_rig;
 mod tuning;
+mod types;
 mod verify;
 mod xattr;
 mod zones;
@@ -52,5 +53,9 @@ pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
 pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
+pub use types::{
+    Attr, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr,
+    SetTime, Timestamp, XattrMode,
+};
 #[doc(hidden)]
 pub use verify::Verifier;

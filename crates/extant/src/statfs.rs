@@ -2,8 +2,8 @@
 
 use extant_units::Blocks;
 
-use crate::api::FsStat;
 use crate::fs::Fs;
+use crate::types::FsStat;
 
 /// Longest name in a directory.
 const NAME_MAX: u32 = 255;

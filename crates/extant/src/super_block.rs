@@ -17,10 +17,10 @@ use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::api::Timestamp;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::layout::Layout;
+use crate::types::Timestamp;
 
 /// The largest size that readers without `large_file` understand.
 const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;

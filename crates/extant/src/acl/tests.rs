@@ -8,10 +8,10 @@ use extant_disk::acl::{AclEntry, AclTag};
 use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::api::{SetAttr, XattrMode};
 use crate::inode::{InodeRef, getattr, setattr};
 use crate::namei;
 use crate::test_mount::TestFs;
+use crate::types::{SetAttr, XattrMode};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";

@@ -48,7 +48,6 @@ pub(crate) use self::runs::free_runs;
 use self::trim::Trimming;
 pub(crate) use self::trim::trim;
 use self::windows::Windows;
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -56,6 +55,7 @@ use crate::group::{Bitmaps, GroupTable};
 use crate::inode::Inode;
 use crate::layout::Layout;
 use crate::stats::Stats;
+use crate::types::FileKind;
 use crate::zones::SystemZones;
 
 /// Credits of [`inode`]: inode bitmap, block bitmap (of a group that was uninitialised), descriptor block, block of the inode table.

@@ -8,9 +8,9 @@ use super::extents::Extents;
 use super::filesystem::Filesystem;
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::node::Node;
-use super::types::{FallocateMode, FileKind, SeekTarget, SetAttr};
 use super::volume::Volume;
 use super::walk::Place;
+use crate::types::{FallocateMode, FileKind, SeekTarget, SetAttr};
 use crate::{Cred, Error, ReadView, Result};
 
 /// How to open a file: as [`std::fs::OpenOptions`].

@@ -12,8 +12,8 @@ use super::metadata::{FileTimes, Metadata, Permissions};
 use super::node::Node;
 use super::options::Options;
 use super::read_dir::ReadDir;
-use super::types::{FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use super::volume::Volume;
+use crate::types::{FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use crate::{Cred, Error, Result};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths inside of the file

@@ -18,7 +18,7 @@ use extant_disk::superblock::{
 };
 use extant_units::{DevOff, Group};
 
-use super::types::Timestamp;
+use crate::types::Timestamp;
 use crate::{Error, Place, Result};
 
 /// What the superblock, the group descriptors and the journal's superblock say.

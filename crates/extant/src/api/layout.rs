@@ -5,18 +5,8 @@ use super::volume::Volume;
 use std::ops::Range;
 
 use crate::cred::Cred;
+use crate::types::Defragmented;
 use crate::{Result, file};
-
-/// What a defragmentation did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Defragmented {
-    /// Runs of blocks that the data lay in: neighbours in the file that are neighbours on the device count as one.
-    pub runs_before: u64,
-    /// Runs that it lies in now.
-    pub runs_after: u64,
-    /// Bytes that got another place.
-    pub moved: u64,
-}
 
 impl Volume {
     /// Gives a file or directory with a block map, as ext2 and ext3 make them, an extent tree: its data stays where it is. One

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use extant_units::Ino;
 
-use super::types::{Attr, FileKind, SetAttr, SetTime, Timestamp};
+use crate::types::{Attr, FileKind, SetAttr, SetTime, Timestamp};
 
 /// Attributes of a file, as [`std::fs::Metadata`] with its Unix extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,7 +20,6 @@ mod options;
 mod read_dir;
 mod space;
 mod trees;
-mod types;
 mod volume;
 mod walk;
 
@@ -31,14 +30,9 @@ pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;
 pub use info::{GroupInfo, ImageInfo, JournalInfo};
-pub use layout::Defragmented;
 pub use metadata::{FileTimes, Metadata, Permissions};
 pub use node::Node;
 pub use options::Options;
 pub(crate) use options::open_device;
 pub use read_dir::{DirEntry, ReadDir};
-pub use types::{
-    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, SetTime,
-    Timestamp, XattrMode,
-};
 pub use volume::Volume;

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use extant_units::Ino;
 
-use super::types::FileKind;
 use crate::file::{self, OpenState};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeRef};
+use crate::types::FileKind;
 
 /// A counted reference to an inode of a [`super::Volume`]. While one exists, the inode keeps its number and its content
 /// even if its last name goes.

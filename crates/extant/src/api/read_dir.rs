@@ -9,9 +9,9 @@ use extant_units::Ino;
 
 use super::metadata::Metadata;
 use super::node::Node;
-use super::types::FileKind;
 use super::volume::Volume;
 use crate::Result;
+use crate::types::FileKind;
 
 /// Entries taken from the directory at once.
 const BATCH: usize = 256;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::filesystem::Filesystem;
 use super::node::Node;
-use super::types::FileKind;
+use crate::types::FileKind;
 use crate::{Error, Place, Result};
 
 /// Names taken from a directory at once.

@@ -9,13 +9,13 @@ use tracing::error;
 use super::extents::Extents;
 use super::fiemap::Fiemap;
 use super::node::Node;
-use super::types::{
-    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
-};
 use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
 use crate::inode::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
+use crate::types::{
+    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
+};
 use crate::{BufferedPath, Cred, Result, dir, file, namei, statfs, xattr};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::node::Node;
-use super::types::FileKind;
 use super::volume::Volume;
+use crate::types::FileKind;
 use crate::{Error, Result};
 
 /// Symbolic links followed on one path, as Linux has it.

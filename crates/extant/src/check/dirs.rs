@@ -13,8 +13,8 @@ use super::Work;
 use super::inodes::{Dir, Scan};
 use super::report::Findings;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::{Place, Result};
+use crate::types::FileKind;
 
 /// What the entries say, over all directories.
 #[derive(Default)]

@@ -7,8 +7,8 @@ use extant_units::Ino;
 use super::report::Findings;
 use super::role::Role;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::Place;
+use crate::types::FileKind;
 
 /// Both halves of `i_size`, whatever the kind of file.
 pub(super) fn full_size(raw: &RawInode) -> u64 {

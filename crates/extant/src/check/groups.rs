@@ -10,8 +10,8 @@ use super::inodes::{Facts, Scan};
 use super::report::Findings;
 use super::superblock;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::{Place, Result};
+use crate::types::FileKind;
 
 /// What a group really has.
 #[derive(Clone, Copy, Default)]

@@ -16,8 +16,8 @@ use super::reserved::Reserved;
 use super::role::Role;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::{Place, Result};
+use crate::types::FileKind;
 
 /// Blocks of a table that are read at a time.
 const CHUNK: u32 = 64;

@@ -9,8 +9,8 @@ use super::dirs::Tree;
 use super::inodes::{Facts, Scan};
 use super::report::Findings;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::Place;
+use crate::types::FileKind;
 
 /// Above this many links a directory's count is 1, which means "many" (`dir_nlink`).
 const MANY_LINKS: u32 = 65_000;

@@ -7,8 +7,8 @@ use super::maps::{Map, Walker};
 use super::report::Findings;
 use super::role::Role;
 use super::volume::Volume;
-use crate::api::FileKind;
 use crate::error::{Place, Result};
+use crate::types::FileKind;
 
 /// The slot of `i_block` that leads to the resize inode's blocks, with two levels of pointers.
 const DOUBLE_INDIRECT: usize = 13;

@@ -12,12 +12,12 @@ use extant_jbd2::{Block, BlockData, CheckKey, Handle};
 use extant_units::{BlockSize, Lblk, Pblk};
 
 use super::store::{Profile, Shape, Store};
-use crate::api::FileKind;
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, How, MapState};
+use crate::types::FileKind;
 
 /// Directories end here: above, Linux takes a size as damage unless `large_dir` is on.
 const MAX_BYTES: u64 = i32::MAX as u64;

@@ -29,10 +29,10 @@ use extant_units::Ino;
 
 use self::fs_store::FsStore;
 use self::store::Store as _;
-use crate::api::{Dirent, FileKind};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::{Dirent, FileKind};
 
 /// The inode that `name` leads to, with the dots.
 ///

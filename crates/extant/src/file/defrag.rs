@@ -20,7 +20,6 @@ use super::relocate::{self, End, Piece};
 use super::writeback::write_range;
 use super::{logs_data, space};
 use crate::alloc::{self, Run};
-use crate::api::Defragmented;
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
@@ -28,6 +27,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::map::{self, How, MapState, Status};
 use crate::namei;
+use crate::types::Defragmented;
 
 /// Free blocks that a defragmentation leaves to others.
 const MARGIN: u64 = 256;

@@ -7,10 +7,10 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::{OpenState, Whence, data_path};
-use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+use crate::types::FileKind;
 
 /// Who reads: what it does to the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,13 +8,13 @@ use extant_units::Lblk;
 
 use super::range_lock::{lock_range, whole_blocks};
 use super::{Reader, WriteAt, fsync, has_dirty, read, write};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
 use crate::map::{self, MapState};
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
+use crate::types::FileKind;
 use crate::{mount, namei};
 
 fn mounted(options: &str) -> Arc<Fs> {
@@ -132,9 +132,9 @@ fn flags_and_privileges_reach_the_shortest_way_at_once() {
     put(&fs, &inode, 0, &[1; 4096]);
     put(&fs, &inode, 0, &[2; 4096]);
     let before = inode.core.read().mtime;
-    let old = crate::api::Timestamp { secs: 7, nanos: 0 };
-    let changes = crate::api::SetAttr {
-        mtime: Some(crate::api::SetTime::At(old)),
+    let old = crate::types::Timestamp { secs: 7, nanos: 0 };
+    let changes = crate::types::SetAttr {
+        mtime: Some(crate::types::SetTime::At(old)),
         ..Default::default()
     };
     setattr(&fs, &inode, &changes, &owner).unwrap();

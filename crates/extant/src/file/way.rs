@@ -18,13 +18,13 @@ use extant_units::Pos;
 
 use super::writeback::write_range;
 use super::{data, lock, read::check_kind};
-use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::options::DataMode;
 use crate::tuning::BufferedPath;
+use crate::types::FileKind;
 
 /// How often a change writes what mappings go on dirtying, before it gives up.
 const ATTEMPTS: u32 = 8;

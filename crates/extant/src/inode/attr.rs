@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::privileges::{CAPABILITY, is_outsider, stripped};
 use super::{Inode, InodeCore, InodeFlags, InodeTime, devnum, times};
 use crate::acl;
-use crate::api::{Attr, FileKind, SetAttr, SetTime};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
 use crate::map;
+use crate::types::{Attr, FileKind, SetAttr, SetTime};
 use crate::xattr;
 
 const SGID: u16 = 0o2000;
@@ -199,7 +199,7 @@ fn apply(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Timestamp;
+    use crate::types::Timestamp;
     use extant_disk::inode::InodeFormat;
     use extant_units::BlockSize;
 

@@ -26,10 +26,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::delete::Reaper;
 use super::{Inode, InodeCore, load};
-use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
 use crate::file;
 use crate::fs::Fs;
+use crate::types::FileKind;
 
 const SHARDS: usize = 64;
 /// Unused inodes that a shard keeps before it lets one go.

@@ -13,12 +13,12 @@ use extant_jbd2::Handle;
 use super::{Inode, InodeCore, InodeFlags, InodeRef, devnum, flags, format, load, times};
 use crate::acl;
 use crate::alloc::{self, InodeRequest};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::map;
 use crate::orphan;
+use crate::types::FileKind;
 use crate::xattr;
 
 /// What a new inode shall be.

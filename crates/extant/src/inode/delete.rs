@@ -21,13 +21,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::{Inode, InodeFlags, symlink, times};
 use crate::alloc;
-use crate::api::FileKind;
 use crate::credits;
 use crate::error::Result;
 use crate::file;
 use crate::fs::Fs;
 use crate::map;
 use crate::orphan;
+use crate::types::FileKind;
 use crate::xattr;
 
 /// Between two rounds of the thread, if nothing wakes it.

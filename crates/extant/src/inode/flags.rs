@@ -8,12 +8,12 @@ use std::sync::Arc;
 use extant_disk::features::RoCompat;
 
 use super::{Inode, InodeFlags, times};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
+use crate::types::FileKind;
 
 /// Flags that `FS_IOC_GETFLAGS` shows: all but what only the format itself cares about.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);

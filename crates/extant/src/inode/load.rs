@@ -7,9 +7,9 @@ use extant_units::{Blocks, Ino, Pblk};
 
 use super::cache::Asker;
 use super::{Inode, InodeCore, InodeFlags, format};
-use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
+use crate::types::FileKind;
 
 /// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any past the last.
 pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {

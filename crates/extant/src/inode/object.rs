@@ -16,12 +16,12 @@ use parking_lot::{Mutex, RwLock};
 
 use super::times::Noted;
 use super::{InodeCore, InodeFlags, load};
-use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::file::FileData;
 use crate::fs::Fs;
 use crate::map::{ExtentStatus, MapLock};
 use crate::orphan;
+use crate::types::FileKind;
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
 pub(crate) struct Inode {

@@ -10,11 +10,11 @@ use extant_disk::xattr::{NameIndex, XattrName};
 use extant_jbd2::Handle;
 
 use super::{Inode, InodeCore, times};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::types::FileKind;
 use crate::xattr;
 
 const SUID: u16 = 0o4000;

@@ -5,11 +5,11 @@ use extant_jbd2::Handle;
 use extant_units::{Ino, Lblk};
 
 use super::{Inode, InodeCore, InodeFlags};
-use crate::api::FileKind;
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::map::{self, How, MapState};
+use crate::types::FileKind;
 
 /// Whether the target is inside of the inode: no blocks but those of attributes.
 pub(super) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {

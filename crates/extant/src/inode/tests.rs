@@ -9,11 +9,11 @@ use extant_testkit::{Cmd, Image, Rng};
 use extant_units::Ino;
 
 use super::*;
-use crate::api::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::namei;
 use crate::test_mount::TestFs;
+use crate::types::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::xattr;
 
 fn errno<T>(result: Result<T>) -> i32 {

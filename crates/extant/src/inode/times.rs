@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
-use crate::api::{FileKind, Timestamp};
 use crate::credits;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::options::AtimeMode;
+use crate::types::{FileKind, Timestamp};
 
 /// [`Inode::deferred`]: a time to be stored within seconds.
 pub(super) const SOON: u8 = 1;

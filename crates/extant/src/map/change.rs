@@ -11,11 +11,11 @@ use super::lookup::{hole, learn, mapping};
 use super::nodes::{DiskNodes, HandleNodes};
 use super::{How, MapState, Mapping, indirect};
 use crate::alloc::{self, AllocRequest, Run};
-use crate::api::FileKind;
 use crate::credits;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::FileKind;
 
 /// A goal keeps a gap of up to this many blocks open, for the blocks in between; beyond, files are sparse.
 const KEEP_GAP: u64 = 1024;

@@ -9,10 +9,10 @@ use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
 use super::{MapState, Mapping, indirect};
 use crate::alloc;
-use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::FileKind;
 
 /// Where `lblk` is: a range of 1 to `max` blocks from it on. The status tree answers if it can, else the
 /// tree on disk, whose answer is remembered. Blocks behind the end of the file are holes.

@@ -32,7 +32,6 @@ use parking_lot::Mutex;
 
 use self::journal::FoundJournal;
 use crate::alloc::{Allocator, Counts, Parts};
-use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
 use crate::fault::Fault;
 use crate::file::{self, Files, LoggedDevice};
@@ -46,6 +45,7 @@ use crate::orphan::{self, Orphans};
 use crate::stats::Stats;
 use crate::super_block::{SuperBlock, keep_error_record, now, write_directly};
 use crate::tuning::Tuning;
+use crate::types::FileKind;
 use crate::xattr::SharedBlocks;
 
 /// Mounts the file system on `dev`: gates its features, replays its journal, finishes its orphans.

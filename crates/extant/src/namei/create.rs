@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use extant_jbd2::Handle;
 
 use super::{Durable, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeRef, NewInode};
+use crate::types::FileKind;
 use crate::{credits, dir, orphan};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the NUL).

@@ -2,10 +2,10 @@
 
 use super::rename::{Place, check_move};
 use super::{Durable, add_subdir, check_room_for_subdir, drop_subdir};
-use crate::api::FileKind;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+use crate::types::FileKind;
 use crate::{credits, dir};
 
 /// Lets each of two names lead to the other's inode. All directories involved are locked; the inodes are different.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Durable, MAX_LINKS, check_name, is_dot, may_create, retry, tree};
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeFlags};
+use crate::types::FileKind;
 use crate::{credits, dir, orphan};
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.

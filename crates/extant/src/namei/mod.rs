@@ -32,10 +32,10 @@ pub(crate) use self::link::link;
 pub(crate) use self::rename::rename;
 pub(crate) use self::tree::lock_both;
 pub(crate) use self::unlink::{rmdir, unlink};
-use crate::api::FileKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, InodeTime};
+use crate::types::FileKind;
 use crate::{alloc, dir};
 
 /// The most links an inode may have (`EXT4_LINK_MAX`); directories with an index may have more.

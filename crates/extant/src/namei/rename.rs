@@ -13,12 +13,12 @@ use super::{
     Durable, add_subdir, check_name, check_room_for_subdir, drop_link, drop_subdir, exchange,
     is_dot, may_create, may_remove, retry, tree,
 };
-use crate::api::{FileKind, RenameFlags};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeRef};
+use crate::types::{FileKind, RenameFlags};
 use crate::{credits, dir};
 
 /// A name in a directory.

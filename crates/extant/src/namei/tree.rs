@@ -6,11 +6,11 @@ use extant_units::Ino;
 use parking_lot::RwLockWriteGuard;
 
 use super::child;
-use crate::api::FileKind;
 use crate::dir;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
+use crate::types::FileKind;
 
 /// The `lock`s of several inodes, exclusively.
 #[must_use]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Durable, check_length, drop_link, drop_subdir, is_dot, may_remove, tree};
-use crate::api::FileKind;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+use crate::types::FileKind;
 use crate::{credits, dir};
 
 /// Removes the name `name` of anything but a directory.

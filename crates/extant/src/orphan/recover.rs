@@ -11,12 +11,12 @@ use extant_units::Ino;
 
 use super::Place;
 use super::file::OrphanFile;
-use crate::api::FileKind;
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
+use crate::types::FileKind;
 
 /// Processes every orphan. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
 /// how many there were.

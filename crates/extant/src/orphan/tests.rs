@@ -8,11 +8,11 @@ use extant_blockdev::MemoryDevice;
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::api::XattrMode;
 use crate::cred::Cred;
 use crate::file::{self, WriteAt};
 use crate::inode::InodeRef;
 use crate::test_mount::TestFs;
+use crate::types::XattrMode;
 use crate::{namei, xattr};
 
 const CONFIGURATIONS: [&str; 3] = [

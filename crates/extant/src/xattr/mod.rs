@@ -24,12 +24,12 @@ pub(crate) use self::share::SharedBlocks;
 pub(crate) use self::store::{release, set as set_locked, set_stored};
 use crate::acl::{self, AclKind};
 use crate::alloc;
-use crate::api::{FileKind, XattrMode};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags};
+use crate::types::{FileKind, XattrMode};
 
 /// Splits a full name and checks that attributes of its namespace may be had here.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {

@@ -8,9 +8,9 @@ use extant_disk::features::RoCompat;
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::api::FileKind;
 use crate::inode::InodeRef;
 use crate::test_mount::TestFs;
+use crate::types::FileKind;
 
 const CONFIGURATIONS: [&str; 4] = [
     "-b 4096 -I 256",

@@ -37,13 +37,13 @@ use super::iomap_ops::FileOps;
 use super::writeback::{settle_before, write_range};
 use super::{any_max_size, data_path, max_size, space};
 use crate::alloc;
-use crate::api::{FallocateMode, FileKind};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::map::{self, Plan};
+use crate::types::{FallocateMode, FileKind};
 
 /// The largest position that the system calls know.
 const MAX_POS: u64 = u64::MAX >> 1;

@@ -9,7 +9,6 @@ use extant_testkit::{Image, Rng};
 use extant_units::Lblk;
 
 use super::fallocate;
-use crate::api::FallocateMode::{self, *};
 use crate::cred::Cred;
 use crate::error::Result;
 use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
@@ -18,6 +17,7 @@ use crate::inode::InodeRef;
 use crate::map::{self, MapState};
 use crate::options::MountOptions;
 use crate::tuning::{BufferedPath, Tuning};
+use crate::types::FallocateMode::{self, *};
 use crate::verify::Verifier;
 use crate::{mount, namei};
 

@@ -9,7 +9,7 @@ use extant_testkit::{Cmd, Image, Need, Subject, need};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::*;
-use crate::api::Attr;
+use crate::types::Attr;
 
 const CONFIGURATIONS: [&str; 4] = [
     "-b 4096 -I 256 -O orphan_file",

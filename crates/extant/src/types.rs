@@ -1,7 +1,8 @@
 //! The plain data that crosses the public border: attributes and the changes to them, directory entries,
 //! statistics, flags.
 //!
-//! Nothing here holds a reference into the file system; every value is a copy taken at one moment.
+//! Nothing here holds a reference into the file system; every value is a copy taken at one moment. Every module may speak of
+//! these, so they lie below all of them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -220,6 +221,17 @@ pub struct Dirent<'a> {
     pub name: &'a [u8],
     /// Where to go on after this entry. Stays valid while others create and unlink.
     pub next_pos: u64,
+}
+
+/// What a defragmentation did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Defragmented {
+    /// Runs of blocks that the data lay in: neighbours in the file that are neighbours on the device count as one.
+    pub runs_before: u64,
+    /// Runs that it lies in now.
+    pub runs_after: u64,
+    /// Bytes that got another place.
+    pub moved: u64,
 }
 
 bitflags! {
