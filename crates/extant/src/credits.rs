@@ -10,12 +10,14 @@
 use extant_disk::extent::{MAX_DEPTH, block_capacity};
 use extant_units::BlockSize;
 
-use crate::alloc::INODE_CREDITS;
 use crate::fs::Fs;
 use crate::layout::Layout;
 
 /// An inode's update: its table block, and the block of the superblock or orphan file that rides along.
 pub(crate) const INODE_UPDATE: u32 = 2;
+/// [`crate::alloc::inode`]: inode bitmap, block bitmap (of a group that was uninitialised), descriptor block, block of the inode
+/// table.
+pub(crate) const INODE_ALLOC: u32 = 4;
 /// Blocks of the inode, the superblock and the group descriptor that go with any change of the map.
 const MAP_EXTRA: u32 = 6;
 /// One extended attribute block: the old and the new one, bitmap and descriptor of each, the inode.
@@ -129,10 +131,10 @@ pub(crate) const DIR_REMOVE: u32 = 1 + INODE_UPDATE;
 
 /// Allocating and filling in an inode, its attribute block for inherited ACLs included.
 pub(crate) fn inode_create(_fs: &Fs) -> u32 {
-    INODE_CREDITS + INODE_UPDATE + XATTR
+    INODE_ALLOC + INODE_UPDATE + XATTR
 }
 
 /// Deleting an inode whose blocks are gone: bitmap, descriptor, attribute block, list of orphans.
 pub(crate) fn inode_delete(_fs: &Fs) -> u32 {
-    INODE_CREDITS + INODE_UPDATE + XATTR + ORPHAN
+    INODE_ALLOC + INODE_UPDATE + XATTR + ORPHAN
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use extant_disk::superblock::{RawSuperblock, State};
 use parking_lot::Mutex;
 
+use crate::editing;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::options::ErrorsPolicy;
@@ -115,7 +116,7 @@ impl Fault {
     /// Fails within an edit of this file system's, whose locks the caller holds.
     #[inline]
     pub(crate) fn check_not_editing(&self) -> Result<()> {
-        if crate::file::is_editing(self) {
+        if editing::is_editing(self) {
             return Err(Error::Deadlock);
         }
         Ok(())

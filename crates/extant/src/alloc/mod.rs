@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`fn@blocks`] | 2: the group's bitmap and its descriptor's block |
 //! | [`free_blocks`] | bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
-//! | [`inode`] | [`INODE_CREDITS`] |
+//! | [`inode`] | [`crate::credits::INODE_ALLOC`] |
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Space
@@ -57,9 +57,6 @@ use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::types::FileKind;
 use crate::zones::SystemZones;
-
-/// Credits of [`inode`]: inode bitmap, block bitmap (of a group that was uninitialised), descriptor block, block of the inode table.
-pub(crate) const INODE_CREDITS: u32 = 4;
 
 /// The allocators' state: everything that the journal's callbacks need as well.
 pub(crate) struct Allocator {

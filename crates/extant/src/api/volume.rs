@@ -519,7 +519,7 @@ impl Volume {
 
     /// The engine's counters since the mount, by name: what was done, not how long it took.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        crate::stats::snapshot(self.fs())
+        crate::counters::snapshot(self.fs())
     }
 
     /// Drops everything cached of files that is not dirty: later reads come from the device. For measuring, and for giving

@@ -82,7 +82,7 @@ pub(crate) use self::range_lock::lock;
 pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
-pub(crate) use self::view::{edit, is_editing, view};
+pub(crate) use self::view::{edit, view};
 pub(crate) use self::way::{
     buffered_path, convert_to_extents, logs_data, set_buffered_path, set_journalled,
 };

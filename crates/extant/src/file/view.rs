@@ -1,10 +1,9 @@
 //! Views of a file's bytes where they lie in the page cache.
 //!
 //! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the caller's code runs with the
-//! range locked, as a write has it, and one folio locked. If that code came back to the same file system it would wait
-//! for itself; so everything it asks for meanwhile, on its thread, fails with [`Error::Deadlock`].
+//! range locked, as a write has it, and one folio locked. What that code asks of the same file system meanwhile, on its thread,
+//! fails with [`Error::Deadlock`] (`editing`).
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
@@ -16,42 +15,10 @@ use super::range_lock::{lock_range, whole_blocks};
 use super::read::check_kind;
 use super::{OpenState, data_path};
 use crate::cred::Cred;
+use crate::editing;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
-
-thread_local! {
-    /// The file systems that this thread edits a file of, by the address of what the mount is known by.
-    static EDITED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-    /// How many that are: every operation asks, and nearly always finds none.
-    static EDITS: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Whether this thread is within an edit of a file of the mount that `mount` belongs to.
-#[inline]
-pub(crate) fn is_editing<T>(mount: &T) -> bool {
-    EDITS.get() != 0 && {
-        let key = std::ptr::from_ref(mount).addr();
-        EDITED.with_borrow(|edited| edited.contains(&key))
-    }
-}
-
-/// Marks this thread as editing while `change` runs.
-fn guarded<T, R>(mount: &T, change: impl FnOnce() -> R) -> R {
-    struct Mark;
-    impl Drop for Mark {
-        fn drop(&mut self) {
-            EDITED.with_borrow_mut(Vec::pop);
-            EDITS.set(EDITS.get() - 1);
-        }
-    }
-    // Another file system may be used.
-    let _unchecked = extant_lock_order::exempt();
-    EDITED.with_borrow_mut(|edited| edited.push(std::ptr::from_ref(mount).addr()));
-    EDITS.set(EDITS.get() + 1);
-    let _until_here = Mark;
-    change()
-}
 
 /// Shows up to `len` bytes from byte `pos` on, less where the file ends. Notes the access.
 ///
@@ -105,7 +72,7 @@ pub(crate) fn edit(
         inode::file_modified(fs, inode, cred)?;
         let open = open.unwrap_or(&ops.data.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {
-            guarded(&fs.fault, || change(at.get(), bytes));
+            editing::during(&fs.fault, || change(at.get(), bytes));
         };
         let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
         (done, ops.flags)

@@ -7,10 +7,11 @@ use extant_testkit::content::JUNK;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::credits;
 
 impl Rig {
     fn new_inode(&self, parent: Ino, directory: bool, top_level: bool) -> Result<Ino> {
-        let mut h = self.journal.start(INODE_CREDITS).unwrap();
+        let mut h = self.journal.start(credits::INODE_ALLOC).unwrap();
         let request = InodeRequest {
             parent,
             directory,
@@ -126,7 +127,7 @@ fn generations_differ() {
     };
     let mut seen = HashSet::new();
     for _ in 0..100 {
-        let mut h = rig.journal.start(INODE_CREDITS).unwrap();
+        let mut h = rig.journal.start(credits::INODE_ALLOC).unwrap();
         let (ino, generation) = rig.core().allocate_inode(&mut h, &request).unwrap();
         drop(h);
         assert!(seen.insert((ino, generation)));

@@ -264,7 +264,7 @@ fn comb(stage: &Stage, blocks: u64) -> Vec<u8> {
 }
 
 fn counter(stage: &Stage, name: &str) -> u64 {
-    let all = crate::stats::snapshot(&stage.fs);
+    let all = crate::counters::snapshot(&stage.fs);
     all.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
