@@ -153,8 +153,8 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// The device has answered for what left last, well or not.
     fn data_arrived(&self) {}
 
-    /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`. No folio is locked
-    /// and no handle open.
+    /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`; false
+    /// after finitely many attempts. No folio is locked and no handle open.
     fn make_room(&self, error: &Self::Error, attempt: u32) -> bool {
         let _ = (error, attempt);
         false

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{Source, Stopped};
+use extant_iomap::{Source, Stopped, whole_blocks};
 use extant_pagecache::{Folio, FolioGuard};
 use extant_units::{DevOff, Pos};
 
@@ -207,15 +207,4 @@ fn blocks_of<'a>(
         }
     });
     blocks
-}
-
-/// How many of `copied` bytes at `from` count after a source ran dry: a block that was to be covered wholly and holds part new,
-/// part nothing does not.
-fn whole_blocks(guard: &FolioGuard<'_>, block: usize, from: usize, copied: usize) -> usize {
-    let stop = from + copied;
-    let last = stop & !(block - 1);
-    if stop == last || guard.is_uptodate(last..stop) {
-        return copied;
-    }
-    last.saturating_sub(from)
 }

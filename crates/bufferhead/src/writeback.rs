@@ -30,8 +30,6 @@ use crate::{MAX_RUN, index};
 /// The most folios, and about the most bytes, of one batch.
 const BATCH_FOLIOS: usize = 4096;
 const BATCH_BYTES: u64 = 16 << 20;
-/// How often room is made for one run before it is given up.
-const ATTEMPTS: u32 = 4;
 /// Folios that a commit has written together.
 const ORDERED_FOLIOS: usize = 256;
 
@@ -97,6 +95,8 @@ struct Pass<'a, O: BufferWriteback + ?Sized> {
     taken: u64,
     /// How often room was made since a place was found last.
     attempts: u32,
+    /// No more can be made, until a place is found.
+    gave_up: bool,
     /// Why the last run found no place, if room may be made for it.
     no_room: Option<O::Error>,
     failed: Option<O::Error>,
@@ -108,6 +108,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             ops,
             taken: 0,
             attempts: 0,
+            gave_up: false,
             no_room: None,
             failed: None,
         }
@@ -225,8 +226,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         drop(handle);
         self.write(group, &blocks);
         if let Some(error) = self.no_room.take() {
-            let made = self.ops.make_room(&error, self.attempts);
-            self.attempts = if made { self.attempts + 1 } else { ATTEMPTS };
+            self.gave_up = !self.ops.make_room(&error, self.attempts);
+            self.attempts += 1;
         }
         done
     }
@@ -259,17 +260,19 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             extents += 1;
             self.ops.buffer_stats().extent_maps.bump();
             let map = match self.ops.place(handle, pos, run as u64 * size) {
-                Err(error) if self.attempts < ATTEMPTS => {
+                Err(error) if !self.gave_up => {
                     self.no_room = Some(error);
                     return next;
                 }
                 Err(error) => {
-                    self.fail(error);
+                    self.fail(self.ops.lost(error));
                     None
                 }
-                Ok(map) => Some(map),
+                Ok(map) => {
+                    (self.attempts, self.gave_up) = (0, false);
+                    Some(map)
+                }
             };
-            self.attempts = 0;
             let got = map.as_ref().map_or(0, |map| match map.device_at(pos) {
                 Some(_) => index(map.clamp(pos, run as u64 * size) / size),
                 None => 0,

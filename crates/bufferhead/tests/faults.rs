@@ -59,6 +59,30 @@ fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
     assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
 }
 
+/// The file system says how long there is hope for a place, and when that has gone it is not asked again for each block.
+#[test]
+fn a_place_is_looked_for_as_long_as_room_can_be_made() {
+    for (crowd, arrives) in [(20, true), (1021, false)] {
+        let rig = Rig::new(Setup::default(), true);
+        rig.write(0, &[1; 64 << 10]).unwrap();
+        rig.crowd.store(crowd, Ordering::Relaxed);
+        rig.patience.store(20, Ordering::Relaxed);
+        let before = rig.buffers.snapshot().extent_maps;
+        if arrives {
+            rig.sync().unwrap();
+            assert!(rig.toy.on_disk() == [1; 64 << 10]);
+        } else {
+            rig.sync().unwrap_err();
+            assert_eq!(rig.crowd.load(Ordering::Relaxed), 1000);
+            let asked = rig.buffers.snapshot().extent_maps - before;
+            assert_eq!(asked, 21 + 16, "once for each block then");
+        }
+        assert_eq!(rig.toy.reserved(), 0);
+        assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+        rig.check_rings();
+    }
+}
+
 #[test]
 fn large_03_04_credits_run_out_in_the_middle_of_a_folio() {
     let setup = Setup {

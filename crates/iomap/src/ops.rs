@@ -120,6 +120,11 @@ pub trait WritebackOps: IomapOps {
     /// The `len` bytes at `pos` could not be mapped and are lost: gives back what was promised for them.
     fn discard(&self, pos: Pos, len: u64);
 
+    /// Dirty data finds no place because of `error`, and is given up: what to tell of that.
+    fn lost(&self, error: Self::Error) -> Self::Error {
+        error
+    }
+
     /// What to record for fsync.
     fn fault_of(error: &Self::Error) -> WritebackFault;
 }

@@ -173,9 +173,8 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
             let mut copied = self
                 .source
                 .copy_at(offset, &mut guard.bytes_mut()[from..to]);
-            if copied < to - from && !guard.is_uptodate(from..to) {
-                // Blocks that were to be covered wholly hold part new, part nothing: none of it counts.
-                copied = 0;
+            if copied < to - from {
+                copied = whole_blocks(&guard, mapping.block_size().bytes(), from, copied);
             }
             if copied == 0 {
                 if to - from <= PAGE_SIZE {
@@ -205,6 +204,17 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
             self.ops.raise_size(end);
         }
     }
+}
+
+/// How many of `copied` bytes at `from` count after a source ran dry: a block that was to be covered wholly and holds part new,
+/// part nothing does not. Blocks before it are part of the file now: some of them may have been uptodate, and hold the new bytes.
+pub fn whole_blocks(guard: &FolioGuard<'_>, block: usize, from: usize, copied: usize) -> usize {
+    let stop = from + copied;
+    let last = stop & !(block - 1);
+    if stop == last || guard.is_uptodate(last..stop) {
+        return copied;
+    }
+    last.saturating_sub(from)
 }
 
 /// Makes the blocks at the edges of `[from, to)` uptodate where the range covers them only partly.

@@ -240,7 +240,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         match self.ops.map_blocks(pos, len) {
             Ok(map) => Some(map),
             Err(error) => {
-                self.fail(error);
+                self.fail(self.ops.lost(error));
                 None
             }
         }

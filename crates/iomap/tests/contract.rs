@@ -363,3 +363,36 @@ fn a_short_copy_counts_only_into_uptodate_blocks() {
     expected[..done].copy_from_slice(&data[..done]);
     assert!(toy.read(0, 100_000) == expected);
 }
+
+/// What a failing copy did reach of uptodate blocks counts, or the cache would show what is neither written nor dirty.
+#[test]
+fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
+    let toy = Setup {
+        block: BlockSize::KIB1,
+        ..Setup::default()
+    }
+    .build();
+    toy.write(0, &[1; 8192]).unwrap();
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    // Of two pages on the device one block each is cached, the first of one and the last of the other.
+    toy.write(0, &[1; 100]).unwrap();
+    toy.write(7168, &[1; 100]).unwrap();
+    toy.sync().unwrap();
+    let data = [9; 8192];
+    for (pos, fails_at, counted) in [(0, 1500, 1024), (4096, 3500, 3500)] {
+        let mut source = Broken {
+            data: &data,
+            at: fails_at,
+            times: u32::MAX,
+        };
+        let done = write(&*toy, Pos::new(pos), 4096, &mut source).unwrap();
+        assert_eq!(done, counted);
+        toy.check_idle();
+    }
+    toy.sync().unwrap();
+    let cached = toy.read(0, 8192);
+    assert!(cached[..1024] == [9; 1024] && cached[1024..4096] == [1; 3072]);
+    assert!(cached[4096..7596] == [9; 3500] && cached[7596..] == [1; 596]);
+    assert!(toy.on_disk() == cached);
+}

@@ -30,6 +30,10 @@ pub struct Rig {
     pub at_once: AtomicBool,
     /// Extents that one handle pays for.
     pub credits: AtomicU32,
+    /// How often room has to be made before a place is found.
+    pub crowd: AtomicU32,
+    /// How often room can be made.
+    pub patience: AtomicU32,
     pub wrote: Mutex<Vec<Wrote>>,
 }
 
@@ -41,6 +45,8 @@ impl Rig {
             stop,
             at_once: AtomicBool::new(false),
             credits: AtomicU32::new(u32::MAX),
+            crowd: AtomicU32::new(0),
+            patience: AtomicU32::new(0),
             wrote: Mutex::default(),
         }
     }
@@ -242,7 +248,15 @@ impl BufferWriteback for Rig {
     }
 
     fn place(&self, _: &mut Handle, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        if self.crowd.load(Ordering::Relaxed) > 0 {
+            return Err(ToyError::NoSpace);
+        }
         self.toy.map_blocks(pos, len)
+    }
+
+    fn make_room(&self, _: &ToyError, attempt: u32) -> bool {
+        self.crowd.fetch_sub(1, Ordering::Relaxed);
+        attempt < self.patience.load(Ordering::Relaxed)
     }
 
     fn grow_on_disk(&self, _: &mut Handle, end: Pos) -> Result<(), ToyError> {

@@ -213,8 +213,11 @@ impl IomapOps for FileOps<'_> {
         }
         // Space was promised for more than was written.
         let bs = self.fs.layout.block_size;
-        let from = bs.round_up(pos.saturating_add(outcome.done));
-        let from = from.unwrap_or(Pos::MAX);
+        let from = match outcome.done {
+            // Nothing in the first block either, wherever in it the write was to begin.
+            0 => bs.round_down(pos),
+            done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
+        };
         let cache = &self.data.mapping;
         let _nobody_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));

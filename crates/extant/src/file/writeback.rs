@@ -134,7 +134,8 @@ impl WritebackOps for FileOps<'_> {
             // counts as lost with what was lost there, which fsync tells.
             return Ok(());
         }
-        self.convert(ioend, end, grows, false)
+        let converted = self.convert(ioend, end, grows, false);
+        converted.map_err(|error| self.lost(error))
     }
 
     fn discard(&self, pos: Pos, len: u64) {
@@ -145,6 +146,17 @@ impl WritebackOps for FileOps<'_> {
             "delayed data could not be placed and is lost"
         );
         self.drop_promise(pos, pos.saturating_add(len));
+    }
+
+    /// Whoever wrote the data was told that it was accepted, so lack of space is no answer any more.
+    fn lost(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace => {
+                let ino = self.inode.ino.get();
+                Error::Io(format!("no space for delayed data of inode {ino}").into())
+            }
+            other => other,
+        }
     }
 
     fn fault_of(error: &Error) -> WritebackFault {
