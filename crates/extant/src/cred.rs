@@ -33,4 +33,9 @@ impl Cred {
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
+
+    /// Whether the caller is neither privileged nor in group `gid`.
+    pub(crate) fn is_outsider(&self, gid: u32) -> bool {
+        !self.privileged && !self.in_group(gid)
+    }
 }

@@ -10,14 +10,15 @@
 //! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`.
 #![forbid(unsafe_code)]
 
-mod acl;
 mod alloc;
 mod api;
+mod attr;
 mod check;
 mod check_kind;
 mod counters;
 mod cred;
 mod credits;
+mod deletion;
 mod dir;
 mod editing;
 mod error;
@@ -30,11 +31,14 @@ mod layout;
 mod map;
 mod mount;
 mod namei;
+mod new_inode;
 mod options;
 mod orphan;
+mod privileges;
 mod statfs;
 mod stats;
 mod super_block;
+mod symlink;
 #[cfg(test)]
 mod test_mount;
 #[cfg(test)]

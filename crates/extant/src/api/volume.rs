@@ -9,14 +9,15 @@ use tracing::error;
 use super::extents::Extents;
 use super::fiemap::Fiemap;
 use super::node::Node;
+use crate::attr::{self, FlagSet};
 use crate::file::{Reader, Whence, WriteAt};
 use crate::fs::Fs;
-use crate::inode::{self, FlagSet};
 use crate::mount::{self, ShutdownMode};
 use crate::types::{
     Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
 };
 use crate::{BufferedPath, Cred, Result, dir, file, namei, statfs, xattr};
+use crate::{inode, symlink};
 
 /// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the
 /// last clone is dropped.
@@ -212,7 +213,7 @@ impl Volume {
     /// [`crate::Error::Invalid`] for anything else.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
-        let target = inode::readlink(self.fs(), node.inode())?;
+        let target = symlink::readlink(self.fs(), node.inode())?;
         inode::touch_atime(self.fs(), node.inode());
         Ok(target)
     }
@@ -223,7 +224,7 @@ impl Volume {
     /// None of its own.
     pub fn getattr(&self, node: &Node) -> Result<Attr> {
         self.fs().fault.check_alive()?;
-        Ok(inode::getattr(self.fs(), node.inode()))
+        Ok(attr::getattr(self.fs(), node.inode()))
     }
 
     /// Changes attributes and returns the new ones.
@@ -231,7 +232,7 @@ impl Volume {
     /// # Errors
     /// As chmod(2), chown(2), truncate(2) and utimensat(2).
     pub fn setattr(&self, node: &Node, changes: &SetAttr, cred: &Cred) -> Result<Attr> {
-        inode::setattr(self.fs(), node.inode(), changes, cred)?;
+        attr::setattr(self.fs(), node.inode(), changes, cred)?;
         self.getattr(node)
     }
 
@@ -241,7 +242,7 @@ impl Volume {
     /// None of its own.
     pub fn flags(&self, node: &Node) -> Result<u32> {
         self.fs().fault.check_alive()?;
-        Ok(inode::get_flags(node.inode()))
+        Ok(attr::get_flags(node.inode()))
     }
 
     /// Sets the chattr flags; those that cannot be set by a user keep their value.
@@ -249,7 +250,7 @@ impl Volume {
     /// # Errors
     /// As `FS_IOC_SETFLAGS`.
     pub fn set_flags(&self, node: &Node, flags: u32, cred: &Cred) -> Result<()> {
-        inode::set_flags(self.fs(), node.inode(), flags, cred)
+        attr::set_flags(self.fs(), node.inode(), flags, cred)
     }
 
     /// The other view of the flags, `FS_XFLAG_*`, and the project id.

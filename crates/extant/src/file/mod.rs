@@ -162,6 +162,13 @@ pub(crate) struct FileData {
     shared: OpenState,
 }
 
+impl FileData {
+    /// Whether some of it is not on the device.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.mapping.dirty_bytes() != 0
+    }
+}
+
 /// What one opener of a file has: make one per open file with [`open`].
 pub(crate) struct OpenState {
     readahead: Readahead,
@@ -226,14 +233,6 @@ pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
         }
     }
     sum
-}
-
-/// Whether the file has data that is not on the device: its inode must stay in memory.
-pub(crate) fn has_dirty(inode: &Inode) -> bool {
-    inode
-        .data
-        .get()
-        .is_some_and(|data| data.mapping.dirty_bytes() != 0)
 }
 
 /// Whether the file's data has been used since the inode came into memory.

@@ -18,9 +18,8 @@ use super::relocate::{self, End, Piece};
 use super::writeback::write_range;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{self, Inode, InodeFlags};
 use crate::map;
-use crate::namei;
 
 /// Set-id bits: such a file is no donor.
 const SET_ID: u16 = 0o6000;
@@ -86,7 +85,7 @@ fn piece(
     };
     let most = relocate::PIECE >> fs.layout.block_size.log2();
     let len = u32::try_from(len.min(most.max(1))).unwrap_or(1);
-    let _both = namei::lock_both(orig, donor);
+    let _both = inode::lock_all(&[orig, donor]);
     super::range_lock::drain(orig);
     super::range_lock::drain(donor);
     if orig.is_gone() || donor.is_gone() {

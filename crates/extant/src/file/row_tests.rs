@@ -10,7 +10,7 @@ use extant_units::{Blocks, Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::writeback::write_range;
-use super::{Reader, WriteAt, data_path, fsync, has_dirty, read, truncate, write};
+use super::{Reader, WriteAt, data_path, fsync, read, truncate, write};
 use crate::alloc::{self, AllocRequest};
 use crate::cred::Cred;
 use crate::error::Error;
@@ -146,7 +146,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
     assert!(counts.available().is_zero());
     let told = write_every_other(&fs, &later, 1000).unwrap_err();
     assert!(matches!(told, Error::Io(_)), "{told}");
-    assert!(!has_dirty(&later));
+    assert!(!later.has_dirty_data());
     fsync(&fs, &later, None, false).unwrap();
     check(&fs, true);
     // With space the same goes through.
@@ -355,7 +355,7 @@ fn lose_promised(options: &str) {
     drop(h);
     let told = fsync(&fs, &inode, None, false).unwrap_err();
     assert!(matches!(told, Error::Io(_)), "{told}");
-    assert!(!has_dirty(&inode));
+    assert!(!inode.has_dirty_data());
     assert_eq!(counts.promised().get(), 0);
     assert_eq!(inode.core.read().disk_size, 0, "no size for what is lost");
     let state = map::lookup(&fs, &inode, Lblk::ZERO, 1).unwrap().state;

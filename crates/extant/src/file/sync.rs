@@ -62,7 +62,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
 /// Writes a file's dirty data, and waits for it, so that a transaction that starts later does not become durable before the
 /// data. Failures are recorded for fsync. No handle may be held.
 pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
-    if inode.kind == FileKind::Regular && super::has_dirty(inode) {
+    if inode.kind == FileKind::Regular && inode.has_dirty_data() {
         // Told by fsync.
         let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
     }

@@ -7,7 +7,7 @@ use extant_testkit::Image;
 use extant_units::Lblk;
 
 use super::range_lock::{lock_range, whole_blocks};
-use super::{Reader, WriteAt, fsync, has_dirty, read, write};
+use super::{Reader, WriteAt, fsync, read, write};
 use crate::cred::Cred;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
@@ -61,7 +61,7 @@ fn iomap_15_appends_start_no_handle() {
     assert_eq!(disk_size(&inode), 3_000_001);
     assert_eq!(map::delayed_blocks(&inode), 0);
     assert_eq!(fs.alloc.counts.promised().get(), 0);
-    assert!(!has_dirty(&inode));
+    assert!(!inode.has_dirty_data());
     mount::unmount(&fs).unwrap();
 }
 
@@ -125,7 +125,7 @@ fn a_cached_read_waits_for_no_writer() {
 
 #[test]
 fn flags_and_privileges_reach_the_shortest_way_at_once() {
-    use crate::inode::{get_flags, set_flags, setattr};
+    use crate::attr::{get_flags, set_flags, setattr};
     let fs = mounted("");
     let inode = file(&fs, b"guarded");
     let owner = Cred::root();
@@ -201,7 +201,7 @@ fn a_sync_mount_leaves_nothing_dirty() {
     let fs = mounted("sync");
     let inode = file(&fs, b"safe");
     put(&fs, &inode, 0, &[1; 5000]);
-    assert!(!has_dirty(&inode));
+    assert!(!inode.has_dirty_data());
     assert_eq!(disk_size(&inode), 5000);
     let tid = inode.last_change(false).unwrap();
     assert!(fs.journal.is_durable(tid));
@@ -219,7 +219,7 @@ fn a_rename_over_another_file_waits_for_the_data() {
     let flags = crate::RenameFlags::default();
     let (from, to) = ((&root, &b"config.new"[..]), (&root, &b"config"[..]));
     namei::rename(&fs, from, to, flags, &Cred::root()).unwrap();
-    assert!(!has_dirty(&new));
+    assert!(!new.has_dirty_data());
     assert_eq!(disk_size(&new), 5);
     mount::unmount(&fs).unwrap();
 }

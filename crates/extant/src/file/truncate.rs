@@ -26,9 +26,10 @@ use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{self, Inode};
+use crate::inode::Inode;
 use crate::map::{self, MapState};
 use crate::orphan;
+use crate::privileges;
 
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;
@@ -63,7 +64,7 @@ pub(super) fn grow(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> 
     if size <= old {
         return Ok(());
     }
-    inode::file_modified(fs, inode, cred)?;
+    privileges::file_modified(fs, inode, cred)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     extend(&ops, inode, old, size).inspect_err(|error| super::report(fs, error))
 }

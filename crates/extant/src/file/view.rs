@@ -19,6 +19,7 @@ use crate::editing;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
+use crate::privileges;
 
 /// Shows up to `len` bytes from byte `pos` on, less where the file ends. Notes the access.
 ///
@@ -69,7 +70,7 @@ pub(crate) fn edit(
         {
             return Err(Error::NotPermitted);
         }
-        inode::file_modified(fs, inode, cred)?;
+        privileges::file_modified(fs, inode, cred)?;
         let open = open.unwrap_or(&ops.data.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {
             editing::during(&fs.fault, || change(at.get(), bytes));

@@ -17,7 +17,8 @@ use super::{OpenState, data_path, direct, max_size, space, through, truncate};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{self, Inode};
+use crate::inode::Inode;
+use crate::privileges;
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +123,7 @@ fn overwrite(
     let (pos, noted) = match at {
         WriteAt::Pos(pos) => {
             let fixed = ops.flags.contains(InodeFlags::IMMUTABLE);
-            (pos, !fixed && inode::is_modified(inode))
+            (pos, !fixed && privileges::is_modified(inode))
         }
         WriteAt::Cached(pos) => (pos, true),
         WriteAt::End => return None,
@@ -165,7 +166,7 @@ fn write_locked(
     let room = room.ok_or(Error::FileTooBig)?;
     let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
     if fresh {
-        inode::file_modified(fs, inode, cred)?;
+        privileges::file_modified(fs, inode, cred)?;
     }
     if pos > size {
         // What lies behind the old end becomes part of the file: it must read as zero.

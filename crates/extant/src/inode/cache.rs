@@ -7,7 +7,7 @@
 //! - An unused inode stays for a while: each shard keeps a bounded queue of them with second chances. What is let
 //!   go was written long before (see the module's header); one whose newest change is not durable yet, or that has
 //!   deferred times, stays until that is done.
-//! - The last reference to an inode without a name hands it to the reaper ([`super::delete`]); from then on nobody gets
+//! - The last reference to an inode without a name hands it to the reaper ([`super::reaper`]); from then on nobody gets
 //!   a reference.
 //!
 //! # Locks and concurrency
@@ -24,10 +24,9 @@ use std::sync::atomic::Ordering;
 use extant_units::Ino;
 use parking_lot::{Condvar, Mutex};
 
-use super::delete::Reaper;
+use super::reaper::Reaper;
 use super::{Inode, InodeCore, load};
 use crate::error::{Error, Place, Result};
-use crate::file;
 use crate::fs::Fs;
 use crate::types::FileKind;
 
@@ -41,9 +40,9 @@ const STEPS: usize = 4;
 pub(crate) struct InodeCache {
     shards: Box<[Shard]>,
     /// Inodes to delete.
-    pub(super) reaper: Reaper,
+    pub(crate) reaper: Reaper,
     /// Inodes with times to write.
-    pub(super) late: Mutex<Vec<Arc<Inode>>>,
+    pub(crate) late: Mutex<Vec<Arc<Inode>>>,
 }
 
 #[derive(Default)]
@@ -221,7 +220,7 @@ impl InodeCache {
     }
 
     /// Enters an inode that was just allocated.
-    pub(super) fn insert_new(
+    pub(crate) fn insert_new(
         &self,
         fs: &Arc<Fs>,
         ino: Ino,
@@ -292,7 +291,7 @@ impl InodeCache {
     }
 
     /// Takes `inode`'s number out of the cache: it is about to be freed, or given up.
-    pub(super) fn forget(&self, inode: &Arc<Inode>) {
+    pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         let mut state = self.shard(inode.ino).state.lock();
         if let Some(Slot::Ready(there)) = state.slots.get(&inode.ino)
             && Arc::ptr_eq(there, inode)
@@ -329,7 +328,7 @@ impl InodeCache {
     }
 
     /// Lets go of everything: unmount's last step. References that are left keep their inode, but no one finds it.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let old = std::mem::take(&mut *shard.state.lock());
             for slot in old.slots.values() {
@@ -369,7 +368,7 @@ fn may_go(fs: &Fs, inode: &Inode) -> Fate {
     if inode.life.touched.swap(false, Ordering::Relaxed)
         || inode.has_deferred()
         || !durable
-        || file::has_dirty(inode)
+        || inode.has_dirty_data()
     {
         return Fate::Stay;
     }

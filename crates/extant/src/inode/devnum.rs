@@ -13,7 +13,7 @@ const fn split(rdev: u32) -> (u32, u32) {
 }
 
 /// The `i_block` of a device node.
-pub(super) fn encode(rdev: u32) -> [u8; BLOCK_AREA] {
+pub(crate) fn encode(rdev: u32) -> [u8; BLOCK_AREA] {
     let (major, minor) = split(rdev);
     let (old, new) = if major < 256 && minor < 256 {
         ((major << 8) | minor, 0)
@@ -30,7 +30,7 @@ pub(super) fn encode(rdev: u32) -> [u8; BLOCK_AREA] {
 }
 
 /// The device number in the `i_block` of a device node, in `stat`'s encoding.
-pub(super) fn decode(area: &[u8; BLOCK_AREA]) -> u32 {
+pub(crate) fn decode(area: &[u8; BLOCK_AREA]) -> u32 {
     let word = |at: usize| {
         let bytes = area.get(at..at + 4).and_then(|b| b.first_chunk());
         bytes.map_or(0, |b| u32::from_le_bytes(*b))

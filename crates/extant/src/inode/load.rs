@@ -113,7 +113,7 @@ pub(super) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Resu
 }
 
 /// The same for an inode that was just allocated: what the record held before is cleared.
-pub(super) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
+pub(crate) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
     encode(fs, h, ino, core, true)
 }
 

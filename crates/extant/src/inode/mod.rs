@@ -7,20 +7,19 @@
 //! a reference may be dropped anywhere. Two exceptions are deferred on purpose and written a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
-//! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `load` (reading and
-//! judging), `create`, `delete` (and the reaper), `attr` (getattr, setattr), `privileges` (set-id bits), `times`, `flags`
-//! (chattr), `symlink`, `devnum`.
+//! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper` (the queue of those to delete), `load`
+//! (reading and judging), `times`, `flags` (which kinds have which), `symlink`, `devnum`, `several` (locks of more than one). What
+//! needs other parts of the file system stands above: [`crate::new_inode`], [`crate::deletion`], [`crate::attr`],
+//! [`crate::privileges`], [`crate::symlink`].
 
-mod attr;
 mod cache;
-mod create;
-mod delete;
-mod devnum;
-mod flags;
+pub(crate) mod devnum;
+pub(crate) mod flags;
 mod load;
 mod object;
-mod privileges;
-mod symlink;
+mod reaper;
+mod several;
+pub(crate) mod symlink;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -29,14 +28,15 @@ use extant_disk::features::Incompat;
 
 pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime};
 
-pub(crate) use self::attr::{getattr, setattr};
 pub(crate) use self::cache::{InodeCache, InodeRef};
-pub(crate) use self::create::{NewInode, new};
-pub(crate) use self::flags::{FlagSet, get_flags, set_flags};
+pub(crate) use self::load::store_new;
 pub(crate) use self::object::Inode;
-pub(crate) use self::privileges::{file_modified, is_modified, is_outsider};
-pub(crate) use self::symlink::{has_blocks, readlink, set_target};
-pub(crate) use self::times::{changed, flush_all_times, flush_times, modified, now, touch_atime};
+pub(crate) use self::reaper::Queue;
+pub(crate) use self::several::lock_all;
+pub(crate) use self::symlink::has_blocks;
+pub(crate) use self::times::{
+    changed, flush_all_times, flush_times, is_write_noted, modified, now, touch_atime, touch_mtime,
+};
 use crate::layout::Layout;
 
 /// How inode records are encoded on this file system.

@@ -59,7 +59,7 @@ pub(crate) struct Inode {
     pub(super) life: Life,
     /// Times that are newer in `core` than on disk; see [`super::times`].
     pub(super) deferred: AtomicU8,
-    /// Known to have no set-id bits and no capabilities; see [`super::privileges`].
+    /// Known to have no set-id bits and no capabilities; see [`crate::privileges`].
     pub(super) plain: AtomicBool,
     /// What the next read or write need not do about times; see [`super::times`].
     pub(super) noted: Noted,
@@ -85,6 +85,9 @@ pub(super) struct Life {
 /// The newest of the transactions that were noted, if any was.
 #[derive(Default)]
 struct TidCell(AtomicU64);
+
+/// The bits set-user-ID and set-group-ID.
+const SET_ID: u16 = 0o6000;
 
 /// Marks a cell that holds a transaction.
 const SOME: u64 = 1 << 32;
@@ -190,6 +193,16 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
+    /// Whether the file has data that is not on the device: the inode must stay in memory.
+    pub(crate) fn has_dirty_data(&self) -> bool {
+        self.data.get().is_some_and(FileData::is_dirty)
+    }
+
+    /// Begins the inode's deletion unless that has begun: from now on nobody gets a reference.
+    pub(crate) fn begin_deletion(&self) -> bool {
+        !self.life.dead.swap(true, Ordering::AcqRel)
+    }
+
     /// The chattr flags and internal ones.
     #[inline]
     pub(crate) fn flags(&self) -> InodeFlags {
@@ -211,6 +224,25 @@ impl Inode {
     /// metadata checksums.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
         super::format(&fs.layout).inode_seed(self.ino, self.generation)
+    }
+
+    /// Whether the inode is known to have no set-id bits and no capabilities.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain.load(Ordering::Acquire)
+    }
+
+    /// Remembers it, if the bits still say so: they may have been set meanwhile. Attributes clear the mark themselves.
+    pub(crate) fn note_plain(&self) {
+        let core = self.core.read();
+        if core.mode & SET_ID == 0 {
+            self.plain.store(true, Ordering::Release);
+        }
+    }
+
+    /// Mode, owner or security attributes change: nothing is known any more.
+    pub(crate) fn not_plain(&self) {
+        self.plain.store(false, Ordering::Release);
     }
 
     /// Fails with EPERM if the inode is immutable, or append-only and `append` is not all that is wanted.

@@ -9,9 +9,12 @@ use extant_testkit::{Cmd, Image, Rng};
 use extant_units::Ino;
 
 use super::*;
+use crate::attr::{FlagSet, get_flags, getattr, set_flags, setattr};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::namei;
+use crate::privileges::file_modified;
+use crate::symlink::readlink;
 use crate::test_mount::TestFs;
 use crate::types::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::xattr;

@@ -67,7 +67,7 @@ fn tick() -> u64 {
 
 /// Whether a write now finds its time noted already.
 #[inline]
-pub(super) fn is_write_noted(inode: &Inode) -> bool {
+pub(crate) fn is_write_noted(inode: &Inode) -> bool {
     inode.noted.write.load(Ordering::Acquire) == tick()
 }
 
@@ -163,7 +163,7 @@ fn quiet_until(core: &InodeCore, mode: AtimeMode) -> u64 {
 }
 
 /// Notes that the content was written, to be stored within seconds.
-pub(super) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
+pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
     let tick = tick();
     if inode.noted.write.load(Ordering::Acquire) == tick {
         return;

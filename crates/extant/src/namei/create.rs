@@ -12,9 +12,10 @@ use super::{Durable, add_subdir, check_name, check_room_for_subdir, is_dot, may_
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{self, Inode, InodeRef, NewInode};
+use crate::inode::{self, Inode, InodeRef};
+use crate::new_inode::{self, NewInode};
 use crate::types::FileKind;
-use crate::{credits, dir, orphan};
+use crate::{credits, dir, orphan, symlink};
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the NUL).
 const MAX_TARGET: usize = 4095;
@@ -241,7 +242,7 @@ fn new_inode(
         rdev: wanted.rdev,
         links,
     };
-    inode::new(fs, h, dir, &new, cred)
+    new_inode::new(fs, h, dir, &new, cred)
 }
 
 /// Gives a new inode what its kind needs beyond the inode.
@@ -255,7 +256,7 @@ fn fill(
 ) -> Result<()> {
     match wanted.kind {
         FileKind::Directory => dir::init_new(fs, h, inode, dir.ino, cred.privileged),
-        FileKind::Symlink => inode::set_target(fs, h, inode, wanted.target, cred.privileged),
+        FileKind::Symlink => symlink::set_target(fs, h, inode, wanted.target, cred.privileged),
         _ => Ok(()),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn link(
         return Err(Error::Exists);
     }
     let durable = retry(fs, || {
-        let _locked = tree::lock_all(&[dir, inode]);
+        let _locked = inode::lock_all(&[dir, inode]);
         if dir::lookup(fs, dir, name)?.is_some() {
             return Err(Error::Exists);
         }

@@ -30,7 +30,6 @@ use extant_units::{Ino, Tid};
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::link::link;
 pub(crate) use self::rename::rename;
-pub(crate) use self::tree::lock_both;
 pub(crate) use self::unlink::{rmdir, unlink};
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;

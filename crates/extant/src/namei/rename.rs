@@ -135,7 +135,7 @@ fn attempt(
         involved.push(&source);
     }
     involved.extend(target.as_ref().map(|target| -> &Inode { target }));
-    let locked = tree::lock_all(&involved);
+    let locked = inode::lock_all(&involved);
     if !tree::still(fs, old.dir, old.name, Some(&source))?
         || !tree::still(
             fs,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use extant_units::Ino;
-use parking_lot::RwLockWriteGuard;
 
 use super::child;
 use crate::dir;
@@ -11,52 +10,6 @@ use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::types::FileKind;
-
-/// The `lock`s of several inodes, exclusively.
-#[must_use]
-pub(super) struct Locked<'a>(
-    #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'a, ()>>,
-);
-
-/// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no inode's `lock`.
-///
-/// While it holds one it waits for none: if one is taken it lets go of all, waits for that one, and goes on from
-/// there. So no order between inodes is needed, and none that a hostile tree pretends can lead to a deadlock.
-pub(super) fn lock_all<'a>(inodes: &[&'a Inode]) -> Locked<'a> {
-    let mut distinct: Vec<&Inode> = inodes.to_vec();
-    distinct.sort_unstable_by_key(|inode| inode.ino);
-    distinct.dedup_by_key(|inode| inode.ino);
-    loop {
-        let mut held = Vec::with_capacity(distinct.len());
-        let mut taken = None;
-        for (at, inode) in distinct.iter().enumerate() {
-            let guard = if at == 0 {
-                Some(inode.lock.write())
-            } else {
-                inode.lock.try_write()
-            };
-            match guard {
-                Some(guard) => held.push(guard),
-                None => {
-                    taken = Some(at);
-                    break;
-                }
-            }
-        }
-        match taken {
-            None => return Locked(held),
-            Some(at) => {
-                drop(held);
-                distinct.swap(0, at);
-            }
-        }
-    }
-}
-
-/// The `lock`s of two inodes, exclusively and without an order. The caller holds no inode's `lock`.
-pub(crate) fn lock_both<'a>(a: &'a Inode, b: &'a Inode) -> impl Sized + 'a {
-    lock_all(&[a, b])
-}
 
 /// The names of a directory as they were at one moment: what `name` leads to. Takes the directory's lock shared.
 pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {

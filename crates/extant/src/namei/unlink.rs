@@ -37,7 +37,7 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
     }
     loop {
         let victim = tree::look(fs, dir, name)?.ok_or(Error::NotFound)?;
-        let locked = tree::lock_all(&[dir, &victim]);
+        let locked = inode::lock_all(&[dir, &victim]);
         if !tree::still(fs, dir, name, Some(&victim))? {
             continue;
         }

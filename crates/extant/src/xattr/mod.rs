@@ -5,13 +5,14 @@
 //! attribute is never in both. Every change is one handle: attributes, block counts and the change time together.
 //!
 //! This module speaks full names (`user.note`) and the rules of the namespaces; `store` places; `share` counts blocks.
-//! ACLs come and go in the form that users see and are translated by [`crate::acl`].
+//! ACLs come and go in the form that users see and are translated by `acl`.
 //!
 //! Locks: the inode's `xattr_lock` (read to look, write to change), inside it `share`'s. Handles are started before.
 //!
 //! # Credits
 //! [`credits::XATTR`] for one change, less than one more inode update.
 
+pub(crate) mod acl;
 mod share;
 mod store;
 #[cfg(test)]
@@ -20,9 +21,9 @@ mod tests;
 use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
+use self::acl::AclKind;
 pub(crate) use self::share::SharedBlocks;
-pub(crate) use self::store::{release, set as set_locked, set_stored};
-use crate::acl::{self, AclKind};
+pub(crate) use self::store::{exists, release, set_stored};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::credits;
@@ -71,25 +72,7 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     if !fits_kind(inode, &name) {
         return Err(Error::NoAttribute);
     }
-    get_stored(fs, inode, &name)?.ok_or(Error::NoAttribute)
-}
-
-/// The stored value of an attribute, if there is one.
-///
-/// # Errors
-/// Damage; a failed read.
-pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
-    let _shared = inode.xattr_lock.read();
-    store::find(fs, inode, name, <[u8]>::to_vec)
-}
-
-/// Whether an attribute is there.
-///
-/// # Errors
-/// Damage; a failed read.
-pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
-    let _shared = inode.xattr_lock.read();
-    Ok(store::find(fs, inode, name, |_| ())?.is_some())
+    store::get_stored(fs, inode, &name)?.ok_or(Error::NoAttribute)
 }
 
 /// The full names of all attributes that are served.

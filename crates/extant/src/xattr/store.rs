@@ -1,6 +1,7 @@
 //! Where attributes lie, and moving them there.
 //!
-//! Callers hold `xattr_lock`, for writing if they change something.
+//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`; callers of the others hold it, for writing if
+//! they change something.
 
 use extant_disk::xattr::{
     Entries, Fit, XattrName, XattrSet, area_entries, block_entries, check_block,
@@ -177,6 +178,24 @@ pub(crate) fn set(
         core.file_acl = new_acl;
         inode::changed(core, inode::now());
     })
+}
+
+/// The stored value of an attribute, if there is one.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
+    let _shared = inode.xattr_lock.read();
+    find(fs, inode, name, <[u8]>::to_vec)
+}
+
+/// Whether an attribute is there.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
+    let _shared = inode.xattr_lock.read();
+    Ok(find(fs, inode, name, |_| ())?.is_some())
 }
 
 /// Gives up the inode's attribute block: for its deletion.

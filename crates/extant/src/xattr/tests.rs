@@ -89,7 +89,7 @@ fn modes_limits_and_namespaces() {
     put(&fs, &fifo, "trusted.a", b"t").unwrap();
     assert_eq!(all(&fs, &fifo).len(), 1);
 
-    crate::inode::set_flags(&fs, &file, crate::inode::get_flags(&file) | 0x10, &root).unwrap();
+    crate::attr::set_flags(&fs, &file, crate::attr::get_flags(&file) | 0x10, &root).unwrap();
     assert_eq!(errno(put(&fs, &file, "user.c", b"")), eperm);
     assert_eq!(errno(remove(&fs, &file, &long[..255], &root)), eperm);
     drop((file, fifo));

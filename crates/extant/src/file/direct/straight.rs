@@ -18,6 +18,7 @@ use crate::file::{blocks_of, data_path};
 use crate::fs::Fs;
 use crate::inode;
 use crate::map::{self, MapState};
+use crate::privileges;
 use crate::tuning::BufferedPath;
 
 /// A request that needs nothing but the device.
@@ -111,7 +112,7 @@ pub(super) fn straight(fs: &Arc<Fs>, job: &Job, cred: &Cred) -> Result<Option<St
             inode::touch_atime(fs, inode);
         }
         What::Write => {
-            inode::file_modified(fs, inode, cred)?;
+            privileges::file_modified(fs, inode, cred)?;
             fs.stats.direct_writes.bump();
             ops.stats().ioends.bump();
             ops.stats().written_bytes.add(len as u64);

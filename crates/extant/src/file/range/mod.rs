@@ -41,8 +41,9 @@ use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::inode::{self, Inode};
+use crate::inode::Inode;
 use crate::map::{self, Plan};
+use crate::privileges;
 use crate::types::{FallocateMode, FileKind};
 
 /// The largest position that the system calls know.
@@ -116,7 +117,7 @@ fn locked(
         FallocateMode::CollapseRange => op.check_collapse()?,
         FallocateMode::InsertRange => op.check_insert()?,
     }
-    inode::file_modified(fs, inode, cred)?;
+    privileges::file_modified(fs, inode, cred)?;
     if let FallocateMode::Allocate { keep_size } = mode {
         return op.allocate(keep_size);
     }

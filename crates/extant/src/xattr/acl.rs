@@ -10,12 +10,12 @@ use extant_disk::acl::{Acl, AclError};
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
+use super::store;
 use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
-use crate::xattr;
 
 /// Which of an inode's two ACLs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ impl AclKind {
 }
 
 fn read(fs: &Fs, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
-    xattr::get_stored(fs, inode, &kind.name())?
+    store::get_stored(fs, inode, &kind.name())?
         .map(|value| decode(fs, inode, &value))
         .transpose()
 }
@@ -73,7 +73,7 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, kind: AclKind) -> Result<Option<Vec<u8
 /// # Errors
 /// Damage; a failed read.
 pub(crate) fn has_access(fs: &Fs, inode: &Inode) -> Result<bool> {
-    xattr::exists(fs, inode, &XattrName::ACL_ACCESS)
+    store::exists(fs, inode, &XattrName::ACL_ACCESS)
 }
 
 /// Sets an ACL from the form that users pass; an empty value or an ACL without entries takes it away. Called with
@@ -106,19 +106,19 @@ pub(crate) fn set(
     }
     if kind == AclKind::Default {
         let stored = (!acl.is_empty()).then(|| acl.to_stored());
-        return xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref(), cred);
+        return store::set(fs, h, inode, &kind.name(), stored.as_deref(), cred);
     }
     let mut new_mode = None;
     let mut stored = None;
     if !acl.is_empty() {
         let core = inode.core.read();
         let (mode, plain) = acl.mode(core.mode);
-        let keeps_group_id = !inode::is_outsider(&core, cred);
+        let keeps_group_id = !cred.is_outsider(core.gid);
         new_mode = Some(if keeps_group_id { mode } else { mode & !0o2000 });
         stored = (!plain).then(|| acl.to_stored());
     }
     // The attribute first: it is what may find no space.
-    xattr::set_locked(fs, h, inode, &kind.name(), stored.as_deref(), cred)?;
+    store::set(fs, h, inode, &kind.name(), stored.as_deref(), cred)?;
     if let Some(mode) = new_mode {
         inode.update(fs, h, |core| {
             core.mode = mode;
@@ -145,7 +145,7 @@ pub(crate) fn chmod(fs: &Fs, h: &mut Handle, inode: &Inode, mode: u16, cred: &Cr
     };
     acl.chmod(mode);
     let stored = acl.to_stored();
-    xattr::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored), cred)
+    store::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored), cred)
 }
 
 /// What a new inode takes over.

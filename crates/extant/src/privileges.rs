@@ -4,16 +4,15 @@
 //! has something to lose. `plain` on the inode remembers that it has not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_disk::xattr::{NameIndex, XattrName};
 use extant_jbd2::Handle;
 
-use super::{Inode, InodeCore, times};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::Result;
 use crate::fs::Fs;
+use crate::inode::{self, Inode};
 use crate::types::FileKind;
 use crate::xattr;
 
@@ -22,14 +21,14 @@ const SGID: u16 = 0o2000;
 const GROUP_EXEC: u16 = 0o010;
 
 /// The attribute that holds file capabilities.
-pub(super) const CAPABILITY: XattrName<'static> = XattrName {
+pub(crate) const CAPABILITY: XattrName<'static> = XattrName {
     index: NameIndex::SECURITY,
     rest: b"capability",
 };
 
 /// `mode` without the set-id bits that a change of content or owner by someone takes: set-user-ID, and set-group-ID if
 /// the group may execute (else it once meant mandatory locking) or if that someone is an `outsider` to the group.
-pub(super) const fn stripped(mode: u16, outsider: bool) -> u16 {
+pub(crate) const fn stripped(mode: u16, outsider: bool) -> u16 {
     let mut mode = mode & !SUID;
     if mode & GROUP_EXEC != 0 || outsider {
         mode &= !SGID;
@@ -37,26 +36,21 @@ pub(super) const fn stripped(mode: u16, outsider: bool) -> u16 {
     mode
 }
 
-/// Whether `cred` is neither privileged nor in the inode's group.
-pub(crate) fn is_outsider(core: &InodeCore, cred: &Cred) -> bool {
-    !cred.privileged && !cred.in_group(core.gid)
-}
-
 /// Before the content of a file changes: takes set-id bits from unprivileged writers' files and capabilities from all, and
-/// notes the modification (stored within seconds, see [`super::times`]). Starts a handle only if there is something to take.
+/// notes the modification (stored within seconds). Starts a handle only if there is something to take.
 ///
 /// # Errors
 /// What could be taken must be, so a failure stops the write.
 pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<()> {
     remove_privileges(fs, inode, cred)?;
-    times::touch_mtime(fs, inode);
+    inode::touch_mtime(fs, inode);
     Ok(())
 }
 
 /// Whether [`file_modified`] would find nothing to do: the inode has no privileges, and was written in this tick of the clock.
 #[inline]
 pub(crate) fn is_modified(inode: &Inode) -> bool {
-    inode.is_plain() && times::is_write_noted(inode)
+    inode.is_plain() && inode::is_write_noted(inode)
 }
 
 /// The first half of [`file_modified`].
@@ -72,7 +66,7 @@ pub(crate) fn remove_privileges(fs: &Fs, inode: &Inode, cred: &Cred) -> Result<(
         let mode = if cred.privileged {
             core.mode
         } else {
-            stripped(core.mode, is_outsider(&core, cred))
+            stripped(core.mode, cred.is_outsider(core.gid))
         };
         (mode != core.mode).then_some(mode)
     };
@@ -93,28 +87,8 @@ fn take_bits(fs: &Fs, h: &mut Handle, inode: &Inode, new_mode: Option<u16>) -> R
         if let Some(mode) = new_mode {
             core.mode = mode;
         }
-        times::changed(core, times::now());
+        inode::changed(core, inode::now());
     })
-}
-
-impl Inode {
-    /// Whether the inode is known to have no set-id bits and no capabilities.
-    fn is_plain(&self) -> bool {
-        self.plain.load(Ordering::Acquire)
-    }
-
-    /// Remembers it, if the bits still say so: they may have been set meanwhile. Attributes clear the mark themselves.
-    fn note_plain(&self) {
-        let core = self.core.read();
-        if core.mode & (SUID | SGID) == 0 {
-            self.plain.store(true, Ordering::Release);
-        }
-    }
-
-    /// Mode, owner or security attributes change: nothing is known any more.
-    pub(crate) fn not_plain(&self) {
-        self.plain.store(false, Ordering::Release);
-    }
 }
 
 #[cfg(test)]

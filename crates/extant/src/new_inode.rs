@@ -10,16 +10,15 @@ use extant_disk::features::Incompat;
 use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
-use super::{Inode, InodeCore, InodeFlags, InodeRef, devnum, flags, format, load, times};
-use crate::acl;
 use crate::alloc::{self, InodeRequest};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, devnum, flags};
 use crate::map;
 use crate::orphan;
 use crate::types::FileKind;
-use crate::xattr;
+use crate::xattr::{self, acl};
 
 /// What a new inode shall be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +59,7 @@ pub(crate) fn new(
     };
     let (ino, generation) = alloc::inode(fs, h, &request)?;
 
-    let mut core = InodeCore::blank(&format(&fs.layout), fs.layout.want_extra_isize);
+    let mut core = InodeCore::blank(&inode::format(&fs.layout), fs.layout.want_extra_isize);
     core.generation = generation;
     core.links = spec.links;
     core.uid = cred.uid;
@@ -68,7 +67,7 @@ pub(crate) fn new(
     core.gid = gid;
     core.mode = spec.kind.mode_bits() | perm;
     core.flags = flags::inherited(parent_flags, spec.kind);
-    let at = times::now().clamped(core.has_wide_times());
+    let at = inode::now().clamped(core.has_wide_times());
     (core.atime, core.mtime, core.ctime) = (at, at, at);
     core.crtime = core.crtime.map(|_| at);
     match spec.kind {
@@ -82,7 +81,7 @@ pub(crate) fn new(
         FileKind::Fifo | FileKind::Socket => {}
     }
 
-    let stored = load::store_new(fs, h, ino, &core);
+    let stored = inode::store_new(fs, h, ino, &core);
     let entered = stored.and_then(|()| fs.inodes.insert_new(fs, ino, spec.kind, core));
     let inode = match entered {
         Ok(inode) => inode,
@@ -128,7 +127,7 @@ fn group_of(fs: &Fs, parent: &Inode, kind: FileKind, perm: u16, cred: &Cred) -> 
     if kind == FileKind::Directory {
         return (parent_gid, perm | SGID);
     }
-    let outsider = !cred.privileged && !cred.in_group(parent_gid);
+    let outsider = cred.is_outsider(parent_gid);
     if perm & SGID_EXEC == SGID_EXEC && outsider {
         return (parent_gid, perm & !SGID);
     }

@@ -1,23 +1,25 @@
-//! Attributes: what `stat` shows, and `chmod`, `chown`, `utimes`, `truncate`.
+//! Attributes as callers see and change them: what `stat` shows, `chmod`, `chown`, `utimes`, `truncate`, and `chattr` (`flags`).
 //!
 //! Permissions and ownership are the front end's to check; what an inode's flags forbid, and what a change drags along
 //! (set-id bits, capabilities, ACLs, times) is done here, as Linux does it.
 //!
 //! Locks: [`setattr`] takes the inode's `lock` for writing and starts handles.
 
+mod flags;
+
 use std::sync::Arc;
 
-use super::privileges::{CAPABILITY, is_outsider, stripped};
-use super::{Inode, InodeCore, InodeFlags, InodeTime, devnum, times};
-use crate::acl;
+pub(crate) use self::flags::{FlagSet, get_flags, set_flags};
 use crate::cred::Cred;
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::file;
 use crate::fs::Fs;
+use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeTime, devnum};
 use crate::map;
+use crate::privileges::{self, CAPABILITY, stripped};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
-use crate::xattr;
+use crate::xattr::{self, acl};
 
 const SGID: u16 = 0o2000;
 const PERM: u16 = 0o7777;
@@ -86,7 +88,7 @@ pub(crate) fn setattr(
     if let Some(size) = changes.size {
         {
             let _excluded = inode.lock.write();
-            super::privileges::remove_privileges(fs, inode, cred)?;
+            privileges::remove_privileges(fs, inode, cred)?;
         }
         file::truncate(fs, inode, size, cred)?;
     }
@@ -111,7 +113,7 @@ pub(crate) fn setattr(
     if capable {
         xattr::set_stored(fs, &mut h, inode, &CAPABILITY, None, cred)?;
     }
-    let at = times::now();
+    let at = inode::now();
     let mode = inode.update(fs, &mut h, |core| {
         apply(core, inode.kind, changes, cred, at)
     })?;
@@ -164,7 +166,7 @@ fn apply(
     let wide = core.has_wide_times();
     let new_owner = changes.uid.is_some() || changes.gid.is_some();
     if (new_owner || changes.kill_priv) && kind != FileKind::Directory {
-        let outsider = new_owner && is_outsider(core, cred);
+        let outsider = new_owner && cred.is_outsider(core.gid);
         core.mode = stripped(core.mode, outsider);
     }
     if let Some(uid) = changes.uid {
@@ -175,7 +177,7 @@ fn apply(
     }
     if let Some(perm) = changes.perm {
         let mut perm = perm & PERM;
-        if is_outsider(core, cred) {
+        if cred.is_outsider(core.gid) {
             perm &= !SGID;
         }
         core.mode = (core.mode & !PERM) | perm;
@@ -192,7 +194,7 @@ fn apply(
     } else if changes.size.is_some() {
         core.mtime = at.clamped(wide);
     }
-    times::changed(core, changes.ctime.map_or(at, Into::into));
+    inode::changed(core, changes.ctime.map_or(at, Into::into));
     core.mode
 }
 

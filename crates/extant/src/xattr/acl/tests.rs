@@ -8,10 +8,12 @@ use extant_disk::acl::{AclEntry, AclTag};
 use extant_testkit::{Cmd, Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::inode::{InodeRef, getattr, setattr};
+use crate::attr::{getattr, setattr};
+use crate::inode::InodeRef;
 use crate::namei;
 use crate::test_mount::TestFs;
 use crate::types::{SetAttr, XattrMode};
+use crate::xattr;
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";

@@ -1,0 +1,125 @@
+//! The queue of inodes without a name that nobody refers to any more, and the thread that has it worked off.
+//!
+//! The last reference to such an inode may go anywhere, under a lock or a handle; so that only puts the inode here. What is done
+//! with it is [`crate::deletion`]'s.
+//!
+//! Locks: the queue's, a leaf. Concurrency: every inode is taken from the queue once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Inode;
+use crate::error::Result;
+
+/// Between two rounds of the thread, if nothing wakes it.
+const ROUND: Duration = Duration::from_secs(5);
+/// Operations that free names help once this many inodes wait.
+const BEHIND: usize = 512;
+
+/// Inodes to delete, and who does it.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the reaper's thread shares with those who make work for it.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// Something was queued, or the thread shall stop.
+    work: Condvar,
+    /// A deletion ended.
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    inodes: VecDeque<Arc<Inode>>,
+    /// Deletions under way.
+    busy: usize,
+    stop: bool,
+}
+
+impl Reaper {
+    /// Queues an inode whose last reference went.
+    pub(crate) fn push(&self, inode: Arc<Inode>) {
+        let mut state = self.queue.state.lock();
+        state.inodes.push_back(inode);
+        if state.inodes.len() == 1 {
+            self.queue.work.notify_one();
+        }
+    }
+
+    /// Takes an inode to delete; [`Reaper::done`] follows.
+    pub(crate) fn pop(&self) -> Option<Arc<Inode>> {
+        let mut state = self.queue.state.lock();
+        let inode = state.inodes.pop_front()?;
+        state.busy += 1;
+        Some(inode)
+    }
+
+    /// A deletion ended, well or not.
+    pub(crate) fn done(&self) {
+        let mut state = self.queue.state.lock();
+        state.busy -= 1;
+        if state.busy == 0 && state.inodes.is_empty() {
+            self.queue.idle.notify_all();
+        }
+    }
+
+    /// Whether so many wait that those who make more should help.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.queue.state.lock().inodes.len() > BEHIND
+    }
+
+    /// Waits until nothing waits or is being deleted. Hold nothing.
+    pub(crate) fn wait_until_idle(&self) {
+        let mut state = self.queue.state.lock();
+        while state.busy > 0 || !state.inodes.is_empty() {
+            self.queue.idle.wait(&mut state);
+        }
+    }
+
+    /// Starts the thread, which runs `work`.
+    ///
+    /// # Errors
+    /// The host has no thread left.
+    pub(crate) fn start(&self, work: impl FnOnce(&Queue) + Send + 'static) -> Result<()> {
+        let queue = Arc::clone(&self.queue);
+        let thread = thread::Builder::new()
+            .name("extant-reaper".into())
+            .spawn(move || work(&queue))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Stops the thread, and waits for it unless this is the thread.
+    pub(crate) fn stop(&self) {
+        self.queue.state.lock().stop = true;
+        self.queue.work.notify_all();
+        let thread = self.thread.lock().take();
+        // The thread itself may be the one that drops the last reference to the file system.
+        if let Some(thread) = thread
+            && thread.thread().id() != thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the reaper's thread panicked");
+        }
+    }
+}
+
+impl Queue {
+    /// Waits for work, or for the next round. False when the thread shall stop.
+    pub(crate) fn next_round(&self) -> bool {
+        let mut state = self.state.lock();
+        if !state.stop && state.inodes.is_empty() {
+            self.work.wait_for(&mut state, ROUND);
+        }
+        !state.stop
+    }
+}
