@@ -125,25 +125,4 @@ impl Fs {
         self.note_stopped_journal();
         Ok(committed?)
     }
-
-    /// Makes everything durable that was done before the call: deletions, data, deferred times, the journal. Hold nothing.
-    ///
-    /// # Errors
-    /// The first failure; the rest was tried all the same. [`crate::Error::ReadOnly`] if a fault refuses changes: what was done
-    /// before it may not have arrived.
-    pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
-        self.fault.check_alive()?;
-        if self.options.read_only() {
-            return Ok(());
-        }
-        self.check_writable()?;
-        self.reap_all();
-        let data = crate::file::flush_all(self);
-        let times = crate::inode::flush_all_times(self, true);
-        let recorded = self.fault.record_later(self);
-        let committed = self.journal.sync_all();
-        self.note_stopped_journal();
-        committed?;
-        data.and(times).and(recorded)
-    }
 }

@@ -7,7 +7,8 @@
 //! `api` → `file` (limits, data path, writeback) → `map` (extent status, extent tree) → `alloc` (blocks) →
 //! the journal (`extant-jbd2`) → the device (`extant-blockdev`).
 //!
-//! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`.
+//! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`. `docs/ARCHITECTURE.md` has the order of the modules,
+//! which `cargo xtask tidy` checks.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -46,6 +47,7 @@ mod test_rig;
 mod tuning;
 mod types;
 mod verify;
+mod way;
 mod xattr;
 mod zones;
 

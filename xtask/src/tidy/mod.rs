@@ -3,6 +3,7 @@
 mod features;
 mod layers;
 mod links;
+mod modules;
 mod seeds;
 mod sources;
 
@@ -51,7 +52,10 @@ fn check(root: &Path) -> Vec<Finding> {
         };
         let is_code = file.extension().is_some_and(|e| e == "rs");
         match file.extension().and_then(|e| e.to_str()) {
-            Some("rs") => all.extend(sources::check(file, &text)),
+            Some("rs") => {
+                all.extend(sources::check(file, &text));
+                all.extend(modules::check(file, &text));
+            }
             Some("toml") if file.ends_with("Cargo.toml") => all.extend(layers::check(file, &text)),
             Some("md") => all.extend(links::check(root, file, &text)),
             _ => {}

@@ -13,12 +13,12 @@
 use std::sync::Arc;
 
 use extant_iomap::Control;
-use extant_units::{Blocks, Lblk, Pos};
+use extant_units::{Blocks, Ino, Lblk, Pos};
 
 use super::read::check_kind;
 use super::relocate::{self, End, Piece};
+use super::space;
 use super::writeback::write_range;
-use super::{logs_data, space};
 use crate::alloc::{self, Run};
 use crate::cred::Cred;
 use crate::credits;
@@ -26,8 +26,10 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::map::{self, How, MapState, Status};
-use crate::namei;
-use crate::types::Defragmented;
+use crate::new_inode::{self, NewInode};
+use crate::orphan;
+use crate::types::{Defragmented, FileKind};
+use crate::way::logs_data;
 
 /// Free blocks that a defragmentation leaves to others.
 const MARGIN: u64 = 256;
@@ -145,8 +147,7 @@ impl Job<'_> {
     /// Moves `part` if it can lie in fewer runs; returns how many blocks moved.
     fn move_part(&self, part: &[Status]) -> Result<u64> {
         let fs = self.fs;
-        let root = fs.iget(extant_units::Ino::ROOT)?;
-        let donor = namei::tmpfile(fs, &root, 0o600, self.cred)?;
+        let donor = self.donor()?;
         let result = match self.fill(&donor, part) {
             Ok(runs) if runs < part.len() => self.exchange(&donor, part),
             Ok(_) => Ok(0),
@@ -159,6 +160,25 @@ impl Job<'_> {
         // What follows may need the old blocks.
         fs.journal.force_commit()?;
         result
+    }
+
+    /// A new file without a name, for the space.
+    fn donor(&self) -> Result<InodeRef> {
+        let fs = self.fs;
+        let root = fs.iget(Ino::ROOT)?;
+        let new = NewInode {
+            kind: FileKind::Regular,
+            perm: 0o600,
+            rdev: 0,
+            links: 0,
+        };
+        space::retry(fs, || {
+            let _shared = root.lock.read();
+            let mut h = fs.start(credits::inode_create(fs).saturating_add(credits::ORPHAN))?;
+            let inode = new_inode::new(fs, &mut h, &root, &new, self.cred)?;
+            orphan::add(fs, &mut h, &inode)?;
+            Ok(inode)
+        })
     }
 
     /// Gives `donor` space where `part` has some, from the longest free runs; returns in how many runs.

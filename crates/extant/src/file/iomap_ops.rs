@@ -14,7 +14,6 @@ use extant_iomap::{DeviceFault, Flags, Hold, Iomap, IomapOps, Kind, Op, Outcome,
 use extant_pagecache::Mapping;
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
-use super::way::Way;
 use super::{FileData, blocks_of, data, direct};
 use crate::alloc;
 use crate::cred::Cred;
@@ -24,6 +23,7 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, How, MapState};
 use crate::tuning::BufferedPath;
+use crate::way::Way;
 
 /// A regular file, for one operation.
 pub(super) struct FileOps<'a> {

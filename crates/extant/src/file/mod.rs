@@ -16,6 +16,7 @@
 //! held shared at most, and never before calling into `iomap`.
 
 mod buffer_ops;
+mod change_way;
 mod copy;
 mod data_path;
 mod defrag;
@@ -41,7 +42,6 @@ mod through;
 mod truncate;
 mod turns;
 mod view;
-mod way;
 mod write;
 mod writeback;
 
@@ -63,13 +63,16 @@ use self::iomap_ops::FileOps;
 use self::ordered::{Flight, OrderedFile};
 use self::tail::Tail;
 use self::turns::Turns;
-use self::way::{Way, WayCell};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 use crate::tuning::Tuning;
+use crate::way::{Way, WayCell};
 
+pub(crate) use self::change_way::{
+    buffered_path, convert_to_extents, set_buffered_path, set_journalled,
+};
 pub(crate) use self::copy::{Side, copy_range};
 pub(crate) use self::defrag::defragment;
 pub use self::direct::queue::Finished;
@@ -83,9 +86,6 @@ pub(crate) use self::read::{Reader, read, seek};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::view::{edit, view};
-pub(crate) use self::way::{
-    buffered_path, convert_to_extents, logs_data, set_buffered_path, set_journalled,
-};
 pub(crate) use self::write::{WriteAt, write, write_direct};
 pub(crate) use extant_iomap::Whence;
 
@@ -163,6 +163,11 @@ pub(crate) struct FileData {
 }
 
 impl FileData {
+    /// The way that it takes now.
+    pub(crate) fn way(&self) -> Way {
+        self.way.get()
+    }
+
     /// Whether some of it is not on the device.
     pub(crate) fn is_dirty(&self) -> bool {
         self.mapping.dirty_bytes() != 0

@@ -80,6 +80,29 @@ pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
     told(fs.files.errors.check(&cursor))
 }
 
+impl Fs {
+    /// Makes everything durable that was done before the call: deletions, data, deferred times, the journal. Hold nothing.
+    ///
+    /// # Errors
+    /// The first failure; the rest was tried all the same. [`Error::ReadOnly`] if a fault refuses changes: what was done
+    /// before it may not have arrived.
+    pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
+        self.fault.check_alive()?;
+        if self.options.read_only() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        self.reap_all();
+        let data = flush_all(self);
+        let times = inode::flush_all_times(self, true);
+        let recorded = self.fault.record_later(self);
+        let committed = self.journal.sync_all();
+        self.note_stopped_journal();
+        committed?;
+        data.and(times).and(recorded)
+    }
+}
+
 /// A recorded fault as an error.
 fn told(fault: Option<WritebackFault>) -> Result<()> {
     match fault {

@@ -30,6 +30,7 @@ use crate::inode::Inode;
 use crate::map::{self, MapState};
 use crate::orphan;
 use crate::privileges;
+use crate::way;
 
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;
@@ -154,7 +155,7 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
     }
     let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
     let first_part = credits::remove(fs).saturating_add(last);
-    let revokes = if super::logs_data(fs, inode) {
+    let revokes = if way::logs_data(fs, inode) {
         credits::REVOKES
     } else {
         REVOKES

@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::types::FileKind;
+use crate::way;
 
 /// A goal keeps a gap of up to this many blocks open, for the blocks in between; beyond, files are sparse.
 const KEEP_GAP: u64 = 1024;
@@ -48,7 +49,7 @@ pub(super) fn has_extents(inode: &Inode) -> bool {
 
 /// Whether the file's own blocks are metadata that the journal knows.
 pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
-    inode.kind != FileKind::Regular || crate::file::logs_data(fs, inode)
+    inode.kind != FileKind::Regular || way::logs_data(fs, inode)
 }
 
 /// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered

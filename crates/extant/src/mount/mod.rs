@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 
 use self::journal::FoundJournal;
 use crate::alloc::{Allocator, Counts, Parts};
+use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fault::Fault;
 use crate::file::{self, Files, LoggedDevice};
@@ -249,7 +250,9 @@ fn start(fs: &Arc<Fs>) -> Result<()> {
         return Ok(());
     }
     orphan::open(fs)?;
-    orphan::process_all(fs)?;
+    orphan::process_all(fs, |fs, inode, size| {
+        file::truncate(fs, inode, size, &Cred::root())
+    })?;
     fs.start_reaper()
 }
 

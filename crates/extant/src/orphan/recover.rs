@@ -11,21 +11,22 @@ use extant_units::Ino;
 
 use super::Place;
 use super::file::OrphanFile;
-use crate::cred::Cred;
 use crate::error::{Error, Result};
-use crate::file;
 use crate::fs::Fs;
-use crate::inode::InodeRef;
+use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 
-/// Processes every orphan. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
+/// Cuts a file to a size in bytes. Files stand above orphans, so the caller brings how.
+type Truncate = fn(&Arc<Fs>, &Arc<Inode>, u64) -> Result<()>;
+
+/// Processes every orphan; `truncate` cuts those that still have a name. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
 /// how many there were.
 ///
 /// # Errors
 /// A stopped journal or a failed device. Damage of single orphans is reported and passed over.
-pub(crate) fn process_all(fs: &Arc<Fs>) -> Result<u64> {
-    let listed = process_list(fs)?;
-    let filed = process_file(fs)?;
+pub(crate) fn process_all(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
+    let listed = process_list(fs, truncate)?;
+    let filed = process_file(fs, truncate)?;
     let count = listed.saturating_add(filed);
     if count > 0 {
         tracing::info!(count, "orphans were finished");
@@ -41,7 +42,7 @@ fn last_orphan(fs: &Fs) -> Result<Option<Ino>> {
 }
 
 /// Reads the list into memory first, then works from its head.
-fn process_list(fs: &Arc<Fs>) -> Result<u64> {
+fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     let mut next = last_orphan(fs)?;
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -70,7 +71,7 @@ fn process_list(fs: &Arc<Fs>) -> Result<u64> {
     }
     let count = found.len() as u64;
     for inode in found {
-        finish(fs, inode)?;
+        finish(fs, inode, truncate)?;
     }
     Ok(count)
 }
@@ -91,7 +92,7 @@ fn cut_list(fs: &Arc<Fs>, last: Option<&InodeRef>, why: &str) -> Result<()> {
     }
 }
 
-fn process_file(fs: &Arc<Fs>) -> Result<u64> {
+fn process_file(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     let file = fs.orphans.file.read().clone();
     let Some(file) = file else { return Ok(0) };
     let mut count = 0;
@@ -110,7 +111,7 @@ fn process_file(fs: &Arc<Fs>) -> Result<u64> {
                     free_slot(fs, &file, block, slot, "it is recorded twice")?;
                 } else {
                     count += 1;
-                    finish(fs, inode)?;
+                    finish(fs, inode, truncate)?;
                 }
             }
             Err(error) if is_fatal(&error) => return Err(error),
@@ -127,9 +128,9 @@ fn free_slot(fs: &Arc<Fs>, file: &OrphanFile, block: usize, slot: usize, why: &s
 }
 
 /// Completes one orphan.
-fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
+fn finish(fs: &Arc<Fs>, inode: InodeRef, truncate: Truncate) -> Result<()> {
     if !inode.is_unlinked() {
-        match cut(fs, &inode) {
+        match cut(fs, &inode, truncate) {
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
                 tracing::warn!(ino = inode.ino.get(), %error, "orphan could not be cut to its size");
@@ -147,12 +148,12 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef) -> Result<()> {
 }
 
 /// Frees what lies behind the end of a file. Nothing else is ever cut.
-fn cut(fs: &Arc<Fs>, inode: &InodeRef) -> Result<()> {
+fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
     if inode.kind != FileKind::Regular {
         return Ok(());
     }
     let size = inode.core.read().disk_size;
-    file::truncate(fs, inode, size, &Cred::root())
+    truncate(fs, inode, size)
 }
 
 /// Whether going on makes no sense.

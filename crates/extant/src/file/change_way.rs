@@ -1,15 +1,10 @@
-//! The way of a file's data: over ranges or block by block, and whether it goes through the journal; and changing that while the
-//! file is in use.
-//!
-//! A file's way is chosen when its data is first used ([`eligible`] is the one table of who can have which), and stays until
-//! [`change`]. Every operation takes it once, at its beginning.
+//! Changing the way of a file's data while the file is in use, and its map with it.
 //!
 //! # Locks
 //! A change holds the inode's `lock` and the invalidate lock exclusively, and the mapping's pass: no write, no fill and no writeback is
 //! under way, nothing is dirty, and the cache is empty when the way changes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use extant_disk::features::Incompat;
 use extant_disk::inode::InodeFlags;
@@ -22,102 +17,12 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
-use crate::options::DataMode;
 use crate::tuning::BufferedPath;
 use crate::types::FileKind;
+use crate::way::{self, Way, eligible};
 
 /// How often a change writes what mappings go on dirtying, before it gives up.
 const ATTEMPTS: u32 = 8;
-
-/// The way of a file's data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Way {
-    /// Which code moves it.
-    pub(super) path: BufferedPath,
-    /// Whether it goes through the journal; only on the per-block path.
-    pub(super) logs: bool,
-}
-
-impl Way {
-    /// What a regular file with `flags` gets when its data is first used.
-    pub(super) fn of(fs: &Fs, flags: InodeFlags) -> Self {
-        let path = eligible(fs.tuning.buffered_path, fs.options.data(), flags);
-        Self::on(fs, path, flags)
-    }
-
-    /// The same on a path that was chosen.
-    fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
-        let asked =
-            fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
-        let can = path == BufferedPath::BufferHead && fs.journal.has_log();
-        Self {
-            path,
-            logs: asked && can,
-        }
-    }
-}
-
-/// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
-/// per-block way, and so does data that goes through the journal. (Linux also falls back for the feature bits of inline data and
-/// verity, whatever the file; here they decide file by file.)
-fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
-    let special = InodeFlags::INLINE_DATA
-        | InodeFlags::VERITY
-        | InodeFlags::ENCRYPT
-        | InodeFlags::EA_INODE
-        | InodeFlags::DAX;
-    let journalled = data == DataMode::Journal;
-    if journalled || flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
-        return BufferedPath::BufferHead;
-    }
-    asked
-}
-
-/// A file's way, as it is now.
-pub(super) struct WayCell(AtomicU8);
-
-const BUFFER_HEAD: u8 = 1;
-const LOGS: u8 = 2;
-
-impl WayCell {
-    pub(super) fn new(way: Way) -> Self {
-        Self(AtomicU8::new(Self::encode(way)))
-    }
-
-    #[inline]
-    pub(super) fn get(&self) -> Way {
-        let bits = self.0.load(Ordering::Acquire);
-        let path = if bits & BUFFER_HEAD != 0 {
-            BufferedPath::BufferHead
-        } else {
-            BufferedPath::Iomap
-        };
-        Way {
-            path,
-            logs: bits & LOGS != 0,
-        }
-    }
-
-    fn set(&self, way: Way) {
-        self.0.store(Self::encode(way), Ordering::Release);
-    }
-
-    fn encode(way: Way) -> u8 {
-        let path = match way.path {
-            BufferedPath::Iomap => 0,
-            BufferedPath::BufferHead => BUFFER_HEAD,
-        };
-        path | if way.logs { LOGS } else { 0 }
-    }
-}
-
-/// The way of `inode`'s data, used already or not.
-fn now(fs: &Fs, inode: &Inode) -> Way {
-    match inode.data.get() {
-        Some(data) => data.way.get(),
-        None => Way::of(fs, inode.flags()),
-    }
-}
 
 /// Which code moves the data of `inode`.
 ///
@@ -125,12 +30,7 @@ fn now(fs: &Fs, inode: &Inode) -> Way {
 /// It is no regular file.
 pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     check_kind(inode)?;
-    Ok(now(fs, inode).path)
-}
-
-/// Whether `inode`'s data goes through the journal.
-pub(crate) fn logs_data(fs: &Fs, inode: &Inode) -> bool {
-    check_kind(inode).is_ok() && now(fs, inode).logs
+    Ok(way::now(fs, inode).path)
 }
 
 /// Moves `inode`'s data to another path. Takes the inode's `lock`.
@@ -162,7 +62,7 @@ pub(crate) fn set_journalled(
 ) -> Result<()> {
     let mut flags = inode.flags();
     flags.set(InodeFlags::JOURNAL_DATA, on);
-    let way = Way::on(fs, now(fs, inode).path, flags);
+    let way = Way::on(fs, way::now(fs, inode).path, flags);
     change(fs, inode, way, store)
 }
 
@@ -228,42 +128,4 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
         return Ok(());
     }
     Err(Error::Busy)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn iomap_24_special_files_fall_back() {
-        use BufferedPath::{BufferHead, Iomap};
-        let plain = InodeFlags::EXTENTS;
-        for (asked, flags, expected) in [
-            (Iomap, plain, Iomap),
-            (Iomap, plain | InodeFlags::VERITY, BufferHead),
-            (Iomap, plain | InodeFlags::ENCRYPT, BufferHead),
-            (Iomap, InodeFlags::INLINE_DATA, BufferHead),
-            (Iomap, plain | InodeFlags::EA_INODE, BufferHead),
-            (Iomap, plain | InodeFlags::DAX, BufferHead),
-            // The per-file journal flag has no effect on this path.
-            (Iomap, plain | InodeFlags::JOURNAL_DATA, Iomap),
-            (Iomap, InodeFlags::empty(), BufferHead),
-            (BufferHead, plain, BufferHead),
-        ] {
-            let got = eligible(asked, DataMode::Ordered, flags);
-            assert_eq!(got, expected, "{asked:?} {flags:?}");
-            let journalled = eligible(asked, DataMode::Journal, flags);
-            assert_eq!(journalled, BufferHead, "{asked:?} {flags:?}");
-        }
-    }
-
-    #[test]
-    fn a_cell_keeps_every_way() {
-        for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
-            for logs in [false, true] {
-                let way = Way { path, logs };
-                assert_eq!(WayCell::new(way).get(), way);
-            }
-        }
-    }
 }
