@@ -404,7 +404,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
         let taken = drain(&fs);
         let told = fsync(&fs, &inode, None, false).unwrap_err();
         assert!(matches!(told, Error::Io(_)), "{options}: {told}");
-        assert!(!has_dirty(&inode));
+        assert!(!inode.has_dirty_data());
         assert_eq!(counts.promised().get(), 0);
         fsync(&fs, &inode, None, false).unwrap();
         check(&fs, true);
