@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use extant_testkit::{Error, Result};
 
+use crate::case::{Case, Outcome, counted};
 use crate::pinned::processor_nanos;
 use crate::place::Site;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, counted};
 use crate::variant::{Kind, Setup};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use extant_extent_io_tree::{Bits, ByteRange, IoTree};
 use extant_testkit::{Error, Result, Rng};
 
+use crate::case::{Case, Outcome, counted};
 use crate::place::Site;
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, counted};
 use crate::times;
 use crate::variant::{Setup, is_about_trims};
 

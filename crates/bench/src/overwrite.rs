@@ -6,10 +6,10 @@
 
 use extant_testkit::Result;
 
+use crate::case::{Case, Outcome, timed};
 use crate::place::{Call, Data, Site, VECTORS};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, timed};
 use crate::variant::{Kind, Setup};
 
 const MIB: u64 = 1 << 20;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use extant_testkit::{Error, Result};
 
+use crate::case::{Case, Outcome, counted, mib_per_second};
 use crate::pinned::processor_nanos;
 use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, counted};
 use crate::variant::{Kind, Setup};
 
 const MIB: u64 = 1 << 20;
@@ -87,7 +87,7 @@ fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
         let nanos = samples.iter().map(|(_, _, nanos)| nanos).sum();
         let written = threads as u64 * u64::from(rounds) * PART;
         Ok(Outcome {
-            value: crate::psync::mib_per_second(written, took),
+            value: mib_per_second(written, took),
             calls: written / CHUNK as u64,
             bytes: written,
             counters: [("processor_ns".to_owned(), nanos)].into(),

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use extant_testkit::{Error, Result};
 
+use crate::case::{Case, Outcome, mib_per_second, timed};
 use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, timed};
 use crate::variant::{Kind, Setup};
 
 const MIB: usize = 1 << 20;
@@ -87,13 +87,6 @@ fn case(
         fits: |kind| !matches!(kind, Kind::Memset),
         sample: Box::new(sample),
     }
-}
-
-/// Throughput.
-pub(crate) fn mib_per_second(bytes: u64, took: Duration) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "some GiB at most")]
-    let mib = bytes as f64 / MIB as f64;
-    mib / took.as_secs_f64().max(1e-9)
 }
 
 fn rate(calls: u64, (bytes, took): (u64, Duration)) -> Outcome {

@@ -10,19 +10,17 @@ use std::time::{Duration, Instant};
 use extant::{Cred, IoBuf, Node, Volume};
 use extant_testkit::{Error, Result, Rng, ensure};
 
+use crate::case::{Case, Outcome, counted, mib_per_second};
 use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
-use crate::psync::mib_per_second;
 use crate::rows::Unit;
-use crate::runner::{Case, Outcome, counted};
 use crate::times;
-use crate::variant::{Setup, is_about_trims};
+use crate::variant::{LONGER, Setup, is_about_trims};
 
 const JOBS: u64 = 4;
 const DEPTH: usize = 16;
 const BLOCK: u64 = 4096;
-/// The file is longer than those that are streamed, and a sample lasts longer: 1 GiB and 15 s.
-pub(crate) const LONGER: u64 = 4;
+/// A sample lasts longer than others, 15 s, as does the file ([`LONGER`]).
 const SLOWER: u32 = 10;
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -10,83 +10,13 @@ use std::time::Instant;
 
 use extant_testkit::{Result, ensure};
 
-use crate::pinned::Pinned;
-use crate::place::{Counters, Site};
+use crate::case::Case;
+use crate::place::Site;
 use crate::plan::{Bench, Plan};
 use crate::report::Report;
-use crate::rows::{Rows, Unit};
-use crate::times::Times;
-use crate::variant::{ALL, Kind, Setup, Variant};
+use crate::rows::Rows;
+use crate::variant::{ALL, Setup, Variant};
 use crate::{append, clears, overwrite, parallel, psync, randwrite};
-
-/// One thing to measure.
-pub(crate) struct Case {
-    pub(crate) bench: Bench,
-    pub(crate) name: String,
-    pub(crate) unit: Unit,
-    pub(crate) setup: Setup,
-    /// Whether it means something for this kind.
-    pub(crate) fits: fn(Kind) -> bool,
-    #[allow(clippy::type_complexity, reason = "used once")]
-    pub(crate) sample: Box<dyn Fn(&mut Site, &Plan) -> Result<Outcome>>,
-}
-
-/// A sample.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// In the case's unit.
-    pub(crate) value: f64,
-    /// Calls made.
-    pub(crate) calls: u64,
-    /// Bytes moved.
-    pub(crate) bytes: u64,
-    /// What was counted meanwhile.
-    pub(crate) counters: Counters,
-    /// The times of single steps, where they were taken.
-    pub(crate) times: Option<Times>,
-}
-
-/// Counters that say what is, not what was done.
-const GAUGES: [&str; 6] = [
-    "page_cache_budget_bytes",
-    "page_cache_used_bytes",
-    "page_cache_held_bytes",
-    "dirty_bytes",
-    "writeback_bytes",
-    "reserved",
-];
-
-/// Runs `work` on one processor, and counts.
-pub(crate) fn timed(
-    site: &mut Site,
-    work: impl FnOnce(&mut Site) -> Result<Outcome>,
-) -> Result<Outcome> {
-    counted(site, |site| {
-        let pinned = Pinned::here();
-        let outcome = work(site);
-        drop(pinned);
-        outcome
-    })
-}
-
-/// Runs `work`, and counts.
-pub(crate) fn counted(
-    site: &mut Site,
-    work: impl FnOnce(&mut Site) -> Result<Outcome>,
-) -> Result<Outcome> {
-    let before = site.counters()?;
-    let mut outcome = work(site)?;
-    for (name, after) in site.counters()? {
-        let grown = after.saturating_sub(before.get(&name).copied().unwrap_or(0));
-        // The look at the counters is a request, too.
-        if grown > 0 && name != "requests_getxattr" && !GAUGES.contains(&name.as_str()) {
-            outcome.counters.insert(name, grown);
-        }
-    }
-    outcome.counters.insert("calls".into(), outcome.calls);
-    outcome.counters.insert("bytes".into(), outcome.bytes);
-    Ok(outcome)
-}
 
 /// One measurement at a time in a process: two would measure each other.
 static MEASURING: Mutex<()> = Mutex::new(());

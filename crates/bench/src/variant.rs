@@ -9,7 +9,6 @@ use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, TempDir, tools};
 use crate::null_data::NullData;
 use crate::place::{Engine, Host, Memory, Place, TreeOnly};
 use crate::plan::{Bench, Plan};
-use crate::randwrite::LONGER;
 use crate::times;
 
 /// How memory and device are set up.
@@ -57,6 +56,9 @@ pub(crate) struct Variant {
     pub(crate) kind: Kind,
     pub(crate) about: &'static str,
 }
+
+/// How many times longer the file of [`Setup::Direct`] is than those that are streamed: 1 GiB.
+pub(crate) const LONGER: u64 = 4;
 
 /// Generous caching: the strongest the example offers.
 const PASSTHROUGH: &str = "writeback,cache=always,timeout=86400,clone_fd";
