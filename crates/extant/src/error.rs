@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use extant_jbd2::{BlockError, JournalError};
+use extant_jbd2::{BlockError, JournalError, Recovery};
 use extant_units::{Group, Ino, Lblk, Pblk};
 
 /// The result of a file system operation.
@@ -248,6 +248,18 @@ impl From<BlockError> for Error {
             BlockError::OutOfRange { block, .. } => Self::corrupt(Place::Block(*block), &error),
         }
     }
+}
+
+/// What is said of copies in the log that were skipped because they are damaged, if there were any.
+pub(crate) fn skipped_in_replay(recovery: &Recovery) -> Option<String> {
+    let first = recovery.first_skipped?;
+    Some(match recovery.skipped {
+        0 | 1 => format!("{first}, which was left as it was"),
+        all => format!(
+            "{first}, which was left as it was, as were {} others",
+            all - 1
+        ),
+    })
 }
 
 impl From<JournalError> for Error {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use extant_disk::superblock::{RawSuperblock, State};
+use extant_units::Pblk;
 use parking_lot::Mutex;
 
 use crate::editing;
@@ -64,6 +65,29 @@ struct Event {
     block: u64,
     code: u8,
     place: &'static str,
+}
+
+impl Record {
+    /// Adds the record to the one that the superblock has.
+    fn store(&self, raw: &mut RawSuperblock) {
+        raw.set_state(raw.state() | State::ERROR);
+        if raw.error_count.get() == 0 {
+            raw.set_first_error_time(self.first.time);
+            raw.first_error_ino.set(self.first.ino);
+            raw.first_error_block.set(self.first.block);
+            raw.first_error_func = name(self.first.place);
+            raw.first_error_line.set(0);
+            raw.first_error_errcode = self.first.code;
+        }
+        raw.set_last_error_time(self.last.time);
+        raw.last_error_ino.set(self.last.ino);
+        raw.last_error_block.set(self.last.block);
+        raw.last_error_func = name(self.last.place);
+        raw.last_error_line.set(0);
+        raw.last_error_errcode = self.last.code;
+        let count = raw.error_count.get().saturating_add(self.count);
+        raw.error_count.set(count);
+    }
 }
 
 impl Inner {
@@ -213,23 +237,7 @@ impl Fault {
         let Some(record) = self.inner.lock().unrecorded.take() else {
             return;
         };
-        raw.set_state(raw.state() | State::ERROR);
-        if raw.error_count.get() == 0 {
-            raw.set_first_error_time(record.first.time);
-            raw.first_error_ino.set(record.first.ino);
-            raw.first_error_block.set(record.first.block);
-            raw.first_error_func = name(record.first.place);
-            raw.first_error_line.set(0);
-            raw.first_error_errcode = record.first.code;
-        }
-        raw.set_last_error_time(record.last.time);
-        raw.last_error_ino.set(record.last.ino);
-        raw.last_error_block.set(record.last.block);
-        raw.last_error_func = name(record.last.place);
-        raw.last_error_line.set(0);
-        raw.last_error_errcode = record.last.code;
-        let count = raw.error_count.get().saturating_add(record.count);
-        raw.error_count.set(count);
+        record.store(raw);
     }
 
     /// Stores what is not recorded yet under a handle, where faults do not stop the file system (`errors=continue`). Hold
@@ -257,8 +265,24 @@ impl Fault {
     }
 }
 
+/// Notes in `raw` that the journal's copy of `block` is damaged, which a mount found before anything was built.
+pub(crate) fn note_damaged_log(raw: &mut RawSuperblock, block: Pblk) {
+    let event = Event {
+        code: EFSBADCRC,
+        block: block.get(),
+        ..Event::new("journal")
+    };
+    let record = Record {
+        count: 1,
+        first: event,
+        last: event,
+    };
+    record.store(raw);
+}
+
 /// The format's numbers for what went wrong.
 const EIO: u8 = 2;
+const EFSBADCRC: u8 = 4;
 const EFSCORRUPTED: u8 = 5;
 
 impl Event {

@@ -69,5 +69,5 @@ pub use handle::Handle;
 pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;
-pub use recovery::{Recovery, inspect, recover};
+pub use recovery::{Recovery, SkippedCopy, inspect, recover};
 pub use stats::JournalStats;

@@ -174,6 +174,77 @@ fn logs_of_linux_replay_as_e2fsck_and_linux_replay_them() {
     }
 }
 
+/// Damages some of the copies that the log holds of the file system's blocks; their numbers.
+fn damage_copies(image: &Image) -> Vec<u64> {
+    let dump = image.debugfs("logdump -a").unwrap();
+    let copies: Vec<(u64, u64)> = dump
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("FS block "))
+        .filter_map(|line| {
+            let (block, rest) = line.split_once(" logged at journal block ")?;
+            let at = rest.split(' ').next()?;
+            Some((block.parse().ok()?, at.parse().ok()?))
+        })
+        .collect();
+    assert!(copies.len() > 20, "{dump}");
+    let log = LogMap::new(runs(image, "<8>"));
+    let bs = block_size(image);
+    let chosen = copies.iter().step_by(copies.len() / 7);
+    chosen
+        .map(|&(block, at)| {
+            let place = log.block(u32::try_from(at).unwrap()).unwrap();
+            image
+                .patch(place.get() * bs.bytes_u64() + 40, 1, |byte| byte[0] ^= 0x10)
+                .unwrap();
+            block
+        })
+        .collect()
+}
+
+/// e2fsck and Linux leave such blocks as they are and bring home the others; Linux then refuses to mount.
+#[test]
+fn damaged_copies_are_skipped_as_e2fsck_and_linux_skip_them() {
+    if !need(ALL) {
+        return;
+    }
+    let v2 = Config {
+        checksums: false,
+        ..Config::default()
+    };
+    let images = [
+        in_use("-b 1024", "", 77),
+        in_use("-b 4096 -O ^64bit", "", 78),
+        written_here("-b 1024 -O ^metadata_csum", true, &v2).0,
+    ];
+    for ours in images {
+        let damaged = damage_copies(&ours);
+        let (theirs, linux) = (ours.copy().unwrap(), ours.copy().unwrap());
+        let recovery = replay(&ours).unwrap();
+        // Some of the copies are superseded or revoked.
+        assert!(recovery.skipped > 0 && recovery.skipped <= damaged.len() as u64);
+        let first = recovery.first_skipped.unwrap();
+        assert!(damaged.contains(&first.block.get()), "{first}");
+        let said = Cmd::new("e2fsck")
+            .args(["-y", "-E", "journal_only"])
+            .arg(theirs.path())
+            .run()
+            .unwrap();
+        // e2fsck also counts damaged copies that later ones make up for.
+        let said = said.out + &said.err;
+        let skipped = said.matches("Invalid checksum recovering data block");
+        assert!(skipped.count() as u64 >= recovery.skipped, "{said}");
+        let named = format!("Invalid checksum recovering data block {} ", first.block);
+        assert!(said.contains(&named), "{said}");
+        assert_eq!(difference(&ours, &theirs), None);
+        assert!(Subject::Ext4.mount(linux.path(), "").is_err());
+        assert_eq!(difference(&ours, &linux), None);
+        assert!(linux.needs_recovery().unwrap());
+        // The log is left for e2fsck here too, which goes on from there as if nothing had been done.
+        let again = ours.copy().unwrap();
+        assert_eq!(replay(&again).unwrap(), recovery);
+    }
+}
+
 #[test]
 fn a_fast_commit_is_refused_by_name_and_nothing_is_written() {
     if !need(ALL) {

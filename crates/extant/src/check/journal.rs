@@ -6,7 +6,7 @@ use extant_jbd2::{LogMap, inspect, recover};
 use super::report::Findings;
 use super::special::runs_of;
 use super::volume::Volume;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Place, Result, skipped_in_replay};
 
 fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
     let Some(ino) = volume.sb.journal_inode() else {
@@ -23,7 +23,8 @@ fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
     ))
 }
 
-/// Replays the journal into the volume's private copy. Returns the number of transactions.
+/// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks whose copies are damaged
+/// stay as they are, and the rest is checked with them.
 pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
     let report = recover(
         volume.device(),
@@ -31,6 +32,9 @@ pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
         &log(volume, findings)?,
         volume.sb.blocks_count(),
     )?;
+    if let Some(error) = skipped_in_replay(&report) {
+        findings.add(Place::Journal, error);
+    }
     Ok(report.transactions)
 }
 

@@ -51,8 +51,8 @@ impl Volume {
         let mut volume = Self::read(dev, findings)?;
         superblock::check(&volume, findings)?;
         if volume.sb.features().has_incompat(Incompat::RECOVER) {
-            let replayed = journal::replay(&volume, findings)?;
             let before = findings.count();
+            let replayed = journal::replay(&volume, findings)?;
             volume = Self::read(volume.dev, findings)?;
             if before == 0 {
                 superblock::check(&volume, findings)?;

@@ -33,8 +33,8 @@ use parking_lot::Mutex;
 use self::journal::FoundJournal;
 use crate::alloc::{Allocator, Counts, Parts};
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result};
-use crate::fault::Fault;
+use crate::error::{Error, Place, Result, skipped_in_replay};
+use crate::fault::{self, Fault};
 use crate::file::{self, Files, LoggedDevice};
 use crate::fs::Fs;
 use crate::group::{GroupTable, Totals};
@@ -94,6 +94,15 @@ fn replay(
         return Ok((sb, None));
     };
     let recovery = found.replay(dev, &layout)?;
+    if let Some(what) = skipped_in_replay(&recovery) {
+        let what = format!("{what}; all else was replayed: e2fsck must check the volume");
+        write_directly(dev, |raw| {
+            keep_error_record(sb.raw(), raw);
+            let block = recovery.first_skipped.map(|copy| copy.block);
+            fault::note_damaged_log(raw, block.unwrap_or_default());
+        })?;
+        return Err(Error::corrupt(Place::Journal, what));
+    }
     let flagged = sb.features().has_incompat(Incompat::RECOVER);
     if recovery.was_clean && recovery.errno == 0 && !flagged {
         return Ok((sb, Some(found)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_testkit::{Cmd, Image, Need, Subject, need};
-use extant_units::DevOff;
+use extant_units::{DevOff, Pblk};
 use zerocopy::FromBytes;
 
 use super::*;
@@ -153,6 +153,66 @@ fn a_crash_leaves_a_journal_that_the_next_mount_replays() {
     assert_eq!(copy.header("Filesystem volume name").unwrap(), "hey");
     assert_eq!(copy.header("Free inodes").unwrap(), free);
     copy.fsck_clean().unwrap();
+}
+
+/// All else is replayed; the volume is not mounted, and says why it has to be checked.
+#[test]
+fn a_damaged_copy_in_the_log_is_named_and_recorded() {
+    let image = Image::of_mib(64).args("-b 1024").make().unwrap();
+    let name = |label: &'static [u8; 3]| {
+        move |raw: &mut RawSuperblock| raw.volume_name[..3].copy_from_slice(label)
+    };
+    let block = {
+        let fs = open(&image, "").unwrap();
+        let mut h = fs.start(8).unwrap();
+        fs.super_block.update(&fs, &mut h, name(b"hey")).unwrap();
+        // A free block, so that nothing else is wrong.
+        let block = fs.layout.end.get() - 7;
+        let cached = fs.cache.read_unchecked(Pblk::new(block)).unwrap();
+        h.modify(&cached, |bytes| bytes.fill(0x77)).unwrap();
+        drop(h);
+        fs.journal.force_commit().unwrap();
+        fs.journal.abort("crash");
+        block
+    };
+    let dump = image.debugfs("logdump -a").unwrap();
+    let line = format!("FS block {block} logged at journal block ");
+    let at = dump.split_once(&line).unwrap().1;
+    let at = at.split([' ', '\n']).next().unwrap();
+    let place = image.debugfs(&format!("bmap <8> {at}")).unwrap();
+    let place: u64 = place.trim().parse().unwrap();
+    image
+        .patch(place * 1024, 1, |byte| byte[0] ^= 0x10)
+        .unwrap();
+
+    let report = crate::check::check_image(image.path(), &crate::CheckOptions::default()).unwrap();
+    let said = report.findings[0].to_string();
+    assert!(
+        said.starts_with("journal: transaction ")
+            && said.contains(&format!("wrong checksum of the copy of block {block}")),
+        "{said}"
+    );
+    for options in ["ro", "", ""] {
+        let error = refusal(open(&image, options)).to_string();
+        assert!(
+            error.starts_with("corrupt journal: transaction ")
+                && error.contains(&format!("wrong checksum of the copy of block {block}"))
+                && error.contains("e2fsck"),
+            "{error}"
+        );
+        assert_eq!(image.header("Filesystem volume name").unwrap(), "hey");
+        let state = image.header("Filesystem state").unwrap();
+        assert!(state.contains("with errors"), "{state}");
+        assert_eq!(image.header("First error function").unwrap(), "journal");
+        assert_eq!(image.header("First error err").unwrap(), "EFSBADCRC");
+        let block = image.header("First error block #").unwrap();
+        assert_eq!(block, block.to_string());
+        assert!(image.needs_recovery().unwrap());
+    }
+    let repaired = Cmd::new("e2fsck").arg("-fy").arg(image.path());
+    assert_eq!(repaired.run().unwrap().code, Some(1));
+    image.fsck_clean().unwrap();
+    unmount(&open(&image, "").unwrap()).unwrap();
 }
 
 #[test]

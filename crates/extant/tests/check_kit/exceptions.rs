@@ -66,8 +66,9 @@ pub(crate) const OURS: &[Exception] = &[
     },
     Exception {
         name: "log checksum",
-        says: &["corrupt journal: transaction"],
-        why: "e2fsck replays up to a damaged transaction; check refuses to, as mounting does",
+        says: &["corrupt journal: transaction", "wrong checksum of the copy"],
+        why: "e2fsck replays up to a damaged transaction, which check refuses to do, as mounting does; a damaged copy it skips \
+              and says so, but finds nothing then if the block's old content does as well",
         shown_by: (6, "zap_block -o 100 -l 4 -p 0x11 {block 1}"),
     },
     Exception {

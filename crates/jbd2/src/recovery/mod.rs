@@ -8,6 +8,12 @@
 //! reaches the device before the copies do. A crash at any point before that leaves the log as it was, and
 //! the same recovery again: replaying twice is replaying once.
 //!
+//! # Damaged copies
+//! A copy with a wrong checksum is skipped and reported ([`Recovery::skipped`]), as Linux and e2fsck do; all others go home, and
+//! of the block itself the copy before, if the log has one. The log
+//! is not marked empty then: whoever repairs the file system finds it as it was. Damage to what holds the log together (a
+//! descriptor, a revoke or a commit block) says nothing reliable about any block: then nothing is written.
+//!
 //! # Untrusted logs
 //! Every loop is bounded by the length of the log, which is bounded by the device. Memory is bounded by the
 //! number of copies, not of revoke records: only revokes of logged blocks are kept. A copy may go anywhere on
@@ -21,6 +27,7 @@ mod replay;
 mod scan;
 
 use std::collections::HashMap;
+use std::fmt;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::jbd2::Format;
@@ -46,8 +53,38 @@ pub struct Recovery {
     pub replayed: u64,
     /// Blocks whose last copy in the log was revoked, and which were left alone.
     pub revoked: u64,
+    /// Blocks that may be older than they should be, because the last copy of them in the log has a wrong checksum. If
+    /// there are any, the file system is damaged and the log is not empty.
+    pub skipped: u64,
+    /// The first of them, in the order of the blocks.
+    pub first_skipped: Option<SkippedCopy>,
     /// The error number an earlier user of the journal left in it (`s_errno`), zero for none.
     pub errno: i32,
+}
+
+/// A copy in the log that was not written home, because its checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkippedCopy {
+    /// The block it is a copy of.
+    pub block: Pblk,
+    /// Its transaction.
+    pub tid: Tid,
+    /// Its block of the log.
+    pub log_block: u32,
+}
+
+impl fmt::Display for SkippedCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            block,
+            tid,
+            log_block,
+        } = self;
+        write!(
+            f,
+            "transaction {tid}, log block {log_block}: wrong checksum of the copy of block {block}"
+        )
+    }
 }
 
 /// Reads and checks a journal's superblock: whether its log is empty ([`JournalSuperblock::start`] is zero),
@@ -63,13 +100,13 @@ pub fn inspect(
     read_superblock(dev, bs, log)
 }
 
-/// Replays a log that is not empty onto the file system on the same device and marks it empty. Copies may
-/// belong to any of the file system's `device_blocks` blocks. This goes past any [`crate::BlockCache`]: make the
-/// cache afterwards.
+/// Replays a log that is not empty onto the file system on the same device and marks it empty, unless copies had to be
+/// skipped. Copies may belong to any of the file system's `device_blocks` blocks. This goes past any
+/// [`crate::BlockCache`]: make the cache afterwards.
 ///
 /// # Errors
-/// The log is damaged, unsupported or holds fast commits, the device failed or is read-only. Nothing was
-/// written unless the device failed while the copies were being written; then the log is still there.
+/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported or holds fast commits, the device failed or is
+/// read-only. Nothing was written unless the device failed while the copies were being written; then the log is still there.
 pub fn recover(
     dev: &dyn BlockDevice,
     bs: BlockSize,
@@ -101,17 +138,27 @@ pub fn recover(
     let scan = scan::scan(&reader, &superblock)?;
     scan.check_targets(log, device_blocks)?;
     check_fast_commits(&reader, &superblock, scan.next)?;
-    let (copies, revoked) = last_copies(&reader, &scan)?;
-    replay::verify(&reader, &copies)?;
+    let mut last = last_copies(&reader, &scan)?;
+    let (skipped, first_skipped) = replay::skip_damaged(&reader, &scan, &mut last)?;
+    let LastCopies {
+        copies, revoked, ..
+    } = last;
     replay::write_home(&reader, &copies)?;
-    superblock.set_tail(0, scan.next.next().get());
-    superblock.set_head(superblock.first());
-    write_superblock(dev, bs, log, &superblock, true)?;
+    if skipped == 0 {
+        superblock.set_tail(0, scan.next.next().get());
+        superblock.set_head(superblock.first());
+        write_superblock(dev, bs, log, &superblock, true)?;
+    } else {
+        dev.flush()
+            .map_err(JournalError::io("flushing what was replayed"))?;
+    }
     let recovery = Recovery {
         was_clean: false,
         transactions: scan.transactions,
         replayed: copies.len() as u64,
         revoked,
+        skipped,
+        first_skipped,
         errno,
     };
     tracing::info!(?recovery, "journal recovered");
@@ -171,36 +218,54 @@ fn check_fast_commits(
     Ok(())
 }
 
-/// The last copy of each block in the order of the blocks, without those that are revoked, and their number.
-fn last_copies(
-    reader: &LogReader<'_>,
-    scan: &Scan,
-) -> Result<(Vec<LoggedCopy>, u64), JournalError> {
-    let mut last: HashMap<u64, (LoggedCopy, Option<Tid>), BlockHash> = HashMap::default();
-    for copy in &scan.copies {
-        last.insert(copy.target.get(), (*copy, None));
+/// What is to be written home.
+struct LastCopies {
+    /// The last copy of each block that was not revoked, in the order of the blocks.
+    copies: Vec<LoggedCopy>,
+    /// Blocks whose last copy was revoked.
+    revoked: u64,
+    /// The last revoke of a block that has copies: those of this transaction and of earlier ones are void.
+    revokes: HashMap<u64, Tid, BlockHash>,
+}
+
+impl LastCopies {
+    fn is_void(&self, copy: &LoggedCopy) -> bool {
+        let revoke = self.revokes.get(&copy.target.get());
+        revoke.is_some_and(|&tid| !copy.tid.is_after(tid))
     }
+}
+
+/// Chooses the copies to be written home.
+fn last_copies(reader: &LogReader<'_>, scan: &Scan) -> Result<LastCopies, JournalError> {
+    let mut last: HashMap<u64, LoggedCopy, BlockHash> = HashMap::default();
+    for copy in &scan.copies {
+        last.insert(copy.target.get(), *copy);
+    }
+    let mut revokes = HashMap::default();
     let mut block = reader.block();
     for &(at, tid) in &scan.revoke_blocks {
         reader.read(at, &mut block)?;
-        let revokes = reader
+        let targets = reader
             .format
             .revokes(&block)
             .map_err(|error| JournalError::corrupt(format!("log block {at}: {error}")))?;
-        for target in revokes.map(Pblk::get) {
-            if let Some((_, revoked)) = last.get_mut(&target) {
+        for target in targets.map(Pblk::get) {
+            if last.contains_key(&target) {
                 // Later transactions come later, and their revokes void more.
-                *revoked = Some(tid);
+                revokes.insert(target, tid);
             }
         }
     }
+    let mut chosen = LastCopies {
+        copies: Vec::new(),
+        revoked: 0,
+        revokes,
+    };
     let all = last.len();
-    let mut copies: Vec<LoggedCopy> = last
-        .into_values()
-        .filter(|(copy, revoked)| revoked.is_none_or(|tid| copy.tid.is_after(tid)))
-        .map(|(copy, _)| copy)
-        .collect();
+    let mut copies: Vec<LoggedCopy> = last.into_values().collect();
+    copies.retain(|copy| !chosen.is_void(copy));
     copies.sort_unstable_by_key(|copy| copy.target);
-    let revoked = (all - copies.len()) as u64;
-    Ok((copies, revoked))
+    chosen.revoked = (all - copies.len()) as u64;
+    chosen.copies = copies;
+    Ok(chosen)
 }

@@ -1,25 +1,72 @@
 //! REPLAY: reading copies from the log, checking them, writing them home.
 
+use std::collections::HashSet;
+
 use extant_disk::jbd2::descriptor::unescape;
 use extant_units::Pblk;
 
-use super::LogReader;
-use super::scan::LoggedCopy;
+use super::scan::{LoggedCopy, Scan};
+use super::{LastCopies, LogReader, SkippedCopy};
 use crate::blockio::write_blocks;
 use crate::error::JournalError;
+use crate::hash::BlockHash;
 
 /// Copies that are in memory together.
 const BATCH: usize = 1024;
 
-/// Checks the checksums of all `copies`.
-pub(super) fn verify(reader: &LogReader<'_>, copies: &[LoggedCopy]) -> Result<(), JournalError> {
+/// Takes those out of `last` whose checksums are wrong, and puts the copy before in their place where there is one. Returns
+/// how many there were, and the first.
+pub(super) fn skip_damaged(
+    reader: &LogReader<'_>,
+    scan: &Scan,
+    last: &mut LastCopies,
+) -> Result<(u64, Option<SkippedCopy>), JournalError> {
     if !reader.format.has_block_checksums() {
-        return Ok(());
+        return Ok((0, None));
     }
     let mut block = reader.block();
-    copies
-        .iter()
-        .try_for_each(|copy| load(reader, copy, &mut block))
+    let mut good = Vec::with_capacity(last.copies.len());
+    let mut damaged: HashSet<u64, BlockHash> = HashSet::default();
+    let mut first = None;
+    for copy in &last.copies {
+        reader.read(copy.at, &mut block)?;
+        if is_right(reader, copy, &block) {
+            good.push(*copy);
+        } else {
+            let skipped = skipped(copy);
+            tracing::debug!(%skipped, "skipped");
+            first.get_or_insert(skipped);
+            damaged.insert(copy.target.get());
+        }
+    }
+    let skipped = damaged.len() as u64;
+    if skipped > 0 {
+        for copy in scan.copies.iter().rev() {
+            if damaged.contains(&copy.target.get()) && !last.is_void(copy) {
+                reader.read(copy.at, &mut block)?;
+                if is_right(reader, copy, &block) {
+                    damaged.remove(&copy.target.get());
+                    good.push(*copy);
+                }
+            }
+        }
+        good.sort_unstable_by_key(|copy| copy.target);
+    }
+    last.copies = good;
+    Ok((skipped, first))
+}
+
+fn is_right(reader: &LogReader<'_>, copy: &LoggedCopy, block: &[u8]) -> bool {
+    let format = &reader.format;
+    !format.has_block_checksums() || format.copy_checksum(copy.tid.get(), block) == copy.checksum
+}
+
+fn skipped(copy: &LoggedCopy) -> SkippedCopy {
+    SkippedCopy {
+        block: copy.target,
+        tid: copy.tid,
+        log_block: copy.at,
+    }
 }
 
 /// Writes `copies`, which are in the order of their targets, home.
@@ -41,16 +88,11 @@ pub(super) fn write_home(
     Ok(())
 }
 
-/// Reads a copy, checks it, and undoes its escaping.
+/// Reads a copy, checks it once more, and undoes its escaping.
 fn load(reader: &LogReader<'_>, copy: &LoggedCopy, block: &mut [u8]) -> Result<(), JournalError> {
     reader.read(copy.at, block)?;
-    let format = &reader.format;
-    if format.has_block_checksums() && format.copy_checksum(copy.tid.get(), block) != copy.checksum
-    {
-        return Err(JournalError::corrupt(format!(
-            "transaction {}, log block {}: wrong checksum of the copy of block {}",
-            copy.tid, copy.at, copy.target
-        )));
+    if !is_right(reader, copy, block) {
+        return Err(JournalError::corrupt(skipped(copy).to_string()));
     }
     if copy.escaped {
         unescape(block);
