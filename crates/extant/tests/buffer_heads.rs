@@ -1,8 +1,10 @@
 //! The per-block path on real images: what a write costs, counted, and that it leaves the same files.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use extant::{BufferedPath, Cred, Node, Options, Tuning, Volume};
+use extant_blockdev::MemoryDevice;
 use extant_testkit::Image;
 
 const FOLIO: u64 = 2 << 20;
@@ -242,4 +244,55 @@ fn a_file_changes_its_way_while_it_is_in_use() {
         let read = volume.read(&node, 0, &mut back).unwrap();
         assert!(back[..read] == want, "{name}");
     }
+}
+
+/// What such a file has in the log must be known to whoever opens it next, though the way was chosen for this mount alone.
+#[test]
+fn a_file_that_was_moved_to_the_journal_is_not_forgotten() {
+    let image = Image::of_mib(96).args("-b 1024 -N 24000").make().unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let dev = Arc::new(MemoryDevice::from_bytes(&bytes));
+    let mount = |dev: &Arc<MemoryDevice>| {
+        let mut options = Options::new();
+        options.write(true).mount_options("commit=3600");
+        options.open_volume_on(dev.clone()).unwrap()
+    };
+    let volume = mount(&dev);
+    let root = volume.root().unwrap();
+    // More files than are kept in memory.
+    let others: Vec<String> = (0..20_000).map(|n| n.to_string()).collect();
+    for name in &others {
+        create(&volume, name);
+    }
+    volume.sync().unwrap();
+    let node = create(&volume, "f");
+    let flags = volume.flags(&node).unwrap() | JOURNAL_DATA;
+    volume.set_flags(&node, flags, &Cred::root()).unwrap();
+    volume
+        .set_buffered_path(&node, BufferedPath::BufferHead)
+        .unwrap();
+    write(&volume, &node, 0, &content(1, 40_000));
+    volume.fsync(&node, false).unwrap();
+    drop(node);
+    for name in others.iter().chain(&others) {
+        volume.lookup(&root, name.as_bytes()).unwrap();
+    }
+    let evicted = volume.stats().into_iter();
+    let evicted = evicted.filter(|(name, _)| *name == "inode_evictions");
+    assert!(evicted.map(|(_, count)| count).sum::<u64>() > 1000);
+
+    let read = |volume: &Volume, node: &Node| {
+        let mut back = vec![0; 40_001];
+        let count = volume.read(node, 0, &mut back).unwrap();
+        back.truncate(count);
+        back
+    };
+    let node = volume.lookup(&root, b"f").unwrap();
+    assert!(read(&volume, &node) == content(1, 40_000), "while mounted");
+    write(&volume, &node, 0, &content(2, 40_000));
+    volume.fsync(&node, false).unwrap();
+    let crashed = Arc::new(MemoryDevice::from_bytes(&dev.to_bytes()));
+    let volume = mount(&crashed);
+    let node = volume.lookup(&volume.root().unwrap(), b"f").unwrap();
+    assert!(read(&volume, &node) == content(2, 40_000), "after a crash");
 }

@@ -125,6 +125,8 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
         }
         store()?;
         file.way.set(to);
+        // Loaded anew, such a file would take another way, past what the log has of it.
+        inode.keep(to.logs && !Way::of(fs, inode.flags()).logs);
         return Ok(());
     }
     Err(Error::Busy)

@@ -353,7 +353,7 @@ impl InodeCache {
 enum Fate {
     /// It is referenced: out of the queue.
     Used,
-    /// It was used since, or has changes that are not durable: back to the end.
+    /// It was used since, has changes that are not durable, or takes a way that only memory knows: back to the end.
     Stay,
     Go,
 }
@@ -369,6 +369,7 @@ fn may_go(fs: &Fs, inode: &Inode) -> Fate {
         || inode.has_deferred()
         || !durable
         || inode.has_dirty_data()
+        || inode.life.kept.load(Ordering::Acquire)
     {
         return Fate::Stay;
     }

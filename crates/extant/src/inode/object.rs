@@ -80,6 +80,8 @@ pub(super) struct Life {
     pub(super) touched: AtomicBool,
     /// Its deletion has begun, or it was given up: nobody gets a reference any more.
     pub(super) dead: AtomicBool,
+    /// Memory alone knows which way its data takes.
+    pub(super) kept: AtomicBool,
 }
 
 /// The newest of the transactions that were noted, if any was.
@@ -196,6 +198,11 @@ impl Inode {
     /// Whether the file has data that is not on the device: the inode must stay in memory.
     pub(crate) fn has_dirty_data(&self) -> bool {
         self.data.get().is_some_and(FileData::is_dirty)
+    }
+
+    /// Whether the inode stays in memory until the unmount, or its deletion.
+    pub(crate) fn keep(&self, on: bool) {
+        self.life.kept.store(on, Ordering::Release);
     }
 
     /// Begins the inode's deletion unless that has begun: from now on nobody gets a reference.
