@@ -57,7 +57,17 @@ pub struct Extents {
     next: Option<u64>,
 }
 
+impl Volume {
+    /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed
+    /// data included, up to the end of the file or the last block behind it. What keeps its content in the inode has none.
+    /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.
+    pub fn map(&self, node: &Node, pos: u64) -> Extents {
+        Extents::new(self.clone(), node.clone(), pos)
+    }
+}
+
 impl Extents {
+    /// Those of `node` from byte `pos` on.
     pub(super) fn new(volume: Volume, node: Node, pos: u64) -> Self {
         let has_blocks = inode::has_blocks(volume.fs(), node.inode());
         let first = volume

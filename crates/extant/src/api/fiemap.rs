@@ -63,27 +63,26 @@ impl Iterator for Spaces {
     }
 }
 
-impl Fiemap {
-    /// The extents of `len` bytes from byte `start` on; with `sync`, after what is dirty has its place.
-    pub(super) fn new(
-        volume: &Volume,
-        node: &Node,
-        start: u64,
-        len: u64,
-        sync: bool,
-    ) -> Result<Self> {
-        volume.fs().fault.check_alive()?;
+impl Volume {
+    /// The extents that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: whole, without holes, those behind the
+    /// end of the file included. With `sync` what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with
+    /// [`Volume::map`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] for no bytes; [`crate::Error::FileTooBig`] if `start` is behind the last byte that a file can have.
+    pub fn fiemap(&self, node: &Node, start: u64, len: u64, sync: bool) -> Result<Fiemap> {
+        self.fs().fault.check_alive()?;
         if len == 0 {
             return Err(Error::Invalid);
         }
-        if start > file::max_size(volume.fs(), node.inode()) {
+        if start > file::max_size(self.fs(), node.inode()) {
             return Err(Error::FileTooBig);
         }
         if sync {
-            file::settle(volume.fs(), node.inode());
+            file::settle(self.fs(), node.inode());
         }
-        let extents = Extents::new(volume.clone(), node.clone(), start);
-        Ok(Self {
+        let extents = Extents::new(self.clone(), node.clone(), start);
+        Ok(Fiemap {
             extents: Spaces(extents).peekable(),
             end: start.saturating_add(len),
         })

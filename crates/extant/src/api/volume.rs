@@ -6,8 +6,6 @@ use extant_iomap::ReadView;
 use extant_units::Ino;
 use tracing::error;
 
-use super::extents::Extents;
-use super::fiemap::Fiemap;
 use super::node::Node;
 use crate::attr::{self, FlagSet};
 use crate::file::{Reader, Whence, WriteAt};
@@ -465,23 +463,6 @@ impl Volume {
     /// what keeps its data from being written.
     pub fn set_buffered_path(&self, node: &Node, path: BufferedPath) -> Result<()> {
         file::set_buffered_path(self.fs(), node.inode(), path)
-    }
-
-    /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed
-    /// data included, up to the end of the file or the last block behind it. What keeps its content in the inode has none.
-    /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.
-    pub fn map(&self, node: &Node, pos: u64) -> Extents {
-        Extents::new(self.clone(), node.clone(), pos)
-    }
-
-    /// The extents that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: whole, without holes, those behind the
-    /// end of the file included. With `sync` what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with
-    /// [`Volume::map`].
-    ///
-    /// # Errors
-    /// [`crate::Error::Invalid`] for no bytes; [`crate::Error::FileTooBig`] if `start` is behind the last byte that a file can have.
-    pub fn fiemap(&self, node: &Node, start: u64, len: u64, sync: bool) -> Result<Fiemap> {
-        Fiemap::new(self, node, start, len, sync)
     }
 
     /// Totals.

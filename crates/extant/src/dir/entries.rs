@@ -9,18 +9,10 @@ use extant_disk::dirent::FileType;
 use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk};
 
+use super::slot::Slot;
 use super::store::{Shape, Store};
 use super::{index, linear};
 use crate::error::{Error, Result};
-
-/// An entry that was found.
-pub(super) struct Slot<B> {
-    /// Where it leads.
-    pub(super) ino: Ino,
-    lblk: Lblk,
-    block: B,
-    offset: usize,
-}
 
 /// Finds `name`, which is none of the dots.
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
@@ -29,26 +21,6 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     } else {
         linear::find(store, name)
     }
-}
-
-/// Finds `name` in one block of entries.
-pub(super) fn find_in<S: Store>(
-    store: &S,
-    lblk: Lblk,
-    block: S::Block,
-    name: &[u8],
-) -> Result<Option<Slot<S::Block>>> {
-    let data = store.data(&block);
-    let found = store.check(lblk, store.profile().format.find(&data, name))?;
-    let Some((record, ino)) = found.and_then(|record| Some((record, record.ino?))) else {
-        return Ok(None);
-    };
-    Ok(Some(Slot {
-        ino,
-        lblk,
-        block,
-        offset: record.offset,
-    }))
 }
 
 /// Adds an entry whose name the directory does not have.

@@ -15,7 +15,7 @@ use extant_disk::dir_hash::DirHasher;
 use extant_disk::htree::{Index, IndexKind};
 use extant_units::Lblk;
 
-use super::entries::{self, Slot};
+use super::slot::{self, Slot};
 use super::store::{Shape, Store};
 use crate::error::{Error, Result};
 
@@ -238,7 +238,7 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     loop {
         let lblk = path.leaf()?;
         let leaf = store.read(lblk, Shape::Leaf)?;
-        let found = entries::find_in(store, lblk, leaf, name)?;
+        let found = slot::find_in(store, lblk, leaf, name)?;
         if found.is_some() {
             return Ok(found);
         }

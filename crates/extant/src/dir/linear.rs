@@ -7,7 +7,7 @@
 use extant_disk::dir_edit::NewEntry;
 use extant_units::Lblk;
 
-use super::entries::{self, Slot};
+use super::slot::{self, Slot};
 use super::store::{Shape, Store};
 use crate::error::Result;
 
@@ -33,9 +33,7 @@ pub(super) fn scan<S: Store, R>(
 
 /// Finds `name` in a linear directory.
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
-    scan(store, |lblk, block| {
-        entries::find_in(store, lblk, block, name)
-    })
+    scan(store, |lblk, block| slot::find_in(store, lblk, block, name))
 }
 
 /// Adds a name to a linear directory that does not have it: into the first free space, else into an index if

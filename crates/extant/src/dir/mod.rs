@@ -18,6 +18,7 @@ mod index;
 mod linear;
 mod list;
 mod position;
+mod slot;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ use extant_units::{Pos, Tid};
 use parking_lot::{Condvar, Mutex};
 
 use super::FileOps;
+use super::failure::note_failure;
 use crate::inode::Inode;
 
 /// Data on its way to the device.
@@ -117,5 +118,15 @@ impl OrderedData for OrderedFile {
         if let Some(at) = place(&ranges) {
             ranges.swap_remove(at);
         }
+    }
+}
+
+/// Before data from `from` on is dropped: writes what a commit waits for, whose blocks would show what they held before
+/// otherwise. The inode's `lock` is held, or nobody else can reach the file; no handle is open.
+pub(super) fn settle_ordered(ops: &FileOps<'_>, from: Pos) {
+    if ops.data.ordered.is_waited_for()
+        && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)
+    {
+        note_failure(ops.fs, &error);
     }
 }

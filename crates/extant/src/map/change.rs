@@ -1,14 +1,13 @@
 //! Changing the map: the tree on disk and the status tree together, under `map_lock` and a handle.
 
 use extant_disk::extent::{Extent, MAX_END};
-use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, Pblk};
 
 use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Limit};
 use super::lookup::{hole, learn, mapping};
-use super::nodes::{DiskNodes, HandleNodes};
+use super::nodes::{DiskNodes, has_extents, with_nodes};
 use super::{How, MapState, Mapping, indirect};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::credits;
@@ -24,28 +23,6 @@ const KEEP_GAP: u64 = 1024;
 const STEP_EXTENTS: u32 = 64;
 /// Metadata blocks (of directories) that are freed under one handle at most; see [`credits::remove`].
 pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
-
-/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
-/// step that fails has changed nothing, those before it count.
-pub(super) fn with_nodes<R>(
-    fs: &Fs,
-    h: &mut Handle,
-    inode: &Inode,
-    pool: bool,
-    f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
-) -> Result<R> {
-    let root = inode.core.read().i_block;
-    let mut nodes = HandleNodes::new(fs, h, inode, root, pool);
-    let result = f(&mut nodes);
-    let stored = nodes.finish();
-    let result = result.and_then(|result| stored.map(|()| result));
-    result.inspect_err(|error| fs.fault.report(fs, error))
-}
-
-/// Whether the map of `inode` is an extent tree.
-pub(super) fn has_extents(inode: &Inode) -> bool {
-    inode.core.read().flags.contains(InodeFlags::EXTENTS)
-}
 
 /// Whether the file's own blocks are metadata that the journal knows.
 pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {

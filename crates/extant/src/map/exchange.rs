@@ -11,10 +11,10 @@ use extant_jbd2::Handle;
 use extant_units::Lblk;
 
 use super::MapState;
-use super::change::{has_extents, with_nodes};
 use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
+use super::nodes::{has_extents, with_nodes};
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;

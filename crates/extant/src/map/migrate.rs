@@ -10,9 +10,9 @@ use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};
 
-use super::change::{has_extents, with_nodes};
 use super::extent_tree::{self, NodesMut};
 use super::nodes::DiskNodes;
+use super::nodes::{has_extents, with_nodes};
 use super::{MapState, indirect};
 use crate::credits;
 use crate::error::{Error, Place, Result};

@@ -23,6 +23,7 @@ mod extent_tree;
 mod indirect;
 mod known;
 mod lookup;
+mod mapping;
 mod migrate;
 mod nodes;
 mod order;
@@ -36,7 +37,6 @@ mod tests;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 use extant_disk::features::RoCompat;
-use extant_units::{Lblk, Pblk};
 
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
@@ -48,6 +48,7 @@ pub(crate) use known::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
+pub(crate) use mapping::{How, MapState, Mapping};
 pub(crate) use migrate::to_extents;
 pub(crate) use order::MapLock;
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
@@ -56,47 +57,6 @@ pub(crate) use split::{is_within_extent, split, split_longest};
 
 use crate::fs::Fs;
 use crate::inode::Inode;
-
-/// What a range of a file's blocks is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MapState {
-    /// Nothing: reads as zeros.
-    Hole,
-    /// Space is reserved, no place chosen yet: the page cache alone has the data.
-    Delayed,
-    /// Data, from this block on.
-    Written(Pblk),
-    /// Allocated from this block on, reads as zeros.
-    Unwritten(Pblk),
-}
-
-/// A range of a file's blocks in one state and, if it has a place, in one run on the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Mapping {
-    /// First file block: the one asked for.
-    pub(crate) lblk: Lblk,
-    /// Blocks, at least one.
-    pub(crate) len: u32,
-    /// State of all of them.
-    pub(crate) state: MapState,
-    /// The call made this range: [`allocate`] or [`reserve_delayed`] found a hole or a delayed range.
-    pub(crate) new: bool,
-    /// The inode's sequence when the mapping was true. It may be acted on as long as [`sequence`] is the same.
-    pub(crate) seq: u64,
-}
-
-/// How [`allocate`] shall allocate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct How {
-    /// Enter the blocks as unwritten (file data before its I/O) rather than written (directories).
-    pub(crate) unwritten: bool,
-    /// Only where the range is delayed (writeback): a hole is answered as a hole, since a truncation won.
-    pub(crate) only_delayed: bool,
-    /// The blocks hold metadata: directory blocks, symlink targets.
-    pub(crate) metadata: bool,
-    /// May use the space reserved for root.
-    pub(crate) privileged: bool,
-}
 
 /// The inode's sequence now; see [`Mapping::seq`].
 pub(crate) fn sequence(inode: &Inode) -> u64 {
@@ -110,7 +70,7 @@ pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
 
 /// File blocks that `inode` can have at most.
 pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
-    if change::has_extents(inode) {
+    if nodes::has_extents(inode) {
         return u64::from(u32::MAX);
     }
     let countable = if fs.layout.features.has_ro_compat(RoCompat::HUGE_FILE) {

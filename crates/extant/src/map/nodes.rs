@@ -13,13 +13,12 @@ use extant_disk::extent::{
 use extant_jbd2::{Block, BlockCache, BlockData, Handle};
 use extant_units::{BlockSize, Blocks, Ino, Pblk};
 
-use super::change::has_extents;
 use super::extent_tree::{Nodes, NodesMut};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::layout::Layout;
 use crate::zones::SystemZones;
 
@@ -327,4 +326,26 @@ impl NodesMut for HandleNodes<'_> {
             true,
         )
     }
+}
+
+/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
+/// step that fails has changed nothing, those before it count.
+pub(super) fn with_nodes<R>(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    pool: bool,
+    f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
+) -> Result<R> {
+    let root = inode.core.read().i_block;
+    let mut nodes = HandleNodes::new(fs, h, inode, root, pool);
+    let result = f(&mut nodes);
+    let stored = nodes.finish();
+    let result = result.and_then(|result| stored.map(|()| result));
+    result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// Whether the map of `inode` is an extent tree.
+pub(super) fn has_extents(inode: &Inode) -> bool {
+    inode.core.read().flags.contains(InodeFlags::EXTENTS)
 }

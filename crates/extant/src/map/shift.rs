@@ -16,9 +16,10 @@ use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
 use extant_units::Blocks;
 
-use super::change::{METADATA_BLOCKS, has_extents, is_metadata, with_nodes};
+use super::change::{METADATA_BLOCKS, is_metadata};
 use super::extent_tree::{self, Extents, Shift};
 use super::nodes::DiskNodes;
+use super::nodes::{has_extents, with_nodes};
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;

@@ -9,9 +9,9 @@ use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::change::{has_extents, with_nodes};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
+use super::nodes::{has_extents, with_nodes};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;

@@ -1,6 +1,6 @@
 //! Two names that change places.
 
-use super::rename::{Place, check_move};
+use super::place::{Place, check_move};
 use super::{Durable, add_subdir, check_room_for_subdir, drop_subdir};
 use crate::error::Result;
 use crate::fs::Fs;

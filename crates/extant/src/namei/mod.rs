@@ -16,6 +16,7 @@
 mod create;
 mod exchange;
 mod link;
+mod place;
 mod rename;
 mod tree;
 mod unlink;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 
 use super::create::{Wanted, make_credits, make_under};
+use super::place::{Place, check_move};
 use super::{
     Durable, add_subdir, check_name, check_room_for_subdir, drop_link, drop_subdir, exchange,
     is_dot, may_create, may_remove, retry, tree,
@@ -20,20 +21,6 @@ use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeRef};
 use crate::types::{FileKind, RenameFlags};
 use crate::{credits, dir};
-
-/// A name in a directory.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub(super) dir: &'a InodeRef,
-    pub(super) name: &'a [u8],
-}
-
-impl Place<'_> {
-    /// The inode that the name leads to, at this moment.
-    fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
-        tree::look(fs, self.dir, self.name)
-    }
-}
 
 /// Lets what `old` names be named by `new` instead.
 ///
@@ -154,13 +141,6 @@ fn attempt(
     drop(locked);
     drop(stable);
     Ok(Some((durable, target)))
-}
-
-/// What both kinds of rename check of an entry that leads to `inode` and goes to another place, locks held.
-pub(super) fn check_move(fs: &Fs, from: Place<'_>, inode: &Inode, to: &Inode) -> Result<()> {
-    may_remove(from.dir, inode)?;
-    tree::check_not_own(fs, from.dir, inode)?;
-    tree::check_project(to, inode)
 }
 
 fn replace(

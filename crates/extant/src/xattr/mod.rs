@@ -13,6 +13,7 @@
 //! [`credits::XATTR`] for one change, less than one more inode update.
 
 pub(crate) mod acl;
+mod block;
 mod share;
 mod store;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::store::{key, read_block};
+use super::block::{key, read_block};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::cred::Cred;
 use crate::error::{Error, Place, Result};

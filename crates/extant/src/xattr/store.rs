@@ -3,35 +3,16 @@
 //! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`; callers of the others hold it, for writing if
 //! they change something.
 
-use extant_disk::xattr::{
-    Entries, Fit, XattrName, XattrSet, area_entries, block_entries, check_block,
-};
-use extant_jbd2::{Block, Handle};
-use extant_units::{Ino, Pblk};
+use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
+use extant_jbd2::Handle;
+use extant_units::Pblk;
 
+use super::block::read_block;
 use super::share;
-use crate::check_kind::CheckKind;
 use crate::cred::Cred;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
-
-/// The key of attribute blocks: they belong to no inode in particular.
-pub(super) fn key() -> extant_jbd2::CheckKey {
-    CheckKind::Xattr.of_group(extant_units::Group::new(0))
-}
-
-/// The attribute block at `pblk`, checked.
-pub(super) fn read_block(fs: &Fs, ino: Ino, pblk: Pblk) -> Result<Block> {
-    let result = fs.cache.read(pblk, key(), |bytes| {
-        check_block(fs.layout.csum_seed, pblk, bytes)
-            .map_err(|e| Error::corrupt(Place::XattrBlock(ino, pblk), e))
-    });
-    if let Err(error) = &result {
-        fs.fault.report(fs, error);
-    }
-    result
-}
 
 /// Runs `f` on the table inside of the inode.
 fn with_area<R>(

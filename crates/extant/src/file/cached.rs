@@ -1,0 +1,83 @@
+//! What is in memory of a file as a whole, and of all files: holding it still, checking it, dropping it.
+
+use std::sync::Arc;
+
+use extant_extent_io_tree::TreeStats;
+use extant_pagecache::CachedRun;
+use extant_units::{Lblk, Pos};
+
+use super::iomap_ops::FileOps;
+use super::ordered::settle_ordered;
+use super::range_lock;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map;
+
+/// What the I/O trees of all files did so far.
+pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
+    let mut sum = fs.files.past_ranges.get();
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            sum += data.ranges.stats();
+        }
+    }
+    sum
+}
+
+/// Whether the file's data has been used since the inode came into memory.
+pub(crate) fn is_used(inode: &Inode) -> bool {
+    inode.data.get().is_some()
+}
+
+/// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
+pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
+    let size = inode.lock.write();
+    range_lock::drain(inode);
+    let data = inode.data.get().map(|data| {
+        let blocks = data.mapping.invalidate_lock().write();
+        (blocks, data.mapping.writeback_pass())
+    });
+    (size, data)
+}
+
+/// Waits for what is under way in parts of files: direct requests may be in flight that nobody waits for.
+pub(crate) fn settle_ranges(fs: &Fs) {
+    let inodes = fs.inodes.all();
+    inodes.iter().for_each(|inode| range_lock::drain(inode));
+}
+
+/// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks to `each`.
+pub(crate) fn verify_cache(
+    inode: &Inode,
+    each: impl FnMut(CachedRun) -> Result<(), String>,
+) -> Result<(), String> {
+    let size = Pos::new(inode.size());
+    let mapping = inode.data.get().map(|data| &data.mapping);
+    mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
+}
+
+/// Drops what is cached and also on the device.
+pub(crate) fn drop_clean(inode: &Inode) {
+    if let Some(data) = inode.data.get() {
+        data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    }
+}
+
+/// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
+pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
+    if let Some(data) = inode.data.get() {
+        settle_ordered(&FileOps::new(fs, inode), Pos::ZERO);
+        data.mapping.evict();
+    }
+    map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
+}
+
+/// Drops what is cached of all files and not dirty, and gives the memory back.
+pub(crate) fn drop_caches(fs: &Fs) {
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        }
+    }
+    fs.files.pages.shrink(0);
+}

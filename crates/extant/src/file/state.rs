@@ -1,0 +1,163 @@
+//! What there is in memory of files: of one ([`FileData`]), for one opener ([`OpenState`]), and of all of a mount ([`Files`]).
+//!
+//! [`FileData`] holds a piece of every part of this module, and is made when the file's data is first used.
+
+use std::sync::{Arc, Weak};
+
+use extant_bufferhead::Stats as BufferStats;
+use extant_extent_io_tree::{IoTree, Totals, TreeTuning};
+use extant_iomap::Stats as IomapStats;
+use extant_pagecache::{
+    Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Recent, Writeback,
+    WritebackErrors,
+};
+
+use super::direct::Direct;
+use super::logged::LoggedDevice;
+use super::ordered::{Flight, OrderedFile};
+use super::tail::Tail;
+use super::turns::Turns;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::tuning::Tuning;
+use crate::way::{Way, WayCell};
+
+/// Bounds of the page cache's budget where the caller does not set one.
+const LEAST_BUDGET: u64 = 32 << 20;
+const MOST_BUDGET: u64 = 8 << 30;
+/// The largest readahead window.
+const READAHEAD_BYTES: u64 = 2 << 20;
+
+/// What all files of a mount share.
+pub(crate) struct Files {
+    /// The page cache.
+    pub(crate) pages: Arc<PageCache>,
+    /// Counters of the buffered path.
+    pub(crate) stats: IomapStats,
+    /// The device behind the journal.
+    pub(super) logged: LoggedDevice,
+    /// Counters of the per-block path.
+    pub(crate) buffers: BufferStats,
+    /// Counters of the I/O trees of files that are not in memory any more.
+    pub(super) past_ranges: Arc<Totals>,
+    /// Failures of any file's writeback.
+    pub(super) errors: WritebackErrors,
+}
+
+impl Files {
+    /// The page cache as `tuning` says, with its flushers running.
+    pub(crate) fn new(tuning: &Tuning, logged: LoggedDevice) -> Self {
+        let budget = tuning.page_cache_bytes.unwrap_or_else(default_budget);
+        Self {
+            pages: PageCache::new(Config {
+                max_order: u32::from(tuning.max_folio_order),
+                flushers: usize::from(tuning.flushers),
+                ..Config::with_budget(budget)
+            }),
+            stats: IomapStats::default(),
+            buffers: BufferStats::default(),
+            logged,
+            past_ranges: Arc::default(),
+            errors: WritebackErrors::default(),
+        }
+    }
+}
+
+/// A quarter of the memory that the host can give now.
+fn default_budget() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = info.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemAvailable:")?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    let bytes = available.unwrap_or(0).saturating_mul(1024);
+    (bytes / 4).clamp(LEAST_BUDGET, MOST_BUDGET)
+}
+
+/// A file's data in memory: made at its first use.
+pub(crate) struct FileData {
+    pub(super) mapping: Arc<Mapping>,
+    /// Which way the data takes.
+    pub(super) way: WayCell,
+    /// Parts of the file that somebody changes.
+    pub(super) ranges: Arc<IoTree>,
+    /// The queue of those who make the file longer.
+    pub(super) turns: Turns,
+    /// What whoever has the turn has claimed.
+    pub(super) tail: Tail,
+    /// What there was of direct I/O.
+    pub(super) direct: Direct,
+    /// What commits wait for.
+    pub(super) ordered: Arc<OrderedFile>,
+    /// What the per-block path has handed to the device.
+    pub(super) flight: Flight,
+    /// For callers that have no state of their own.
+    pub(super) shared: OpenState,
+}
+
+impl FileData {
+    /// The way that it takes now.
+    pub(crate) fn way(&self) -> Way {
+        self.way.get()
+    }
+
+    /// Whether some of it is not on the device.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.mapping.dirty_bytes() != 0
+    }
+}
+
+/// What one opener of a file has: make one per open file with [`open`].
+pub(crate) struct OpenState {
+    pub(super) readahead: Readahead,
+    pub(super) recent: Recent,
+    pub(super) errors: ErrorCursor,
+}
+
+impl OpenState {
+    fn new(mapping: &Mapping) -> Self {
+        Self {
+            readahead: Readahead::new(READAHEAD_BYTES),
+            recent: Recent::default(),
+            errors: mapping.errors().cursor(),
+        }
+    }
+}
+
+/// The state of a new opener of `inode`, a regular file.
+pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
+    OpenState::new(&data(fs, inode).mapping)
+}
+
+/// The data of `inode`, a regular file.
+#[inline]
+pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
+    inode.data.get_or_init(|| {
+        let owner: Weak<dyn Writeback> = Arc::downgrade(inode) as Weak<dyn Writeback>;
+        let params = MappingParams {
+            block_size: fs.layout.block_size,
+            max_order: u32::from(fs.tuning.max_folio_order),
+        };
+        let mapping = Mapping::new(&fs.files.pages, owner, params);
+        let shared = OpenState::new(&mapping);
+        FileData {
+            mapping,
+            way: WayCell::new(Way::of(fs, inode.flags())),
+            ranges: new_ranges(fs),
+            turns: Turns::default(),
+            tail: Tail::default(),
+            direct: Direct::default(),
+            ordered: OrderedFile::new(inode),
+            flight: Flight::default(),
+            shared,
+        }
+    })
+}
+
+fn new_ranges(fs: &Fs) -> Arc<IoTree> {
+    let tuning = TreeTuning {
+        trim_on_clear: fs.tuning.trim_on_clear,
+        clear_probe: fs.tuning.clear_probe,
+    };
+    Arc::new(IoTree::counted(tuning, &fs.files.past_ranges))
+}
