@@ -18,7 +18,7 @@ const MAX_BLOCK: u64 = 4096;
 pub(crate) struct Judge<'a> {
     setup: &'a Setup,
     ledger: &'a Ledger,
-    /// How each file may begin.
+    /// How each file may begin, unless its size outran its data.
     beginnings: Vec<([u8; 8], u64)>,
 }
 
@@ -125,8 +125,15 @@ impl<'a> Judge<'a> {
             return Ok(());
         }
         let known = content.len().min(8);
-        let begins = self.beginnings.iter();
-        let mut begins = begins.filter(|(first, _)| first[..known] == content[..known]);
+        let zeros = content[..known].iter().all(|b| *b == 0);
+        let likely: Vec<u64> = self
+            .beginnings
+            .iter()
+            .filter(|(first, _)| {
+                first[..known] == content[..known] || (self.setup.early_sizes && zeros)
+            })
+            .map(|(_, id)| *id)
+            .collect();
         let fits = |id: u64| {
             let file = self.ledger.file(id);
             content.len() as u64 <= file.longest
@@ -134,15 +141,13 @@ impl<'a> Judge<'a> {
                     .compare(id, &file.ever, &file.ever_cut, 0, &content)
                     .is_ok()
         };
-        if begins.any(|(_, id)| fits(*id)) {
+        if likely.iter().any(|id| fits(*id)) {
             return Ok(());
         }
         // Say what is wrong with the likeliest one.
-        let begins = self.beginnings.iter();
-        let mut begins = begins.filter(|(first, _)| first[..known] == content[..known]);
-        let why = match begins.next() {
+        let why = match likely.first() {
             None => format!("it begins with {:02x?}", &content[..known]),
-            Some((_, id)) => {
+            Some(id) => {
                 let file = self.ledger.file(*id);
                 let differs = self.compare(*id, &file.ever, &file.ever_cut, 0, &content);
                 differs.err().unwrap_or_else(|| "its length".into())
