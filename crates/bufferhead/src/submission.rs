@@ -47,12 +47,13 @@ struct Submission {
     parts: Vec<(usize, Range<usize>)>,
 }
 
-/// Writes `blocks`, all of which have their places, and completes them. What else is dirty in their folios stays so. Returns the
+/// Writes `blocks`, all of which have their places, and `completes` them. What else is dirty in their folios stays so. Returns the
 /// first error; it is recorded in the mapping.
 pub(crate) fn write<O: BufferWriteback + ?Sized>(
     ops: &O,
     group: Vec<Held<'_>>,
     blocks: &[Dirty],
+    completes: bool,
 ) -> Option<O::Error> {
     let size = ops.mapping().block_size().bytes();
     let mut submissions: Vec<Submission> = Vec::new();
@@ -83,7 +84,7 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
     });
     drop(shared);
     ops.data_arrived();
-    for submission in &submissions {
+    for submission in submissions.iter().filter(|_| completes) {
         if let Err(error) = ops.complete(&submission.ioend) {
             fail(error);
         }

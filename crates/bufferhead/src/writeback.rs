@@ -69,7 +69,9 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
 }
 
 /// Writes what is dirty in `[start, end)` and has written space, for a commit that must not overtake it (data=ordered). Maps
-/// nothing; folios that are under writeback already are left to that.
+/// nothing; folios that are under writeback already are left to that. Completes nothing: that may start a handle, which a commit
+/// must not wait for, and there is nothing to convert in written space. The size on disk was moved by whoever chose
+/// the space, or is being moved by the write that made the file longer over it.
 ///
 /// # Errors
 /// The first error met; everything was tried all the same.
@@ -132,7 +134,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             }
         }
         self.ops.data_leaves();
-        self.write(group, &blocks);
+        self.write(group, &blocks, false);
     }
 
     fn batch(&mut self, folios: &[Arc<Folio>]) {
@@ -153,7 +155,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             }
         }
         self.ops.data_leaves();
-        self.write(ready, &blocks);
+        self.write(ready, &blocks, true);
         let mut next = 0;
         while next < later.len() {
             next += self.group(&later[next..]);
@@ -224,7 +226,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         }
         self.ops.data_leaves();
         drop(handle);
-        self.write(group, &blocks);
+        self.write(group, &blocks, true);
         if let Some(error) = self.no_room.take() {
             self.gave_up = !self.ops.make_room(&error, self.attempts);
             self.attempts += 1;
@@ -318,10 +320,10 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         self.ops.discard(folio.start(), limit as u64);
     }
 
-    fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty]) {
+    fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty], completes: bool) {
         let size = self.ops.mapping().block_size().bytes_u64();
         self.taken += blocks.len() as u64 * size;
-        if let Some(error) = submission::write(self.ops, group, blocks) {
+        if let Some(error) = submission::write(self.ops, group, blocks, completes) {
             self.failed.get_or_insert(error);
         }
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::{Fault, FaultyDevice, RequestKind};
-use extant_bufferhead::State;
+use extant_bufferhead::{State, write_ordered};
+use extant_iomap::IomapOps;
 use extant_units::{BlockSize, Pos};
 use rig::{Dry, Rig};
 use toy::{Setup, ToyError};
@@ -141,4 +142,21 @@ fn a_failed_write_converts_nothing_and_is_told() {
     rig.sync().unwrap();
     assert!(rig.toy.on_disk() == [2; 8192]);
     rig.toy.mapping.drop_range(Pos::ZERO, Pos::MAX);
+}
+
+/// A write that makes the file longer over written space moves the size on disk when its folio is unlocked already. A commit that comes
+/// in between writes the data, and leaves the size to the write: moving it would take a handle, on the thread that commits.
+#[test]
+fn a_commit_writes_ordered_data_and_starts_no_handle() {
+    let rig = Rig::new(Setup::default(), true);
+    rig.write(0, &[1; 1000]).unwrap();
+    rig.sync().unwrap();
+    rig.write(1000, &[2; 1000]).unwrap();
+    assert_eq!((rig.size(), rig.toy.disk_size()), (2000, 1000));
+    write_ordered(&rig, Pos::ZERO, Pos::MAX).unwrap();
+    assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+    assert_eq!(rig.toy.disk_size(), 1000);
+    rig.toy.grow_on_disk(2000);
+    assert!(rig.toy.on_disk()[1000..] == [2; 1000]);
+    rig.check_rings();
 }

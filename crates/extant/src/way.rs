@@ -1,11 +1,13 @@
 //! The way of a file's data: over ranges or block by block, and whether it goes through the journal.
 //!
 //! A file's way is chosen when its data is first used ([`eligible`] is the one table of who can have which), and stays until it is
-//! changed on purpose (`file/change_way.rs`). Every operation takes it once, at its beginning.
+//! changed on purpose (`file/change_way.rs`). Every operation takes it once, at its beginning; writeback, which may have waited for its pass
+//! meanwhile, once more then.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use extant_disk::inode::InodeFlags;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -58,19 +60,36 @@ pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -
 }
 
 /// A file's way, as it is now.
-pub(crate) struct WayCell(AtomicU8);
+pub(crate) struct WayCell {
+    bits: AtomicU8,
+    kept: RwLock<()>,
+}
 
 const BUFFER_HEAD: u8 = 1;
 const LOGS: u8 = 2;
 
 impl WayCell {
     pub(crate) fn new(way: Way) -> Self {
-        Self(AtomicU8::new(Self::encode(way)))
+        Self {
+            bits: AtomicU8::new(Self::encode(way)),
+            kept: RwLock::new(()),
+        }
+    }
+
+    /// Keeps the way as it is: for writeback, from before it asks for the pass until it is done. The two paths lock folios and start
+    /// handles in different orders, so passes of both must not meet in one file.
+    pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
+        self.kept.read()
+    }
+
+    /// Waits until nobody keeps the way.
+    pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
+        self.kept.write()
     }
 
     #[inline]
     pub(crate) fn get(&self) -> Way {
-        let bits = self.0.load(Ordering::Acquire);
+        let bits = self.bits.load(Ordering::Acquire);
         let path = if bits & BUFFER_HEAD != 0 {
             BufferedPath::BufferHead
         } else {
@@ -83,7 +102,7 @@ impl WayCell {
     }
 
     pub(crate) fn set(&self, way: Way) {
-        self.0.store(Self::encode(way), Ordering::Release);
+        self.bits.store(Self::encode(way), Ordering::Release);
     }
 
     fn encode(way: Way) -> u8 {

@@ -1,8 +1,8 @@
 //! Changing the way of a file's data while the file is in use, and its map with it.
 //!
 //! # Locks
-//! A change holds the inode's `lock` and the invalidate lock exclusively, and the mapping's pass: no write, no fill and no writeback is
-//! under way, nothing is dirty, and the cache is empty when the way changes.
+//! A change holds the inode's `lock` and the invalidate lock exclusively, then the way (`WayCell::keep`), and the mapping's pass: no write,
+//! no fill and no writeback is under way, none of them goes on by the old way, nothing is dirty, and the cache is empty when the way changes.
 
 use std::sync::Arc;
 
@@ -117,6 +117,7 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
             fs.journal.checkpoint_all()?;
         }
         let _nothing_fills = file.mapping.invalidate_lock().write();
+        let _nobody_goes_on = file.way.release();
         let _nothing_writes = file.mapping.writeback_pass();
         file.mapping.drop_clean(Pos::ZERO, Pos::MAX);
         if file.mapping.dirty_bytes() != 0 || file.ordered.is_waited_for() {

@@ -141,6 +141,9 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
 
 /// Writes `control`'s part of what is dirty, and waits for it.
 pub(super) fn write_back(ops: &FileOps<'_>, control: Control) -> Result<u64> {
+    let _kept = ops.data.way.keep();
+    // Flushers hold no lock of the file, so this may not be the way any more that they began with.
+    let ops = &ops.as_of_now();
     match ops.way.path {
         BufferedPath::Iomap => extant_iomap::write_back(ops, control),
         BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),

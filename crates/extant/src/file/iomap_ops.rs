@@ -74,6 +74,14 @@ impl<'a> FileOps<'a> {
         }
     }
 
+    /// The same with the file's way and flags as they are now.
+    pub(super) fn as_of_now(&self) -> Self {
+        Self {
+            privileged: self.privileged,
+            ..Self::new(self.fs, self.inode)
+        }
+    }
+
     /// The same for an operation of `cred`'s.
     pub(super) fn with_cred(mut self, cred: &Cred) -> Self {
         self.privileged = alloc::may_use_reserve(self.fs, cred);

@@ -436,3 +436,32 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
         mount::unmount(&fs).unwrap();
     }
 }
+
+/// A flusher holds no lock of the file: its way may have changed while it waited for the pass. It goes on by the new way.
+#[test]
+fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
+    use crate::tuning::BufferedPath::{BufferHead, Iomap};
+    for (options, to) in [("", BufferHead), ("nobuffered_iomap", Iomap)] {
+        let fs = mounted_with("-b 1024", 9, options);
+        let inode = file(&fs, "moved");
+        put(&fs, &inode, 0, &[1; 5000]);
+        let flusher = FileOps::new(&fs, &inode);
+        super::set_buffered_path(&fs, &inode, to).unwrap();
+        put(&fs, &inode, 100_000, &[2; 5000]);
+        let maps = || {
+            (
+                fs.files.stats.snapshot().map_calls,
+                fs.files.buffers.snapshot().extent_maps,
+            )
+        };
+        let before = maps();
+        let all = Control::integrity(Pos::ZERO, Pos::MAX);
+        super::writeback::write_dirty(&flusher, all).unwrap();
+        assert!(!has_dirty(&inode));
+        let after = maps();
+        assert_eq!(after.0 > before.0, to == Iomap, "{before:?} {after:?}");
+        assert_eq!(after.1 > before.1, to == BufferHead, "{before:?} {after:?}");
+        check(&fs, false);
+        mount::unmount(&fs).unwrap();
+    }
+}
