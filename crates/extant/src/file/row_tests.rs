@@ -457,7 +457,7 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
         let before = maps();
         let all = Control::integrity(Pos::ZERO, Pos::MAX);
         super::writeback::write_dirty(&flusher, all).unwrap();
-        assert!(!has_dirty(&inode));
+        assert!(!inode.has_dirty_data());
         let after = maps();
         assert_eq!(after.0 > before.0, to == Iomap, "{before:?} {after:?}");
         assert_eq!(after.1 > before.1, to == BufferHead, "{before:?} {after:?}");

@@ -13,6 +13,8 @@ pub(crate) const PATHS: &[(&str, BufferedPath, &str)] = &[
     ("bufferhead", BufferedPath::BufferHead, ""),
     ("journalled", BufferedPath::BufferHead, "data=journal"),
 ];
+/// How space is chosen: promised first or at once, unwritten or, on the per-block path, written with commits that wait.
+pub(crate) const SPACE: &[&str] = &["", "nodelalloc", "dioread_lock", "nodelalloc,dioread_lock"];
 const ORDERS: &[u8] = &[0, 3, 9];
 /// Bytes of the page cache: everything fits, or hardly anything does.
 const CACHES: &[u64] = &[64 << 20, 1 << 20];
@@ -40,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) cache: u64,
     pub(crate) flushers: u8,
     pub(crate) size: Size,
+    /// Index in [`SPACE`].
+    pub(crate) space: usize,
     pub(crate) span: u64,
     /// A bug that is to be found.
     pub(crate) bug: Option<Bug>,
@@ -59,6 +63,7 @@ impl Config {
                 cache: CACHES[0],
                 flushers: 0,
                 size: Size::Roomy,
+                space: 0,
                 span: SPANS[1],
                 bug: None,
                 steps: 0,
@@ -81,6 +86,11 @@ impl Config {
             span: SPANS[rng.index(SPANS.len())],
             steps,
             seed: rng.next_u64(),
+            space: if rng.chance(50) {
+                rng.index(SPACE.len())
+            } else {
+                0
+            },
             ..self
         }
     }
@@ -98,7 +108,7 @@ impl Config {
 
     /// The options of a mount.
     pub(crate) fn options(&self) -> String {
-        format!("commit=300,{}", PATHS[self.path].2)
+        format!("commit=300,{},{}", PATHS[self.path].2, SPACE[self.space])
     }
 
     pub(crate) fn tuning(&self) -> Tuning {
@@ -122,6 +132,7 @@ impl fmt::Display for Config {
             Size::Roomy => "roomy",
             Size::Tight => "tight",
         };
+        let space = SPACE[self.space];
         let maps = if self.block_maps { "blocks" } else { "extents" };
         let Config {
             block,
@@ -136,7 +147,8 @@ impl fmt::Display for Config {
         write!(
             f,
             "block={block} order={order} path={path} cache={cache} flushers={flushers} size={size} \
-             maps={maps} span={span} steps={steps} seed={seed}"
+             maps={maps} space={space} \
+             span={span} steps={steps} seed={seed}"
         )?;
         self.bug
             .map_or(Ok(()), |bug| write!(f, " bug={}", bug.name()))
@@ -159,6 +171,10 @@ impl FromStr for Config {
                 "path" => {
                     let path = PATHS.iter().position(|path| path.0 == value);
                     config.path = path.ok_or(word)?;
+                }
+                "space" => {
+                    let space = SPACE.iter().position(|space| *space == value);
+                    config.space = space.ok_or(word)?;
                 }
                 "maps" => config.block_maps = value == "blocks",
                 "cache" => config.cache = number?,
