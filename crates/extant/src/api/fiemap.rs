@@ -3,8 +3,10 @@
 //! The same walk as [`Volume::map`], in the ioctl's terms: no holes, flags instead of states.
 
 use std::iter::{FusedIterator, Peekable};
+use std::ops::Range;
 
 use bitflags::bitflags;
+use extant_units::Pos;
 
 use super::extents::{Extent, ExtentState, Extents};
 use super::node::Node;
@@ -16,7 +18,7 @@ bitflags! {
     /// What a [`FiemapExtent`] is; the bits of `FIEMAP_EXTENT_*`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FiemapFlags: u32 {
-        /// No other follows in the file.
+        /// No other follows in the range that was asked for.
         const LAST = 0x1;
         /// Its place is not known.
         const UNKNOWN = 0x2;
@@ -43,8 +45,8 @@ pub struct FiemapExtent {
 /// The extents that a range of a file touches, see [`Volume::fiemap`].
 pub struct Fiemap {
     extents: Peekable<Spaces>,
-    /// The byte after the range.
-    end: u64,
+    /// The range that was asked for, in whole blocks.
+    range: Range<u64>,
 }
 
 /// Extents without the holes.
@@ -64,27 +66,35 @@ impl Iterator for Spaces {
 }
 
 impl Volume {
-    /// The extents that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: whole, without holes, those behind the
-    /// end of the file included. With `sync` what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with
-    /// [`Volume::map`].
+    /// The extents of the blocks that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: cut at the
+    /// ends of the range, without holes, those behind the end of the file included; the last in the range says so. With `sync`
+    /// what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with [`Volume::map`].
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for no bytes; [`crate::Error::FileTooBig`] if `start` is behind the last byte that a file can have.
+    /// [`crate::Error::Invalid`] for no bytes, or none that a file can have; [`crate::Error::FileTooBig`] if `start` is behind
+    /// those.
     pub fn fiemap(&self, node: &Node, start: u64, len: u64, sync: bool) -> Result<Fiemap> {
         self.fs().fault.check_alive()?;
         if len == 0 {
             return Err(Error::Invalid);
         }
-        if start > file::max_size(self.fs(), node.inode()) {
+        let most = file::max_size(self.fs(), node.inode());
+        if start > most {
             return Err(Error::FileTooBig);
+        }
+        if start == most {
+            // As on Linux: of the range nothing is left.
+            return Err(Error::Invalid);
         }
         if sync {
             file::settle(self.fs(), node.inode());
         }
         let extents = Extents::new(self.clone(), node.clone(), start);
+        let bs = self.fs().layout.block_size;
+        let end = Pos::new(start.saturating_add(len).min(most));
         Ok(Fiemap {
             extents: Spaces(extents).peekable(),
-            end: start.saturating_add(len),
+            range: bs.round_down(Pos::new(start)).get()..bs.round_up(end).map_or(most, Pos::get),
         })
     }
 }
@@ -94,10 +104,10 @@ impl Iterator for Fiemap {
 
     fn next(&mut self) -> Option<Result<FiemapExtent>> {
         let extent = match self.extents.next()? {
-            Ok(extent) if extent.logical < self.end => extent,
+            Ok(extent) if extent.logical < self.range.end => extent,
             Ok(_) => {
                 // Those behind it lie further right.
-                self.end = 0;
+                self.range.end = 0;
                 return None;
             }
             Err(error) => return Some(Err(error)),
@@ -107,13 +117,23 @@ impl Iterator for Fiemap {
             ExtentState::Delayed => FiemapFlags::DELALLOC | FiemapFlags::UNKNOWN,
             ExtentState::Written | ExtentState::Hole => FiemapFlags::empty(),
         };
-        if self.extents.peek().is_none() {
+        let follows = |next: &Result<Extent>| match next {
+            Ok(next) => next.logical < self.range.end,
+            Err(_) => true,
+        };
+        if !self.extents.peek().is_some_and(follows) {
             flags |= FiemapFlags::LAST;
         }
+        let first = extent.logical.max(self.range.start);
+        let end = extent
+            .logical
+            .saturating_add(extent.len)
+            .min(self.range.end);
+        let place = |at: u64| at.saturating_add(first - extent.logical);
         Some(Ok(FiemapExtent {
-            logical: extent.logical,
-            physical: extent.physical.unwrap_or(0),
-            len: extent.len,
+            logical: first,
+            physical: extent.physical.map_or(0, place),
+            len: end.saturating_sub(first),
             flags,
         }))
     }
