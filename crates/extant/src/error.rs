@@ -254,11 +254,8 @@ impl From<BlockError> for Error {
 pub(crate) fn skipped_in_replay(recovery: &Recovery) -> Option<String> {
     let first = recovery.first_skipped?;
     Some(match recovery.skipped {
-        0 | 1 => format!("{first}, which was left as it was"),
-        all => format!(
-            "{first}, which was left as it was, as were {} others",
-            all - 1
-        ),
+        0 | 1 => first.to_string(),
+        all => format!("{first} (and {} more such copies)", all - 1),
     })
 }
 

@@ -14,6 +14,8 @@ use std::fmt::Write as _;
 
 use extant_testkit::content;
 
+use crate::moves::Origin;
+
 /// What a drive writes whole, and what has a version.
 pub(crate) const SECTOR: u64 = 512;
 
@@ -54,8 +56,8 @@ pub(crate) struct File {
     pub(crate) ever_cut: Vec<u64>,
     /// The newest version.
     pub(crate) newest: Sector,
-    /// Versions that are others, written so many bytes away: what was moved by taking ranges out of the file, or putting some in.
-    pub(crate) moved: BTreeMap<Sector, (Sector, i64)>,
+    /// Versions that are others, written elsewhere.
+    pub(crate) moved: BTreeMap<Sector, Origin>,
     /// Bytes that the file has space for at least, since space was given to it ahead of data: now, and since the last fsync.
     pub(crate) space: u64,
     pub(crate) kept: u64,
@@ -66,8 +68,9 @@ pub(crate) struct File {
 impl File {
     /// The bytes in `pos..pos + len` of this file, number `id`, whose sector there has `version`.
     pub(crate) fn bytes(&self, id: u64, version: Sector, pos: u64, len: u64) -> Vec<u8> {
-        let (root, by) = *self.moved.get(&version).unwrap_or(&(version, 0));
-        bytes(id, root, pos.wrapping_add_signed(-by), len)
+        let origin = self.origin(version);
+        let written = pos.wrapping_add_signed(-origin.by);
+        bytes(origin.file.unwrap_or(id), origin.version, written, len)
     }
 
     pub(crate) fn push(&mut self, sector: u64, version: Sector) {

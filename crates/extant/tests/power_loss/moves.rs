@@ -1,4 +1,4 @@
-//! What range operations make of a file: sectors that become holes, sectors that move.
+//! What range operations and copies make of a file: sectors that become holes, sectors that move.
 
 use std::ops::Range;
 
@@ -11,7 +11,42 @@ pub(crate) enum Move {
     In(Range<u64>),
 }
 
+/// Where the bytes of a version were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The file, if it is another: they were copied.
+    pub(crate) file: Option<u64>,
+    pub(crate) version: Sector,
+    /// So many bytes before.
+    pub(crate) by: i64,
+}
+
 impl File {
+    /// Where `version` was written.
+    pub(crate) fn origin(&self, version: Sector) -> Origin {
+        let itself = Origin {
+            file: None,
+            version,
+            by: 0,
+        };
+        *self.moved.get(&version).unwrap_or(&itself)
+    }
+
+    /// Copies from `origins` arrive at sector `first`, piece by piece; holes go before data does.
+    fn copy(&mut self, first: u64, origins: &[Origin]) {
+        self.outrun();
+        self.lose_space();
+        for sector in self.len / SECTOR..first {
+            self.push(sector, 0);
+        }
+        for (sector, origin) in (first..).zip(origins) {
+            let version = self.version_of(*origin);
+            self.push(sector, version);
+        }
+        let end = (first + origins.len() as u64) * SECTOR;
+        self.resize(self.len.max(end));
+    }
+
     /// The sectors read as zeros, as far as the file has them.
     pub(crate) fn zero(&mut self, sectors: Range<u64>) {
         self.outrun();
@@ -91,22 +126,57 @@ impl File {
 
     /// `version`, written `by` bytes away.
     fn moved_by(&mut self, version: Sector, by: i64) -> Sector {
-        let (root, before) = *self.moved.get(&version).unwrap_or(&(version, 0));
-        let now = (root, before + by);
-        if root == 0 || now.1 == 0 {
-            return root;
+        let before = self.origin(version);
+        self.version_of(Origin {
+            by: before.by + by,
+            ..before
+        })
+    }
+
+    /// The version that has these bytes.
+    fn version_of(&mut self, origin: Origin) -> Sector {
+        if origin.version == 0 || (origin.file, origin.by) == (None, 0) {
+            return origin.version;
         }
-        let known = self.moved.iter().find(|(_, what)| **what == now);
+        let known = self.moved.iter().find(|(_, what)| **what == origin);
         if let Some((known, _)) = known {
             return *known;
         }
         self.newest += 1;
-        self.moved.insert(self.newest, now);
+        self.moved.insert(self.newest, origin);
         self.newest
     }
 }
 
 impl Ledger {
+    /// `count` sectors of file `from` are about to be copied from sector `first` on to sector `to_first` of file `to`. Both are
+    /// of whole sectors.
+    pub(crate) fn copy(
+        &mut self,
+        (from, first): (u64, u64),
+        (to, to_first): (u64, u64),
+        count: u64,
+        now: usize,
+    ) {
+        let source = self.file(from);
+        let by = i64::try_from(to_first).and_then(|to| i64::try_from(first).map(|from| to - from));
+        let by = by.expect("files of tests are small") * SECTOR.cast_signed();
+        let sectors = source.now[index(first)..].iter().take(index(count));
+        let origins: Vec<Origin> = sectors
+            .map(|version| {
+                let origin = source.origin(*version);
+                let file = origin.file.unwrap_or(from);
+                Origin {
+                    file: (file != to).then_some(file),
+                    by: origin.by + by,
+                    ..origin
+                }
+            })
+            .collect();
+        assert_eq!(origins.len() as u64, count, "whole sectors");
+        self.change(to, now, |file| file.copy(to_first, &origins));
+    }
+
     /// A range operation is about to change the file as `how` does. One that moves its map leaves either that or what was; until the
     /// next fsync nothing else may happen to the file then.
     pub(crate) fn range(&mut self, id: u64, now: usize, moves: bool, how: impl Fn(&mut File)) {
@@ -146,7 +216,7 @@ fn what_moves_there_and_back_is_what_it_was() {
     file.shift(&Move::In(8..16));
     assert_eq!(file.len, 40 * SECTOR);
     assert_eq!(file.now[7..16], [1, 0, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(file.moved[&file.now[16]], (1, 8 * 512));
+    assert_eq!(file.origin(file.now[16]).by, 8 * 512);
     let there = file.bytes(3, file.now[16], 16 * SECTOR, SECTOR);
     assert_eq!(there, before.bytes(3, 1, 8 * SECTOR, SECTOR));
     file.shift(&Move::Out(8..16));
@@ -156,4 +226,27 @@ fn what_moves_there_and_back_is_what_it_was() {
     file.shift(&Move::In(0..8));
     assert_eq!(file.now[..8], [0; 8]);
     assert_eq!(file.now[8..], before.now[8..]);
+}
+
+#[test]
+fn a_copy_is_what_it_is_a_copy_of() {
+    let mut ledger = Ledger::default();
+    let (a, b) = (ledger.create("a", 0), ledger.create("b", 0));
+    let data = ledger.overwrite(a, 0, 8 * SECTOR, 1);
+    ledger.overwrite(b, 0, 4 * SECTOR, 2);
+    ledger.synced("b", 3);
+    ledger.copy((a, 2), (b, 6), 3, 4);
+    ledger.copy((b, 7), (a, 0), 1, 5);
+    let bytes_at = |id, sector: u64| {
+        let file = ledger.file(id);
+        file.bytes(id, file.now[index(sector)], sector * SECTOR, SECTOR)
+    };
+    assert_eq!(ledger.file(b).len, 9 * SECTOR);
+    assert_eq!(bytes_at(b, 5), [0; 512]);
+    assert_eq!(bytes_at(b, 6), data[1024..1536]);
+    assert_eq!(bytes_at(b, 8), data[2048..2560]);
+    // There and back: sector 3, at 0.
+    assert_eq!(bytes_at(a, 0), data[1536..2048]);
+    let file = ledger.file(b);
+    assert_eq!((file.min, file.max), (4 * SECTOR, 9 * SECTOR));
 }

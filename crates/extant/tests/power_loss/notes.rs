@@ -1,6 +1,7 @@
 //! The ledger as text, for recordings: a line per file and promise, a line per claim below its promise.
 
 use crate::ledger::{Claim, File, Ledger, Promise, sectors_from_text, sectors_to_text};
+use crate::moves::Origin;
 
 /// What [`read`] needs to judge states again.
 pub(crate) fn write(ledger: &Ledger) -> String {
@@ -9,8 +10,9 @@ pub(crate) fn write(ledger: &Ledger) -> String {
         let ever = sectors_to_text(&file.ever);
         let cuts = numbers_to_text(&file.ever_cut);
         lines.push(format!("file {id} {} {cuts} {ever}", file.longest));
-        for (version, (root, by)) in &file.moved {
-            lines.push(format!("moved {id} {version} {root} {by}"));
+        for (version, was) in &file.moved {
+            let (from, root, by) = (was.file.unwrap_or(*id), was.version, was.by);
+            lines.push(format!("moved {id} {version} {from} {root} {by}"));
         }
     }
     for promise in &ledger.promises {
@@ -101,9 +103,13 @@ fn read_line(ledger: &mut Ledger, line: &str) -> Option<()> {
                 allowed: seeds.split('/').map(seed).collect::<Option<_>>()?,
             }
         }
-        ["moved", id, version, root, by] => {
+        ["moved", id, version, from, root, by] => {
             let file = ledger.files.get_mut(&id.parse().ok()?)?;
-            let was = (root.parse().ok()?, by.parse().ok()?);
+            let was = Origin {
+                file: (from != id).then(|| from.parse().ok()).flatten(),
+                version: root.parse().ok()?,
+                by: by.parse().ok()?,
+            };
             file.moved.insert(version.parse().ok()?, was);
             return Some(());
         }
@@ -149,6 +155,9 @@ fn a_ledger_judges_the_same_after_a_round_trip() {
     let how = Move::In(0..2);
     ledger.range(id, 25, true, |file| file.shift(&how));
     ledger.synced("b", 27);
+    let other = ledger.create("other", 27);
+    ledger.overwrite(other, 0, 2048, 27);
+    ledger.copy((id, 1), (other, 2), 2, 28);
     ledger.unlink("b", 30);
     ledger.all_synced(31);
     let again = read(&write(&ledger)).unwrap();
@@ -156,6 +165,8 @@ fn a_ledger_judges_the_same_after_a_round_trip() {
     assert_eq!(again.file(id).ever, ledger.file(id).ever);
     assert_eq!(again.file(id).moved, ledger.file(id).moved);
     assert!(!again.file(id).moved.is_empty());
+    assert_eq!(again.file(other).moved, ledger.file(other).moved);
+    assert!(!again.file(other).moved.is_empty());
     assert_eq!(again.file(id).longest, 5000);
     assert!(ledger.promises.len() >= 7, "{:#?}", ledger.promises);
 }

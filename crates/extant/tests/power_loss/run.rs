@@ -387,6 +387,25 @@ impl Run {
         done.unwrap();
     }
 
+    /// Copies `count` sectors of a file from sector `first` on to sector `to_first` of a file.
+    pub(crate) fn copy(&self, from: (&str, u64), to: (&str, u64), count: u64) {
+        let now = self.position();
+        let ((path, first), (to_path, to_first)) = (from, to);
+        {
+            let mut ledger = self.ledger();
+            let (id, to_id) = (ledger.at(path), ledger.at(to_path));
+            ledger.copy((id, first), (to_id, to_first), count, now);
+        }
+        let (node, to) = (self.node(path), self.node(to_path));
+        let done = self.volume().copy_range(
+            (&node, first * SECTOR),
+            (&to, to_first * SECTOR),
+            count * SECTOR,
+            &self.cred,
+        );
+        assert_eq!(done.unwrap(), count * SECTOR);
+    }
+
     /// Gives an attribute the value of a seed, or takes it away.
     pub(crate) fn set_attr(&self, path: &str, key: &str, seed: Option<u64>) {
         let node = self.node(path);

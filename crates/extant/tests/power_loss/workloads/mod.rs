@@ -51,6 +51,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     on("punches", ranges::punches, &["1k", "4k", "discarding", "ordered", "journalled_4k", "ext3", "ext3_at_once"]),
     on("zeroed_ranges", ranges::zeroed, &["1k", "small_folios", "buffer_heads", "ordered_at_once"]),
     on("collapses_and_inserts", ranges::shifts, &["1k", "4k", "journalled", "ordered"]),
+    on("copies", ranges::copies, &["1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3"]),
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads"]).slow(),
     on("defragmented", ranges::defragmented, &["1k", "4k", "tiny_journal", "ordered", "data_writeback"]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),

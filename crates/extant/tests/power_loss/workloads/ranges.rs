@@ -111,6 +111,41 @@ pub(super) fn shifts(run: &mut Run) {
     }
 }
 
+/// Ranges copied from file to file and within one: data that is durable and that is not, holes, and behind the end.
+pub(super) fn copies(run: &mut Run) {
+    let files: Vec<String> = (0..3).map(|_| run.create_any(96 * SECTOR)).collect();
+    run.fsync(&files[0]);
+    for _ in 0..24 {
+        let (from, to) = (run.rng.index(files.len()), run.rng.index(files.len()));
+        let (path, to_path) = (&files[from], &files[to]);
+        let (len, to_len) = (run.len(path) / SECTOR, run.len(to_path) / SECTOR);
+        match run.rng.below(10) {
+            0..=4 => {
+                let first = run.rng.below(len);
+                let count = run.rng.between(1, 48).min(len - first);
+                // The first sector says which file it is.
+                let to_first = run.rng.between(1, to_len + 12);
+                let overlap = from == to && first.abs_diff(to_first) < count;
+                if !overlap && to_first + count < 300 {
+                    run.copy((path, first), (to_path, to_first), count);
+                }
+            }
+            5 | 6 => {
+                let (first, count) = (run.rng.between(1, len), run.rng.between(8, 24));
+                run.fallocate(path, PunchHole, first, count);
+            }
+            7 | 8 => {
+                let (first, count) = (run.rng.below(len), run.rng.between(1, 16));
+                run.overwrite(path, first, count);
+            }
+            _ => run.fsync(to_path),
+        }
+        if run.rng.chance(25) {
+            run.fsync(&files[to]);
+        }
+    }
+}
+
 /// Threads change ranges of files of their own while others fsync theirs, so that commits come at any moment.
 pub(super) fn beside_fsyncs(run: &mut Run) {
     let rngs: Vec<_> = (0..3).map(|_| run.rng.fork()).collect();
