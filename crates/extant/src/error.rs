@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use extant_disk::superblock::SuperblockError;
 use extant_jbd2::{BlockError, JournalError, Recovery};
 use extant_units::{Group, Ino, Lblk, Pblk};
 
@@ -232,6 +233,36 @@ impl Error {
             Self::Deadlock => Errno::DEADLK,
         };
         errno.raw_os_error()
+    }
+}
+
+impl Error {
+    /// What opening a file of the host says.
+    pub(crate) fn of_host(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::NotFound,
+            io::ErrorKind::PermissionDenied => Self::AccessDenied,
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly,
+            io::ErrorKind::NotADirectory => Self::NotDir,
+            _ => error.into(),
+        }
+    }
+}
+
+impl From<SuperblockError> for Error {
+    fn from(error: SuperblockError) -> Self {
+        match error {
+            SuperblockError::BadMagic { .. } | SuperblockError::WrongLength { .. } => {
+                Self::NotExt4(error.to_string())
+            }
+            SuperblockError::Truncated { wanted, device } => Self::Truncated {
+                expected: wanted,
+                actual: device,
+            },
+            SuperblockError::BadChecksum { .. } | SuperblockError::BadField { .. } => {
+                Self::corrupt(Place::Superblock, error)
+            }
+        }
     }
 }
 

@@ -1,12 +1,56 @@
 //! Extant: ext4 outside of the kernel.
 //!
-//! This crate mounts ext4 images and block devices inside of the calling process: it replays and writes
-//! the journal, allocates, caches, and serves any number of threads without a global lock. The public
-//! face is `api`; the way of a write can be followed through the modules in this order:
+//! This crate opens ext4 images and block devices inside of the calling process: it replays and writes the journal, allocates,
+//! caches, and serves any number of threads without a global lock. A damaged image is an [`Error`], never a panic.
 //!
+//! [`Filesystem`] has the habits of [`std::fs`]; a [`File`] reads, writes and seeks:
+//!
+//! ```no_run
+//! use std::io::Write;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fs = extant::Filesystem::options().write(true).open("disk.img")?;
+//! fs.create_dir_all("/srv/site")?;
+//! let mut file = fs.create("/srv/site/hello")?;
+//! file.write_all(b"hi")?;
+//! file.sync_all()?;
+//! for entry in fs.read_dir("/srv")? {
+//!     println!("{}", entry?.file_name().display());
+//! }
+//! fs.unmount()?; // dropping it does the same, and logs what it would have returned
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An image is made by `mke2fs -t ext4 disk.img 1G`, which needs no root either. The directory `examples` has whole programs.
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | opening: read-only or not, mount options by Linux's names, who operations run as | [`Options`] |
+//! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
+//! | inodes and names in directories, for front ends (FUSE, a VMM): all of them at once are fine | [`Volume`], [`Node`] |
+//! | a device of one's own in the place of an image file | [`device`] |
+//! | what an image is made of, and whether it is sound, without mounting it | [`ImageInfo`], [`check_image`] |
+//! | many direct requests in flight | [`DirectQueue`] |
+//! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
+//! | switches of the engine, and what it counts | [`Tuning`], [`Volume::stats`] |
+//!
+//! # What holds
+//!
+//! - After a crash at any moment the journal makes the file system consistent, with everything in it that `sync_all` has returned for.
+//! - An image has one writer or many readers; the others get [`Error::InUse`].
+//! - Damage that is found later stops changes ([`Error::Shutdown`], or [`Error::ReadOnly`]), of that file system only.
+//! - Opening for reading replays a journal that was left dirty, which writes to the image; the mount option `noload` leaves it alone.
+//!
+//! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
+//!
+//! # How it is cut
+//!
+//! The public face is `api`; the way of a write can be followed through the modules in this order:
 //! `api` → `file` (limits, data path, writeback) → `map` (extent status, extent tree) → `alloc` (blocks) →
 //! the journal (`extant-jbd2`) → the device (`extant-blockdev`).
-//!
 //! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`. `docs/ARCHITECTURE.md` has the order of the modules,
 //! which `cargo xtask tidy` checks.
 #![forbid(unsafe_code)]
@@ -50,6 +94,15 @@ mod verify;
 mod way;
 mod xattr;
 mod zones;
+
+/// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
+pub mod device {
+    pub use extant_blockdev::{
+        BlockDevice, Completion, FileDevice, FileIo, IoOp, IoQueue, IoRequest, MemoryDevice,
+        OpenError, OpenMode, Queueing,
+    };
+    pub use extant_units::DevOff;
+}
 
 pub use api::*;
 pub use check::{CheckOptions, Finding, Report, check, check_image};

@@ -16,7 +16,7 @@ pub enum SuperblockError {
         found: usize,
     },
     /// The magic number is another one.
-    #[error("not an ext4 file system (magic {found:#06x}, expected 0xef53)")]
+    #[error("its magic is {found:#06x}, not 0xef53")]
     BadMagic {
         /// What was there.
         found: u16,

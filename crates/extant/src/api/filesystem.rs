@@ -366,9 +366,9 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::NoAttribute`] if there is none.
-    pub fn xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Vec<u8>> {
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let node = self.volume.resolve(path.as_ref(), false)?;
-        self.volume.getxattr(&node, name.as_bytes())
+        self.volume.getxattr(&node, name.as_ref())
     }
 
     /// The names of the extended attributes of `path` itself.
@@ -384,19 +384,24 @@ impl Filesystem {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if it does not fit, [`Error::NotSupported`] for names without a known namespace.
-    pub fn set_xattr(&self, path: impl AsRef<Path>, name: &str, value: &[u8]) -> Result<()> {
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+    ) -> Result<()> {
         let node = self.volume.resolve(path.as_ref(), false)?;
         self.volume
-            .setxattr(&node, name.as_bytes(), value, XattrMode::Either, &self.cred)
+            .setxattr(&node, name.as_ref(), value, XattrMode::Either, &self.cred)
     }
 
     /// Removes an extended attribute of `path` itself.
     ///
     /// # Errors
     /// [`Error::NoAttribute`] if there is none.
-    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<()> {
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let node = self.volume.resolve(path.as_ref(), false)?;
-        self.volume.removexattr(&node, name.as_bytes(), &self.cred)
+        self.volume.removexattr(&node, name.as_ref(), &self.cred)
     }
 
     /// Totals.

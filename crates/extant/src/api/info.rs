@@ -2,9 +2,9 @@
 //!
 //! Only read, nothing locked: an image that is mounted elsewhere can be looked at, as it was at some moment.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use extant_blockdev::BlockDevice;
@@ -13,11 +13,10 @@ use extant_disk::features::{FeatureName, Incompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::jbd2::Checksums;
 use extant_disk::jbd2::superblock::JournalSuperblock;
-use extant_disk::superblock::{
-    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
-};
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use extant_units::{DevOff, Group};
 
+use super::options::NO_DEVICE;
 use crate::types::Timestamp;
 use crate::{Error, Place, Result};
 
@@ -115,10 +114,16 @@ impl ImageInfo {
     /// # Errors
     /// [`Error::NotExt4`] and damage to the superblock or a group descriptor, by name.
     pub fn read(path: impl AsRef<Path>) -> Result<ImageInfo> {
-        let file = File::open(path)?;
-        if file.metadata()?.is_dir() {
+        let path = path.as_ref();
+        // Before it is opened: opening a pipe would wait for a writer.
+        let kind = fs::metadata(path).map_err(Error::of_host)?.file_type();
+        if kind.is_dir() {
             return Err(Error::IsDir);
         }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::NotExt4(NO_DEVICE.into()));
+        }
+        let file = File::open(path).map_err(Error::of_host)?;
         ImageInfo::gather(&|at, buf| file.read_exact_at(buf, at))
     }
 
@@ -137,11 +142,11 @@ impl ImageInfo {
                 if error.kind() == io::ErrorKind::UnexpectedEof
                     || error.kind() == io::ErrorKind::InvalidInput =>
             {
-                return Err(Error::NotExt4("it is too short".into()));
+                return Err(Error::NotExt4("it is too short for a superblock".into()));
             }
             other => other?,
         }
-        let sb = Superblock::parse(&bytes).map_err(refusal)?;
+        let sb = Superblock::parse(&bytes)?;
         let raw = sb.raw();
         let state = raw.state();
         let features = sb.features();
@@ -181,14 +186,6 @@ impl ImageInfo {
                 && features.has_compat(extant_disk::features::Compat::HAS_JOURNAL),
             groups: groups(&sb, read_at)?,
         })
-    }
-}
-
-/// What is wrong with a superblock.
-fn refusal(error: SuperblockError) -> Error {
-    match error {
-        SuperblockError::BadMagic { .. } => Error::NotExt4(error.to_string()),
-        _ => Error::corrupt(Place::Superblock, error),
     }
 }
 

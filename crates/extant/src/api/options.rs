@@ -1,6 +1,5 @@
 //! How a file system is opened.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -137,20 +136,15 @@ fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) 
     Ok(Volume::new(mount::mount(device, options, tuning)?))
 }
 
+/// What is wrong with a path that is neither.
+pub(super) const NO_DEVICE: &str = "neither a regular file nor a block device";
+
 pub(crate) fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
     match FileDevice::open_with(path, mode, io) {
         Ok(device) => Ok(Arc::new(device)),
         Err(OpenError::InUse(_)) => Err(Error::InUse),
         Err(OpenError::NotADevice(path)) if path.is_dir() => Err(Error::IsDir),
-        Err(OpenError::NotADevice(_)) => Err(Error::NotExt4(
-            "neither a regular file nor a block device".into(),
-        )),
-        Err(OpenError::Io(_, error)) => Err(match error.kind() {
-            io::ErrorKind::NotFound => Error::NotFound,
-            io::ErrorKind::PermissionDenied => Error::AccessDenied,
-            io::ErrorKind::ReadOnlyFilesystem => Error::ReadOnly,
-            io::ErrorKind::NotADirectory => Error::NotDir,
-            _ => error.into(),
-        }),
+        Err(OpenError::NotADevice(_)) => Err(Error::NotExt4(NO_DEVICE.into())),
+        Err(OpenError::Io(_, error)) => Err(Error::of_host(error)),
     }
 }

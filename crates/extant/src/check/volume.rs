@@ -65,14 +65,11 @@ impl Volume {
     fn read(dev: CowDevice<Arc<dyn BlockDevice>>, findings: &Findings) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-            return Err(Error::NotExt4(
-                "the device is too short for a superblock".into(),
-            ));
+            return Err(Error::NotExt4("it is too short for a superblock".into()));
         }
         dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
-        let sb = Superblock::parse(&bytes).map_err(|error| Error::NotExt4(error.to_string()))?;
-        sb.check_device_len(dev.len())
-            .map_err(|error| Error::corrupt(Place::Superblock, error))?;
+        let sb = Superblock::parse(&bytes)?;
+        sb.check_device_len(dev.len())?;
         let features = sb.features();
         if let Some(name) = (features.incompat - INCOMPAT).names().next() {
             return Err(Error::UnsupportedFeature(name.to_string()));

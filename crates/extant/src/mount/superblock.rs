@@ -11,7 +11,7 @@ use extant_units::{BlockSize, DevOff};
 use zerocopy::IntoBytes;
 
 use super::gate;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
 use crate::options::MountOptions;
 use crate::super_block::{is_in_use, mend_mark};
 
@@ -39,7 +39,7 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
             sb.block_size().bytes()
         )));
     }
-    sb.check_device_len(dev.len()).map_err(convert)?;
+    sb.check_device_len(dev.len())?;
     if !verdict.read_only.is_empty() && !options.read_only() {
         tracing::warn!(
             features = verdict.read_only.join(", "),
@@ -55,10 +55,7 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let end = offset.saturating_add(SUPERBLOCK_SIZE as u64);
     if end > dev.len() {
-        return Err(Error::NotExt4(format!(
-            "the device has only {} bytes",
-            dev.len()
-        )));
+        return Err(Error::NotExt4(format!("it has only {} bytes", dev.len())));
     }
     dev.read_at(DevOff::new(offset), &mut bytes)?;
     match Superblock::parse(&bytes) {
@@ -119,24 +116,9 @@ fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Optio
     Some(mended)
 }
 
-fn convert(error: SuperblockError) -> Error {
-    match error {
-        SuperblockError::BadMagic { .. } | SuperblockError::WrongLength { .. } => {
-            Error::NotExt4(error.to_string())
-        }
-        SuperblockError::Truncated { wanted, device } => Error::Truncated {
-            expected: wanted,
-            actual: device,
-        },
-        SuperblockError::BadChecksum { .. } | SuperblockError::BadField { .. } => {
-            Error::corrupt(Place::Superblock, error)
-        }
-    }
-}
-
 /// The error of a bad primary superblock, with the first good backup if one is where `mke2fs` puts them.
 fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) -> Error {
-    let plain = convert(error);
+    let plain = Error::from(error);
     if offset != SUPERBLOCK_OFFSET {
         return plain;
     }
