@@ -4,6 +4,9 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 DESTDIR ?=
 BINARY ?= $(TARGET)/release/extant
 IMAGE ?= extant.img
@@ -24,7 +27,7 @@ help:
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
 	@echo "make bench-sidebyside Extant beside fuse2fs, Linux's ext4 and a pass-through"
-	@echo "make install          command, manual pages and mount helper below PREFIX=$(PREFIX)"
+	@echo "make install          command, manual pages, completions and mount helper below PREFIX=$(PREFIX)"
 	@echo "make deny             licences and advisories of the dependencies"
 
 run:
@@ -89,11 +92,16 @@ install-files:
 	rm -rf "$(TARGET)/man" && "$(BINARY)" manual "$(TARGET)/man"
 	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBINDIR)"
 	install -m 644 "$(TARGET)"/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
+	install -d "$(DESTDIR)$(BASHDIR)" "$(DESTDIR)$(ZSHDIR)" "$(DESTDIR)$(FISHDIR)"
+	"$(BINARY)" completions bash >"$(DESTDIR)$(BASHDIR)/extant"
+	"$(BINARY)" completions zsh >"$(DESTDIR)$(ZSHDIR)/_extant"
+	"$(BINARY)" completions fish >"$(DESTDIR)$(FISHDIR)/extant.fish"
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/mount.fuse.extant"
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
 uninstall:
-	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant*.1
+	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
+	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant" "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
 clean:

@@ -8,15 +8,35 @@ use clap::{Args, Parser, Subcommand};
 use crate::operand::{ImagePath, Operand};
 use crate::size;
 
+/// What is said about all commands at once.
+const AFTER_HELP: &str = "\
+Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. What a command changed is durable when it ends with 0; one that is \
+killed leaves an image that is consistent once its journal is replayed, which everything that opens it does. An image can be opened by \
+many readers or by one writer: the others are told that it is in use.
+
+Failures go to standard error, a line each: extant: COMMAND: WHERE: WHAT. Output for programs (--json) is one JSON value on standard \
+output; bytes of names that are not UTF-8 are in it as hexadecimal digits too, under the key with \"_hex\" behind it.
+
+EXTANT_LOG says how much is logged: error, warn (the default), info, debug or trace. It goes to standard error, and to the system's log from a mount in the background.
+
+Examples:
+  extant cp -r ./site disk.img:/srv/site
+  docker export CONTAINER | extant untar disk.img:/
+  extant ls -l disk.img:/etc
+  extant mount disk.img /mnt && extant umount /mnt
+  extant check --json disk.img";
+
 /// Read, write and mount ext4 images without the kernel's ext4.
 ///
-/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block device.
+/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block device. Symbolic links in an image lead to
+/// places in the same image, never out of it. No command but mount needs root, or FUSE.
 #[derive(Parser, Debug)]
 #[command(
     name = "extant",
     version,
     propagate_version = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_long_help = AFTER_HELP
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -25,53 +45,40 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Mount an image on a directory
     Mount(Mount),
-    /// Unmount, and wait until the image is closed
     Umount(Umount),
-    /// List directories
     Ls(Ls),
-    /// Show a directory and everything below it
     Tree(Tree),
-    /// Show attributes
     Stat(Stat),
-    /// Write files to standard output
     Cat(Cat),
-    /// Copy files and trees into, out of and between images
     Cp(Cp),
-    /// Rename and move within an image
+    Tar(Tar),
+    Untar(Untar),
     Mv(Mv),
-    /// Remove files and trees
     Rm(Rm),
-    /// Make directories
     Mkdir(Mkdir),
-    /// Make hard and symbolic links
     Ln(Ln),
-    /// Change permissions
     Chmod(Chmod),
-    /// Change owner and group
     Chown(Chown),
-    /// Allocate, free, zero, take out or put in a range of a file
     Fallocate(Fallocate),
-    /// Give files that have block maps (ext2, ext3) extents
     Convert(Convert),
-    /// Put the data of files into as few pieces as free space allows
     Defrag(Defrag),
-    /// Show what an image is made of
     Info(Info),
-    /// Verify an image without writing to it
     Check(Check),
-    /// Show where a file's blocks are
     Map(Map),
-    /// Tell the device which blocks are free
     Trim(Trim),
-    /// Show the counters of a mount
     Stats(Stats),
-    /// Measure the library, its mount and their peers, in one run
     Bench(Bench),
     /// Write the manual pages
     #[command(name = "manual", hide = true)]
-    Manual { dir: PathBuf },
+    Manual {
+        dir: PathBuf,
+    },
+    /// Print what a shell needs to complete command lines
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
 }
 
 impl Command {
@@ -85,6 +92,8 @@ impl Command {
             Command::Stat(_) => "stat",
             Command::Cat(_) => "cat",
             Command::Cp(_) => "cp",
+            Command::Tar(_) => "tar",
+            Command::Untar(_) => "untar",
             Command::Mv(_) => "mv",
             Command::Rm(_) => "rm",
             Command::Mkdir(_) => "mkdir",
@@ -101,10 +110,13 @@ impl Command {
             Command::Stats(_) => "stats",
             Command::Bench(_) => "bench",
             Command::Manual { .. } => "manual",
+            Command::Completions { .. } => "completions",
         }
     }
 }
 
+/// Allocate, free, zero, take out or put in a range of a file
+///
 /// Without a mode, gives the range space that reads as zeros, creates the file if there is none, and makes it as long as that needs.
 /// Sizes are bytes, or have a suffix: K, M, G ... (KiB, MiB ...: 1024) or KB, MB ... (1000).
 #[derive(Args, Debug)]
@@ -125,23 +137,29 @@ pub(crate) struct Fallocate {
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     pub(crate) insert_range: bool,
     /// Where the range begins
-    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse)]
+    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) offset: u64,
     /// How long it is
-    #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(short, long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) length: u64,
+    /// The file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Give files that have block maps (ext2, ext3) extents
+///
 /// The data stays where it is. The file system must have the feature `extent` (`tune2fs -O extent` adds it). Files and directories that
 /// have extents are left as they are.
 #[derive(Args, Debug)]
 pub(crate) struct Convert {
+    /// A file or directory
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Put the data of files into as few pieces as free space allows
+///
 /// Each file needs free space for a copy of itself, or of parts of it, until it is done. Nothing moves where that would not make the pieces
 /// fewer. An interruption, or a power cut, loses nothing. Files with block maps (ext2, ext3) are refused: see `extant convert`.
 #[derive(Args, Debug)]
@@ -152,10 +170,13 @@ pub(crate) struct Defrag {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// A file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Mount an image on a directory
+///
 /// Returns once the mount answers; the file system is then served by a process in the background.
 ///
 /// Root mounts directly, everybody else through fusermount3. The image stays locked until it is unmounted.
@@ -180,6 +201,8 @@ pub(crate) struct Mount {
     pub(crate) daemon: bool,
 }
 
+/// Unmount, and wait until the image is closed
+///
 /// Returns once everything is written, the journal is empty and the image is closed. If that failed, says so.
 #[derive(Args, Debug)]
 pub(crate) struct Umount {
@@ -190,6 +213,7 @@ pub(crate) struct Umount {
     pub(crate) dir: PathBuf,
 }
 
+/// List directories
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Show names that begin with a dot
@@ -204,10 +228,12 @@ pub(crate) struct Ls {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// A directory, or anything else
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Show a directory and everything below it
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
     /// Show names that begin with a dot
@@ -216,10 +242,12 @@ pub(crate) struct Tree {
     /// Go down so many levels only
     #[arg(short = 'L', long, value_name = "N")]
     pub(crate) level: Option<usize>,
+    /// Where to begin
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Show attributes
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
     /// Show what symbolic links lead to
@@ -228,18 +256,27 @@ pub(crate) struct Stat {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// What to show
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Write files to standard output
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
+    /// A file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Copy files and trees into, out of and between images
+///
 /// At least one of source and destination is in an image. With several sources the destination is a directory.
 /// IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
+///
+/// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic link that was named as the destination is
+/// followed; one that is in the way further down is replaced. On the host none is followed there, so that an image that nobody trusts
+/// is copied to where it was meant to go. Whose owners cannot be kept (the host lets only root do so) loses its set-id bits.
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links
@@ -257,20 +294,61 @@ pub(crate) struct Cp {
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE DESTINATION")]
-    pub(crate) operands: Vec<Operand>,
+    /// What is copied: IMAGE:/path, a path of the host, or - for standard input
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<Operand>,
+    /// Where to: IMAGE:/path, or a path of the host
+    #[arg(value_name = "DESTINATION")]
+    pub(crate) destination: Operand,
 }
 
+/// Write a directory and what is in it to standard output, as an archive
+///
+/// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs --numeric-owner: owners, permissions,
+/// times with nanoseconds, extended attributes, hard links and device nodes. The same tree gives the same bytes. Sockets are left out.
+#[derive(Args, Debug)]
+pub(crate) struct Tar {
+    /// Write to a file instead
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The directory; names in the archive begin below it
+    #[arg(value_name = "IMAGE:/DIR")]
+    pub(crate) from: ImagePath,
+}
+
+/// Unpack an archive from standard input
+///
+/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed. Owners, permissions, times, extended
+/// attributes, hard links and device nodes are those of the archive, without root. What exists is replaced, directories are filled.
+/// Names with ".." in them are refused, and nothing is unpacked outside of the directory that was named, but through links in the image.
+/// Blocks of zeros become holes.
+#[derive(Args, Debug)]
+pub(crate) struct Untar {
+    /// Read from a file instead
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The directory to unpack in
+    #[arg(value_name = "IMAGE:/DIR")]
+    pub(crate) to: ImagePath,
+}
+
+/// Rename and move within an image
+///
 /// All operands are in the same image. With several sources the destination is a directory.
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
     /// Leave what exists alone
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/SOURCE IMAGE:/DESTINATION")]
-    pub(crate) paths: Vec<ImagePath>,
+    /// What is moved
+    #[arg(required = true, value_name = "IMAGE:/SOURCE")]
+    pub(crate) sources: Vec<ImagePath>,
+    /// Its new name, or the directory that it goes to
+    #[arg(value_name = "IMAGE:/DESTINATION")]
+    pub(crate) destination: ImagePath,
 }
 
+/// Remove files and trees
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
     /// Remove directories and what is in them
@@ -282,10 +360,12 @@ pub(crate) struct Rm {
     /// Do not complain about what does not exist
     #[arg(short, long)]
     pub(crate) force: bool,
+    /// What to remove
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Make directories
 #[derive(Args, Debug)]
 pub(crate) struct Mkdir {
     /// Make missing parents too, and do not complain about what exists
@@ -294,10 +374,12 @@ pub(crate) struct Mkdir {
     /// Permissions, as for chmod
     #[arg(short, long)]
     pub(crate) mode: Option<String>,
+    /// The new directory
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Make hard and symbolic links
 #[derive(Args, Debug)]
 pub(crate) struct Ln {
     /// Make a symbolic link; TARGET is then what the link says
@@ -313,6 +395,7 @@ pub(crate) struct Ln {
     pub(crate) link: ImagePath,
 }
 
+/// Change permissions
 #[derive(Args, Debug)]
 pub(crate) struct Chmod {
     /// Change what is in directories too
@@ -321,10 +404,12 @@ pub(crate) struct Chmod {
     /// Octal (644), or words as u=rwx,go-w,+X
     #[arg(allow_hyphen_values = true)]
     pub(crate) mode: String,
+    /// What to change
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Change owner and group
 #[derive(Args, Debug)]
 pub(crate) struct Chown {
     /// Change what is in directories too
@@ -335,10 +420,12 @@ pub(crate) struct Chown {
     pub(crate) no_dereference: bool,
     /// USER, USER:GROUP or :GROUP; numbers, or names that this machine knows
     pub(crate) owner: String,
+    /// What to change
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Show what an image is made of
 #[derive(Args, Debug)]
 pub(crate) struct Info {
     /// Show every group
@@ -351,6 +438,8 @@ pub(crate) struct Info {
     pub(crate) image: PathBuf,
 }
 
+/// Verify an image without writing to it
+///
 /// Verifies everything that e2fsck verifies, and never writes: a dirty journal is replayed in memory.
 ///
 /// Exit status: 0 clean, 4 something was found, 8 nothing could be said (not an ext4 image, a feature that is not known,
@@ -367,6 +456,8 @@ pub(crate) struct Check {
     pub(crate) image: PathBuf,
 }
 
+/// Show where a file's blocks are
+///
 /// Each line is a range of the file, in blocks: its first and last block in the file, the same on the device, its length and what it
 /// is: written; unwritten (allocated, reads as zeros); delayed (in memory, with no place yet); hole.
 #[derive(Args, Debug)]
@@ -377,22 +468,25 @@ pub(crate) struct Map {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
+    /// A file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,
 }
 
+/// Tell the device which blocks are free
+///
 /// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block device may use what it hears as it
 /// likes. Sizes may end in K, M, G ... (KB, MB, GB ... are powers of 1000).
 #[derive(Args, Debug)]
 pub(crate) struct Trim {
     /// Byte of the volume to begin at
-    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse)]
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) offset: u64,
     /// How many bytes to look at, instead of all
-    #[arg(short, long, value_name = "BYTES", value_parser = size::parse)]
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) length: Option<u64>,
     /// Leave out free ranges that are shorter
-    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse)]
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) minimum: u64,
     /// Output for programs
     #[arg(long)]
@@ -401,6 +495,8 @@ pub(crate) struct Trim {
     pub(crate) image: PathBuf,
 }
 
+/// Show the counters of a mount
+///
 /// What was done since it was mounted, and what is held now. For root and whoever mounted it.
 #[derive(Args, Debug)]
 pub(crate) struct Stats {
@@ -411,6 +507,8 @@ pub(crate) struct Stats {
     pub(crate) dir: PathBuf,
 }
 
+/// Measure the library, its mount and their peers, in one run
+///
 /// Everything is compared in turns and in one run, in memory: the library, the same through its mount, Linux's file systems on a
 /// loop device, fuse2fs, a pass-through, and plain copying. What cannot run here (some need root) is listed with the reason.
 ///

@@ -1,12 +1,13 @@
 //! The `extant` command: ext4 images without root and without loop devices.
 //!
 //! One file per command in `commands`, each a function that takes its arguments and returns a [`failure::Outcome`]. `operand` reads
-//! `IMAGE:/path`, `images` opens images, `copy` moves trees between hosts and images. `helper` is what mount(8) and umount(8) call.
+//! `IMAGE:/path`, `images` opens images, `copy` moves trees between hosts and images, `archive` is the format of tar. `helper` is what mount(8) and umount(8) call.
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage; `check` has its own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod archive;
 mod args;
 mod commands;
 mod copy;
@@ -60,8 +61,11 @@ fn run(command: Command) -> Outcome {
         Command::Ln(args) => commands::ln::run(&args),
         Command::Chmod(args) => commands::chmod::run(&args),
         Command::Chown(args) => commands::chown::run(&args),
+        Command::Tar(args) => commands::tar::run(&args),
+        Command::Untar(args) => commands::untar::run(&args),
         Command::Info(args) => commands::info::run(&args),
         Command::Manual { dir } => manual::write(&dir),
+        Command::Completions { shell } => manual::complete(shell),
         Command::Check(args) => commands::check::run(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),

@@ -57,6 +57,20 @@ impl ImagePath {
 }
 
 impl Operand {
+    /// Whether this is `path` of the host, as it was written.
+    pub(crate) fn is_host(&self, path: &str) -> bool {
+        matches!(self, Operand::Host(host) if host.as_os_str() == path)
+    }
+
+    /// Whether it was written as a directory: with a slash at its end.
+    pub(crate) fn ends_in_slash(&self) -> bool {
+        let path = match self {
+            Operand::Image(at) => &at.path,
+            Operand::Host(path) => path,
+        };
+        path.as_os_str().as_bytes().ends_with(b"/")
+    }
+
     /// Whether the path was written so that it means what is in a directory.
     pub(crate) fn means_content(&self) -> bool {
         match self {

@@ -206,7 +206,21 @@ pub(crate) fn metadata_json(metadata: &Metadata) -> Value {
     })
 }
 
-/// Bytes as text for programs; what is not UTF-8 is replaced.
+/// Enters bytes as text for programs. Where they are not UTF-8, what is not is replaced, and all of them follow as hexadecimal digits, under
+/// the key with `_hex` behind it.
+pub(crate) fn enter(object: &mut Value, key: &str, bytes: &[u8]) {
+    object[key] = Value::from(lossy(bytes));
+    if str::from_utf8(bytes).is_err() {
+        object[format!("{key}_hex")] = Value::from(hex(bytes));
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes as text; what is not UTF-8 is replaced.
 pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -220,6 +234,15 @@ mod tests {
         assert_eq!(mode_word(FileKind::Regular, 0o4755), "-rwsr-xr-x");
         assert_eq!(mode_word(FileKind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode_word(FileKind::Regular, 0o7000), "---S--S--T");
+    }
+
+    #[test]
+    fn programs_get_every_byte_of_a_name() {
+        let mut object = json!({});
+        enter(&mut object, "name", b"plain");
+        enter(&mut object, "target", b"a\xff");
+        let right = json!({ "name": "plain", "target": "a\u{fffd}", "target_hex": "61ff" });
+        assert_eq!(object, right);
     }
 
     #[test]

@@ -129,10 +129,10 @@ fn what_it_says() -> Result<()> {
         (
             &["-c", "-l", "4K", "-o", "1", &at("/new")],
             1,
-            "Invalid argument",
+            "offset and length have to be multiples of the block size, 1024",
         ),
         (&["-l", "1T", &at("/new")], 1, "No space left on device"),
-        (&["-l", "0", &at("/new")], 1, "Invalid argument"),
+        (&["-l", "0", &at("/new")], 1, "a range of 0 bytes"),
         (&["-l", "4K", &at("/")], 1, "Is a directory"),
     ] {
         let o = extant(&["fallocate"]).args(args).run()?;

@@ -6,19 +6,20 @@ use std::rc::Rc;
 use extant::{FileKind, Filesystem};
 
 use crate::args::Cp;
-use crate::copy::{Host, Inside, Job, Rules, Tree};
+use crate::copy::{Host, Inside, Job, Rules, STDIN, Tree};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
 use crate::progress::Progress;
 
 pub(crate) fn run(args: &Cp) -> Outcome {
-    let Some((to, sources)) = args.operands.split_last() else {
-        return Outcome::Usage("a source and a destination are needed".into());
-    };
+    let (sources, to) = (args.sources.as_slice(), &args.destination);
     if matches!(to, Operand::Host(_)) && sources.iter().any(|from| matches!(from, Operand::Host(_)))
     {
         return Outcome::Usage("neither source nor destination is IMAGE:/path".into());
+    }
+    if to.is_host(STDIN) {
+        return Outcome::Usage("-: extant cat writes files to standard output".into());
     }
     let mut failures = Failures::of("cp");
     // Only the destination is written to, and then it may be a source as well.
@@ -65,6 +66,11 @@ fn copy(
     }
     let mut jobs = Vec::new();
     for from in sources {
+        if into && from.is_host(STDIN) {
+            let what = "a directory: say what the file is called";
+            failures.note::<()>(Err(Failure::at(to, what)));
+            continue;
+        }
         if let Some(source) = failures.note(Side::open(from, Some(to), read)) {
             let inner = match source.path().file_name() {
                 Some(name) if into && !from.means_content() => target.path().join(name),
@@ -74,10 +80,14 @@ fn copy(
         }
     }
     let mut total = 0;
+    let slash = !into && to.ends_in_slash();
     for (source, inner) in &jobs {
         // The destination's own image is open for writing already.
         let source = source.resolve(&target);
         let from = source.tree();
+        if slash && !is_dir(&*from, source.path(), rules.recursive) {
+            return Err(Failure::at(to, extant::Error::NotDir));
+        }
         let mut job = Job::new(
             &*from,
             &*tree,
@@ -90,9 +100,15 @@ fn copy(
             total += job.size(source.path());
             progress.expect(total);
         }
-        job.copy(source.path(), inner);
+        job.copy(source.path(), inner, !into);
     }
     Ok(())
+}
+
+fn is_dir(tree: &dyn Tree, path: &Path, recursive: bool) -> bool {
+    let attributes = tree.attributes(path, !recursive).ok().flatten();
+    // What is missing says so when it is copied.
+    attributes.is_none_or(|attributes| attributes.kind == FileKind::Directory)
 }
 
 /// One operand, with its image open.

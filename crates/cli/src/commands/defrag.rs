@@ -10,7 +10,7 @@ use crate::args::Defrag;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::{Output, lossy, size_word};
+use crate::output::{Output, enter, size_word};
 
 /// How the bar looks.
 const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
@@ -77,10 +77,11 @@ fn as_text(at: &ImagePath, done: &Defragmented, out: &mut Output) -> Result<(), 
 }
 
 fn as_json(at: &ImagePath, done: &Defragmented) -> Value {
-    json!({
-        "path": lossy(at.path.as_os_str().as_bytes()),
+    let mut value = json!({
         "extents_before": done.runs_before,
         "extents_after": done.runs_after,
         "moved": done.moved,
-    })
+    });
+    enter(&mut value, "path", at.path.as_os_str().as_bytes());
+    value
 }

@@ -1,6 +1,6 @@
 //! `extant fallocate`: space of files, ahead of their data or taken away again.
 
-use extant::FallocateMode;
+use extant::{Error, FallocateMode};
 
 use crate::args::Fallocate;
 use crate::failure::{At, Failure, Failures, Outcome};
@@ -40,5 +40,26 @@ fn change(args: &Fallocate, images: &mut Images, at: &ImagePath) -> Result<(), F
     options.create(matches!(mode, FallocateMode::Allocate { .. }));
     let file = options.open(&at.path).at(at)?;
     let end = args.offset.saturating_add(args.length);
-    file.fallocate(mode, args.offset..end).at(at)
+    match file.fallocate(mode, args.offset..end) {
+        Err(Error::Invalid) => Err(Failure::at(at, why(args, fs.volume().block_size()))),
+        other => other.at(at),
+    }
+}
+
+/// Why a range is refused, as far as its numbers tell.
+fn why(args: &Fallocate, block: u32) -> String {
+    let whole = |number: u64| number.is_multiple_of(u64::from(block));
+    if args.length == 0 {
+        "a range of 0 bytes".into()
+    } else if (args.collapse_range || args.insert_range)
+        && !(whole(args.offset) && whole(args.length))
+    {
+        format!("offset and length have to be multiples of the block size, {block}")
+    } else if args.collapse_range {
+        "the range has to end before the end of the file".into()
+    } else if args.insert_range {
+        "the range has to begin before the end of the file".into()
+    } else {
+        Error::Invalid.to_string()
+    }
 }

@@ -11,15 +11,19 @@ use crate::args::Ls;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::{Output, device_numbers, lossy, metadata_json, mode_word, time_word};
+use crate::output::{Output, device_numbers, enter, metadata_json, mode_word, time_word};
 use crate::walk::names;
 
 pub(crate) fn run(args: &Ls) -> Outcome {
     let mut failures = Failures::of("ls");
     let mut images = Images::read();
     let mut out = Output::new();
+    let mut all = Vec::new();
     for (i, at) in args.paths.iter().enumerate() {
-        failures.note(list(args, &mut images, at, i, &mut out));
+        failures.note(list(args, &mut images, at, i, &mut out, &mut all));
+    }
+    if args.json {
+        failures.note(out.json(&Value::Array(all)));
     }
     failures.note(out.finish());
     super::finish(images, failures)
@@ -31,6 +35,7 @@ fn list(
     at: &ImagePath,
     index: usize,
     out: &mut Output,
+    all: &mut Vec<Value>,
 ) -> Result<(), Failure> {
     let fs = images.of(at)?;
     // A link is followed to the directory that it leads to, unless the link itself is asked about.
@@ -59,16 +64,18 @@ fn list(
         }
     };
     if args.json {
-        let list = entries.iter().map(|(name, metadata)| {
+        for (name, metadata) in &entries {
+            let path = listed(name);
             let mut entry = metadata_json(metadata);
-            entry["name"] = Value::from(lossy(name.as_bytes()));
+            enter(&mut entry, "name", name.as_bytes());
+            enter(&mut entry, "path", path.as_os_str().as_bytes());
             if metadata.is_symlink() {
-                let target = fs.read_link(listed(name)).at(at.with_path(listed(name)))?;
-                entry["target"] = Value::from(lossy(target.as_os_str().as_bytes()));
+                let target = fs.read_link(&path).at(at.with_path(path))?;
+                enter(&mut entry, "target", target.as_os_str().as_bytes());
             }
-            Ok(entry)
-        });
-        return out.json(&Value::Array(list.collect::<Result<_, Failure>>()?));
+            all.push(entry);
+        }
+        return Ok(());
     }
     if args.paths.len() > 1 {
         out.text(if index > 0 { "\n" } else { "" })?;

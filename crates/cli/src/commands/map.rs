@@ -9,7 +9,7 @@ use crate::args::Map;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
-use crate::output::{Output, lossy};
+use crate::output::{Output, enter};
 
 pub(crate) fn run(args: &Map) -> Outcome {
     let mut failures = Failures::of("map");
@@ -20,13 +20,13 @@ pub(crate) fn run(args: &Map) -> Outcome {
         failures.note(out.text("["));
     }
     for at in &args.paths {
-        let Some((volume, node)) = failures.note(file(args, &mut images, at)) else {
+        let Some((volume, node, size)) = failures.note(file(args, &mut images, at)) else {
             continue;
         };
         let shown = if args.json {
-            json(&volume, &node, at, printed > 0, &mut out)
+            json(&volume, &node, size, at, printed > 0, &mut out)
         } else {
-            text(&volume, &node, at, &mut out)
+            text(&volume, &node, size, at, &mut out)
         };
         failures.note(shown);
         printed += 1;
@@ -38,10 +38,12 @@ pub(crate) fn run(args: &Map) -> Outcome {
     super::finish(images, failures)
 }
 
-fn file(args: &Map, images: &mut Images, at: &ImagePath) -> Result<(Volume, Node), Failure> {
+/// A file and its size.
+fn file(args: &Map, images: &mut Images, at: &ImagePath) -> Result<(Volume, Node, u64), Failure> {
     let fs = images.of(at)?;
     let node = fs.node(&at.path, args.dereference).at(at)?;
-    Ok((fs.volume().clone(), node))
+    let size = fs.volume().getattr(&node).at(at)?.size;
+    Ok((fs.volume().clone(), node, size))
 }
 
 /// A range in blocks: first in the file, first on the device, how many.
@@ -58,9 +60,14 @@ fn way(volume: &Volume, node: &Node) -> Option<&'static str> {
     }
 }
 
-fn text(volume: &Volume, node: &Node, at: &ImagePath, out: &mut Output) -> Result<(), Failure> {
+fn text(
+    volume: &Volume,
+    node: &Node,
+    size: u64,
+    at: &ImagePath,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let block = u64::from(volume.block_size());
-    let size = volume.getattr(node).at(at)?.size;
     out.name(at.path.as_os_str())?;
     let way = way(volume, node).map_or_else(String::new, |way| format!(", {way} path"));
     out.text(format!(": {size} bytes in blocks of {block}{way}\n"))?;
@@ -89,18 +96,18 @@ fn text(volume: &Volume, node: &Node, at: &ImagePath, out: &mut Output) -> Resul
 fn json(
     volume: &Volume,
     node: &Node,
+    size: u64,
     at: &ImagePath,
     follows: bool,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let block = u64::from(volume.block_size());
-    let size = volume.getattr(node).at(at)?.size;
-    let path = json!(lossy(at.path.as_os_str().as_bytes()));
-    let way = json!(way(volume, node));
+    let mut head = json!({ "size": size, "block_size": block, "buffered_path": way(volume, node) });
+    enter(&mut head, "path", at.path.as_os_str().as_bytes());
+    let head = head.to_string();
+    let open = head.strip_suffix('}').unwrap_or(&head);
     let comma = if follows { "," } else { "" };
-    out.text(format!(
-        r#"{comma}{{"path":{path},"size":{size},"block_size":{block},"buffered_path":{way},"extents":["#
-    ))?;
+    out.text(format!(r#"{comma}{open},"extents":["#))?;
     let mut result = Ok(());
     for (i, extent) in volume.map(node, 0).enumerate() {
         let extent = match extent.at(at) {

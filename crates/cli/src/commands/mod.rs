@@ -19,9 +19,11 @@ pub(crate) mod mv;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod stats;
+pub(crate) mod tar;
 pub(crate) mod tree;
 pub(crate) mod trim;
 pub(crate) mod umount;
+pub(crate) mod untar;
 
 use crate::failure::{Failures, Outcome};
 use crate::images::Images;

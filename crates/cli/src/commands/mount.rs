@@ -12,6 +12,7 @@ use std::thread;
 
 use extant::Options;
 use extant_fuse::{Mount as Session, MountOptions, Unmounter};
+use rustix::io::Errno;
 use rustix::process::setsid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -72,7 +73,13 @@ fn serve(args: &Mount) -> Result<(), Failure> {
         options.set_read_only();
     }
     let image = args.image.canonicalize().at(args.image.display())?;
-    let dir = directory(&args.dir).at(args.dir.display())?;
+    let dir = match directory(&args.dir) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let what = "a mount whose process has died: extant umount it first";
+            return Err(Failure::at(args.dir.display(), what));
+        }
+        other => other.at(args.dir.display())?,
+    };
     let volume = Options::new()
         .write(!options.read_only())
         .mount_options(&options.engine())
@@ -118,7 +125,7 @@ fn serve(args: &Mount) -> Result<(), Failure> {
 fn directory(dir: &Path) -> io::Result<PathBuf> {
     let path = dir.canonicalize()?;
     if !path.metadata()?.is_dir() {
-        return Err(rustix::io::Errno::NOTDIR.into());
+        return Err(Errno::NOTDIR.into());
     }
     Ok(path)
 }

@@ -8,9 +8,7 @@ use crate::images::Images;
 use crate::operand::ImagePath;
 
 pub(crate) fn run(args: &Mv) -> Outcome {
-    let Some((to, sources)) = args.paths.split_last() else {
-        return Outcome::Usage("a source and a destination are needed".into());
-    };
+    let (sources, to) = (args.sources.as_slice(), &args.destination);
     let mut failures = Failures::of("mv");
     let mut images = Images::write();
     for from in sources {
@@ -56,6 +54,10 @@ fn move_one(
         RenameFlags::empty()
     };
     match fs.rename_with(&from.path, &target, flags) {
+        Err(Error::Invalid) => {
+            let what = "a directory cannot be moved into itself";
+            Err(Failure::at(from, what))
+        }
         // Left alone, as asked for.
         Err(Error::Exists) if args.no_clobber => Ok(()),
         // Which of the two is at fault the error does not say, but it is mostly the source.

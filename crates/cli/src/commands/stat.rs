@@ -10,7 +10,7 @@ use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::{
-    Output, device_numbers, kind_word, lossy, metadata_json, mode_word, time_word,
+    Output, device_numbers, enter, hex, kind_word, lossy, metadata_json, mode_word, time_word,
 };
 
 pub(crate) fn run(args: &Stat) -> Outcome {
@@ -107,20 +107,15 @@ fn text(
 
 fn json(fs: &Filesystem, at: &ImagePath, metadata: &Metadata) -> Result<Value, Failure> {
     let mut value = metadata_json(metadata);
-    value["path"] = Value::from(lossy(at.path.as_os_str().as_bytes()));
+    enter(&mut value, "path", at.path.as_os_str().as_bytes());
     if metadata.is_symlink() {
         let target = fs.read_link(&at.path).at(at)?;
-        value["target"] = Value::from(lossy(target.as_os_str().as_bytes()));
+        enter(&mut value, "target", target.as_os_str().as_bytes());
     }
     let mut xattrs = Map::new();
     for name in fs.xattrs(&at.path).at(at)? {
-        let name = lossy(&name).into_owned();
         let content = fs.xattr(&at.path, &name).at(at)?;
-        let hex = content
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>();
-        xattrs.insert(name, Value::from(hex));
+        xattrs.insert(lossy(&name).into_owned(), Value::from(hex(&content)));
     }
     value["xattrs"] = Value::Object(xattrs);
     Ok(value)

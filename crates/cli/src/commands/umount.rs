@@ -10,7 +10,7 @@ use extant_fuse::{MountEntry, Waiter, detach};
 use rustix::process::geteuid;
 
 use crate::args::Umount;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{At, Failure, Outcome, plain};
 use crate::utab;
 
 /// How often a lock that somebody holds is tried.
@@ -43,7 +43,15 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
     } else {
         waiter(&dir, &entry).at(place)?
     };
-    detach(&dir, args.lazy, !geteuid().is_root()).at(place)?;
+    if let Err(error) = detach(&dir, args.lazy, !geteuid().is_root()) {
+        let hint = match error.kind() {
+            io::ErrorKind::ResourceBusy if !args.lazy => {
+                " (something still uses it; -l detaches it all the same)"
+            }
+            _ => "",
+        };
+        return Err(Failure::at(place, format!("{}{hint}", plain(&error))));
+    }
     utab::remove(&dir);
     match waiter {
         None => Ok(()),

@@ -1,13 +1,13 @@
 //! Moving the content of one file; holes are skipped.
 
-use super::tree::{Source, Target};
+use super::tree::{Source, Target, UNKNOWN};
 use crate::failure::Failure;
 use crate::progress::Progress;
 
 /// Bytes moved at once.
 pub(super) const CHUNK: usize = 1 << 20;
 
-/// Copies `len` bytes. A file that shrinks meanwhile gives a shorter copy.
+/// Copies `len` bytes, or all there are if that is [`UNKNOWN`]. A file that shrinks meanwhile gives a shorter copy.
 pub(super) fn copy(
     from: &dyn Source,
     to: &dyn Target,
@@ -41,6 +41,8 @@ pub(super) fn copy(
             break;
         }
     }
-    progress.add(len.saturating_sub(pos));
+    if len != UNKNOWN {
+        progress.add(len.saturating_sub(pos));
+    }
     to.set_len(ended.unwrap_or(len))
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,11 +16,15 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use tracing::warn;
 
+use super::stream::Stream;
 use super::tree::{Attributes, Id, Source, Target, Tree, Xattr};
 use crate::failure::{At, Failure};
 
 /// Largest list of names and largest value of extended attributes that Linux has.
 const XATTR_MAX: usize = 64 << 10;
+
+/// The name of standard input.
+pub(crate) const STDIN: &str = "-";
 
 /// Files of the host.
 pub(crate) struct Host;
@@ -68,7 +73,9 @@ impl Tree for Host {
     }
 
     fn attributes(&self, path: &Path, follow: bool) -> Result<Option<Attributes>, Failure> {
-        let metadata = if follow {
+        let metadata = if path == Path::new(STDIN) {
+            stdin().and_then(|file| file.metadata())
+        } else if follow {
             fs::metadata(path)
         } else {
             fs::symlink_metadata(path)
@@ -135,8 +142,16 @@ impl Tree for Host {
     }
 
     fn open(&self, path: &Path) -> Result<Box<dyn Source + '_>, Failure> {
+        if path == Path::new(STDIN) {
+            let file = stdin().at("standard input")?;
+            return Ok(Box::new(Stream::new(file, "standard input".into())));
+        }
         let file = File::open(path).at(path.display())?;
-        let len = file.metadata().at(path.display())?.len();
+        let metadata = file.metadata().at(path.display())?;
+        if !metadata.is_file() {
+            return Ok(Box::new(Stream::new(file, path.to_owned())));
+        }
+        let len = metadata.len();
         Ok(Box::new(Open {
             file,
             path: path.to_owned(),
@@ -157,6 +172,15 @@ impl Tree for Host {
             path: path.to_owned(),
             len: 0,
         }))
+    }
+
+    fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure> {
+        let file = File::options().write(true).open(path).at(path.display())?;
+        Ok(Box::new(Stream::new(file, path.to_owned())))
+    }
+
+    fn live(&self) -> bool {
+        true
     }
 
     fn mkdir(&self, path: &Path, perm: u16) -> Result<(), Failure> {
@@ -186,12 +210,12 @@ impl Tree for Host {
         fs::remove_file(path).at(path.display())
     }
 
-    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<(), Failure> {
+    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<bool, Failure> {
         let (uid, gid) = (Uid::from_raw(like.uid), Gid::from_raw(like.gid));
         match chownat(CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
             // As with cp: an ordinary user keeps what it copies.
-            Err(Errno::PERM) if !geteuid().is_root() => Ok(()),
-            other => other.at(path.display()),
+            Err(Errno::PERM) if !geteuid().is_root() => Ok(false),
+            other => other.at(path.display()).map(|()| true),
         }
     }
 
@@ -226,6 +250,11 @@ impl Tree for Host {
         // Not there, or not ours to remove: either way there is nothing to keep.
         let _ = lremovexattr(path, name);
     }
+}
+
+/// Standard input, as a file of its own.
+fn stdin() -> io::Result<File> {
+    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
 }
 
 fn kind(kind: fs::FileType) -> FileKind {

@@ -103,8 +103,7 @@ impl Tree for Inside<'_> {
     fn xattrs(&self, path: &Path) -> Result<Vec<Xattr>, Failure> {
         let mut xattrs = Vec::new();
         for name in self.fs.xattrs(path).at(self.at(path))? {
-            let text = String::from_utf8_lossy(&name);
-            let value = self.fs.xattr(path, &text).at(self.at(path))?;
+            let value = self.fs.xattr(path, &name).at(self.at(path))?;
             xattrs.push((name, value));
         }
         Ok(xattrs)
@@ -132,6 +131,14 @@ impl Tree for Inside<'_> {
         }))
     }
 
+    fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure> {
+        Err(Failure::at(self.at(path), Error::NoDevice))
+    }
+
+    fn live(&self) -> bool {
+        false
+    }
+
     fn mkdir(&self, path: &Path, perm: u16) -> Result<(), Failure> {
         self.fs
             .create_dir_with_mode(path, u32::from(perm))
@@ -156,7 +163,7 @@ impl Tree for Inside<'_> {
         self.fs.remove_file(path).at(self.at(path))
     }
 
-    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<(), Failure> {
+    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<bool, Failure> {
         let changes = SetAttr {
             uid: Some(like.uid),
             gid: Some(like.gid),
@@ -165,6 +172,7 @@ impl Tree for Inside<'_> {
         self.fs
             .set_attributes(path, false, &changes)
             .at(self.at(path))
+            .map(|()| true)
     }
 
     fn set_perm(&self, path: &Path, perm: u16) -> Result<(), Failure> {
@@ -182,8 +190,9 @@ impl Tree for Inside<'_> {
     }
 
     fn set_xattr(&self, path: &Path, (name, value): &Xattr) -> Result<(), Failure> {
+        let set = self.fs.set_xattr(path, name, value);
         let name = String::from_utf8_lossy(name);
-        match self.fs.set_xattr(path, &name, value) {
+        match set {
             Err(error @ Error::NotSupported(_)) => {
                 tracing::warn!("{}: {name} is left out: {error}", self.at(path));
                 Ok(())

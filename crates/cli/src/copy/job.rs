@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use extant::FileKind;
 
 use super::content;
-use super::tree::{Attributes, Id, Tree};
+use super::host::STDIN;
+use super::tree::{Attributes, Id, Target, Tree, UNKNOWN};
 use crate::failure::{Failure, Failures};
 use crate::progress::Progress;
 
@@ -55,6 +56,17 @@ struct Level {
 /// The access ACL and the default ACL: a new file may have inherited them.
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
+fn is_link(existing: Option<&Attributes>) -> bool {
+    existing.is_some_and(|existing| existing.kind == FileKind::Symlink)
+}
+
+fn is_special(kind: FileKind) -> bool {
+    !matches!(
+        kind,
+        FileKind::Regular | FileKind::Directory | FileKind::Symlink
+    )
+}
+
 impl<'a> Job<'a> {
     pub(crate) fn new(
         from: &'a dyn Tree,
@@ -77,10 +89,11 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Copies `from` and what is in it to `to`.
-    pub(crate) fn copy(&mut self, from: &Path, to: &Path) {
+    /// Copies `from` and what is in it to `to`. `named` says that `to` is what the person wrote, so that a link there is followed. Links at
+    /// names that the source gave could lead anywhere.
+    pub(crate) fn copy(&mut self, from: &Path, to: &Path, named: bool) {
         let mut stack = Vec::new();
-        let top = self.one(from, to, &stack);
+        let top = self.one(from, to, named, &stack);
         stack.extend(self.note(top).flatten());
         while let Some(level) = stack.last_mut() {
             let Some(name) = level.names.next() else {
@@ -91,7 +104,7 @@ impl<'a> Job<'a> {
                 continue;
             };
             let (from, to) = (level.from.join(&name), level.to.join(&name));
-            let copied = self.one(&from, &to, &stack);
+            let copied = self.one(&from, &to, false, &stack);
             stack.extend(self.note(copied).flatten());
         }
     }
@@ -133,13 +146,24 @@ impl<'a> Job<'a> {
     }
 
     /// Copies one thing; a directory is only begun, and returned.
-    fn one(&mut self, from: &Path, to: &Path, above: &[Level]) -> Result<Option<Level>, Failure> {
+    fn one(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        named: bool,
+        above: &[Level],
+    ) -> Result<Option<Level>, Failure> {
         let missing = || Failure::at(self.from.show(from), extant::Error::NotFound);
         let attributes = self
             .from
             .attributes(from, self.follows())?
             .ok_or_else(missing)?;
-        let existing = self.to.attributes(to, false)?;
+        let mut existing = self.to.attributes(to, false)?;
+        if named && self.has_content(&attributes) && is_link(existing.as_ref()) {
+            existing = Some(self.to.attributes(to, true)?.ok_or_else(|| {
+                Failure::at(self.to.show(to), "a symbolic link that leads nowhere")
+            })?);
+        }
         if let Some(existing) = &existing {
             if self.same && existing.id == attributes.id {
                 return Err(Failure::at(self.to.show(to), "the same file as its source"));
@@ -147,12 +171,13 @@ impl<'a> Job<'a> {
             match (attributes.kind, existing.kind) {
                 (FileKind::Directory, FileKind::Directory) => {}
                 (FileKind::Directory, _) => {
-                    // A link to a directory will do for one.
-                    let leads = self
-                        .to
-                        .attributes(to, true)?
-                        .map(|attributes| attributes.kind);
-                    if leads != Some(FileKind::Directory) {
+                    // A link to a directory will do for one, if it leads nowhere else.
+                    let leads = if named || !self.to.live() {
+                        self.to.attributes(to, true)?
+                    } else {
+                        None
+                    };
+                    if leads.map(|leads| leads.kind) != Some(FileKind::Directory) {
                         let what = "in the way of a directory";
                         return Err(Failure::at(self.to.show(to), what));
                     }
@@ -171,8 +196,17 @@ impl<'a> Job<'a> {
                 .map(Some);
         }
         self.progress.begin(&self.from.show(from));
-        self.leaf(from, to, &attributes, existing.as_ref())?;
+        self.leaf(from, to, named, &attributes, existing.as_ref())?;
         Ok(None)
+    }
+
+    /// Whether bytes are copied: of regular files, and of devices and pipes of the host if no tree is.
+    fn has_content(&self, attributes: &Attributes) -> bool {
+        match attributes.kind {
+            FileKind::Regular => true,
+            FileKind::Directory | FileKind::Symlink => false,
+            _ => !self.rules.recursive,
+        }
     }
 
     fn enter(
@@ -233,6 +267,7 @@ impl<'a> Job<'a> {
         &mut self,
         from: &Path,
         to: &Path,
+        named: bool,
         attributes: &Attributes,
         existing: Option<&Attributes>,
     ) -> Result<(), Failure> {
@@ -243,8 +278,17 @@ impl<'a> Job<'a> {
             }
             return self.to.hard_link(first, to);
         }
-        let regular = attributes.kind == FileKind::Regular;
-        if existing.is_some_and(|existing| !regular || existing.kind != FileKind::Regular) {
+        let content = self.has_content(attributes);
+        let special = existing.is_some_and(|existing| is_special(existing.kind));
+        if content && special && self.to.live() {
+            // Replacing /dev/null is not what anybody meant.
+            if !named {
+                let what = "a device, pipe or socket, in the way of a file";
+                return Err(Failure::at(self.to.show(to), what));
+            }
+            return self.content(from, attributes, |tree| tree.open_device(to));
+        }
+        if existing.is_some_and(|existing| !content || existing.kind != FileKind::Regular) {
             self.to.remove(to)?;
         }
         // What is kept may be secret until its owner is right.
@@ -254,16 +298,8 @@ impl<'a> Job<'a> {
             attributes.perm & 0o777
         };
         match attributes.kind {
-            FileKind::Regular => {
-                let source = self.from.open(from)?;
-                let target = self.to.create(to, perm)?;
-                content::copy(
-                    &*source,
-                    &*target,
-                    attributes.size,
-                    &mut self.buf,
-                    self.progress,
-                )?;
+            _ if content => {
+                self.content(from, attributes, |tree| tree.create(to, perm))?;
             }
             FileKind::Symlink => self.to.symlink(to, &self.from.read_link(from)?)?,
             _ => self.to.make_node(to, attributes, perm)?,
@@ -277,6 +313,25 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    fn content(
+        &mut self,
+        from: &Path,
+        attributes: &Attributes,
+        target: impl FnOnce(&'a dyn Tree) -> Result<Box<dyn Target + 'a>, Failure>,
+    ) -> Result<(), Failure> {
+        let len = match attributes.kind {
+            FileKind::Regular if from != Path::new(STDIN) => attributes.size,
+            _ if self.from.live() => UNKNOWN,
+            _ => {
+                let what = "a device node, pipe or socket (copy it with -r)";
+                return Err(Failure::at(self.from.show(from), what));
+            }
+        };
+        let source = self.from.open(from)?;
+        let target = target(self.to)?;
+        content::copy(&*source, &*target, len, &mut self.buf, self.progress)
+    }
+
     /// Gives a copy the attributes that the rules keep. The order matters: a new owner clears set-id bits and capabilities.
     fn keep(&self, from: &Path, to: &Path, attributes: &Attributes) -> Result<(), Failure> {
         let link = attributes.kind == FileKind::Symlink;
@@ -285,9 +340,11 @@ impl<'a> Job<'a> {
                 .to
                 .set_perm(to, attributes.perm & 0o777 & !self.rules.umask);
         }
-        self.to.set_owner(to, attributes)?;
+        let owned = self.to.set_owner(to, attributes)?;
         if !link {
-            self.to.set_perm(to, attributes.perm)?;
+            // Set-id bits would be another owner's.
+            let bits = if owned { 0o7777 } else { 0o777 };
+            self.to.set_perm(to, attributes.perm & bits)?;
         }
         if self.rules.archive {
             let xattrs = self.from.xattrs(from)?;

@@ -34,6 +34,9 @@ pub(crate) struct Id {
 /// An extended attribute: name with namespace, and value.
 pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
+/// The length of what ends when it ends: pipes, devices.
+pub(crate) const UNKNOWN: u64 = u64::MAX;
+
 /// A file to read.
 pub(crate) trait Source {
     /// Reads at a position; zero at the end.
@@ -62,10 +65,14 @@ pub(crate) trait Tree {
     fn read_link(&self, path: &Path) -> Result<PathBuf, Failure>;
     /// The extended attributes.
     fn xattrs(&self, path: &Path) -> Result<Vec<Xattr>, Failure>;
-    /// Opens a regular file for reading; a link is followed.
+    /// Opens a file for reading; a link is followed.
     fn open(&self, path: &Path) -> Result<Box<dyn Source + '_>, Failure>;
     /// Creates a regular file, or empties it.
     fn create(&self, path: &Path, perm: u16) -> Result<Box<dyn Target + '_>, Failure>;
+    /// Opens a device or pipe to write into it.
+    fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure>;
+    /// Whether this is the live system: there is something behind devices and pipes, and symbolic links lead out of a tree.
+    fn live(&self) -> bool;
     /// Makes a directory.
     fn mkdir(&self, path: &Path, perm: u16) -> Result<(), Failure>;
     /// Makes a symbolic link.
@@ -76,8 +83,8 @@ pub(crate) trait Tree {
     fn hard_link(&self, original: &Path, path: &Path) -> Result<(), Failure>;
     /// Removes a name of anything but a directory.
     fn remove(&self, path: &Path) -> Result<(), Failure>;
-    /// Sets owner and group, where this side lets its caller do so.
-    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<(), Failure>;
+    /// Sets owner and group; `false` if this side does not let its caller do so.
+    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<bool, Failure>;
     /// Sets the permission bits of anything but a link.
     fn set_perm(&self, path: &Path, perm: u16) -> Result<(), Failure>;
     /// Sets the times.

@@ -1,0 +1,496 @@
+//! The format of archives: headers of 512 bytes, each followed by its member's bytes, padded to 512.
+//!
+//! Reads ustar, pax and GNU's format; writes pax headers where a plain one has no room. An archive is not trusted: what a header says is
+//! checked, and only headers are kept in memory, up to a limit.
+
+use std::io::{self, Read, Write};
+
+use extant::Timestamp;
+
+/// What an archive is made of.
+pub(crate) const BLOCK: usize = 512;
+/// Longest header that names, links and attributes may need.
+const MAX_EXTRA: u64 = 16 << 20;
+/// Where pax headers keep extended attributes.
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+// Fields of a header: where they begin and end.
+type Field = std::ops::Range<usize>;
+const NAME: Field = 0..100;
+const MODE: Field = 100..108;
+const UID: Field = 108..116;
+const GID: Field = 116..124;
+const SIZE: Field = 124..136;
+const MTIME: Field = 136..148;
+const CHECKSUM: Field = 148..156;
+const KIND: usize = 156;
+const LINK: Field = 157..257;
+const MAGIC: Field = 257..265;
+const MAJOR: Field = 329..337;
+const MINOR: Field = 337..345;
+const PREFIX: Field = 345..500;
+
+/// Kinds of members, as headers write them.
+pub(crate) mod kind {
+    pub(crate) const REGULAR: u8 = b'0';
+    pub(crate) const LINK: u8 = b'1';
+    pub(crate) const SYMLINK: u8 = b'2';
+    pub(crate) const CHAR: u8 = b'3';
+    pub(crate) const BLOCK: u8 = b'4';
+    pub(crate) const DIRECTORY: u8 = b'5';
+    pub(crate) const FIFO: u8 = b'6';
+    pub(super) const CONTIGUOUS: u8 = b'7';
+    pub(super) const PAX: u8 = b'x';
+    pub(super) const PAX_GLOBAL: u8 = b'g';
+    pub(super) const GNU_NAME: u8 = b'L';
+    pub(super) const GNU_LINK: u8 = b'K';
+    pub(super) const GNU_SPARSE: u8 = b'S';
+}
+
+/// One thing in an archive, without its bytes.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Member {
+    pub(crate) kind: u8,
+    pub(crate) name: Vec<u8>,
+    /// What a link says.
+    pub(crate) link: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
+    pub(crate) mtime: Timestamp,
+    pub(crate) atime: Option<Timestamp>,
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Has something that is not kept: its name.
+    pub(crate) left_out: Option<&'static str>,
+    /// Its bytes are not its content, but a map and pieces of it.
+    pub(crate) sparse: bool,
+}
+
+fn bad(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Reads members in their order.
+pub(crate) struct Reader<R> {
+    input: R,
+    /// Bytes of the last member that nobody has read, and its padding.
+    left: u64,
+    padding: u64,
+}
+
+impl<R: Read> Reader<R> {
+    pub(crate) fn new(input: R) -> Reader<R> {
+        Reader {
+            input,
+            left: 0,
+            padding: 0,
+        }
+    }
+
+    /// The next member; `None` at the end. Its content can be read from the reader until the next call.
+    ///
+    /// # Errors
+    /// Those of the input; `InvalidData` if it is no archive.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Member>> {
+        let (mut extra, mut name, mut link) = (Vec::new(), None, None);
+        loop {
+            self.skip()?;
+            let mut header = [0; BLOCK];
+            let len = fill(&mut self.input, &mut header)?;
+            if len == 0 || (len == BLOCK && header.iter().all(|&byte| byte == 0)) {
+                return Ok(None);
+            }
+            if len < BLOCK {
+                return Err(bad("it ends in the middle of a header"));
+            }
+            let mut member = plain(&header)?;
+            match member.kind {
+                kind::PAX => extra = self.extra(member.size)?,
+                // Nothing in it is about one member.
+                kind::PAX_GLOBAL => drop(self.extra(member.size)?),
+                kind::GNU_NAME => name = Some(text(&self.extra(member.size)?)),
+                kind::GNU_LINK => link = Some(text(&self.extra(member.size)?)),
+                _ => {
+                    member.name = name.unwrap_or(member.name);
+                    member.link = link.unwrap_or(member.link);
+                    pax(&extra, &mut member)?;
+                    let has_content = !matches!(
+                        member.kind,
+                        kind::LINK
+                            | kind::SYMLINK
+                            | kind::CHAR
+                            | kind::BLOCK
+                            | kind::DIRECTORY
+                            | kind::FIFO
+                    );
+                    self.announce(if has_content { member.size } else { 0 });
+                    return Ok(Some(member));
+                }
+            }
+        }
+    }
+
+    fn announce(&mut self, size: u64) {
+        self.left = size;
+        self.padding = size.next_multiple_of(BLOCK as u64) - size;
+    }
+
+    /// The content of a header's own.
+    fn extra(&mut self, size: u64) -> io::Result<Vec<u8>> {
+        if size > MAX_EXTRA {
+            return Err(bad(format!("a header of {size} bytes")));
+        }
+        self.announce(size);
+        let mut content = Vec::new();
+        self.read_to_end(&mut content)?;
+        if content.len() as u64 != size {
+            return Err(bad("it ends in the middle of a header"));
+        }
+        Ok(content)
+    }
+
+    /// Goes past what was not read.
+    fn skip(&mut self) -> io::Result<()> {
+        let rest = self.left.saturating_add(self.padding);
+        let gone = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
+        if gone < self.left {
+            return Err(bad("it ends in the middle of a file"));
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = (&mut self.input).take(self.left).read(buf)?;
+        self.left = self.left.saturating_sub(len as u64);
+        Ok(len)
+    }
+}
+
+/// Fills the buffer as far as there is something to read.
+pub(crate) fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut len = 0;
+    while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match from.read(rest) {
+            Ok(0) => break,
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+fn field(header: &[u8; BLOCK], at: Field) -> &[u8] {
+    header.get(at).unwrap_or(&[])
+}
+
+/// Bytes up to the first zero.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    bytes
+        .get(..end.unwrap_or(bytes.len()))
+        .unwrap_or(&[])
+        .to_vec()
+}
+
+/// A number: octal digits among blanks, or big-endian bytes where the first bit is set.
+fn number(header: &[u8; BLOCK], at: Field) -> io::Result<i64> {
+    let bytes = field(header, at.clone());
+    let wrong = || bad(format!("a header with no number at byte {}", at.start));
+    if let Some((&first, rest)) = bytes.split_first()
+        && first & 0x80 != 0
+    {
+        // Two's complement, but for the bit that says so.
+        let sign = if first & 0x40 != 0 { -1i64 } else { 0 };
+        let head = if sign < 0 {
+            i64::from(first) - 0x100
+        } else {
+            i64::from(first & 0x3f)
+        };
+        let wide = rest.iter().try_fold(i128::from(head), |sum, &byte| {
+            sum.checked_mul(256)?.checked_add(i128::from(byte))
+        });
+        return wide.and_then(|n| i64::try_from(n).ok()).ok_or_else(wrong);
+    }
+    let word = text(bytes);
+    let word = str::from_utf8(&word).map_err(|_| wrong())?.trim();
+    if word.is_empty() {
+        return Ok(0);
+    }
+    if word.starts_with(['+', '-']) {
+        return Err(wrong());
+    }
+    i64::from_str_radix(word, 8).map_err(|_| wrong())
+}
+
+/// What a header says by itself.
+fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
+    let sums = |signed: bool| -> i64 {
+        let bytes = header.iter().enumerate();
+        let value = |(i, &byte): (usize, &u8)| match byte {
+            _ if CHECKSUM.contains(&i) => i64::from(b' '),
+            byte if signed => i64::from(byte.cast_signed()),
+            byte => i64::from(byte),
+        };
+        bytes.map(value).sum()
+    };
+    let sum = number(header, CHECKSUM).map_err(|_| bad("no header of an archive"))?;
+    // Some writers of old add signed bytes.
+    if sum != sums(false) && sum != sums(true) {
+        return Err(bad("no header of an archive: its checksum is wrong"));
+    }
+    let mut name = text(field(header, NAME));
+    let prefix = text(field(header, PREFIX));
+    if field(header, MAGIC) == b"ustar\x0000" && !prefix.is_empty() {
+        name = [&prefix, &b"/"[..], &name].concat();
+    }
+    let kind = match header.get(KIND).copied().unwrap_or(0) {
+        0 | kind::REGULAR if name.ends_with(b"/") => kind::DIRECTORY,
+        0 | kind::CONTIGUOUS => kind::REGULAR,
+        kind => kind,
+    };
+    let small = |at: Field| -> io::Result<u32> {
+        let start = at.start;
+        let number = number(header, at)?;
+        u32::try_from(number).map_err(|_| bad(format!("{number} in a header at byte {start}")))
+    };
+    let size = number(header, SIZE)?;
+    let device = matches!(kind, kind::CHAR | kind::BLOCK);
+    Ok(Member {
+        kind,
+        name,
+        link: text(field(header, LINK)),
+        mode: small(MODE)? & 0o7777,
+        uid: small(UID)?,
+        gid: small(GID)?,
+        size: u64::try_from(size).map_err(|_| bad(format!("a size of {size} bytes")))?,
+        mtime: Timestamp {
+            secs: number(header, MTIME)?,
+            nanos: 0,
+        },
+        major: if device { small(MAJOR)? } else { 0 },
+        minor: if device { small(MINOR)? } else { 0 },
+        sparse: kind == kind::GNU_SPARSE,
+        ..Member::default()
+    })
+}
+
+/// Adds what a pax header says: lines `LENGTH KEY=VALUE`, whose values may have any bytes.
+fn pax(mut lines: &[u8], member: &mut Member) -> io::Result<()> {
+    let wrong = || bad("a pax header that is damaged");
+    let decimal = |value: &[u8]| str::from_utf8(value).ok()?.parse::<u64>().ok();
+    while !lines.is_empty() {
+        let blank = lines
+            .iter()
+            .position(|&byte| byte == b' ')
+            .ok_or_else(wrong)?;
+        let len = decimal(lines.get(..blank).unwrap_or(&[])).ok_or_else(wrong)?;
+        let len = usize::try_from(len).map_err(|_| wrong())?;
+        let line = lines.get(blank + 1..len).ok_or_else(wrong)?;
+        let line = line.strip_suffix(b"\n").ok_or_else(wrong)?;
+        let equals = line
+            .iter()
+            .position(|&byte| byte == b'=')
+            .ok_or_else(wrong)?;
+        let (key, value) = (
+            line.get(..equals).unwrap_or(&[]),
+            line.get(equals + 1..).unwrap_or(&[]),
+        );
+        let id = || {
+            decimal(value)
+                .and_then(|id| u32::try_from(id).ok())
+                .ok_or_else(wrong)
+        };
+        match key {
+            b"path" => member.name = value.to_vec(),
+            b"linkpath" => member.link = value.to_vec(),
+            b"size" => member.size = decimal(value).ok_or_else(wrong)?,
+            b"uid" => member.uid = id()?,
+            b"gid" => member.gid = id()?,
+            b"mtime" => member.mtime = timestamp(value).ok_or_else(wrong)?,
+            b"atime" => member.atime = Some(timestamp(value).ok_or_else(wrong)?),
+            _ if key.starts_with(XATTR) => {
+                let name = key.get(XATTR.len()..).unwrap_or(&[]);
+                member.xattrs.push((name.to_vec(), value.to_vec()));
+            }
+            _ if key.starts_with(b"SCHILY.acl.") => member.left_out = Some("an ACL in words"),
+            _ if key.starts_with(b"GNU.sparse.") => member.sparse = true,
+            _ => {}
+        }
+        lines = lines.get(len..).unwrap_or(&[]);
+    }
+    Ok(())
+}
+
+/// Reads seconds with a fraction, as pax writes them.
+fn timestamp(value: &[u8]) -> Option<Timestamp> {
+    let (whole, fraction) = match value.iter().position(|&byte| byte == b'.') {
+        Some(dot) => (value.get(..dot)?, value.get(dot + 1..)?),
+        None => (value, &[][..]),
+    };
+    let secs: i64 = str::from_utf8(whole).ok()?.parse().ok()?;
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let digits = fraction
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(b'0'))
+        .take(9);
+    let nanos = digits.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    if !whole.starts_with(b"-") || nanos == 0 {
+        return Some(Timestamp { secs, nanos });
+    }
+    // -1.25 is a quarter before -1.
+    Some(Timestamp {
+        secs: secs.checked_sub(1)?,
+        nanos: 1_000_000_000 - nanos,
+    })
+}
+
+/// Seconds with a fraction, as pax writes them.
+fn seconds(time: Timestamp) -> String {
+    if time.nanos == 0 {
+        return time.secs.to_string();
+    }
+    let (sign, secs, nanos) = if time.secs < 0 {
+        let whole = time.secs.saturating_add(1).unsigned_abs();
+        ("-", whole, 1_000_000_000_u32.saturating_sub(time.nanos))
+    } else {
+        ("", time.secs.unsigned_abs(), time.nanos)
+    };
+    format!("{sign}{secs}.{nanos:09}")
+}
+
+/// Writes members in their order.
+pub(crate) struct Writer<W> {
+    out: W,
+}
+
+impl<W: Write> Writer<W> {
+    pub(crate) fn new(out: W) -> Writer<W> {
+        Writer { out }
+    }
+
+    /// Writes a member and its bytes, of which there are as many as it says.
+    ///
+    /// # Errors
+    /// Those of the output, and of the content.
+    pub(crate) fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
+        let mut extra = Vec::new();
+        let header = header(member, &mut extra);
+        if !extra.is_empty() {
+            let own = Member {
+                kind: kind::PAX,
+                name: b"./PaxHeader".to_vec(),
+                mode: 0o644,
+                size: extra.len() as u64,
+                ..Member::default()
+            };
+            self.out.write_all(&self::header(&own, &mut Vec::new()))?;
+            self.content(&mut extra.as_slice(), own.size)?;
+        }
+        self.out.write_all(&header)?;
+        self.content(&mut { content }, member.size)
+    }
+
+    fn content(&mut self, content: &mut dyn Read, size: u64) -> io::Result<()> {
+        if io::copy(&mut content.take(size), &mut self.out)? != size {
+            return Err(bad("a file that became shorter"));
+        }
+        let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
+        let padding = (BLOCK - over) % BLOCK;
+        self.out.write_all([0; BLOCK].get(..padding).unwrap_or(&[]))
+    }
+
+    /// Writes the end.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(&[0; 2 * BLOCK])?;
+        self.out.flush()
+    }
+}
+
+/// A plain header; what it has no room for goes to `extra`, as lines of a pax header.
+fn header(member: &Member, extra: &mut Vec<u8>) -> [u8; BLOCK] {
+    let mut header = [0; BLOCK];
+    let mut put = |at: Field, bytes: &[u8]| {
+        let room = header.get_mut(at).unwrap_or_default();
+        for (to, from) in room.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        bytes.len() <= room.len()
+    };
+    // The largest number that fits before a zero.
+    let octal = |at: &Field, number: u64| {
+        let digits = at.len() - 1;
+        let word = format!("{number:0digits$o}");
+        if word.len() > digits {
+            "0".repeat(digits)
+        } else {
+            word
+        }
+    };
+    let fits = |at: &Field, number: u64| number < 1 << (3 * (at.len() - 1));
+    for (at, key, bytes) in [
+        (NAME, "path", &member.name),
+        (LINK, "linkpath", &member.link),
+    ] {
+        if !put(at, bytes) {
+            line(extra, key.as_bytes(), bytes);
+        }
+    }
+    for (at, key, value) in [
+        (UID, "uid", u64::from(member.uid)),
+        (GID, "gid", u64::from(member.gid)),
+        (SIZE, "size", member.size),
+    ] {
+        put(at.clone(), octal(&at, value).as_bytes());
+        if !fits(&at, value) {
+            line(extra, key.as_bytes(), value.to_string().as_bytes());
+        }
+    }
+    let secs = u64::try_from(member.mtime.secs).ok();
+    let secs = secs.filter(|&secs| fits(&MTIME, secs));
+    put(MTIME, octal(&MTIME, secs.unwrap_or(0)).as_bytes());
+    if secs.is_none() || member.mtime.nanos > 0 {
+        line(extra, b"mtime", seconds(member.mtime).as_bytes());
+    }
+    for (name, value) in &member.xattrs {
+        line(extra, &[XATTR, name.as_slice()].concat(), value);
+    }
+    put(MODE, octal(&MODE, u64::from(member.mode)).as_bytes());
+    put(KIND..KIND + 1, &[member.kind]);
+    put(MAGIC, b"ustar\x0000");
+    put(MAJOR, octal(&MAJOR, u64::from(member.major)).as_bytes());
+    put(MINOR, octal(&MINOR, u64::from(member.minor)).as_bytes());
+    put(CHECKSUM, b"        ");
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    let sum = format!("{sum:06o}\0 ");
+    for (to, from) in header.iter_mut().skip(CHECKSUM.start).zip(sum.bytes()) {
+        *to = from;
+    }
+    header
+}
+
+/// A line of a pax header. Its length counts itself.
+fn line(extra: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let rest = key.len() + value.len() + 3;
+    let mut len = rest + 1;
+    while rest + len.to_string().len() != len {
+        len = rest + len.to_string().len();
+    }
+    extra.extend(format!("{len} ").into_bytes());
+    extra.extend([key, b"=", value, b"\n"].concat());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! `extant tar`: a tree of an image, as an archive.
+//!
+//! Entries come in the order of names, with all that a pax header can say and nothing that depends on when or by whom it is written.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File as HostFile;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use extant::{Error, File, FileKind, Filesystem};
+use tracing::warn;
+
+use crate::archive::{Member, Writer, kind};
+use crate::args::Tar;
+use crate::failure::{At, Failure, Failures, Outcome, plain};
+use crate::images::Images;
+use crate::operand::ImagePath;
+use crate::output::device_numbers;
+use crate::walk::{Step, walk};
+
+pub(crate) fn run(args: &Tar) -> Outcome {
+    let mut failures = Failures::of("tar");
+    let mut images = Images::read();
+    let packed = images.of(&args.from).and_then(|fs| {
+        let metadata = fs.metadata(&args.from.path).at(&args.from)?;
+        if !metadata.is_dir() {
+            return Err(Failure::at(&args.from, Error::NotDir));
+        }
+        // What a link leads to, if it is one.
+        let top = args.from.with_path(args.from.path.join("."));
+        match &args.file {
+            Some(path) if path.as_os_str() != "-" => {
+                let file = HostFile::create(path).at(path.display())?;
+                let name = path.display().to_string();
+                pack(&fs, &top, file, &name, &mut failures)
+            }
+            _ => {
+                let out = io::stdout().lock();
+                pack(&fs, &top, out, "standard output", &mut failures)
+            }
+        }
+    });
+    failures.note(packed);
+    super::finish(images, failures)
+}
+
+/// Writes everything. An output that fails ends it; what cannot be read is noted and left out.
+fn pack(
+    fs: &Filesystem,
+    top: &ImagePath,
+    out: impl Write,
+    name: &str,
+    failures: &mut Failures,
+) -> Result<(), Failure> {
+    let mut pack = Pack {
+        fs,
+        top,
+        out: Writer::new(BufWriter::with_capacity(1 << 20, out)),
+        links: HashMap::new(),
+    };
+    let mut ended = None;
+    walk(fs, top, |step| {
+        let (None, Some(step)) = (&ended, failures.note(step)) else {
+            return false;
+        };
+        match pack.one(&step) {
+            Ok(()) => {}
+            Err(Trouble::Entry(failure)) => {
+                failures.note::<()>(Err(failure));
+            }
+            Err(Trouble::Output(error)) => ended = Some(error),
+        }
+        ended.is_none()
+    });
+    let ended = match ended {
+        Some(error) => Err(error),
+        None => pack.out.finish(),
+    };
+    match ended {
+        // A reader that goes away ends the output without complaint.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Failure::at(name, plain(&error))),
+    }
+}
+
+/// What can go wrong with an entry: the entry, or the archive.
+enum Trouble {
+    Entry(Failure),
+    Output(io::Error),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Output(error)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Entry(failure)
+    }
+}
+
+struct Pack<'a, W: Write> {
+    fs: &'a Filesystem,
+    top: &'a ImagePath,
+    out: Writer<W>,
+    /// Files with several names, and the first of them in the archive.
+    links: HashMap<u64, Vec<u8>>,
+}
+
+impl<W: Write> Pack<'_, W> {
+    fn one(&mut self, step: &Step) -> Result<(), Trouble> {
+        let at = self.top.with_path(&step.path);
+        let attr = step.metadata.attr();
+        let mut member = Member {
+            name: name(&self.top.path, &step.path, attr.kind).into_vec(),
+            mode: u32::from(attr.perm),
+            uid: attr.uid,
+            gid: attr.gid,
+            mtime: attr.mtime,
+            ..Member::default()
+        };
+        if attr.kind == FileKind::Socket {
+            warn!("{at}: a socket, left out");
+            return Ok(());
+        }
+        if attr.kind != FileKind::Directory && attr.nlink > 1 {
+            let ino = u64::from(attr.ino.get());
+            if let Some(first) = self.links.get(&ino) {
+                member.kind = kind::LINK;
+                member.link.clone_from(first);
+                return Ok(self.out.append(&member, io::empty())?);
+            }
+            self.links.insert(ino, member.name.clone());
+        }
+        for name in self.fs.xattrs(&step.path).at(&at)? {
+            if name.contains(&b'=') {
+                let name = String::from_utf8_lossy(&name);
+                warn!("{at}: {name} is left out: an archive has no name with = in it");
+                continue;
+            }
+            let value = self.fs.xattr(&step.path, &name).at(&at)?;
+            member.xattrs.push((name, value));
+        }
+        member.kind = match attr.kind {
+            FileKind::Directory => kind::DIRECTORY,
+            FileKind::Symlink => kind::SYMLINK,
+            FileKind::Fifo => kind::FIFO,
+            FileKind::CharDevice => kind::CHAR,
+            FileKind::BlockDevice => kind::BLOCK,
+            FileKind::Regular | FileKind::Socket => kind::REGULAR,
+        };
+        match attr.kind {
+            FileKind::Symlink => {
+                let says = self.fs.read_link(&step.path).at(&at)?;
+                member.link = says.into_os_string().into_vec();
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                (member.major, member.minor) = device_numbers(attr.rdev);
+            }
+            FileKind::Regular => {
+                member.size = attr.size;
+                let file = self.fs.open_file(&step.path).at(&at)?;
+                let mut content = Content {
+                    file: &file,
+                    pos: 0,
+                    end: attr.size,
+                    failed: None,
+                };
+                self.out.append(&member, &mut content)?;
+                return match content.failed {
+                    // Its bytes are zeros in the archive.
+                    Some(error) => Err(Failure::at(&at, error).into()),
+                    None => Ok(()),
+                };
+            }
+            _ => {}
+        }
+        Ok(self.out.append(&member, io::empty())?)
+    }
+}
+
+/// The name in the archive: below the top, which is `./`; a directory's ends in a slash.
+fn name(top: &Path, path: &Path, kind: FileKind) -> OsString {
+    let below: PathBuf = path.strip_prefix(top).unwrap_or(path).into();
+    let mut name = OsString::from("./");
+    name.push(&below);
+    if kind == FileKind::Directory && !below.as_os_str().is_empty() {
+        name.push("/");
+    }
+    name
+}
+
+/// The bytes of a file: as many as were announced, whatever becomes of it.
+struct Content<'a> {
+    file: &'a File,
+    pos: u64,
+    end: u64,
+    failed: Option<Error>,
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.end.saturating_sub(self.pos)).unwrap_or(usize::MAX);
+        let want = left.min(buf.len());
+        let buf = buf.get_mut(..want).unwrap_or(&mut []);
+        let len = match self.file.read_at(buf, self.pos) {
+            Ok(len) if len > 0 => len,
+            Ok(_) => zeros(buf),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                zeros(buf)
+            }
+        };
+        self.pos += len as u64;
+        Ok(len)
+    }
+}
+
+fn zeros(buf: &mut [u8]) -> usize {
+    buf.fill(0);
+    buf.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_begin_below_the_top() {
+        let of = |top: &str, path: &str, kind| name(Path::new(top), Path::new(path), kind);
+        assert_eq!(of("/", "/", FileKind::Directory), "./");
+        assert_eq!(of("/a", "/a/b", FileKind::Directory), "./b/");
+        assert_eq!(of("/a", "/a/b/c", FileKind::Regular), "./b/c");
+    }
+}

@@ -1,0 +1,322 @@
+//! `extant untar`: an archive, unpacked into an image.
+//!
+//! An archive is not trusted: names go below the place that was named, `..` in one is refused, and links in the image lead to places in the
+//! image. Owners, permissions, times and attributes are those of the archive, whoever unpacks it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use extant::{Error, FileKind, FileTimes, Filesystem, Permissions, SetAttr};
+use tracing::warn;
+
+use crate::archive::{BLOCK, Member, Reader, fill, kind};
+use crate::args::Untar;
+use crate::failure::{At, Failure, Failures, Outcome, plain};
+use crate::images::Images;
+use crate::operand::ImagePath;
+
+/// Bytes moved at once.
+const CHUNK: usize = 1 << 20;
+/// What is looked at to find holes.
+const PIECE: usize = 4096;
+
+pub(crate) fn run(args: &Untar) -> Outcome {
+    let mut failures = Failures::of("untar");
+    let mut images = Images::write();
+    let unpacked = open(args).and_then(|(name, input)| {
+        let fs = images.of(&args.to)?;
+        Unpack::new(&fs, &args.to)?.all(&name, input, &mut failures)
+    });
+    failures.note(unpacked);
+    super::finish(images, failures)
+}
+
+fn open(args: &Untar) -> Result<(String, Box<dyn Read>), Failure> {
+    let (name, mut input): (_, Box<dyn Read>) = match &args.file {
+        Some(path) if path.as_os_str() != "-" => {
+            let file = File::open(path).at(path.display())?;
+            (path.display().to_string(), Box::new(file))
+        }
+        _ => ("standard input".into(), Box::new(io::stdin())),
+    };
+    let mut head = vec![0; BLOCK];
+    let len = fill(&mut *input, &mut head).at(&name)?;
+    head.truncate(len);
+    let what = match head.as_slice() {
+        [] => Some("nothing in it: not an archive"),
+        [0x1f, 0x8b, ..] => Some("compressed: zcat it into extant untar"),
+        [0xfd, b'7', b'z', ..] => Some("compressed: xzcat it into extant untar"),
+        [b'B', b'Z', b'h', ..] => Some("compressed: bzcat it into extant untar"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("compressed: zstdcat it into extant untar"),
+        _ => None,
+    };
+    match what {
+        Some(what) => Err(Failure::at(name, what)),
+        None => Ok((name, Box::new(io::Cursor::new(head).chain(input)))),
+    }
+}
+
+/// The place that is unpacked to.
+struct Unpack<'a> {
+    fs: &'a Filesystem,
+    top: &'a ImagePath,
+    buf: Vec<u8>,
+    /// Directories get their times when everything is in them.
+    times: HashMap<PathBuf, FileTimes>,
+}
+
+impl<'a> Unpack<'a> {
+    fn new(fs: &'a Filesystem, top: &'a ImagePath) -> Result<Self, Failure> {
+        if !fs.metadata(&top.path).at(top)?.is_dir() {
+            return Err(Failure::at(top, Error::NotDir));
+        }
+        Ok(Unpack {
+            fs,
+            top,
+            buf: vec![0; CHUNK],
+            times: HashMap::new(),
+        })
+    }
+
+    /// Unpacks everything. What an entry cannot be given is noted; an archive that cannot be read on ends it.
+    fn all(
+        mut self,
+        name: &str,
+        input: Box<dyn Read>,
+        failures: &mut Failures,
+    ) -> Result<(), Failure> {
+        let broken = |error: io::Error| Failure::at(name, broken(&error));
+        let mut archive = Reader::new(input);
+        while let Some(member) = archive.next().map_err(broken)? {
+            failures.note(self.one(&member, &mut archive));
+        }
+        for (path, times) in self.times {
+            let place = self.top.with_path(&path);
+            failures.note(self.fs.set_times(&path, times).at(place));
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Failure> {
+        let path = self.place(bytes(&member.name))?;
+        let place = self.top.with_path(&path);
+        if member.sparse {
+            let what = "a sparse file of an archive's own kind: archive it without --sparse";
+            return Err(Failure::at(&place, what));
+        }
+        if let Some(what) = member.left_out {
+            warn!("{place}: {what} is left out");
+        }
+        self.parents(&path)?;
+        let old = match self.fs.symlink_metadata(&path) {
+            Err(Error::NotFound) => None,
+            other => Some(other.at(&place)?.file_type()),
+        };
+        if member.kind == kind::DIRECTORY {
+            return self.directory(member, &place);
+        }
+        if old == Some(FileKind::Directory) {
+            let what = "a directory, in the way of what is not one";
+            return Err(Failure::at(&place, what));
+        }
+        if matches!(member.kind, kind::LINK | kind::SYMLINK) && member.link.is_empty() {
+            return Err(Failure::at(&place, "a link to nothing"));
+        }
+        if member.kind == kind::LINK {
+            let original = self.place(bytes(&member.link))?;
+            // Of itself: it is there.
+            if original == path {
+                return Ok(());
+            }
+            self.remove(old, &path)?;
+            let linked = self.fs.hard_link(&original, &path);
+            return linked.at(format!("{place}: a link to {}", original.display()));
+        }
+        // A file that other names lead to is not written into.
+        self.remove(old, &path)?;
+        match member.kind {
+            kind::REGULAR => self.content(member, content, &place)?,
+            kind::SYMLINK => self.fs.symlink(bytes(&member.link), &path).at(&place)?,
+            kind::CHAR => self.node(member, &place, FileKind::CharDevice)?,
+            kind::BLOCK => self.node(member, &place, FileKind::BlockDevice)?,
+            kind::FIFO => self.node(member, &place, FileKind::Fifo)?,
+            other => {
+                let letter = char::from(other);
+                return Err(Failure::at(
+                    &place,
+                    format!("of type {letter:?}, not known"),
+                ));
+            }
+        }
+        self.attributes(member, &place)?;
+        let times = SetAttr::from(times(member));
+        self.fs.set_attributes(&path, false, &times).at(&place)
+    }
+
+    /// Where a name of the archive goes.
+    fn place(&self, name: &Path) -> Result<PathBuf, Failure> {
+        let mut path = self.top.path.clone();
+        for part in name.components() {
+            match part {
+                Component::Normal(part) => path.push(part),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+                Component::ParentDir => {
+                    let what = "a name with \"..\" in it";
+                    return Err(Failure::at(name.display(), what));
+                }
+            }
+        }
+        Ok(path)
+    }
+
+    /// Makes the directories above a name that the archive does not have.
+    fn parents(&self, path: &Path) -> Result<(), Failure> {
+        match path.parent() {
+            Some(dir) => self.fs.create_dir_all(dir).at(self.top.with_path(dir)),
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&self, old: Option<FileKind>, path: &Path) -> Result<(), Failure> {
+        match old {
+            Some(_) => self.fs.remove_file(path).at(self.top.with_path(path)),
+            None => Ok(()),
+        }
+    }
+
+    fn directory(&mut self, member: &Member, place: &ImagePath) -> Result<(), Failure> {
+        // A link to a directory will do for one.
+        match self.fs.metadata(&place.path) {
+            Ok(metadata) if metadata.is_dir() => {}
+            _ => self.fs.create_dir(&place.path).at(place)?,
+        }
+        self.attributes(member, place)?;
+        self.times.insert(place.path.clone(), times(member));
+        Ok(())
+    }
+
+    fn content(
+        &mut self,
+        member: &Member,
+        from: &mut dyn Read,
+        at: &ImagePath,
+    ) -> Result<(), Failure> {
+        let mut options = self.fs.open_options();
+        options.write(true).create_new(true).mode(0o600);
+        let file = options.open(&at.path).at(at)?;
+        let mut pos = 0u64;
+        loop {
+            let len = fill(from, &mut self.buf).map_err(|error| Failure::at(at, broken(&error)))?;
+            if len == 0 {
+                break;
+            }
+            let data = self.buf.get(..len).unwrap_or(&[]);
+            for (start, end) in written(data) {
+                let mut rest = data.get(start..end).unwrap_or(&[]);
+                let mut to = pos + start as u64;
+                while !rest.is_empty() {
+                    let done = file.write_at(rest, to).at(at)?;
+                    if done == 0 {
+                        return Err(Failure::at(at, Error::NoSpace));
+                    }
+                    rest = rest.get(done..).unwrap_or(&[]);
+                    to += done as u64;
+                }
+            }
+            pos += len as u64;
+        }
+        if pos != member.size {
+            return Err(Failure::at(at, "the archive ends in the middle of it"));
+        }
+        file.set_len(pos).at(at)
+    }
+
+    fn node(&self, member: &Member, at: &ImagePath, kind: FileKind) -> Result<(), Failure> {
+        let (major, minor) = (member.major, member.minor);
+        if major > 0xfff || minor > 0xf_ffff {
+            let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
+            return Err(Failure::at(at, what));
+        }
+        let rdev = (minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12);
+        self.fs.make_node(&at.path, kind, 0o600, rdev).at(at)
+    }
+
+    /// Owner, permissions and extended attributes, in an order in which none undoes another.
+    fn attributes(&self, member: &Member, at: &ImagePath) -> Result<(), Failure> {
+        if member.uid == u32::MAX || member.gid == u32::MAX {
+            return Err(Failure::at(at, "an owner that ext4 cannot store"));
+        }
+        let owner = SetAttr {
+            uid: Some(member.uid),
+            gid: Some(member.gid),
+            ..SetAttr::default()
+        };
+        // For a directory, the one that a link leads to will do.
+        let (path, link) = (&at.path, member.kind == kind::SYMLINK);
+        self.fs.set_attributes(path, !link, &owner).at(at)?;
+        if !link {
+            let permissions = Permissions::from_mode(member.mode);
+            self.fs.set_permissions(path, permissions).at(at)?;
+        }
+        for (name, value) in &member.xattrs {
+            let set = self.fs.set_xattr(path, name, value);
+            let name = String::from_utf8_lossy(name);
+            match set {
+                Err(error @ Error::NotSupported(_)) => warn!("{at}: {name} is left out: {error}"),
+                other => other.at(format!("{at}: {name}"))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn times(member: &Member) -> FileTimes {
+    FileTimes::new()
+        .set_modified(member.mtime)
+        .set_accessed(member.atime.unwrap_or(member.mtime))
+}
+
+/// The ranges of `data` that are not whole pieces of zeros: those become holes.
+fn written(data: &[u8]) -> Vec<(usize, usize)> {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for (i, piece) in data.chunks(PIECE).enumerate() {
+        if piece.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        let (start, end) = (i * PIECE, i * PIECE + piece.len());
+        match ranges.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+    }
+    ranges
+}
+
+fn bytes(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// What is wrong with an archive.
+fn broken(error: &io::Error) -> String {
+    format!("not an archive that can be read: {}", plain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_pieces_of_zeros_are_left_out() {
+        let mut data = vec![0; 4 * PIECE + 10];
+        assert_eq!(written(&data), []);
+        data[PIECE] = 1;
+        data[2 * PIECE] = 1;
+        data[4 * PIECE + 9] = 1;
+        let right = [(PIECE, 3 * PIECE), (4 * PIECE, 4 * PIECE + 10)];
+        assert_eq!(written(&data), right);
+    }
+}

@@ -1,0 +1,66 @@
+//! Devices, pipes and standard input of the host: what is read or written from its beginning to its end, in order.
+//!
+//! Such files have no length to go by and no holes: reading ends when they end, and holes are written as zeros.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use super::tree::{Source, Target, UNKNOWN};
+use crate::failure::{At, Failure};
+
+/// A file that only goes forward.
+pub(super) struct Stream {
+    file: RefCell<File>,
+    path: PathBuf,
+    at: Cell<u64>,
+}
+
+impl Stream {
+    pub(super) fn new(file: File, path: PathBuf) -> Stream {
+        Stream {
+            file: RefCell::new(file),
+            path,
+            at: Cell::new(0),
+        }
+    }
+
+    /// Writes zeros up to `pos`.
+    fn fill(&self, pos: u64) -> Result<(), Failure> {
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        while self.at.get() < pos {
+            let left = usize::try_from(pos - self.at.get()).unwrap_or(ZEROS.len());
+            self.put(ZEROS.get(..left).unwrap_or(&ZEROS))?;
+        }
+        Ok(())
+    }
+
+    fn put(&self, data: &[u8]) -> Result<(), Failure> {
+        let written = self.file.borrow_mut().write_all(data);
+        written.at(self.path.display())?;
+        self.at.set(self.at.get() + data.len() as u64);
+        Ok(())
+    }
+}
+
+impl Source for Stream {
+    fn read_at(&self, buf: &mut [u8], _: u64) -> Result<usize, Failure> {
+        self.file.borrow_mut().read(buf).at(self.path.display())
+    }
+
+    fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
+        Ok(Some((pos, UNKNOWN)))
+    }
+}
+
+impl Target for Stream {
+    fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure> {
+        self.fill(pos)?;
+        self.put(data)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Failure> {
+        self.fill(len)
+    }
+}

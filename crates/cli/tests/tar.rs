@@ -1,0 +1,202 @@
+//! `extant untar` and `extant tar` beside tar(1): what goes in comes out, in every format, with all that a file system knows of a file.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tool("mke2fs"), Need::Tool("debugfs")];
+
+fn extant(args: &[&str]) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
+}
+
+fn at(disk: &Image, path: &str) -> String {
+    format!("{}:{path}", disk.path().display())
+}
+
+fn shell(script: &str, args: &[&Path]) -> Result<String> {
+    let script = format!("set -e; {script}");
+    let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
+    Ok(cmd.arg(env!("CARGO_BIN_EXE_extant")).args(args).ok()?.out)
+}
+
+/// A tree with something of everything that the format `tar` calls so can say.
+fn plant(top: &Path, format: &str) -> Result<()> {
+    fs::create_dir_all(top.join("sub/empty"))?;
+    fs::write(top.join("file"), vec![7; 100_000])?;
+    fs::write(top.join("none"), "")?;
+    fs::write(top.join("sub/exact"), vec![1; 1024])?;
+    fs::hard_link(top.join("file"), top.join("sub/zagain"))?;
+    symlink("../nowhere", top.join("sub/link"))?;
+    fs::File::create(top.join("sparse"))?.set_len(5 << 20)?;
+    let long = format!("sub/{}", "d".repeat(90));
+    fs::create_dir(top.join(&long))?;
+    // Names of 100 bytes and more need what each format has for them.
+    let len = if format == "v7" { 3 } else { 60 };
+    fs::write(top.join(&long).join("f".repeat(len)), "deep")?;
+    shell(
+        "cd $1; chown -h 77:88 sub/link file; chown 2000000:2000000 none; chmod 6751 file; chmod 1500 sub/empty
+         touch -d @5 file none",
+        &[top],
+    )?;
+    if format != "v7" {
+        shell(
+            "cd $1; mkfifo pipe; mknod node b 259 70000; mknod char c 5 1; touch -d @1234567890 .",
+            &[top],
+        )?;
+    }
+    // Whole seconds: only pax has more.
+    shell(
+        "cd $1; find . ! -name file ! -name none -exec touch -h -d @1234567890 {} +",
+        &[top],
+    )?;
+    if format == "pax" {
+        shell(
+            "cd $1; setfattr -n user.word -v text file; setfattr -n trusted.bytes -v 0x0a000a3d00 file
+             setfacl -m u:10:rw none; touch -d '1969-12-31 23:59:58.25 UTC' sub/exact; chown 3000000000:7 sub/exact
+             ln -s $(printf 'x%.0s' {1..150}) sub/far; touch -h -d @7.5 sub/far; touch -d @1234567890.5 sub .",
+            &[top],
+        )?;
+    }
+    Ok(())
+}
+
+/// Everything that is known of the files of a tree.
+fn listing(top: &Path, xattrs: bool) -> Result<String> {
+    let mut text = shell(
+        "cd $1; find . -printf '%P %y %m %U %G %n %T@ %l\\n' | sort; find . -type f -exec md5sum {} + | sort",
+        &[top],
+    )?;
+    text += &shell(
+        "cd $1; find . -type b -exec stat -c '%n %t %T' {} + -o -type c -exec stat -c '%n %t %T' {} + | sort",
+        &[top],
+    )?;
+    if xattrs {
+        text += &shell(
+            "cd $1; find . ! -type l | sort | while read -r f; do getfattr -hd -m - -e hex $f; getfacl -n $f; done 2>/dev/null",
+            &[top],
+        )?;
+    }
+    Ok(text)
+}
+
+#[test]
+fn every_format_goes_in_and_comes_out() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setfattr"), Need::Tool("setfacl")]) {
+        return Ok(());
+    }
+    for format in ["v7", "ustar", "gnu", "pax"] {
+        let host = TempDir::new("host")?;
+        let (tree, back) = (host.join("tree"), host.join("back"));
+        plant(&tree, format)?;
+        let disk = Image::of_mib(32).make()?;
+        let place = at(&disk, "/a/b");
+        extant(&["mkdir", "-p", &place]).ok()?;
+        let (archive, ours) = (host.join("theirs.tar"), host.join("ours.tar"));
+        let xattrs = if format == "pax" {
+            "--xattrs --xattrs-include='*'"
+        } else {
+            ""
+        };
+        shell(
+            &format!("tar -C $1 --format={format} --numeric-owner {xattrs} -cf $2 ."),
+            &[&tree, &archive],
+        )?;
+        extant(&["untar", &place]).stdin(fs::read(&archive)?).ok()?;
+        disk.fsck_clean()?;
+        // Once more over itself, from a file: everything is replaced.
+        extant(&["untar", "-f", &archive.display().to_string(), &place]).ok()?;
+        disk.fsck_clean()?;
+        let sparse = extant(&["stat", "--json", &at(&disk, "/a/b/sparse")])
+            .ok()?
+            .out;
+        ensure!(sparse.contains("\"blocks\":0"), "{format}: {sparse}");
+
+        extant(&["tar", "-f", &ours.display().to_string(), &place]).ok()?;
+        fs::create_dir(&back)?;
+        shell(
+            "tar -C $1 --numeric-owner --xattrs --xattrs-include='*' -xpf $2",
+            &[&back, &ours],
+        )?;
+        let (a, b) = (
+            listing(&tree, format == "pax")?,
+            listing(&back, format == "pax")?,
+        );
+        ensure!(a == b, "{format}: {a}\n{b}");
+        ensure!(
+            fs::metadata(back.join("file"))?.ino() == fs::metadata(back.join("sub/zagain"))?.ino(),
+            "{format}: the hard link became two files"
+        );
+        // The same tree gives the same bytes, to a pipe too, and from what it was unpacked to.
+        shell("$0 tar $1 | cmp - $2", &[Path::new(&place), &ours])?;
+        let other = Image::of_mib(32).make()?;
+        let place = at(&other, "/");
+        // Before, as it changes the time of the directory.
+        extant(&["rm", "-r", &at(&other, "/lost+found")]).ok()?;
+        shell("$0 untar $1 < $2", &[Path::new(&place), &ours])?;
+        shell("$0 tar $1 | cmp - $2", &[Path::new(&place), &ours])?;
+        other.fsck_clean()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = TempDir::new("host")?;
+    let disk = Image::of_mib(32).make()?;
+    fs::create_dir(host.join("in"))?;
+    fs::write(host.join("in/f"), vec![7; 50_000])?;
+    fs::File::create(host.join("in/hole"))?.set_len(1 << 20)?;
+    shell(
+        "cd $1; tar -cf good.tar in/f; gzip -k good.tar; head -c 20000 good.tar > short.tar; : > empty.tar
+         head -c 4096 /dev/urandom > noise.tar; printf f > in/after
+         tar -P --transform 's,in/f,../out,' -cf up.tar in/f in/after
+         tar -S --format=gnu -cf sparse.tar in/hole in/after; tar -S --format=pax -cf pax.tar in/hole in/after",
+        &[host.path()],
+    )?;
+    let place = at(&disk, "/");
+    for (name, message, goes_on) in [
+        (
+            "good.tar.gz",
+            "compressed: zcat it into extant untar",
+            false,
+        ),
+        ("short.tar", "the archive ends in the middle of it", false),
+        ("empty.tar", "nothing in it: not an archive", false),
+        (
+            "noise.tar",
+            "not an archive that can be read: no header of an archive",
+            false,
+        ),
+        ("up.tar", "a name with \"..\" in it", true),
+        ("sparse.tar", "archive it without --sparse", true),
+        ("pax.tar", "archive it without --sparse", true),
+        ("missing.tar", "No such file or directory", false),
+    ] {
+        let archive = host.join(name).display().to_string();
+        let o = extant(&["untar", "-f", &archive, &place]).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains(message),
+            "{name}: {}",
+            o.describe()
+        );
+        let after = extant(&["rm", &at(&disk, "/in/after")]).run()?;
+        ensure!(
+            (after.code == Some(0)) == goes_on,
+            "{name}: {}",
+            after.describe()
+        );
+    }
+    let o = extant(&["untar", &at(&disk, "/in/f")]).stdin("x").run()?;
+    ensure!(
+        o.err.trim_end().ends_with("Not a directory"),
+        "{}",
+        o.describe()
+    );
+    disk.fsck_clean()
+}
