@@ -17,7 +17,7 @@ struct Stage {
     /// Its part of the time, against the other stages' weights.
     weight: u64,
     /// Which suites: arguments for cargo test.
-    suites: &'static [&'static str],
+    suites: &'static str,
     /// Which tests of them: arguments for the test binaries.
     tests: &'static [&'static str],
     /// More of the environment.
@@ -26,134 +26,94 @@ struct Stage {
     round: Option<u64>,
 }
 
+/// What most stages have.
+const PLAIN: Stage = Stage {
+    name: "",
+    weight: 1,
+    suites: "",
+    tests: &[],
+    env: &[],
+    round: None,
+};
+
 /// The stages, in the order in which they run.
 const STAGES: &[Stage] = &[
     Stage {
         name: "behaviour",
-        weight: 1,
-        suites: &[
-            "-p",
-            "extant-tests",
-            "--test",
-            "kill",
-            "--test",
-            "threads",
-            "--test",
-            "exerciser",
-            "--test",
-            "replay",
-        ],
-        tests: &[],
+        suites: "-p extant-tests --test kill --test threads --test exerciser --test replay",
         env: &[("EXTANT_KILLS", "300")],
         round: Some(60),
+        ..PLAIN
     },
     Stage {
         name: "consistency",
-        weight: 1,
-        suites: &[
-            "-p",
-            "extant",
-            "-p",
-            "extant-tests",
-            "--test",
-            "consistency",
-        ],
+        suites: "-p extant -p extant-tests --test consistency",
         tests: &["--nocapture"],
-        env: &[],
         round: Some(60),
+        ..PLAIN
     },
     Stage {
         name: "model",
-        weight: 1,
-        suites: &["--profile", "soak", "-p", "extant", "--test", "model"],
+        suites: "--profile soak -p extant --test model",
         tests: &["j43", "--nocapture"],
         env: &[("EXTANT_OPS", "1000000")],
         round: Some(300),
+        ..PLAIN
     },
     Stage {
         name: "io-tree",
-        weight: 1,
-        suites: &[
-            "--profile",
-            "soak",
-            "-p",
-            "extant-extent-io-tree",
-            "--test",
-            "model",
-        ],
-        tests: &[],
+        suites: "--profile soak -p extant-extent-io-tree --test model",
         env: &[("EXTANT_OPS", "10000000")],
         round: Some(60),
+        ..PLAIN
     },
     Stage {
         name: "interleavings",
-        weight: 1,
         suites: INTERLEAVINGS,
-        tests: &[],
         env: &[MODELLED, ("EXTANT_SCHEDULES", "20000")],
         round: Some(300),
+        ..PLAIN
     },
     Stage {
         name: "full-and-stale",
-        weight: 1,
-        suites: &["--profile", "soak", "-p", "extant", "--test", "iomap_rows"],
+        suites: "--profile soak -p extant --test iomap_rows",
         tests: &["--nocapture", "soak_"],
-        env: &[],
-        round: None,
+        ..PLAIN
     },
     Stage {
         name: "device-faults",
-        weight: 1,
-        suites: &["--profile", "soak", "-p", "extant", "--test", "faults"],
+        suites: "--profile soak -p extant --test faults",
         tests: &["--exact", "soak"],
-        env: &[],
-        round: None,
+        ..PLAIN
     },
     Stage {
         name: "range-races",
-        weight: 1,
-        suites: &[
-            "--profile",
-            "soak",
-            "-p",
-            "extant",
-            "--test",
-            "range_stress",
-        ],
+        suites: "--profile soak -p extant --test range_stress",
         tests: &["--nocapture"],
         env: &[("EXTANT_OPS", "4000")],
         round: Some(120),
+        ..PLAIN
     },
     Stage {
         name: "defragmentation",
-        weight: 1,
-        suites: &[
-            "--profile",
-            "soak",
-            "-p",
-            "extant",
-            "--test",
-            "defragmentation",
-        ],
+        suites: "--profile soak -p extant --test defragmentation",
         tests: &["--nocapture"],
         env: &[("EXTANT_DEFRAG_MIB", "1024")],
         round: Some(120),
+        ..PLAIN
     },
     Stage {
         name: "mutants",
-        weight: 1,
-        suites: &["-p", "extant", "--test", "check_agreement"],
-        tests: &[],
+        suites: "-p extant --test check_agreement",
         env: &[("EXTANT_MUTANTS", "3000")],
         round: Some(120),
+        ..PLAIN
     },
     Stage {
         name: "power-cuts",
-        weight: 1,
-        suites: &["--profile", "soak", "-p", "extant", "--test", "power_loss"],
+        suites: "--profile soak -p extant --test power_loss",
         tests: &["--exact", "soak"],
-        env: &[],
-        round: None,
+        ..PLAIN
     },
 ];
 

@@ -32,23 +32,14 @@ impl std::ops::AddAssign for Totals {
 }
 
 /// The interleavings: a build of its own, in which a model checker schedules the locks of the page cache and of the I/O tree.
-pub(crate) const INTERLEAVINGS: &[&str] = &[
-    "-p",
-    "extant-iomap",
-    "-p",
-    "extant-extent-io-tree",
-    "--test",
-    "interleavings",
-    "--target-dir",
-    "target/interleavings",
-];
+pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree --test interleavings --target-dir target/interleavings";
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
 /// `cargo test --workspace` and the interleavings, their noise left out, their totals at the end. With arguments, the first alone.
 pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     let logs = Logs::fresh(root);
-    let mut all = run(root, &["--workspace"], args, &[], &logs);
+    let mut all = run(root, "--workspace", args, &[], &logs);
     if args.is_empty() {
         all += run(root, INTERLEAVINGS, &[], &[MODELLED], &logs);
     }
@@ -83,7 +74,7 @@ impl Logs {
 /// `cargo test`, with `what` to choose the suites, `args` behind that, and `env` around it.
 pub(crate) fn run(
     root: &Path,
-    what: &[&str],
+    what: &str,
     args: &[String],
     env: &[(&str, &str)],
     logs: &Logs,
@@ -92,7 +83,7 @@ pub(crate) fn run(
     cargo
         .current_dir(root)
         .arg("test")
-        .args(what)
+        .args(what.split_whitespace())
         .arg("--no-fail-fast")
         .args(args);
     cargo

@@ -1,6 +1,6 @@
 //! Files and block devices of the host, moved in every way there is: through the host's cache and past it, by threads and by
 //! io_uring. All of them must be the same device.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::fs::File;

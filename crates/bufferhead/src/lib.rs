@@ -17,7 +17,7 @@
 //! Handle → folio: a handle that an allocating write or a writeback pass needs is started before its folios are locked, and nobody
 //! waits for writeback with a handle open. (The other path has it the other way round; a file is on one path at a time.)
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod commit;
 mod logged;

@@ -5,7 +5,7 @@
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage; `check` has its own.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod archive;
 mod args;

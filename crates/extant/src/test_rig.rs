@@ -8,11 +8,12 @@ use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_jbd2::{BlockCache, Config, Journal};
 use extant_testkit::{Cmd, Image};
-use extant_units::{Blocks, DevOff};
+use extant_units::{BlockSize, Blocks, DevOff};
 
 use crate::alloc::{Allocator, Counts, Parts};
 use crate::error::Result;
 use crate::group::{GroupTable, Totals};
+use crate::inode::{InodeCore, InodeFormat};
 use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::zones::SystemZones;
@@ -166,4 +167,16 @@ fn ranges(text: &str) -> Vec<Range<u64>> {
         .filter(|part| !part.is_empty())
         .map(range)
         .collect()
+}
+
+/// An inode's fields before anything is set, with room for wide times.
+pub(crate) fn blank_core() -> InodeCore {
+    let format = InodeFormat {
+        inode_size: 256,
+        block_size: BlockSize::KIB4,
+        huge_file: true,
+        wide_blocks: true,
+        csum_seed: None,
+    };
+    InodeCore::blank(&format, 32)
 }

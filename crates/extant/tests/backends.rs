@@ -1,6 +1,6 @@
 //! The same file system however its image is read and written: through the host's cache and past it, with and without
 //! io_uring.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

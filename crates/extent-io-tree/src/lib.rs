@@ -13,7 +13,7 @@
 //!
 //! Nothing is known here of files, folios or devices; the owner's accounts are kept by its [`Hooks`].
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod bits;
 mod changeset;

@@ -5,35 +5,19 @@
 //! protocol and expects the failure.
 #![cfg(extant_shuttle)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use extant_extent_io_tree::{Bits, ByteRange, IoTree};
+use extant_testkit::schedules::{self, check_fails};
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
 /// Schedules of each kind for a model.
-fn schedules() -> usize {
-    let given = std::env::var("EXTANT_SCHEDULES").ok();
-    given.and_then(|n| n.parse().ok()).unwrap_or(1000)
-}
+const SCHEDULES: usize = 1000;
 
-/// Runs `model` under many schedules.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(model, schedules());
-    shuttle::check_pct(model, schedules(), 3);
-}
-
-/// Runs a broken `model`, which must fail under one of many schedules.
-fn check_fails(model: impl Fn() + Send + Sync + Copy + 'static) {
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let random = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, 4000)));
-    let failed = random.is_err()
-        || catch_unwind(AssertUnwindSafe(|| shuttle::check_pct(model, 4000, 3))).is_err();
-    std::panic::set_hook(quiet);
-    assert!(failed, "no schedule shows what is broken");
+    schedules::check(SCHEDULES, model);
 }
 
 fn range(start: u64, last: u64) -> ByteRange {

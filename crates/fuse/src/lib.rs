@@ -9,7 +9,7 @@
 //! message, `mount` attaches and detaches, `control` tells how an unmount ended, `live` tells the
 //! counters, `session` puts them together.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod abi;
 mod control;

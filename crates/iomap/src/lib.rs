@@ -17,7 +17,7 @@
 //! locks only, in ascending order, with one pass per mapping at a time; the file system may start handles inside of
 //! [`WritebackOps`] and [`IomapOps`] calls. No handle may be open when this crate is called.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod fill;
 mod hold;

@@ -21,7 +21,7 @@
 //! waits until it is stable, without holding the folio. Nobody waits for memory or for dirty
 //! throttling with a folio locked.
 #![deny(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod block_bits;
 mod buddy;

@@ -9,7 +9,7 @@
 //!   arena alive. One beyond the budget has a chunk of its own instead.
 //! * The bytes of a recycled block are whatever its last user left. Nobody may show them before they
 //!   are overwritten; the per-block uptodate state of folios takes care of that.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the memory of folios")]
 
 use std::alloc::Layout;
 use std::ops::{Deref, DerefMut};

@@ -22,6 +22,8 @@ pub mod need;
 pub mod odd;
 pub mod promise;
 pub mod rng;
+#[cfg(extant_shuttle)]
+pub mod schedules;
 pub mod storm;
 pub mod tmp;
 pub mod tools;

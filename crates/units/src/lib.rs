@@ -7,7 +7,7 @@
 //!
 //! This crate depends on nothing and allocates nothing.
 #![forbid(unsafe_code)]
-#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod block_size;
 mod counts;

@@ -12,7 +12,7 @@
 //! One thread at a time (`&mut`), not always the same. The kernel cancels what a thread has submitted when that thread
 //! ends: such completions say `ECANCELED`, and are for the caller to do again.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "what a ring shares with the kernel")]
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 use super::*;
 
 fn format(size: u16, csum: bool) -> InodeFormat {

@@ -201,19 +201,11 @@ fn apply(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_rig::blank_core;
     use crate::types::Timestamp;
-    use extant_disk::inode::InodeFormat;
-    use extant_units::BlockSize;
 
     fn core(mode: u16) -> InodeCore {
-        let format = InodeFormat {
-            inode_size: 256,
-            block_size: BlockSize::KIB4,
-            huge_file: true,
-            wide_blocks: true,
-            csum_seed: None,
-        };
-        let mut core = InodeCore::blank(&format, 32);
+        let mut core = blank_core();
         core.mode = mode;
         core.gid = 50;
         core

@@ -13,6 +13,7 @@ use super::Work;
 use super::inodes::{Dir, Scan};
 use super::report::Findings;
 use super::volume::Volume;
+use crate::dir::file_type;
 use crate::error::{Place, Result};
 use crate::types::FileKind;
 
@@ -385,16 +386,4 @@ fn children<'a>(index: &'a Index<'a>, outer: Bounds) -> impl Iterator<Item = (u3
         };
         Some((index.block(at)?.get(), Bounds { low, high }))
     })
-}
-
-fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::Regular,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::Fifo => FileType::Fifo,
-        FileKind::Socket => FileType::Socket,
-    }
 }

@@ -172,7 +172,8 @@ pub(crate) fn read(
     Ok(())
 }
 
-const fn file_type(kind: FileKind) -> FileType {
+/// How directories store a kind.
+pub(crate) const fn file_type(kind: FileKind) -> FileType {
     match kind {
         FileKind::Regular => FileType::Regular,
         FileKind::Directory => FileType::Directory,

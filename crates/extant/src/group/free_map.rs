@@ -171,7 +171,7 @@ impl FreeMap {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)]
+#[allow(clippy::single_range_in_vec_init, reason = "lists of one range")]
 mod tests {
     use super::*;
 

@@ -275,18 +275,10 @@ fn store_batch(fs: &Fs, batch: &[Arc<Inode>]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_disk::inode::InodeFormat;
-    use extant_units::BlockSize;
+    use crate::test_rig::blank_core;
 
     fn core(atime: i64, mtime: i64, ctime: i64) -> InodeCore {
-        let format = InodeFormat {
-            inode_size: 256,
-            block_size: BlockSize::KIB4,
-            huge_file: true,
-            wide_blocks: true,
-            csum_seed: None,
-        };
-        let mut core = InodeCore::blank(&format, 32);
+        let mut core = blank_core();
         let at = |secs| InodeTime { secs, nanos: 5 };
         (core.atime, core.mtime, core.ctime) = (at(atime), at(mtime), at(ctime));
         core

@@ -6,7 +6,7 @@ use extant_units::{Blocks, Lblk, Pblk};
 
 use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Limit};
-use super::lookup::{hole, learn, mapping};
+use super::lookup::{learn, mapping};
 use super::nodes::{DiskNodes, has_extents, with_nodes};
 use super::{How, MapState, Mapping, indirect};
 use crate::alloc::{self, AllocRequest, Run};
@@ -113,20 +113,40 @@ fn place(
         },
     )
     .inspect_err(|error| fs.fault.report(fs, error))?;
-    let len = u32::try_from(run.len.get()).unwrap_or(want).min(want);
     let extent = Extent {
         lblk,
-        len,
+        len: u32::try_from(run.len.get()).unwrap_or(want).min(want),
         pblk: run.start,
         unwritten,
     };
+    let seq = enter(fs, h, inode, (extent, run), delayed)?;
+    fs.status.shrink();
+    let Status { len, state, .. } = Status::of(&extent);
+    Ok(Mapping {
+        lblk,
+        len,
+        state,
+        new: true,
+        seq,
+    })
+}
+
+/// Enters `extent`, the front of `run`, where room for it was made, in the map and in memory; its blocks were `delayed` or a hole. Returns
+/// the sequence then. If that fails the run is free again. `map_lock` is held.
+fn enter(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    (extent, run): (Extent, Run),
+    delayed: bool,
+) -> Result<u64> {
     let entered = with_nodes(fs, h, inode, delayed, |nodes| {
-        if extents {
+        if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
         } else {
             indirect::enter(nodes, extent)?;
         }
-        nodes.add_blocks(len);
+        nodes.add_blocks(extent.len);
         Ok(())
     });
     let mut tree = inode.extents.lock(&fs.status);
@@ -137,36 +157,19 @@ fn place(
     };
     if let Err(error) = entered {
         // Damage, or a stopped journal: the file system is going down. Keep its counts straight.
-        tree.set(
-            Status {
-                lblk,
-                len,
-                state: MapState::Hole,
-            },
-            promise,
-        );
+        let hole = Status {
+            state: MapState::Hole,
+            ..Status::of(&extent)
+        };
+        tree.set(hole, promise);
         drop(tree);
         let freed = alloc::free_blocks(fs, h, run, false);
         freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
         return Err(error);
     }
     fs.stats.extents_inserted.bump();
-    let state = if unwritten {
-        MapState::Unwritten(run.start)
-    } else {
-        MapState::Written(run.start)
-    };
-    tree.set(Status { lblk, len, state }, promise);
-    let seq = tree.sequence();
-    drop(tree);
-    fs.status.shrink();
-    Ok(Mapping {
-        lblk,
-        len,
-        state,
-        new: true,
-        seq,
-    })
+    tree.set(Status::of(&extent), promise);
+    Ok(tree.sequence())
 }
 
 /// Where `lblk` belongs beside the extents before and after it.
@@ -241,16 +244,7 @@ fn convert(
                 })?;
                 let Some(part) = done else { return Ok(()) };
                 fs.stats.extents_converted.bump();
-                let state = if unwritten {
-                    MapState::Unwritten(part.pblk)
-                } else {
-                    MapState::Written(part.pblk)
-                };
-                let status = Status {
-                    lblk: part.lblk,
-                    len: part.len,
-                    state,
-                };
+                let status = Status::of(&Extent { unwritten, ..part });
                 inode
                     .extents
                     .lock(&fs.status)
@@ -344,7 +338,7 @@ fn remove_step(
         indirect::remove_some(fs, h, inode, from, end, limit)
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
-    let hole = hole(
+    let hole = Status::hole(
         Lblk::new(u32::try_from(clear_from).unwrap_or(u32::MAX)),
         end,
     );

@@ -10,7 +10,6 @@ use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
-use super::MapState;
 use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
@@ -77,16 +76,7 @@ fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
     with_nodes(fs, h, inode, true, |nodes| {
         extent_tree::put_one(nodes, part)
     })?;
-    let state = if part.unwritten {
-        MapState::Unwritten(part.pblk)
-    } else {
-        MapState::Written(part.pblk)
-    };
-    let status = Status {
-        lblk: part.lblk,
-        len: part.len,
-        state,
-    };
+    let status = Status::of(&part);
     let mut tree = inode.extents.lock(&fs.status);
     tree.set(status, Promise::GiveBack);
     Ok(())

@@ -16,7 +16,6 @@ pub(super) use self::grow::{enter, prepare, room};
 use super::MapState;
 use super::extent_status::Status;
 use super::extent_tree::{Limit, Nodes};
-use super::lookup::hole;
 use super::nodes::DiskNodes;
 use crate::alloc::{self, Run};
 use crate::check_kind::CheckKind;
@@ -137,7 +136,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     let at = u64::from(lblk.get());
     let per_block = per_block(nodes);
     let Some(tree) = tree_of(per_block, at) else {
-        return Ok(hole(lblk, MAX_END));
+        return Ok(Status::hole(lblk, MAX_END));
     };
     if tree.levels == 0 {
         return Ok(run(&root, tree.slot, DIRECT, lblk));
@@ -146,7 +145,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     let mut next = number(&root, tree.slot);
     let hole_from = |base: u64, end: u64| {
         let start = u32::try_from(base).map_or(lblk, Lblk::new);
-        Ok(hole(start, end))
+        Ok(Status::hole(start, end))
     };
     for _ in 0..tree.levels {
         if next == 0 {
@@ -169,7 +168,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
             return hole_from(base, base.saturating_add(zeros.saturating_mul(span)));
         }
     }
-    Ok(hole(lblk, at.saturating_add(1)))
+    Ok(Status::hole(lblk, at.saturating_add(1)))
 }
 
 /// The run of data blocks, or of holes, that number `at` of `bytes` begins; it maps `lblk`.
@@ -189,7 +188,7 @@ fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
         .count();
     let len = u64::try_from(len).unwrap_or(1).max(1);
     if first == 0 {
-        return hole(lblk, u64::from(lblk.get()).saturating_add(len));
+        return Status::hole(lblk, u64::from(lblk.get()).saturating_add(len));
     }
     let end = u64::from(lblk.get()).saturating_add(len).min(MAX_END);
     let len = end.saturating_sub(u64::from(lblk.get()));

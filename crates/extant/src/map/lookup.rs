@@ -81,28 +81,9 @@ pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
 /// The range around `lblk`, which lies before [`MAX_END`], by the extent tree.
 pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     Ok(match extent_tree::find(nodes, lblk)? {
-        Found::Extent(e) if e.unwritten => Status {
-            lblk: e.lblk,
-            len: e.len,
-            state: MapState::Unwritten(e.pblk),
-        },
-        Found::Extent(e) => Status {
-            lblk: e.lblk,
-            len: e.len,
-            state: MapState::Written(e.pblk),
-        },
-        Found::Hole { start, end } => hole(start, end),
+        Found::Extent(extent) => Status::of(&extent),
+        Found::Hole { start, end } => Status::hole(start, end),
     })
-}
-
-/// The hole from `start` to before `end`.
-pub(super) fn hole(start: Lblk, end: u64) -> Status {
-    let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
-    Status {
-        lblk: start,
-        len: u32::try_from(len).unwrap_or(u32::MAX),
-        state: MapState::Hole,
-    }
 }
 
 /// The part of `status` from `lblk` on, at most `max` blocks of it.

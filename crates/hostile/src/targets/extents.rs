@@ -4,30 +4,27 @@ use extant::{Cred, FallocateMode, FileKind, SetAttr, Volume};
 use extant_testkit::content;
 use extant_testkit::mutate::Kind;
 
-use super::operations::finish;
 use super::world::{self, World};
-use super::{Cost, Hostile};
+use super::{Cost, change};
 use crate::feed::Feed;
-use crate::{recipe, seeds};
 
 const FOCUS: &[Kind] = &[Kind::ExtentRoot, Kind::ExtentNode, Kind::Indirect];
 /// The most operations of a run.
 const OPERATIONS: usize = 32;
 
 pub(super) fn run(data: &[u8]) -> Cost {
-    let all: Vec<_> = seeds::all().iter().filter(|seed| seed.mounts).collect();
-    let Some(prepared) = recipe::prepare(data, &all, FOCUS) else {
-        return Cost::default();
-    };
-    let hostile = Hostile::new(prepared);
-    if let Some(volume) = hostile.mount(true) {
-        change(&volume, &mut Feed::new(hostile.rest));
-        finish(&hostile, &volume, false);
-    }
-    hostile.cost()
+    change(
+        data,
+        FOCUS,
+        |seed| seed.mounts,
+        |volume, feed| {
+            change_all(volume, feed);
+            false
+        },
+    )
 }
 
-fn change(volume: &Volume, feed: &mut Feed<'_>) {
+fn change_all(volume: &Volume, feed: &mut Feed<'_>) {
     let mut world = World::new(volume);
     world.walk();
     let files: Vec<_> = world

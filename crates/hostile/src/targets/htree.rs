@@ -3,33 +3,27 @@
 use extant::{Cred, Node, RenameFlags, Volume};
 use extant_testkit::mutate::Kind;
 
-use super::operations::finish;
 use super::world::World;
-use super::{Cost, Hostile};
+use super::{Cost, change};
 use crate::feed::Feed;
-use crate::{recipe, seeds};
 
 const FOCUS: &[Kind] = &[Kind::DirRoot, Kind::DirNode, Kind::DirLeaf];
 /// The most operations of a run.
 const OPERATIONS: usize = 40;
 
 pub(super) fn run(data: &[u8]) -> Cost {
-    let all = seeds::all().iter();
-    let all: Vec<_> = all
-        .filter(|seed| seed.mounts && seed.has(Kind::DirLeaf))
-        .collect();
-    let Some(prepared) = recipe::prepare(data, &all, FOCUS) else {
-        return Cost::default();
-    };
-    let hostile = Hostile::new(prepared);
-    if let Some(volume) = hostile.mount(true) {
-        change(&volume, &mut Feed::new(hostile.rest));
-        finish(&hostile, &volume, false);
-    }
-    hostile.cost()
+    change(
+        data,
+        FOCUS,
+        |seed| seed.mounts && seed.has(Kind::DirLeaf),
+        |volume, feed| {
+            change_all(volume, feed);
+            false
+        },
+    )
 }
 
-fn change(volume: &Volume, feed: &mut Feed<'_>) {
+fn change_all(volume: &Volume, feed: &mut Feed<'_>) {
     let mut world = World::new(volume);
     world.walk();
     let (dirs, names) = (world.directories(), world.names().to_vec());

@@ -2,13 +2,11 @@
 
 use extant::{Cred, FileKind, Node, RenameFlags, SeekTarget, SetAttr, SetTime, Volume, XattrMode};
 use extant_testkit::content;
-use extant_testkit::mutate::Kind;
 use extant_units::Ino;
 
 use super::world::World;
-use super::{Cost, Hostile};
+use super::{Cost, change};
 use crate::feed::Feed;
-use crate::{recipe, seeds};
 
 /// The most operations of one run, nodes held at once, and bytes written by one operation.
 const OPERATIONS: usize = 48;
@@ -16,28 +14,7 @@ const HELD: usize = 24;
 const WRITE: usize = 20_000;
 
 pub(super) fn run(data: &[u8]) -> Cost {
-    let all: Vec<_> = seeds::all().iter().filter(|seed| seed.mounts).collect();
-    let Some(prepared) = recipe::prepare(data, &all, &[]) else {
-        return Cost::default();
-    };
-    let hostile = Hostile::new(prepared);
-    if let Some(volume) = hostile.mount(true) {
-        let stopped = operate(&volume, &mut Feed::new(hostile.rest));
-        finish(&hostile, &volume, stopped);
-    }
-    hostile.cost()
-}
-
-/// Unmounts; what a sound image has become is checked.
-pub(super) fn finish(hostile: &Hostile<'_>, volume: &Volume, stopped: bool) {
-    let ended = volume.unmount();
-    if hostile.is_sound() && !stopped {
-        assert!(ended.is_ok(), "{}: unmount: {ended:?}", hostile.seed.name);
-    }
-    // A volume that was stopped in the middle is made right by its journal, if it has one.
-    if !stopped || hostile.seed.has(Kind::JournalSuper) {
-        hostile.assert_clean("after operations");
-    }
+    change(data, &[], |seed| seed.mounts, operate)
 }
 
 /// Operations until the bytes run out; whether the file system was shut down by one of them.

@@ -11,37 +11,21 @@
 mod direct;
 mod tiny;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use direct::Care;
 use extant_iomap::{Control, edit, view, write_back};
+use extant_testkit::schedules::{self, check_fails};
 use extant_units::Pos;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 use tiny::{BLOCK, FOREIGN, Tiny};
 
 /// Schedules of each kind for a model.
-fn schedules() -> usize {
-    let given = std::env::var("EXTANT_SCHEDULES").ok();
-    given.and_then(|n| n.parse().ok()).unwrap_or(400)
-}
+const SCHEDULES: usize = 400;
 
-/// Runs `model` under many schedules.
 fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(model, schedules());
-    shuttle::check_pct(model, schedules(), 3);
-}
-
-/// Runs a broken `model`, which must fail under one of many schedules.
-fn check_fails(model: impl Fn() + Send + Sync + Copy + 'static) {
-    let quiet = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let random = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, 4000)));
-    let failed = random.is_err()
-        || catch_unwind(AssertUnwindSafe(|| shuttle::check_pct(model, 4000, 3))).is_err();
-    std::panic::set_hook(quiet);
-    assert!(failed, "no schedule shows what is broken");
+    schedules::check(SCHEDULES, model);
 }
 
 fn join(threads: Vec<thread::JoinHandle<()>>) {

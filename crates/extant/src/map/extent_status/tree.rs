@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use extant_disk::extent::{Extent, MAX_END};
 use extant_units::{Blocks, Lblk};
 
 use crate::alloc::Reservation;
@@ -20,6 +21,29 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// The hole from `start` to before `end`.
+    pub(in crate::map) fn hole(start: Lblk, end: u64) -> Self {
+        let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
+        Self {
+            lblk: start,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            state: MapState::Hole,
+        }
+    }
+
+    /// What `extent` says of its blocks.
+    pub(in crate::map) fn of(extent: &Extent) -> Self {
+        Self {
+            lblk: extent.lblk,
+            len: extent.len,
+            state: if extent.unwritten {
+                MapState::Unwritten(extent.pblk)
+            } else {
+                MapState::Written(extent.pblk)
+            },
+        }
+    }
+
     /// The file block after the last.
     pub(crate) fn end(&self) -> u64 {
         u64::from(self.lblk.get()) + u64::from(self.len)
