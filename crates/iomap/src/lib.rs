@@ -44,6 +44,6 @@ pub use read::{Miss, read};
 pub use seek::{Whence, seek};
 pub use stats::{IomapStats, Stats};
 pub use view::{MAX_VIEW, ReadView, edit, view};
-pub use write::{Source, overwrite, whole_blocks, write};
+pub use write::{Source, extend, overwrite, whole_blocks, write};
 pub use writeback::{Control, write_back};
 pub use zero::{truncate_page, zero_range};

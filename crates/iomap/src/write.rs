@@ -1,7 +1,7 @@
 //! Buffered writes.
 //!
 //! Where a folio is cached and the blocks of the range are uptodate and have space, the map is not asked at all: [`overwrite`] does
-//! that for a write to one folio, with no other lock than the folio's, and [`write()`] for each folio on its way.
+//! that for a write to one folio or a few, with no other lock than theirs, and [`write()`] for each folio on its way.
 //! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only
 //! the blocks at the edges of a range can need their old content.
 
@@ -33,39 +33,122 @@ impl Source for &[u8] {
     }
 }
 
-/// Overwrites `bytes.len()` bytes at `pos`, below the end of the file, if one folio has all of them, uptodate and with space; says
+/// Overwrites `bytes.len()` bytes at `pos`, below the end of the file, if one folio or a few have all of them, uptodate and with space; says
 /// whether it did. Otherwise nothing has changed.
 ///
-/// The caller needs no lock against other writers: one folio's lock makes the write one step. `alone` is asked with that
-/// lock held, and says whether nobody holds a lock that keeps writers away: whoever does may look at one folio after the other.
+/// The caller needs no lock against other writers: the locks of all these folios, held at once, make the write one step. `alone` is asked with
+/// them held, and says whether nobody holds a lock that keeps writers away: whoever does may look at one folio after the other.
 #[inline]
 pub fn overwrite<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &Recent,
     pos: Pos,
     bytes: &[u8],
-    alone: impl FnOnce() -> bool,
+    alone: impl Fn() -> bool,
 ) -> bool {
+    let end = pos.saturating_add(bytes.len() as u64);
+    let allowed = || end.get() <= ops.size() && alone();
+    match put(ops, recent, pos, bytes, allowed) {
+        Put::Done => true,
+        Put::Spans => put_in_several(ops, recent, pos, bytes, allowed),
+        Put::Not => false,
+    }
+}
+
+/// As [`overwrite`] for a write to one folio that makes the file longer, within blocks that are there. The caller keeps others who write to these blocks, or
+/// change the size, away; `pos` is not behind the end of the file.
+#[inline]
+pub fn extend<O: IomapOps + ?Sized>(ops: &O, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+    matches!(put(ops, recent, pos, bytes, || true), Put::Done)
+}
+
+/// What became of a write to one folio.
+enum Put {
+    Done,
+    /// One folio has only the first of the bytes.
+    Spans,
+    Not,
+}
+
+/// Writes to one folio, if that is all that has to be done.
+#[inline]
+fn put<O: IomapOps + ?Sized>(
+    ops: &O,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &[u8],
+    allowed: impl FnOnce() -> bool,
+) -> Put {
     let mapping = ops.mapping();
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with(mapping, pos.page(), |folio| {
         if end > folio.end() {
-            return None;
+            return Err(Put::Spans);
         }
-        let mut guard = mapping.lock_stable(folio)?;
+        let mut guard = mapping.lock_stable(folio).ok_or(Put::Not)?;
         let from = folio.offset_of(pos);
         let range = from..from + bytes.len();
-        if !guard.can_overwrite(range.clone()) || end.get() > ops.size() || !alone() {
-            return None;
+        if !guard.can_overwrite(range.clone()) || !allowed() {
+            return Err(Put::Not);
         }
         guard.bytes_mut()[range.clone()].copy_from_slice(bytes);
         folio.mark_referenced();
-        Some(guard.mark_dirty(range))
+        let dirtied = guard.mark_dirty(range);
+        if end.get() > ops.size() {
+            ops.raise_size(end.get());
+        }
+        Ok(dirtied)
+    });
+    match written {
+        Some(Ok(dirtied)) => {
+            ops.stats().overwrites.bump();
+            if dirtied {
+                mapping.throttle();
+            }
+            Put::Done
+        }
+        Some(Err(put)) => put,
+        None => Put::Not,
+    }
+}
+
+/// Overwrites in several folios at once. Their locks are only tried: whoever has one may be waiting for another.
+fn put_in_several<O: IomapOps + ?Sized>(
+    ops: &O,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &[u8],
+    allowed: impl FnOnce() -> bool,
+) -> bool {
+    let mapping = ops.mapping();
+    let end = pos.saturating_add(bytes.len() as u64);
+    let written = recent.with_several(mapping, pos, end, |folios| {
+        let mut guards = [const { None }; Recent::MOST];
+        for (&folio, place) in folios.iter().zip(&mut guards) {
+            let guard = mapping.try_lock_stable(folio)?;
+            let range = folio.offset_of(pos)..folio.offset_of(end);
+            if !guard.can_overwrite(range.clone()) {
+                return None;
+            }
+            *place = Some((guard, range));
+        }
+        if !allowed() {
+            return None;
+        }
+        let (mut rest, mut dirtied) = (bytes, false);
+        for (guard, range) in guards.iter_mut().flatten() {
+            let part;
+            (part, rest) = rest.split_at(range.len());
+            guard.bytes_mut()[range.clone()].copy_from_slice(part);
+            guard.folio().mark_referenced();
+            dirtied |= guard.mark_dirty(range.clone());
+        }
+        ops.stats().overwrites.add(folios.len() as u64);
+        Some(dirtied)
     });
     let Some(dirtied) = written.flatten() else {
         return false;
     };
-    ops.stats().overwrites.bump();
     if dirtied {
         mapping.throttle();
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_iomap::*;
 use extant_pagecache::Recent;
-use extant_units::{BlockSize, Pos};
+use extant_units::{BlockSize, PageIdx, Pos};
 use parking_lot::RwLock;
 use toy::{Rng, Setup};
 
 #[test]
-fn it_takes_cached_bytes_of_one_folio_below_the_end() {
+fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     let toy = Setup {
         order: 2,
         ..Setup::default()
@@ -25,7 +25,7 @@ fn it_takes_cached_bytes_of_one_folio_below_the_end() {
     let before = toy.stats.snapshot();
     assert_eq!(quick(5, 100), (true, true));
     assert_eq!(quick(16_384, 16_384), (true, true), "a whole folio");
-    assert_eq!(quick(16_000, 1000), (false, false), "two folios");
+    assert_eq!(quick(16_000, 1000), (true, true), "two folios");
     assert_eq!(quick(39_999, 1), (true, true));
     assert_eq!(toy.size(), 40_000);
     let past_end = overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2], || true);
@@ -34,7 +34,7 @@ fn it_takes_cached_bytes_of_one_folio_below_the_end() {
     assert!(!held);
     assert_eq!(toy.read(7, 10), [2; 10]);
     let after = toy.stats.snapshot();
-    assert_eq!(after.overwrites, before.overwrites + 3);
+    assert_eq!(after.overwrites, before.overwrites + 5);
     assert_eq!(after.begins, before.begins);
     toy.sync().unwrap();
     assert_eq!(quick(8000, 10), (true, true), "clean, and still backed");
@@ -43,6 +43,70 @@ fn it_takes_cached_bytes_of_one_folio_below_the_end() {
     assert!(!dropped, "not cached any more");
     toy.sync().unwrap();
     assert_eq!(toy.on_disk()[8000..8010], [2; 10]);
+}
+
+#[test]
+fn several_folios_are_written_at_once_or_not_at_all() {
+    let toy = Setup {
+        order: 0,
+        ..Setup::default()
+    }
+    .build();
+    toy.write(0, &[1; 40_960]).unwrap();
+    let quick =
+        |pos: u64, len: usize| overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len], || true);
+    let untouched = || toy.read(0, 40_960).iter().all(|&byte| byte == 1);
+    assert!(!quick(100, 16_384), "five folios");
+    let third = toy.mapping.get(PageIdx::new(2)).unwrap();
+    let held = toy.mapping.lock(&third).unwrap();
+    assert!(
+        !quick(4096, 10_000),
+        "somebody has one: nobody waits for it"
+    );
+    drop(held);
+    let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200], || false);
+    assert!(!refused);
+    toy.sync().unwrap();
+    toy.mapping.drop_clean(Pos::new(8192), Pos::new(12_288));
+    assert!(!quick(4096, 10_000), "one is not cached");
+    assert!(untouched());
+    let before = toy.stats.snapshot();
+    assert!(quick(20_480, 16_000));
+    let after = toy.stats.snapshot();
+    assert_eq!(after.overwrites, before.overwrites + 4);
+    assert_eq!((after.begins, toy.size()), (before.begins, 40_960));
+    assert!(toy.read(20_480, 16_000).iter().all(|&byte| byte == 2));
+    let around = [toy.read(20_479, 1), toy.read(36_480, 1)].concat();
+    assert_eq!(around, [1, 1]);
+    toy.sync().unwrap();
+    assert!(toy.on_disk() == toy.read(0, 40_960));
+    toy.check_idle();
+}
+
+#[test]
+fn it_extends_within_blocks_that_are_there() {
+    let toy = Setup {
+        order: 0,
+        ..Setup::default()
+    }
+    .build();
+    toy.write(0, &[1; 5000]).unwrap();
+    let before = toy.stats.snapshot();
+    let longer = |pos: u64, len: usize| extend(&*toy, &toy.recent, Pos::new(pos), &vec![2; len]);
+    assert!(longer(5000, 10));
+    assert_eq!(toy.size(), 5010);
+    assert!(longer(5000, 3192), "to the end of the block");
+    assert_eq!(toy.size(), 8192);
+    assert!(!longer(8190, 3), "another folio");
+    assert!(!longer(8192, 3), "nothing is there");
+    assert_eq!(toy.size(), 8192);
+    assert_eq!(toy.stats.snapshot().begins, before.begins);
+    assert_eq!(
+        toy.read(0, 9000),
+        [[1; 5000].as_slice(), &[2; 3192]].concat()
+    );
+    toy.sync().unwrap();
+    assert!(toy.on_disk() == toy.read(0, 8192));
 }
 
 #[test]

@@ -48,6 +48,17 @@ pub struct Locked<G> {
     _held: Held,
 }
 
+impl<G> Locked<G> {
+    /// `guard`, with the note that was made before its lock was taken.
+    #[inline]
+    pub fn new(guard: G, held: Held) -> Self {
+        Self {
+            _guard: guard,
+            _held: held,
+        }
+    }
+}
+
 /// Takes a lock of this rank by `take`.
 ///
 /// # Panics

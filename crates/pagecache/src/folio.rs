@@ -176,6 +176,15 @@ impl Folio {
         self.writeback.swap(0, Ordering::AcqRel)
     }
 
+    /// The folio's mapping is gone: gives the memory up that those who remember the folio would keep.
+    pub(crate) fn forsake(&self) {
+        if self.remembered.load(Ordering::Relaxed) > 0 {
+            let mut state = self.state.write();
+            state.attached = false;
+            state.memory.release();
+        }
+    }
+
     pub(crate) fn read(&self) -> FolioRef<'_> {
         let held = taking(Rank::FolioOrHandle);
         FolioRef {

@@ -192,6 +192,13 @@ impl Mapping {
         guard.is_attached().then_some(guard)
     }
 
+    /// As [`Mapping::lock_stable`], but without waiting: `None` also if somebody has the folio, or it is under writeback.
+    #[inline]
+    pub fn try_lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
+        let guard = folio.try_write(self)?;
+        (guard.is_attached() && !folio.is_under_writeback()).then_some(guard)
+    }
+
     /// Locks `folio` exclusively while it is not under writeback; `None` if it is no longer part of the
     /// mapping. To be used before its bytes are changed.
     #[inline]
@@ -314,5 +321,10 @@ impl Drop for Mapping {
         self.shared.cleaned(dirty, 0);
         let index = std::mem::take(self.index.get_mut());
         self.shared.removed(index.len());
+        let mut next = index.next(0);
+        while let Some(folio) = next {
+            folio.forsake();
+            next = index.next(folio.next_index().get());
+        }
     }
 }

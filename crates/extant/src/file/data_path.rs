@@ -60,6 +60,15 @@ pub(super) fn overwrite(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u
     }
 }
 
+/// Buffered write that makes the file longer by what fits into cached blocks, as one step; as [`overwrite`], but the caller has claimed
+/// the end of the file from `pos` on.
+#[inline]
+pub(super) fn extend(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+    ops.way.path == BufferedPath::Iomap
+        && ops.data.way.get() == ops.way
+        && extant_iomap::extend(ops, recent, pos, bytes)
+}
+
 /// Buffered write.
 pub(super) fn write(
     ops: &FileOps<'_>,

@@ -16,8 +16,8 @@ use extant_testkit::Image;
 use extant_units::{PageIdx, Pos};
 
 use super::iomap_ops::FileOps;
-use super::range_lock::lock_range;
-use super::{Reader, WriteAt, data, data_path, edit, fsync, read, truncate, write};
+use super::range_lock::{claim_alone, lock_range};
+use super::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
 use crate::cred::Cred;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
@@ -396,6 +396,66 @@ fn a_claim_of_the_end_keeps_others_out_of_it() {
         });
         assert!(!intact());
     }
+    end(&fs, &inode);
+}
+
+#[test]
+fn a_claim_without_a_turn_meets_nobody() {
+    let fs = over(Arc::new(memory(4096)));
+    let inode = file(&fs, 5000);
+    let file = data(&fs, &inode);
+    let claimed = |at: WriteAt| {
+        let claim = claim_alone(&fs, &inode, file, at, 10);
+        assert_eq!(claim.is_some(), file.tail.is_claimed(u64::MAX));
+        claim.map(|(_, pos)| pos)
+    };
+    assert_eq!(claimed(WriteAt::End), Some(5000));
+    assert_eq!(claimed(WriteAt::Pos(4999)), Some(4999));
+    assert_eq!(claimed(WriteAt::Pos(4990)), None, "no longer");
+    assert_eq!(claimed(WriteAt::Pos(5001)), None, "zeros come before it");
+    let turn = file.turns.take(10);
+    assert_eq!(claimed(WriteAt::End), None, "somebody has the turn");
+    drop(turn);
+    let attributes = inode.lock.write();
+    assert_eq!(claimed(WriteAt::End), None, "somebody has the file");
+    drop(attributes);
+    let range = |from: u64| ByteRange::from_len(from, 4096).unwrap();
+    // No operation has both; but nobody waits here.
+    let unchecked = extant_lock_order::exempt();
+    let part = lock_range(&fs, &inode, range(4096)).unwrap();
+    assert_eq!(claimed(WriteAt::End), None, "somebody has the end");
+    drop(part);
+    let part = lock_range(&fs, &inode, range(0)).unwrap();
+    assert_eq!(claimed(WriteAt::End), Some(5000), "somebody elsewhere");
+    drop((part, unchecked));
+    end(&fs, &inode);
+}
+
+#[test]
+fn who_has_the_file_alone_has_waited_for_a_claim() {
+    let fs = over(Arc::new(memory(4096)));
+    let inode = file(&fs, 100);
+    let file = data(&fs, &inode);
+    let folio = file.mapping.get(PageIdx::new(0)).unwrap();
+    let locked = file.mapping.lock(&folio).unwrap();
+    std::thread::scope(|scope| {
+        let append = || {
+            let at = WriteAt::Cached(100);
+            write(&fs, &inode, None, at, &[2; 10], &Cred::root()).unwrap();
+        };
+        let writer = scope.spawn(append);
+        wait_until(|| file.tail.is_claimed(u64::MAX));
+        assert!(!inode.lock.is_locked(), "it takes the claim alone");
+        let other = scope.spawn(|| {
+            let _alone = lock(&fs, &inode);
+            inode.size()
+        });
+        wait_until(|| inode.lock.is_locked_exclusive());
+        assert_eq!((inode.size(), other.is_finished()), (100, false));
+        drop(locked);
+        writer.join().unwrap();
+        assert_eq!(other.join().unwrap(), 110);
+    });
     end(&fs, &inode);
 }
 

@@ -20,6 +20,7 @@
 //! the tree (`tail`).
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use extant_extent_io_tree::{Bits, ByteRange, OwnedRangeGuard, RangeGuard};
 use extant_lock_order::{Locked, Rank};
@@ -91,6 +92,9 @@ pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
 pub(super) fn drain(inode: &Inode) {
     if let Some(data) = inode.data.get() {
         data.ranges.wait_unlocked(ByteRange::ALL);
+        if data.tail.reaches(u64::MAX) {
+            data.tail.wait(u64::MAX);
+        }
     }
 }
 
@@ -135,8 +139,41 @@ fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -
 /// Claims `range`, which reaches to infinity, if nobody has locked any of it; for whoever has the turn.
 #[inline]
 fn claim<'a>(data: &'a FileData, range: ByteRange) -> Option<Part<'a>> {
-    let claim = extant_lock_order::lock(Rank::Range, || data.tail.claim(range.start()));
-    (!data.ranges.is_locked(range)).then_some(Part::Claim(claim))
+    let held = extant_lock_order::taking(Rank::Range);
+    let claim = data.tail.claim_in_turn(range.start())?;
+    (!data.ranges.is_locked(range)).then_some(Part::Claim(Locked::new(claim, held)))
+}
+
+/// Claims what a write of `len` bytes `at` a place changes if it makes the file longer and meets nobody, for somebody who has no turn and does not hold the
+/// inode's `lock`; returns where it goes, which is not behind the end of the file. Whoever takes `lock` exclusively waits for the claim ([`drain`]).
+#[inline]
+pub(super) fn claim_alone<'a>(
+    fs: &Fs,
+    inode: &Inode,
+    data: &'a FileData,
+    at: WriteAt,
+    len: u64,
+) -> Option<(impl Sized + use<'a>, u64)> {
+    let place = |size: u64| at.place().unwrap_or(size);
+    let size = inode.size();
+    let pos = place(size);
+    if pos > size || pos.saturating_add(len) <= size || data.turns.are_wanted() {
+        return None;
+    }
+    let range = to_the_end(fs.layout.block_size, pos);
+    if data.ranges.is_locked(range) {
+        return None;
+    }
+    let held = extant_lock_order::taking(Rank::Range);
+    let claim = Locked::new(data.tail.claim(range.start())?, held);
+    if inode.lock.is_locked_exclusive() || data.ranges.is_locked(range) {
+        return None;
+    }
+    // What they did who were not met is seen from here on.
+    fence(Ordering::Acquire);
+    let size = inode.size();
+    let pos = place(size);
+    (range.start() <= pos && pos <= size).then_some((claim, pos))
 }
 
 /// Locks `range` and `bits` in the tree if nobody has to be waited for, to be handed on. The inode's `lock` is held shared until that is done.

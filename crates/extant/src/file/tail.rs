@@ -1,6 +1,6 @@
 //! The end of a file, locked without a record in the I/O tree: what makes an append that meets nobody cheap.
 //!
-//! Whoever has the turn of those who make the file longer ([`super::turns`]) may claim everything from a byte on by writing it into one word. Everybody
+//! Whoever makes the file longer, alone or with the turn of those who do ([`super::turns`]), may claim everything from a byte on by writing it into one word. Everybody
 //! else locks ranges in the tree, and then looks at the word; who claims looks into the tree afterwards, and gives the claim up if
 //! it finds somebody. So of two who want the same byte at least one sees the other, and it is never the claimant who waits.
 //!
@@ -13,10 +13,13 @@
 //! The word and the tree's count of locked records are each written before the other is read, with a fence in between. A claim is dropped
 //! before the waiters are counted, a waiter is counted before it looks: no wake is lost.
 
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::{Condvar, Mutex};
 
+/// Looks at somebody's claim before whoever has the turn goes without one.
+const LOOKS: u32 = 256;
 /// Nothing is claimed.
 const NOTHING: u64 = u64::MAX;
 
@@ -46,14 +49,30 @@ impl Default for Tail {
 pub(super) struct Claim<'a>(&'a Tail);
 
 impl Tail {
-    /// Claims everything from byte `from` on. It counts if no locked range of the tree reaches into it now, that is after this call.
-    /// The caller has the turn.
+    /// Claims everything from byte `from` on, unless somebody has a claim. It counts if no locked range of the tree reaches into it now, that is after this call.
     #[inline]
-    pub(super) fn claim(&self, from: u64) -> Claim<'_> {
-        debug_assert_eq!(self.from.load(Ordering::Relaxed), NOTHING, "one at a time");
-        self.from.store(from.min(NOTHING - 1), Ordering::Release);
+    pub(super) fn claim(&self, from: u64) -> Option<Claim<'_>> {
+        let from = from.min(NOTHING - 1);
+        let claimed =
+            self.from
+                .compare_exchange(NOTHING, from, Ordering::AcqRel, Ordering::Relaxed);
+        claimed.ok()?;
         fence(Ordering::SeqCst);
-        Claim(self)
+        Some(Claim(self))
+    }
+
+    /// [`Tail::claim`] for whoever has the turn: others claim for a moment only, and are waited for.
+    #[inline]
+    pub(super) fn claim_in_turn(&self, from: u64) -> Option<Claim<'_>> {
+        self.claim(from).or_else(|| self.claim_again(from))
+    }
+
+    #[cold]
+    fn claim_again(&self, from: u64) -> Option<Claim<'_>> {
+        (0..LOOKS).find_map(|_| {
+            spin_loop();
+            self.claim(from)
+        })
     }
 
     /// Whether any byte up to `last` is claimed, for somebody who has just locked it in the tree.
@@ -112,18 +131,20 @@ mod tests {
     fn a_claim_reaches_to_infinity() {
         let tail = Tail::default();
         assert!(!tail.reaches(0) && !tail.reaches(u64::MAX));
-        let claim = tail.claim(4096);
+        let claim = tail.claim(4096).unwrap();
+        assert!(tail.claim(8192).is_none(), "one at a time");
+        assert!(tail.claim_in_turn(0).is_none());
         assert!(!tail.reaches(4095) && tail.reaches(4096) && tail.reaches(u64::MAX));
         drop(claim);
         assert!(!tail.reaches(u64::MAX));
-        let _all = tail.claim(0);
+        let _all = tail.claim_in_turn(0);
         assert!(tail.reaches(0));
     }
 
     #[test]
     fn who_waits_is_woken() {
         let tail = Tail::default();
-        let claim = tail.claim(10);
+        let claim = tail.claim(10).unwrap();
         tail.wait(9);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| tail.wait(10));
@@ -137,7 +158,7 @@ mod tests {
         assert_eq!(tail.waiters.load(Ordering::SeqCst), 0);
     }
 
-    /// One thread claims, the others lock in the tree, as the file's writers do: nobody is ever beside anybody.
+    /// Some claim, the others lock in the tree, as the file's writers do: nobody is ever beside anybody.
     #[test]
     fn claims_and_ranges_exclude_each_other() {
         let (tail, tree) = (Tail::default(), IoTree::default());
@@ -160,18 +181,23 @@ mod tests {
                     }
                 });
             }
-            scope.spawn(|| {
-                for round in 0..40_000 {
-                    let claim = tail.claim(range.start());
-                    if tree.is_locked(range) {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for round in 0..20_000 {
+                        let claim = tail.claim(range.start());
+                        if claim.is_some() && !tree.is_locked(range) {
+                            count(round % 8);
+                            continue;
+                        }
                         drop(claim);
                         let _mine = tree.lock(range);
-                        count(round % 8);
-                    } else {
+                        if tail.reaches(range.last()) {
+                            tail.wait(range.last());
+                        }
                         count(round % 8);
                     }
-                }
-            });
+                });
+            }
         });
     }
 }

@@ -77,6 +77,12 @@ impl Turns {
         }
     }
 
+    /// Whether somebody has the turn, or waits for it.
+    #[inline]
+    pub(super) fn are_wanted(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != 0
+    }
+
     /// Takes the turn if nobody has it and it is kept for nobody.
     #[inline]
     fn try_take(&self) -> bool {

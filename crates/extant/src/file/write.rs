@@ -1,8 +1,8 @@
 //! Writing to files: limits, privileges, the space behind the old end, and errors that a second try may cure.
 //!
 //! # Locks
-//! A write that changes nothing but cached bytes within one folio takes that folio's lock and no other; every other one holds the
-//! inode's `lock` and its range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
+//! A write that changes nothing but cached bytes within one folio or a few takes their locks and no other, and claims the end of the file if it moves that;
+//! every other one holds the inode's `lock` and its range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
-use super::range_lock::lock_for_write;
+use super::range_lock::{claim_alone, lock_for_write};
 use super::read::check_kind;
 use super::{OpenState, data_path, direct, max_size, space, through, truncate};
 use crate::cred::Cred;
@@ -99,7 +99,7 @@ fn write_via(
         return Ok((inode.size(), 0));
     }
     let cached = via == Via::Cache;
-    let (pos, done) = match cached.then(|| overwrite(fs, inode, open, at, bytes)) {
+    let (pos, done) = match cached.then(|| put_in_folio(fs, inode, open, at, bytes)) {
         Some(Some(pos)) => (pos, bytes.len()),
         _ => write_mapped(fs, inode, at, via, bytes, cred)?,
     };
@@ -109,10 +109,10 @@ fn write_via(
     Ok((pos, done))
 }
 
-/// The shortest way, for a write that changes cached bytes of the file and nothing else: not its size, map, times or
-/// privileges. Returns where it went; `None` if there is more to do.
+/// The shortest ways, for a write that changes cached bytes of the file and nothing else (not its map, times or privileges), but that it may
+/// make it longer. Returns where it went; `None` if there is more to do.
 #[inline]
-fn overwrite(
+fn put_in_folio(
     fs: &Fs,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
@@ -120,18 +120,23 @@ fn overwrite(
     bytes: &[u8],
 ) -> Option<u64> {
     let ops = FileOps::new(fs, inode);
-    let (pos, noted) = match at {
-        WriteAt::Pos(pos) => {
-            let fixed = ops.flags.contains(InodeFlags::IMMUTABLE);
-            (pos, !fixed && privileges::is_modified(inode))
+    let noted = match at {
+        WriteAt::Pos(_) | WriteAt::End => {
+            !ops.flags.contains(InodeFlags::IMMUTABLE) && privileges::is_modified(inode)
         }
-        WriteAt::Cached(pos) => (pos, true),
-        WriteAt::End => return None,
+        WriteAt::Cached(_) => true,
     };
+    if !noted || inode.is_gone() {
+        return None;
+    }
     let recent = &open.unwrap_or(&ops.data.shared).recent;
-    let done =
-        noted && !inode.is_gone() && data_path::overwrite(&ops, recent, Pos::new(pos), bytes);
-    done.then_some(pos)
+    let len = bytes.len() as u64;
+    let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
+    if let Some(pos) = at.place().filter(below_the_end) {
+        return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
+    }
+    let (_claim, pos) = claim_alone(fs, inode, ops.data, at, len)?;
+    data_path::extend(&ops, recent, Pos::new(pos), bytes).then_some(pos)
 }
 
 /// The way for everything else.

@@ -347,5 +347,5 @@ pub(super) fn with_nodes<R>(
 
 /// Whether the map of `inode` is an extent tree.
 pub(super) fn has_extents(inode: &Inode) -> bool {
-    inode.core.read().flags.contains(InodeFlags::EXTENTS)
+    inode.flags().contains(InodeFlags::EXTENTS)
 }

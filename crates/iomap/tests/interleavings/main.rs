@@ -147,6 +147,41 @@ fn writes_without_ranges_interleave() {
     check_fails(|| overlapping(Tiny::write_unlocked));
 }
 
+/// Writes of the same bytes of two folios, with a range and without, and writeback: none shows half in the end.
+fn spanning(polite: bool) {
+    let tiny = Tiny::new(true);
+    let folio = 4 * BLOCK;
+    tiny.write(0, &vec![1; folio]);
+    tiny.write(folio as u64, &vec![1; folio]);
+    let quick = move |tiny: &Tiny, byte: u8| {
+        let (pos, bytes) = (folio as u64 - 300, [byte; 600]);
+        if byte == 3 || !tiny.overwrite(pos, &bytes, polite) {
+            tiny.write(pos, &bytes);
+        }
+    };
+    let (a, b, c, d) = (tiny.clone(), tiny.clone(), tiny.clone(), tiny.clone());
+    join(vec![
+        thread::spawn(move || quick(&a, 2)),
+        thread::spawn(move || quick(&b, 3)),
+        thread::spawn(move || quick(&c, 4)),
+        thread::spawn(move || d.sync()),
+    ]);
+    tiny.settle();
+    let disk = tiny.on_disk();
+    let part = &disk[folio - 300..folio + 300];
+    assert!(part[0] != 1 && part.iter().all(|byte| *byte == part[0]));
+}
+
+#[test]
+fn writes_to_two_folios_do_not_interleave() {
+    check(|| spanning(true));
+}
+
+#[test]
+fn writes_to_two_folios_that_ask_nobody_are_found_out() {
+    check_fails(|| spanning(false));
+}
+
 /// Writers of different blocks of one folio, one behind the end, beside a truncation that concerns only that one, and writeback.
 #[test]
 fn writers_of_different_blocks_beside_truncation() {

@@ -17,7 +17,7 @@ use shuttle::thread::yield_now;
 use super::direct::Bypass;
 
 pub const BLOCK: usize = 1024;
-const BLOCKS: usize = 4;
+const BLOCKS: usize = 8;
 /// What the next owner of a freed block puts there.
 pub const FOREIGN: u8 = 0xbb;
 
