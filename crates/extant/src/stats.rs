@@ -76,7 +76,8 @@ counters! {
     leaves_shifted,
     /// Range operations that no one transaction could hold.
     stepwise_ranges,
-    /// Writes into holes whose place was chosen at once, because space was low or the mount delays nothing.
+    /// Writes into holes whose place was chosen at once, because space was low, the mount delays nothing, or the data goes through the
+    /// journal. On the per-block path, blocks.
     direct_allocations,
     /// Reads past the cache.
     direct_reads,

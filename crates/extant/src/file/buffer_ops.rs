@@ -161,6 +161,7 @@ impl BufferOps for FileOps<'_> {
                     privileged: self.privileged,
                     ..How::default()
                 };
+                self.fs.stats.direct_allocations.bump();
                 let made = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
                 if matches!(made.state, MapState::Written(_)) {
                     let bs = self.fs.layout.block_size;

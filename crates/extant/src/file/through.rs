@@ -16,7 +16,7 @@
 
 use std::sync::atomic::Ordering;
 
-use extant_iomap::{DeviceFault, Ioend, IomapOps, WritebackOps};
+use extant_iomap::{DeviceFault, Ioend, IomapOps};
 use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
@@ -102,7 +102,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
     // As a write into the cache does; readers see zeros behind the old end until the conversion.
     let next = at.saturating_add(len);
     ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
-    ops.complete(&ioend)?;
+    ops.finish(&ioend)?;
     Ok(Some(next))
 }
 

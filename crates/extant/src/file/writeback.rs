@@ -59,6 +59,19 @@ impl FileOps<'_> {
         self.convert(ioend, end, grows, raises)
     }
 
+    /// The data of `ioend` is on the device: as [`WritebackOps::complete`], for a writer that is still there to be told of lack of space.
+    pub(super) fn finish(&self, ioend: &Ioend) -> Result<()> {
+        let end = ioend.end().get();
+        let disk_size = self.inode.core.read().disk_size;
+        let grows = disk_size < end.min(self.inode.size());
+        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
+            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
+            // counts as lost with what was lost there, which fsync tells.
+            return Ok(());
+        }
+        self.convert(ioend, end, grows, false)
+    }
+
     /// Converts the space of `ioend` to written, and then moves the size on disk to `end` if it `grows`; if that `raises` the size in memory,
     /// only then as well.
     fn convert(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
@@ -126,16 +139,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<()> {
-        let end = ioend.end().get();
-        let disk_size = self.inode.core.read().disk_size;
-        let grows = disk_size < end.min(self.inode.size());
-        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
-            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
-            // counts as lost with what was lost there, which fsync tells.
-            return Ok(());
-        }
-        let converted = self.convert(ioend, end, grows, false);
-        converted.map_err(|error| self.lost(error))
+        self.finish(ioend).map_err(|error| self.lost(error))
     }
 
     fn discard(&self, pos: Pos, len: u64) {

@@ -40,7 +40,13 @@ fn iomap_15_new_space_is_promised_or_unwritten() {
 
 #[test]
 fn iomap_15_when_space_is_low_a_place_is_chosen_at_once() {
-    let rig = Rig::tuned(&image(32, "-b 4096"), "", |tuning| {
+    for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
+        low_space(options);
+    }
+}
+
+fn low_space(options: &str) {
+    let rig = Rig::tuned(&image(32, "-b 4096"), options, |tuning| {
         tuning.page_cache_bytes = Some(256 << 20);
     });
     let free = rig.volume.statfs().unwrap().blocks_free;
@@ -48,7 +54,13 @@ fn iomap_15_when_space_is_low_a_place_is_chosen_at_once() {
     // Promises of more than two thirds of what is free end the delaying.
     let most = usize::try_from(free * 4096 * 3 / 4).unwrap();
     let counted = rig.counted(|| rig.write(&half, 0, &vec![1; most]));
-    assert_eq!(counted["direct_allocations"], 0, "one promise for one call");
+    if options.is_empty() {
+        assert_eq!(counted["direct_allocations"], 0, "one promise for one call");
+    } else {
+        // The per-block path asks before each folio.
+        assert!(counted["direct_allocations"] > 0);
+        assert!(counted["reserved"] > 0);
+    }
     let more = rig.create("more");
     let counted = rig.counted(|| rig.write(&more, 0, &[1; 50_000]));
     assert!(counted["direct_allocations"] > 0);
