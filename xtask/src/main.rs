@@ -1,10 +1,12 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
 //! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
-//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites.
+//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at the end
+//!   what failed.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
+mod failures;
 mod soak;
 mod suite;
 mod tidy;

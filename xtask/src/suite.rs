@@ -2,11 +2,15 @@
 //!
 //! The last line is always `N passed, N failed, N skipped`. A test that found the machine lacking
 //! says so in a file (`$EXTANT_SKIP_LOG`, see the test kit) and counts as skipped, not as passed;
-//! so do ignored ones. A run that could not even be built counts as one failure.
+//! so do ignored ones. A run that could not even be built counts as one failure. Before it stands once more what failed, and
+//! what that said.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+
+use crate::failures::Failures;
 
 /// Results over all test binaries of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,10 +50,11 @@ pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     conclude(all, &logs)
 }
 
-/// Where the tests leave what they skipped and what they measured.
+/// Where the tests leave what they skipped and what they measured; and what failed so far.
 pub(crate) struct Logs {
     skips: PathBuf,
     reports: PathBuf,
+    failures: RefCell<Failures>,
 }
 
 impl Logs {
@@ -62,6 +67,7 @@ impl Logs {
         let logs = Logs {
             skips: target.join("skipped-tests.log"),
             reports: target.join("test-reports.log"),
+            failures: RefCell::default(),
         };
         for file in [&logs.skips, &logs.reports] {
             // Missing is what a first run finds.
@@ -102,7 +108,10 @@ pub(crate) fn run(
         }
     };
     if let Some(out) = child.stdout.take() {
-        for line in BufReader::new(out).lines().map_while(Result::ok) {
+        let mut failures = logs.failures.borrow_mut();
+        for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            failures.line(&line);
             match parse(&line) {
                 Some(t) => {
                     totals += t;
@@ -114,6 +123,7 @@ pub(crate) fn run(
                 None => println!("{line}"),
             }
         }
+        failures.binary_ended();
     }
     let fine = child.wait().is_ok_and(|s| s.success());
     if !fine && totals.failed == 0 {
@@ -133,6 +143,9 @@ pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
         println!("skipped: {}", line.replace('\t', ": "));
         all.skipped += 1;
         all.passed = all.passed.saturating_sub(1);
+    }
+    for line in logs.failures.borrow().told() {
+        println!("{line}");
     }
     println!(
         "{} passed, {} failed, {} skipped",

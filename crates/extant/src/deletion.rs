@@ -26,12 +26,12 @@ use crate::xattr;
 
 /// Rounds after which times are stored that may wait for long: half a day.
 const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;
+
 impl Fs {
     /// Deletes the inodes that wait for it. Hold nothing.
     pub(crate) fn reap(self: &Arc<Self>) {
-        while let Some(inode) = self.inodes.reaper.pop() {
+        while let Some((inode, _busy)) = self.inodes.reaper.pop() {
             delete_or_give_up(self, &inode);
-            self.inodes.reaper.done();
         }
     }
 
@@ -54,7 +54,11 @@ impl Fs {
     /// The host has no thread left.
     pub(crate) fn start_reaper(self: &Arc<Self>) -> Result<()> {
         let weak = Arc::downgrade(self);
-        self.inodes.reaper.start(move |queue| run(&weak, queue))
+        // Without flushers nothing is written but on request.
+        let rounds = self.tuning.flushers > 0;
+        self.inodes
+            .reaper
+            .start(move |queue| run(&weak, queue, rounds))
     }
 
     /// Stops the thread and finishes its work: nothing may be queued later. Unmount calls it after the data is
@@ -83,11 +87,12 @@ impl Fs {
     }
 }
 
-fn run(fs: &Weak<Fs>, queue: &Queue) {
+/// The thread: works the queue off, and with `rounds` comes by every few seconds besides.
+fn run(fs: &Weak<Fs>, queue: &Queue, rounds: bool) {
     for round in 1_u64.. {
-        if !queue.next_round() {
+        let Some(busy) = queue.next_round(rounds) else {
             return;
-        }
+        };
         let Some(fs) = fs.upgrade() else { return };
         fs.reap();
         if fs.check_writable().is_ok()
@@ -98,6 +103,8 @@ fn run(fs: &Weak<Fs>, queue: &Queue) {
         if let Err(error) = fs.fault.record_later(&fs) {
             tracing::warn!(%error, "a fault could not be recorded in the superblock");
         }
+        // Before `fs`: its end, if this was the last reference, waits for the reaper.
+        drop(busy);
     }
 }
 

@@ -39,11 +39,12 @@ impl TestFs {
         Self::on(Arc::new(dev), options).unwrap()
     }
 
-    /// Mounts any device.
+    /// Mounts any device. Nothing but the test has anything written or committed.
     pub(crate) fn on(dev: Arc<dyn BlockDevice>, options: &str) -> Result<Self> {
-        let options = MountOptions::parse(options)?;
+        let options = MountOptions::parse(&format!("commit=3000,{options}"))?;
         let tuning = Tuning {
             page_cache_bytes: Some(16 << 20),
+            flushers: 0,
             ..Tuning::default()
         };
         Ok(Self {

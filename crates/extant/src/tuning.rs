@@ -36,7 +36,8 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
-    /// Threads that write dirty data back. With none, whoever needs clean memory does it.
+    /// Threads that write dirty data back. With none, whoever needs clean memory does it, and deferred times are stored with deletions,
+    /// by syncs and by the unmount only.
     pub flushers: u8,
     /// A bug that a test wants found. Nothing can be planted in a shipped build.
     pub planted: Planted,

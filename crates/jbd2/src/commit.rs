@@ -108,6 +108,18 @@ impl Core {
         Ok(covered)
     }
 
+    /// Waits until no commit is under way or asked for, or the journal has stopped.
+    pub(crate) fn settle(&self) {
+        self.assert_no_handle_here();
+        let mut state = self.state.lock();
+        let busy = |state: &State| {
+            state.committing.is_some() || state.running.as_ref().is_some_and(|r| r.wanted)
+        };
+        while busy(&state) && self.check_alive().is_ok() {
+            self.done.wait(&mut state);
+        }
+    }
+
     /// Runs `f` at a time when nothing runs or commits and nothing can start.
     pub(crate) fn quiesced(
         &self,

@@ -265,6 +265,13 @@ impl Journal {
         Ok(true)
     }
 
+    /// Waits until no commit is under way or asked for; one that has stopped the journal is over as well. For tests: whatever the
+    /// commit thread does later is not of what came before. The calling thread must hold no handle.
+    #[doc(hidden)]
+    pub fn settle(&self) {
+        self.core.settle();
+    }
+
     /// Commits, writes everything home, flushes and marks the log empty; new handles wait meanwhile. The
     /// calling thread must hold no handle.
     ///

@@ -270,15 +270,20 @@ fn a_freed_block_on_its_way_home_is_not_reusable_before_it_has_landed() {
         durable_writes: AtomicU64::new(0),
     });
     let (cache, journal) = open(dev.clone(), LEN, manual());
-    // Fill half of the log: the checkpoint thread begins with block 3 and stands at the gate.
+    // Fill half of the log, and no more: the checkpoint thread begins with block 3 and stands at the gate. Nobody else may.
     let mut value = 0;
-    while dev.state.lock().1 == 0 {
+    while journal.stats().log_blocks_written <= u64::from(LEN / 2) {
         value += 1;
         let blocks: &[u64] = if value == 1 { &[3, 4, 5] } else { &[4, 5, 6] };
         journal
             .commit(put(&cache, &journal, blocks, value))
             .unwrap();
-        std::thread::sleep(Duration::from_millis(1));
+    }
+    {
+        let mut state = dev.state.lock();
+        while state.1 == 0 {
+            dev.changed.wait(&mut state);
+        }
     }
     let mut handle = journal.start_with_revokes(1, 1).unwrap();
     handle.forget(Pblk::new(3)).unwrap();

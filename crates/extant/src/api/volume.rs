@@ -526,6 +526,14 @@ impl Volume {
         verifier.check(self.fs(), synced)
     }
 
+    /// Waits until the file system's own threads have done what operations left to them: deletions, and commits that were asked
+    /// for. For tests. Hold no open operation.
+    #[doc(hidden)]
+    pub fn settle(&self) {
+        self.fs().inodes.reaper.wait_for_thread();
+        self.fs().journal.settle();
+    }
+
     /// Makes everything durable that was done before the call.
     ///
     /// # Errors

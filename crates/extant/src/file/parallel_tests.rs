@@ -39,7 +39,9 @@ fn over(device: Arc<dyn BlockDevice>) -> Arc<Fs> {
         flushers: 0,
         ..Tuning::default()
     };
-    mount::mount(device, MountOptions::parse("").unwrap(), tuning).unwrap()
+    // Nor committed.
+    let options = MountOptions::parse("commit=3000").unwrap();
+    mount::mount(device, options, tuning).unwrap()
 }
 
 fn memory(block: u32) -> MemoryDevice {

@@ -36,7 +36,7 @@ fn mounted_with(args: &str, order: u8, options: &str) -> Arc<Fs> {
         flushers: 0,
         ..Tuning::default()
     };
-    let options = MountOptions::parse(options).unwrap();
+    let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     mount::mount(Arc::new(MemoryDevice::from_bytes(&bytes)), options, tuning).unwrap()
 }
 

@@ -20,9 +20,11 @@ use crate::{mount, namei};
 fn mounted(options: &str) -> Arc<Fs> {
     let image = Image::of_mib(32).args("-b 4096").make().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
-    let options = MountOptions::parse(options).unwrap();
+    let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     let tuning = Tuning {
         page_cache_bytes: Some(32 << 20),
+        // Nothing is written behind a test's back.
+        flushers: 0,
         ..Tuning::default()
     };
     mount::mount(Arc::new(MemoryDevice::from_bytes(&bytes)), options, tuning).unwrap()

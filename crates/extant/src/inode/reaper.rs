@@ -8,14 +8,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::Inode;
 use crate::error::Result;
 
-/// Between two rounds of the thread, if nothing wakes it.
+/// Between two rounds of the thread, if nothing is queued.
 const ROUND: Duration = Duration::from_secs(5);
 /// Operations that free names help once this many inodes wait.
 const BEHIND: usize = 512;
@@ -33,14 +33,14 @@ pub(crate) struct Queue {
     state: Mutex<State>,
     /// Something was queued, or the thread shall stop.
     work: Condvar,
-    /// A deletion ended.
+    /// Nothing is queued or under way any more.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     inodes: VecDeque<Arc<Inode>>,
-    /// Deletions under way.
+    /// Deletions under way, and the round of the thread.
     busy: usize,
     stop: bool,
 }
@@ -55,21 +55,11 @@ impl Reaper {
         }
     }
 
-    /// Takes an inode to delete; [`Reaper::done`] follows.
-    pub(crate) fn pop(&self) -> Option<Arc<Inode>> {
+    /// Takes an inode, which is being deleted until what comes with it is dropped.
+    pub(crate) fn pop(&self) -> Option<(Arc<Inode>, Busy<'_>)> {
         let mut state = self.queue.state.lock();
         let inode = state.inodes.pop_front()?;
-        state.busy += 1;
-        Some(inode)
-    }
-
-    /// A deletion ended, well or not.
-    pub(crate) fn done(&self) {
-        let mut state = self.queue.state.lock();
-        state.busy -= 1;
-        if state.busy == 0 && state.inodes.is_empty() {
-            self.queue.idle.notify_all();
-        }
+        Some((inode, self.queue.busy(&mut state)))
     }
 
     /// Whether so many wait that those who make more should help.
@@ -77,11 +67,18 @@ impl Reaper {
         self.queue.state.lock().inodes.len() > BEHIND
     }
 
-    /// Waits until nothing waits or is being deleted. Hold nothing.
+    /// Waits until nothing waits or is being deleted, and the thread's round is over. Hold nothing.
     pub(crate) fn wait_until_idle(&self) {
         let mut state = self.queue.state.lock();
-        while state.busy > 0 || !state.inodes.is_empty() {
+        while !state.is_idle() {
             self.queue.idle.wait(&mut state);
+        }
+    }
+
+    /// The same, with all left to the thread, if there is one.
+    pub(crate) fn wait_for_thread(&self) {
+        if self.thread.lock().is_some() {
+            self.wait_until_idle();
         }
     }
 
@@ -114,12 +111,44 @@ impl Reaper {
 }
 
 impl Queue {
-    /// Waits for work, or for the next round. False when the thread shall stop.
-    pub(crate) fn next_round(&self) -> bool {
+    /// Waits for work; with `rounds`, for a while only. `None` when the thread shall stop.
+    pub(crate) fn next_round(&self, rounds: bool) -> Option<Busy<'_>> {
+        let due = Instant::now() + ROUND;
         let mut state = self.state.lock();
-        if !state.stop && state.inodes.is_empty() {
-            self.work.wait_for(&mut state, ROUND);
+        while !state.stop && state.inodes.is_empty() {
+            if !rounds {
+                self.work.wait(&mut state);
+            } else if self.work.wait_until(&mut state, due).timed_out() {
+                break;
+            }
         }
-        !state.stop
+        (!state.stop).then(|| self.busy(&mut state))
+    }
+
+    fn busy(&self, state: &mut State) -> Busy<'_> {
+        state.busy += 1;
+        Busy { queue: self }
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.busy == 0 && self.inodes.is_empty()
+    }
+}
+
+/// Work is under way, until this is dropped.
+#[must_use]
+pub(crate) struct Busy<'a> {
+    queue: &'a Queue,
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        state.busy -= 1;
+        if state.is_idle() {
+            self.queue.idle.notify_all();
+        }
     }
 }

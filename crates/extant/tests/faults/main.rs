@@ -15,13 +15,14 @@ mod units;
 mod workload;
 mod world;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use stage::{Mode, Order, Seen, Stage};
+use stage::{Mode, Order, Seen, Stage, Who};
 use workload::{Base, SETUPS, Setup, Workload, fixed};
 use world::World;
 
@@ -64,7 +65,10 @@ fn run(
 fn requests(setup: &Setup, work: Workload, base: &Base) -> Vec<Seen> {
     let (world, trouble) = run(setup, work, base, None, true);
     assert!(trouble.is_empty(), "{}: {trouble:#?}", setup.name);
-    world.stage.seen()
+    let seen = world.stage.seen();
+    let stranger = seen.iter().find(|seen| seen.by == Who::Other);
+    assert!(stranger.is_none(), "{}: {stranger:?}", setup.name);
+    seen
 }
 
 /// Every request of the workload, in every mode that concerns it.
@@ -96,6 +100,7 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
     for _ in 0..threads {
         let (next, orders, base, tell) = (next.clone(), orders.clone(), base.clone(), tell.clone());
         std::thread::spawn(move || {
+            judge_panics_here();
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(order) = orders.get(number) else {
@@ -173,17 +178,39 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
     assert_eq!(runs, orders.len());
 }
 
-/// Panics of any thread.
+/// Panics of the file systems' own threads. Those of a test's are the test's own affair.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+thread_local! {
+    /// Somebody sees to it that a panic of this thread fails what it belongs to.
+    static JUDGED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn judge_panics_here() {
+    JUDGED.set(true);
+}
+
+/// From now on panics are noted, but for those of this thread, and of tests that do not call this.
 fn note_panics() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if let Ok(mut panics) = PANICS.lock() {
-            panics.push(info.to_string());
-        }
-        before(info);
-    }));
+    static HOOKED: Once = Once::new();
+    judge_panics_here();
+    HOOKED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let current = std::thread::current();
+            // Tests have the main thread, or one that is named by their path.
+            let of_a_test = current
+                .name()
+                .is_some_and(|name| name == "main" || name.contains("::"));
+            if !of_a_test
+                && !JUDGED.get()
+                && let Ok(mut panics) = PANICS.lock()
+            {
+                panics.push(info.to_string());
+            }
+            before(info);
+        }));
+    });
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant::{Error, Result};
 use extant_blockdev::RequestKind;
 
-use crate::stage::{Cargo, Mode, Order, Seen, Stage};
+use crate::stage::{Cargo, Mode, Order, Seen, Stage, Who};
 use crate::world::Known;
 
 const EIO: i32 = 5;
@@ -32,6 +32,11 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn change() -> Self {
         Self::Change(None)
+    }
+
+    /// Whether what it began is durable when it returns.
+    fn waits(&self) -> bool {
+        matches!(self, Self::Fsync(..) | Self::Sync | Self::Unmount)
     }
 }
 
@@ -181,12 +186,13 @@ impl Referee {
             (cargo, kind) => {
                 if now {
                     self.latched |= faults > 0;
-                    if kind == RequestKind::Read && !seen.own && self.latched {
-                        // Met by the deletion of a file that an earlier step gave up: this one came before it, or after.
-                        return match errno {
-                            0 | EIO | EROFS => Ok(()),
-                            _ => Err("EIO or EROFS were expected".into()),
-                        };
+                    let behind = match kind {
+                        // What a commit writes, a step may have to wait for.
+                        RequestKind::Write | RequestKind::Flush => !role.waits(),
+                        RequestKind::Read => true,
+                    };
+                    if seen.by != Who::Step && behind {
+                        return self.met_by_another(kind, errno);
                     }
                     return self.met(cargo, kind, role, errno);
                 }
@@ -234,11 +240,23 @@ impl Referee {
         }
     }
 
+    /// The step that left to another thread what could not read or write metadata: it ended before that, or met its consequences.
+    fn met_by_another(&self, kind: RequestKind, errno: i32) -> Result<(), String> {
+        match errno {
+            0 => Ok(()),
+            EIO | EROFS if self.latched => Ok(()),
+            // A commit stopped the journal in the middle of the step, and the next one has it on the books.
+            EIO if kind != RequestKind::Read => Ok(()),
+            _ => Err("EIO or EROFS were expected".into()),
+        }
+    }
+
     /// The step in which metadata could not be read or written, or the device not be flushed.
     fn met(&self, cargo: Cargo, kind: RequestKind, role: &Role, errno: i32) -> Result<(), String> {
-        let waits = matches!(role, Role::Fsync(..) | Role::Sync | Role::Unmount);
         match errno {
-            0 if waits && kind != RequestKind::Read => Err("it promised what it could not".into()),
+            0 if role.waits() && kind != RequestKind::Read => {
+                Err("it promised what it could not".into())
+            }
             0 => Ok(()),
             EUCLEAN if *role == Role::Mount => Ok(()),
             EIO => {

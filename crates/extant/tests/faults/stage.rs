@@ -32,8 +32,20 @@ pub(crate) struct Seen {
     pub(crate) cargo: Cargo,
     /// The step of the workload that was under way.
     pub(crate) step: usize,
-    /// Made by the step itself, not by a thread of the file system's that finishes what an earlier one began.
-    pub(crate) own: bool,
+    pub(crate) by: Who,
+}
+
+/// Who makes a request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Who {
+    /// The step itself.
+    Step,
+    /// The journal's thread: for the step, or behind it.
+    Committer,
+    /// The thread that deletes files which the step gave up.
+    Reaper,
+    /// A thread that the rules know nothing of.
+    Other,
 }
 
 /// What goes wrong.
@@ -159,7 +171,7 @@ impl Watch {
             kind: request.kind,
             cargo: self.cargo(request),
             step: self.step.load(Ordering::Relaxed),
-            own: *self.stepper.lock().unwrap() == Some(thread::current().id()),
+            by: self.who(),
         };
         self.seen.lock().unwrap().push(seen);
         let Some(Order { at, mode }) = self.order else {
@@ -174,6 +186,16 @@ impl Watch {
             Mode::Fail | Mode::FailOn | Mode::Unwritable => Fault::Fail(ErrorKind::Other),
             Mode::Full => Fault::Fail(ErrorKind::StorageFull),
             Mode::Tear => Fault::Tear(request.len / 1024 * 512),
+        }
+    }
+
+    fn who(&self) -> Who {
+        let current = thread::current();
+        match current.name() {
+            _ if *self.stepper.lock().unwrap() == Some(current.id()) => Who::Step,
+            Some("jbd2-commit") => Who::Committer,
+            Some("extant-reaper") => Who::Reaper,
+            _ => Who::Other,
         }
     }
 

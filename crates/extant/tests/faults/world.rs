@@ -137,6 +137,10 @@ impl World {
             .filter_map(|path| self.gone.take(*path))
             .collect();
         let result = run(self);
+        // What the step left to other threads is done before it is judged, and nobody else's requests are in the next one.
+        if let Some(fs) = &self.fs {
+            fs.volume().settle();
+        }
         let faults = self.fs.as_ref().map_or(0, |fs| {
             let stats = fs.volume().stats();
             stats

@@ -101,7 +101,8 @@ impl Rig {
     }
 }
 
-/// Mounts `device`, by default with a cache of 32 MiB and no flushers.
+/// Mounts `device`, by default with a cache of 32 MiB and no flushers. No timer commits: it may take long to get from one line of a
+/// test to the next.
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
     options: &str,
@@ -112,7 +113,8 @@ pub(crate) fn mount(
     tuning.flushers = 0;
     change(&mut tuning);
     let mut open = Options::new();
-    open.write(true).tuning(tuning).mount_options(options);
+    let options = format!("commit=3000,{options}");
+    open.write(true).tuning(tuning).mount_options(&options);
     open.open_volume_on(device).unwrap()
 }
 

@@ -129,7 +129,7 @@ fn open(image: &Image, options: &str, path: BufferedPath) -> Arc<Fs> {
             other => break other.unwrap(),
         }
     };
-    let options = MountOptions::parse(options).unwrap();
+    let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     mount::mount(Arc::new(dev), options, tuning).unwrap()
 }
 

@@ -1,0 +1,170 @@
+//! What failed, picked out of the output of `cargo test`, to be shown once more at the end of a run: there a log is read first, and
+//! often alone.
+
+/// Lines of a test's output that are shown from its beginning.
+const FIRST: usize = 12;
+/// Lines that are shown from its end.
+const LAST: usize = 28;
+/// Tests whose output is shown; of more, the names.
+const SHOWN: usize = 12;
+
+/// The failures of a run, in the order in which they were told.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    tests: Vec<Failed>,
+    /// The test whose output the next lines are.
+    open: Option<usize>,
+    /// Tests have begun to run, and their result is still to come.
+    running: bool,
+    /// Test binaries that ended without a result.
+    died: usize,
+}
+
+#[derive(Debug)]
+struct Failed {
+    name: String,
+    said: Vec<String>,
+}
+
+impl Failures {
+    /// Takes the next line of the output.
+    pub(crate) fn line(&mut self, line: &str) {
+        let output_of = line
+            .strip_prefix("---- ")
+            .and_then(|rest| rest.strip_suffix(" stdout ----"));
+        let failed = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.strip_suffix(" ... FAILED"));
+        if let Some(name) = output_of {
+            self.open = Some(self.entry(name));
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.open = None;
+            self.running &= line == "failures:";
+        } else if let Some(at) = self.open {
+            if let Some(test) = self.tests.get_mut(at) {
+                test.said.push(line.to_owned());
+            }
+        } else if let Some(name) = failed {
+            self.tests.push(Failed {
+                name: name.to_owned(),
+                said: Vec::new(),
+            });
+        } else if is_begin(line) {
+            self.binary_ended();
+            self.running = true;
+        }
+    }
+
+    /// A test binary has ended, with its result or without.
+    pub(crate) fn binary_ended(&mut self) {
+        self.died += usize::from(std::mem::take(&mut self.running));
+        self.open = None;
+    }
+
+    /// The test of this name that failed last.
+    fn entry(&mut self, name: &str) -> usize {
+        let known = self.tests.iter().rposition(|test| test.name == name);
+        known.unwrap_or_else(|| {
+            self.tests.push(Failed {
+                name: name.to_owned(),
+                said: Vec::new(),
+            });
+            self.tests.len() - 1
+        })
+    }
+
+    /// All of it for a reader: what the tests said, and then their names.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        for test in self.tests.iter().take(SHOWN) {
+            told.push(format!("---- {} ----", test.name));
+            let said = &test.said;
+            let left_out = said.len().saturating_sub(FIRST + LAST);
+            for (at, line) in said.iter().enumerate() {
+                if left_out == 0 || at < FIRST || at >= FIRST + left_out {
+                    told.push(line.clone());
+                } else if at == FIRST {
+                    told.push(format!("[{left_out} lines, see above]"));
+                }
+            }
+        }
+        if self.died > 0 {
+            told.push(format!(
+                "failed: {} test binaries ended without a result, see above",
+                self.died
+            ));
+        }
+        told.extend(
+            self.tests
+                .iter()
+                .map(|test| format!("failed: {}", test.name)),
+        );
+        told
+    }
+}
+
+/// Whether tests begin to run: `running 12 tests`.
+fn is_begin(line: &str) -> bool {
+    let count = line.strip_prefix("running ");
+    count.is_some_and(|rest| rest.ends_with(" tests") || rest.ends_with(" test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Failures;
+
+    fn told(output: &str) -> Vec<String> {
+        let mut failures = Failures::default();
+        output.lines().for_each(|line| failures.line(line));
+        failures.binary_ended();
+        failures.told()
+    }
+
+    #[test]
+    fn each_failure_is_told_with_what_it_said() {
+        let output = "running 3 tests\n\
+                      test a::fine ... ok\n\
+                      test b::bad ... FAILED\n\
+                      test c::mute ... FAILED\n\
+                      \n\
+                      failures:\n\
+                      \n\
+                      ---- b::bad stdout ----\n\
+                      thread 'b::bad' panicked at x.rs:1:\n\
+                      left is not right\n\
+                      \n\
+                      \n\
+                      failures:\n    b::bad\n    c::mute\n\
+                      \n\
+                      test result: FAILED. 1 passed; 2 failed; 0 ignored\n\
+                      running 1 test\n\
+                      test a::fine ... ok\n\
+                      test result: ok. 1 passed; 0 failed; 0 ignored\n";
+        let expected = [
+            "---- b::bad ----",
+            "thread 'b::bad' panicked at x.rs:1:",
+            "left is not right",
+            "",
+            "",
+            "---- c::mute ----",
+            "failed: b::bad",
+            "failed: c::mute",
+        ];
+        assert_eq!(told(output), expected);
+    }
+
+    #[test]
+    fn long_output_is_told_in_part_and_a_death_is_told() {
+        let lines: String = (0..100).map(|n| format!("line {n}\n")).collect();
+        let output = format!(
+            "running 1 test\ntest t ... FAILED\nfailures:\n---- t stdout ----\n{lines}failures:\n    t\n\
+             test result: FAILED. 0 passed; 1 failed; 0 ignored\nrunning 2 tests\ntest u ... ok\n"
+        );
+        let told = told(&output);
+        assert_eq!(told[1..13].first().unwrap(), "line 0");
+        assert_eq!(told[13], "[60 lines, see above]");
+        assert_eq!(told[14..42].last().unwrap(), "line 99");
+        assert!(told[42].contains("1 test binaries"), "{told:?}");
+        assert_eq!(told[43], "failed: t");
+    }
+}
