@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use extant::{Cred, Filesystem};
+use extant::device::{CowDevice, FileDevice, OpenMode};
+use extant::{Cred, Error, Filesystem};
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 
@@ -18,7 +20,8 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Images that are only read. None of their bytes change, except that a journal is replayed.
+    /// Images that are only read. None of their bytes change, except that a journal is replayed; in memory, where the image cannot be
+    /// written.
     pub(crate) fn read() -> Images {
         Images::new(false)
     }
@@ -47,18 +50,23 @@ impl Images {
         if let Some((_, fs)) = self.open.iter().find(|(known, _)| *known == real) {
             return Ok(Rc::clone(fs));
         }
-        let fs = Filesystem::options()
-            .write(self.write)
-            .cred(Cred {
-                uid: geteuid().as_raw(),
-                gid: getegid().as_raw(),
-                groups: Vec::new(),
-                // Whoever can write the image may do anything in it.
-                privileged: true,
-                umask: self.umask,
-            })
-            .open(path)
-            .at(path.display())?;
+        let mut options = Filesystem::options();
+        options.write(self.write).cred(Cred {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+            groups: Vec::new(),
+            // Whoever can write the image may do anything in it.
+            privileged: true,
+            umask: self.umask,
+        });
+        let fs = match options.open(path) {
+            Err(Error::NeedsReplay) if !self.write => {
+                let base = FileDevice::open(path, OpenMode::ReadOnly).map_err(Failure::new)?;
+                options.open_device(Arc::new(CowDevice::new(base)))
+            }
+            other => other,
+        };
+        let fs = fs.at(path.display())?;
         let fs = Rc::new(fs);
         self.open.push((real, Rc::clone(&fs)));
         Ok(fs)

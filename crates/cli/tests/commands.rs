@@ -360,3 +360,50 @@ fn defrag_puts_a_file_into_one_piece() -> Result<()> {
     disk.fails(&["defrag", &disk.at("/")], 1, "Is a directory")?;
     disk.0.fsck_clean()
 }
+
+#[test]
+fn a_dirty_image_that_may_not_be_written_shows_what_it_will_be() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Root, Need::Tool("setpriv")]) {
+        return Ok(());
+    }
+    let disk = Disk::new()?;
+    let host = TempDir::new("host")?;
+    for (name, byte) in [("old", b'o'), ("new", b'n')] {
+        fs::write(host.join(name), vec![byte; 4096])?;
+    }
+    let old = host.join("old").display().to_string();
+    disk.run(&["cp", &old, &disk.at("/file")])?;
+    let blocks: Vec<String> = (0..4)
+        .map(|i| Ok(disk.0.debugfs(&format!("bmap /file {i}"))?.trim().into()))
+        .collect::<Result<_>>()?;
+    let script = format!(
+        "jo\njw -b {}-{} {}\njc\n",
+        blocks[0],
+        blocks[3],
+        host.join("new").display()
+    );
+    Cmd::new("debugfs")
+        .args(["-w", "-f", "-"])
+        .arg(disk.0.path())
+        .stdin(script)
+        .ok()?;
+    ensure!(disk.0.needs_recovery()?, "debugfs left no log");
+    let before = fs::read(disk.0.path())?;
+    // Where somebody else can read it, and not write it.
+    let (image, program) = (host.join("image"), host.join("extant"));
+    fs::write(&image, &before)?;
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o444))?;
+    fs::copy(env!("CARGO_BIN_EXE_extant"), &program)?;
+    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755))?;
+    let other = |args: &[&str]| {
+        let ids = ["--reuid=12345", "--regid=12345", "--clear-groups"];
+        Cmd::new("setpriv").args(ids).arg(&program).args(args)
+    };
+    let file = format!("{}:/file", image.display());
+    let read = other(&["cat", &file]).ok()?.out;
+    ensure!(read == "n".repeat(4096), "{read:.40}");
+    let o = other(&["rm", &file]).run()?;
+    ensure!(o.err.contains("Permission denied"), "{}", o.describe());
+    ensure!(fs::read(&image)? == before, "the image changed");
+    Ok(())
+}

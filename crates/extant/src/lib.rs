@@ -98,8 +98,8 @@ mod zones;
 /// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
 pub mod device {
     pub use extant_blockdev::{
-        BlockDevice, Completion, FileDevice, FileIo, IoOp, IoQueue, IoRequest, MemoryDevice,
-        OpenError, OpenMode, Queueing,
+        BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest,
+        MemoryDevice, OpenError, OpenMode, Queueing,
     };
     pub use extant_units::DevOff;
 }
