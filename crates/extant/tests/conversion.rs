@@ -218,3 +218,44 @@ fn a_conversion_is_one_step_for_a_crash() {
         "{old} with the old map, {new} with the new one"
     );
 }
+
+/// However often the numbers lead to a block, no more is taken in than the inode counts and the volume has.
+#[test]
+fn a_map_of_more_than_there_can_be_is_refused() {
+    let image = older("-t ext3 -b 1024");
+    let block = image.debugfs("bmap f 12").unwrap();
+    let at: u32 = block.trim().parse().unwrap();
+    // A block of data whose numbers all lead to itself, as the third level: sixteen million blocks.
+    let numbers: Vec<u8> = at.to_le_bytes().repeat(256);
+    image
+        .patch(u64::from(at) * 1024, 1024, |bytes| {
+            bytes.copy_from_slice(&numbers);
+        })
+        .unwrap();
+    let itself = format!("sif f block[TIND] {at}");
+    for requests in [
+        vec!["sif f blocks 20".to_owned()],
+        vec![itself.clone()],
+        vec![itself, "sif f blocks 0xfffffffe".to_owned()],
+    ] {
+        let damaged = image.copy().unwrap();
+        for request in &requests {
+            damaged.debugfs_write(request).unwrap();
+        }
+        let mut options = options();
+        options.mount_options("errors=continue");
+        let volume = options.open_volume(damaged.path()).unwrap();
+        let f = find(&volume, "f");
+        let error = volume.convert_to_extents(&f).unwrap_err().to_string();
+        assert!(
+            error.contains("more blocks than the inode counts, or the volume has"),
+            "{requests:?}: {error}"
+        );
+        assert!(!has_extents(&volume, &f));
+        let mut first = vec![0; 1024];
+        volume.read(&f, 0, &mut first).unwrap();
+        assert!(first == bytes(0, 1024));
+        drop(f);
+        volume.unmount().unwrap();
+    }
+}

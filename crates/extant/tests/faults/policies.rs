@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
-use extant::{Error, Filesystem, Options};
+use extant::{Error, Filesystem, Options, Tuning};
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_testkit::Image;
 
@@ -23,6 +24,15 @@ enum Trouble {
 }
 
 fn open(base: &Base, policy: &str, switch: &Arc<AtomicU8>) -> (Filesystem, Arc<MemoryDevice>) {
+    open_tuned(base, policy, switch, Tuning::default())
+}
+
+fn open_tuned(
+    base: &Base,
+    policy: &str,
+    switch: &Arc<AtomicU8>,
+    tuning: Tuning,
+) -> (Filesystem, Arc<MemoryDevice>) {
     let memory = Arc::new(MemoryDevice::from_bytes(&base.bytes));
     let (armed, log, size) = (switch.clone(), base.log_blocks.clone(), base.block_size);
     let plan = move |request: Request<'_>| {
@@ -49,6 +59,7 @@ fn open(base: &Base, policy: &str, switch: &Arc<AtomicU8>) -> (Filesystem, Arc<M
     let mut options = Options::new();
     options
         .write(true)
+        .tuning(tuning)
         .mount_options(&format!("errors={policy}"));
     (options.open_device(device).unwrap(), memory)
 }
@@ -110,4 +121,90 @@ fn a_fault_stops_as_much_as_its_policy_says() {
             .unwrap();
     }
     bystander.unmount().unwrap();
+}
+
+/// Waits until a thread of the file system's has met what was prepared for it.
+fn faults(fs: &Filesystem) {
+    let count = || {
+        let counters = fs.volume().stats();
+        let faults = counters.iter().find(|(name, _)| *name == "faults");
+        faults.map_or(0, |(_, count)| *count)
+    };
+    let begun = Instant::now();
+    while count() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no fault");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Nobody's call fails at first: it is a flusher that cannot read a bitmap.
+#[test]
+fn a_flushers_fault_stops_as_much_as_its_policy_says() {
+    let base = Base::new(&SETUPS[0]);
+    for (policy, change, read) in [("continue", 0, 0), ("remount-ro", 30, 0), ("panic", 5, 5)] {
+        let switch = Arc::new(AtomicU8::new(Trouble::None as u8));
+        let mut tuning = Tuning::default();
+        tuning.flushers = 1;
+        tuning.page_cache_bytes = Some(1 << 20);
+        let (fs, memory) = open_tuned(&base, policy, &switch, tuning);
+        fs.read("/old/small").unwrap();
+        let file = fs
+            .open_options()
+            .create(true)
+            .write(true)
+            .open("/new")
+            .unwrap();
+        switch.store(Trouble::UnreadableMetadata as u8, Ordering::Relaxed);
+        // As much as is written back behind the writer's back.
+        for piece in 0..160 {
+            if file.write_at(&[7; 4096], piece * 4096).is_err() {
+                break;
+            }
+        }
+        faults(&fs);
+        switch.store(Trouble::None as u8, Ordering::Relaxed);
+        assert_eq!(errno(fs.create_dir("/after")), change, "{policy}: a change");
+        assert_eq!(errno(fs.read("/old/small")), read, "{policy}: a read");
+        drop(file);
+        let ended = errno(fs.unmount());
+        assert!(change == 0 || ended != 0, "{policy}: unmount");
+        let image = Image::of_bytes(&memory.to_bytes()).unwrap();
+        let state = image.header("Filesystem state").unwrap();
+        assert!(state.contains("with errors"), "{policy}: {state}");
+        assert_eq!(image.header("First error err").unwrap(), "EIO", "{policy}");
+    }
+}
+
+/// A checkpoint that cannot write home stops the journal, whatever the policy.
+#[test]
+fn a_checkpoints_fault_stops_changes_whatever_the_policy() {
+    let base = Base::new(&SETUPS[0]);
+    for (policy, change, read) in [("continue", 30, 0), ("remount-ro", 30, 0), ("panic", 5, 5)] {
+        let switch = Arc::new(AtomicU8::new(Trouble::None as u8));
+        let (fs, memory) = open(&base, policy, &switch);
+        fs.create_dir("/before").unwrap();
+        fs.sync().unwrap();
+        switch.store(Trouble::UnwritableHome as u8, Ordering::Relaxed);
+        let work = |round: u32| {
+            let mode = 0o700 | (round & 0o7);
+            fs.set_permissions("/before", extant::Permissions::from_mode(mode))?;
+            fs.sync()
+        };
+        let met = (0..20_000).find_map(|round| work(round).err());
+        assert!(
+            met.is_some(),
+            "{policy}: the log went round without a checkpoint"
+        );
+        faults(&fs);
+        assert_eq!(errno(fs.create_dir("/after")), change, "{policy}: a change");
+        assert_eq!(errno(fs.read("/old/small")), read, "{policy}: a read");
+        assert_ne!(errno(fs.unmount()), 0, "{policy}: unmount");
+        let image = Image::of_bytes(&memory.to_bytes()).unwrap();
+        let state = image.header("Filesystem state").unwrap();
+        assert!(state.contains("with errors"), "{policy}: {state}");
+        assert!(image.needs_recovery().unwrap(), "{policy}");
+        // What was committed is in the log.
+        let again = Options::new().write(true).open_device(memory).unwrap();
+        assert!(again.metadata("/before").is_ok(), "{policy}");
+    }
 }
