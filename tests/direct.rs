@@ -1,7 +1,7 @@
 //! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past the kernel's cache or through it.
 
 use extant_testkit::{Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -154,7 +154,8 @@ fn direct_requests_pass_both_caches() -> Result<()> {
     image.fsck_clean()
 }
 
-/// Buffered and direct operations by one thread, each checked: the kernel's pages and the daemon's agree with the device.
+/// What the exerciser does (`exerciser.rs`, which knows no `O_DIRECT`), with direct requests among it. Buffered and direct
+/// operations by one thread, each checked: the kernel's pages and the daemon's agree with the device.
 #[test]
 fn buffered_and_direct_see_one_file() -> Result<()> {
     if !need(NEEDS) {
@@ -168,12 +169,12 @@ fn buffered_and_direct_see_one_file() -> Result<()> {
         let (cached, direct) = (open(&path, false)?, open(&path, true)?);
         let mut rng = Rng::new(seed);
         let mut model: Vec<u8> = Vec::new();
-        for step in 0..200 {
+        for step in 0..150 {
             let pos = rng.below(400_000);
             let len = 1 + rng.index(20_000);
             let (at, sectors) = (pos / 512 * 512, len.next_multiple_of(512));
             let index = |pos: u64| usize::try_from(pos).unwrap_or(usize::MAX);
-            match rng.below(8) {
+            match rng.below(12) {
                 0 | 1 => {
                     let bytes = content::fill(rng.next_u64(), pos, len);
                     cached.write_all_at(&bytes, pos)?;
@@ -188,6 +189,26 @@ fn buffered_and_direct_see_one_file() -> Result<()> {
                     let size = rng.below(400_000);
                     cached.set_len(size)?;
                     model.resize(index(size), 0);
+                }
+                how @ (6 | 7) => {
+                    let file = if rng.chance(50) { &direct } else { &cached };
+                    let (mode, hole) = if how == 6 {
+                        (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, true)
+                    } else {
+                        (FallocateFlags::empty(), false)
+                    };
+                    fallocate(file, mode, pos, len as u64)?;
+                    let end = index(pos) + len;
+                    if hole {
+                        let size = model.len();
+                        model[index(pos).min(size)..end.min(size)].fill(0);
+                    } else {
+                        model.resize(model.len().max(end), 0);
+                    }
+                }
+                8 => {
+                    let file = if rng.chance(50) { &direct } else { &cached };
+                    file.sync_all()?;
                 }
                 _ => {
                     let mut bytes = Aligned::new(sectors);
