@@ -46,11 +46,14 @@ impl MemoryDevice {
         }
     }
 
-    /// A copy of everything on the device.
+    /// A copy of everything on the device, as it is at one moment: a write that had returned before another began is never missing
+    /// where the other shows. A write of several pieces that is under way may show in part.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.stripes.len() * STRIPE);
-        for stripe in &self.stripes {
-            all.extend_from_slice(&stripe.read());
+        // All are held at once; a request holds one at a time.
+        let held: Vec<_> = self.stripes.iter().map(RwLock::read).collect();
+        let mut all = Vec::with_capacity(held.len() * STRIPE);
+        for stripe in &held {
+            all.extend_from_slice(stripe);
         }
         all
     }
@@ -125,6 +128,27 @@ mod tests {
             MemoryDevice::from_bytes(&dev.to_bytes()).to_bytes(),
             dev.to_bytes()
         );
+    }
+
+    #[test]
+    fn a_copy_is_of_one_moment() {
+        let dev = MemoryDevice::new(8 * STRIPE as u64);
+        let last = DevOff::new(7 * STRIPE as u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..20_000_u32 {
+                    dev.write_at(DevOff::ZERO, &number.to_le_bytes()).unwrap();
+                    dev.write_at(last, &number.to_le_bytes()).unwrap();
+                }
+            });
+            for _ in 0..30 {
+                let bytes = dev.to_bytes();
+                let (first, later) = (&bytes[..4], &bytes[7 * STRIPE..][..4]);
+                let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+                // What was written second never shows without what came before it.
+                assert!(number(first) >= number(later));
+            }
+        });
     }
 
     #[test]

@@ -42,6 +42,15 @@ fn both(fs: &Filesystem) -> (File, File) {
     (buffered, options.direct(true).open("/f").unwrap())
 }
 
+/// The same with 64 KiB of ones on the device and nothing of them cached.
+fn both_laid_out(fs: &Filesystem) -> (File, File) {
+    let (buffered, direct) = both(fs);
+    buffered.write_at(&[1; 65536], 0).unwrap();
+    buffered.sync_all().unwrap();
+    fs.volume().drop_caches();
+    (buffered, direct)
+}
+
 fn read(file: &File, pos: u64, len: usize) -> Vec<u8> {
     let mut buf = vec![0xee; len];
     let mut done = 0;
@@ -262,10 +271,7 @@ fn a_queue_is_as_deep_as_it_may_be_and_no_deeper() {
 fn nobody_waits_for_somebody_to_reap() {
     let image = Image::of_mib(32).make().unwrap();
     let fs = open(&image, BufferedPath::Iomap, "");
-    let (buffered, direct) = both(&fs);
-    buffered.write_at(&[1; 65536], 0).unwrap();
-    buffered.sync_all().unwrap();
-    fs.volume().drop_caches();
+    let (buffered, direct) = both_laid_out(&fs);
     let mut queue = fs.direct_queue(4);
     for tag in 0..4 {
         let mut buf = IoBuf::zeroed(8192);
@@ -297,10 +303,7 @@ fn nobody_waits_for_somebody_to_reap() {
 fn unmounting_waits_for_requests_in_flight() {
     let image = Image::of_mib(32).make().unwrap();
     let fs = open(&image, BufferedPath::Iomap, "");
-    let (buffered, direct) = both(&fs);
-    buffered.write_at(&[1; 65536], 0).unwrap();
-    buffered.sync_all().unwrap();
-    fs.volume().drop_caches();
+    let (buffered, direct) = both_laid_out(&fs);
     let mut queue = fs.direct_queue(16);
     for tag in 0..16 {
         let buf = IoBuf::copy_of(&[2; 4096]);

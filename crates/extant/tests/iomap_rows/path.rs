@@ -54,15 +54,11 @@ fn iomap_17_sizes_and_extents_show_what_has_arrived() {
     rig.write(&node, 0, &data);
     // Everything but the data is durable: the file is empty.
     rig.volume.fsync(&rig.create("other"), false).unwrap();
-    let crashed = rig.after_crash();
-    assert_eq!(crashed.content(&crashed.find("log")), b"");
-    crashed.end();
+    assert_eq!(rig.content_after_crash("log"), b"");
     let counted = rig.counted(|| rig.volume.fsync(&node, false).unwrap());
     assert_eq!((counted["map_calls"], counted["ioends"]), (1, 1));
     assert_eq!(counted["extents_converted"], 1);
-    let crashed = rig.after_crash();
-    assert!(crashed.content(&crashed.find("log")) == data);
-    crashed.end();
+    assert!(rig.content_after_crash("log") == data);
     rig.end();
 }
 

@@ -119,11 +119,8 @@ fn iomap_03_punching_writes_nothing_back() {
         assert!(rig.content(&node) == data, "{args} {options}");
         // What is dirty before and behind it is on its way all the same.
         rig.volume.fsync(&node, false).unwrap();
-        let crashed = rig.after_crash();
-        assert!(
-            crashed.content(&crashed.find("f")) == data,
-            "{args} {options}"
-        );
+        let crashed = rig.content_after_crash("f");
+        assert!(crashed == data, "{args} {options}");
         rig.end();
     }
 }
@@ -246,11 +243,8 @@ fn iomap_05_without_space_nothing_of_a_zeroed_range_is_lost() {
         }
         rig.check(false);
         rig.volume.fsync(&node, false).unwrap();
-        let crashed = rig.after_crash();
-        assert!(
-            crashed.content(&crashed.find("f")) == before,
-            "{args} {options}"
-        );
+        let crashed = rig.content_after_crash("f");
+        assert!(crashed == before, "{args} {options}");
         rig.end();
     }
 }

@@ -80,6 +80,14 @@ impl Rig {
         bytes
     }
 
+    /// What the file called `name` holds after a crash now.
+    pub(crate) fn content_after_crash(&self, name: &str) -> Vec<u8> {
+        let crashed = self.after_crash();
+        let content = crashed.content(&crashed.find(name));
+        crashed.end();
+        content
+    }
+
     pub(crate) fn counters(&self) -> BTreeMap<&'static str, u64> {
         self.volume.stats().into_iter().collect()
     }
