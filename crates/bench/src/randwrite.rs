@@ -1,6 +1,6 @@
 //! Random direct writes of 4 KiB to one file, many in flight: fio's `randwrite` with `direct=1`, as the seed of the trims has it.
 //!
-//! Four jobs keep sixteen requests each in flight, in this process, on a device that has no cost: requests of the queue end at once, and
+//! Four jobs (in `randwrite/4K/1` one) keep sixteen requests each in flight, in this process, on a device that has no cost: requests of the queue end at once, and
 //! data that is written back is forgotten. `randwrite/4K` overwrites a file that has its blocks. `randwrite/4K/each` does the same while
 //! the time of every clear in the file's I/O tree is taken. `randwrite/fill/4K` writes each block of a sparse file once, in random order.
 
@@ -15,7 +15,7 @@ use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::times;
-use crate::variant::{LONGER, Setup, is_about_trims};
+use crate::variant::{LONGER, Setup, is_about_locks};
 
 const JOBS: u64 = 4;
 const DEPTH: usize = 16;
@@ -24,29 +24,35 @@ const BLOCK: u64 = 4096;
 const SLOWER: u32 = 10;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let overwrite = |name: &str, unit, setup| Case {
+    let overwrite = |name: &str, jobs, unit, setup| Case {
         bench: Bench::Randwrite,
         name: name.to_owned(),
         unit,
         setup,
-        fits: is_about_trims,
-        sample: Box::new(move |site, plan| overwrite(setup, site, plan)),
+        fits: is_about_locks,
+        sample: Box::new(move |site, plan| overwrite(setup, jobs, site, plan)),
     };
     vec![
-        overwrite("randwrite/4K", Unit::MibPerSecond, Setup::Direct),
-        overwrite("randwrite/4K/each", Unit::Nanoseconds, Setup::DirectTimed),
+        overwrite("randwrite/4K", JOBS, Unit::MibPerSecond, Setup::Direct),
+        overwrite("randwrite/4K/1", 1, Unit::MibPerSecond, Setup::Direct),
+        overwrite(
+            "randwrite/4K/each",
+            JOBS,
+            Unit::Nanoseconds,
+            Setup::DirectTimed,
+        ),
         Case {
             bench: Bench::Randwrite,
             name: "randwrite/fill/4K".to_owned(),
             unit: Unit::MibPerSecond,
             setup: Setup::Cache,
-            fits: is_about_trims,
+            fits: is_about_locks,
             sample: Box::new(fill),
         },
     ]
 }
 
-fn overwrite(setup: Setup, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn overwrite(setup: Setup, number: u64, site: &mut Site, plan: &Plan) -> Result<Outcome> {
     let len = plan.stream_bytes * LONGER;
     let name = "random";
     site.file(name, |file| lay_out(file, len))?;
@@ -54,7 +60,7 @@ fn overwrite(setup: Setup, site: &mut Site, plan: &Plan) -> Result<Outcome> {
     times::take();
     counted(site, |_| {
         let long = plan.sample * SLOWER;
-        let (calls, took) = jobs(|job, all| {
+        let (calls, took) = jobs(number, |job, all| {
             let mut rng = Rng::new(job);
             all.wait();
             let end = Instant::now() + long;
@@ -83,7 +89,7 @@ fn fill(site: &mut Site, plan: &Plan) -> Result<Outcome> {
     site.fresh(name)?.set_len(blocks * BLOCK)?;
     let (volume, node) = site.direct(name)?;
     let outcome = counted(site, |_| {
-        let (calls, took) = jobs(|job, all| {
+        let (calls, took) = jobs(JOBS, |job, all| {
             // Each job has every fourth of all blocks in an order that looks random: odd steps through a power of two reach all.
             let mut at = job;
             let mut next = move || {
@@ -116,12 +122,12 @@ fn lay_out(file: &mut dyn Data, len: u64) -> Result<()> {
     file.cool()
 }
 
-/// Runs a thread per job; each returns how many writes it made. Returns their sum, and the time from when all had begun.
-fn jobs(job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Result<(u64, Duration)> {
-    let all = Barrier::new(usize::try_from(JOBS)? + 1);
+/// Runs `number` jobs, a thread each; each returns how many writes it made. Returns their sum, and the time from when all had begun.
+fn jobs(number: u64, job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Result<(u64, Duration)> {
+    let all = Barrier::new(usize::try_from(number)? + 1);
     std::thread::scope(|scope| {
         let (job, barrier) = (&job, &all);
-        let workers: Vec<_> = (0..JOBS)
+        let workers: Vec<_> = (0..number)
             .map(|number| scope.spawn(move || job(number, barrier)))
             .collect();
         all.wait();

@@ -85,6 +85,11 @@ pub(crate) const ALL: &[Variant] = &[
         about: "the same with I/O trees that split, insert and remove where a record could be trimmed",
     },
     Variant {
+        name: "nopost",
+        kind: Kind::Library(|tuning| tuning.post_ranges = false),
+        about: "the same with a record in the I/O tree for every direct request",
+    },
+    Variant {
         name: "iomap-order0",
         kind: Kind::Library(|tuning| tuning.max_folio_order = 0),
         about: "the same with folios of 4 KiB",
@@ -148,12 +153,24 @@ pub(crate) const ALL: &[Variant] = &[
 
 /// Whether it is the library as it comes, or without trims: what the benchmark of these compares.
 pub(crate) fn is_about_trims(kind: Kind) -> bool {
+    is_default_but(kind, |tuning| tuning.trim_on_clear = true)
+}
+
+/// Whether it is one of those, or locks each direct request in the tree.
+pub(crate) fn is_about_locks(kind: Kind) -> bool {
+    is_default_but(kind, |tuning| {
+        tuning.trim_on_clear = true;
+        tuning.post_ranges = true;
+    })
+}
+
+fn is_default_but(kind: Kind, reset: fn(&mut Tuning)) -> bool {
     let Kind::Library(tune) = kind else {
         return false;
     };
     let mut tuning = Tuning::default();
     tune(&mut tuning);
-    tuning.trim_on_clear = true;
+    reset(&mut tuning);
     tuning == Tuning::default()
 }
 
@@ -165,7 +182,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 impl Variant {
     /// Whether what it differs in from others shows in `bench`.
     pub(crate) fn differs_in(&self, bench: Bench) -> bool {
-        self.name != "notrim" || bench == Bench::Randwrite
+        bench == Bench::Randwrite || !matches!(self.name, "notrim" | "nopost")
     }
 
     /// Whether it is somebody else's program.

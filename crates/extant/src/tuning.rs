@@ -30,6 +30,8 @@ pub struct Tuning {
     /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that record. Off: it is cut in two, and the part
     /// removed.
     pub trim_on_clear: bool,
+    /// Direct requests of a queue lock short ranges beside the file's I/O tree. Off: with a record in it.
+    pub post_ranges: bool,
     /// Told how long each clear in a file's I/O tree takes: for measuring.
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
@@ -51,6 +53,7 @@ impl Default for Tuning {
             stop_at_range_end: true,
             dirty_inode_on_append: false,
             trim_on_clear: true,
+            post_ranges: true,
             clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,

@@ -11,11 +11,16 @@
 //! and room is made before the lock is taken. An empty tree has none. Clearing all bits of a part of a record
 //! trims the record in place ([`TreeTuning::trim_on_clear`]).
 //!
+//! Short ranges of those who only try can be locked without that lock and without a record ([`IoTree::try_post`]): many small requests
+//! in flight, from several threads, then share nothing but the lines of a board that their positions fall into. Everybody else waits for them as
+//! for locked records; what is asked of state bits does not see them.
+//!
 //! Nothing is known here of files, folios or devices; the owner's accounts are kept by its [`Hooks`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod bits;
+mod board;
 mod changeset;
 mod guard;
 mod hooks;
@@ -33,6 +38,7 @@ mod tree;
 mod waiters;
 
 pub use bits::Bits;
+pub use board::Posted;
 pub use changeset::Changeset;
 pub use guard::{OwnedRangeGuard, RangeGuard};
 pub use hooks::{Hooks, NoHooks};

@@ -61,21 +61,33 @@ impl<H: Hooks> State<H> {
         bits: Bits,
         me: WaiterId,
     ) -> Result<Id, Blocked> {
-        if !self.claim.is_none() && self.claim != me {
-            let claim = self.waiters.get(self.claim);
-            if claim.minds(range, bits) {
-                return Err(Blocked::Claimed(self.claim));
-            }
-        }
         let id = self.records.find(range.start(), Id::NONE);
-        if self.locked != 0
-            && let Some(owned) = self.owned(range, bits, id)
-        {
-            return Err(Blocked::By(owned));
+        if let Some(blocked) = self.blocked_from(id, range, bits, me) {
+            return Err(blocked);
         }
         let state = bits & Bits::LOCKS;
         let control = Bits::empty();
         Ok(self.set(range, Resolved { state, control }, None, id))
+    }
+
+    /// What keeps a request of `me` for `range` from being granted.
+    pub(crate) fn blocked(&self, range: ByteRange, bits: Bits, me: WaiterId) -> Option<Blocked> {
+        let id = self.records.find(range.start(), Id::NONE);
+        self.blocked_from(id, range, bits, me)
+    }
+
+    #[inline]
+    fn blocked_from(&self, id: Id, range: ByteRange, bits: Bits, me: WaiterId) -> Option<Blocked> {
+        if !self.claim.is_none() && self.claim != me {
+            let claim = self.waiters.get(self.claim);
+            if claim.minds(range, bits) {
+                return Some(Blocked::Claimed(self.claim));
+            }
+        }
+        if self.locked == 0 {
+            return None;
+        }
+        self.owned(range, bits, id).map(Blocked::By)
     }
 
     /// The first record of `range` with one of the lock bits, looked for from `id` on.

@@ -7,7 +7,7 @@ pub(crate) use real::*;
 #[cfg(not(extant_shuttle))]
 mod real {
     pub(crate) use parking_lot::MutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
     pub(crate) use std::thread::{Thread, current, park};
 
     /// Looks at an atomic that is about to change before a thread sleeps.
@@ -54,7 +54,7 @@ pub(crate) use modelled::*;
 #[cfg(extant_shuttle)]
 mod modelled {
     pub(crate) use shuttle::sync::MutexGuard;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
     pub(crate) use shuttle::thread::{Thread, current, park};
 
     /// The checker decides who runs: nobody is worth waiting for on the spot.

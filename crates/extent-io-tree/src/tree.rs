@@ -1,13 +1,15 @@
 //! The tree as its users have it: one short lock around [`State`], and what is done before taking and after releasing it.
 //!
 //! Memory is taken from the allocator before the lock is taken, and given back after it was released; threads are woken after
-//! that, too. Whether anything is locked at all is known without the lock: see [`IoTree::is_locked`].
+//! that, too. Beside it stands the [board](crate::board) of ranges that are locked without a record; whoever locks in the tree looks at it
+//! afterwards. Whether anything is locked at all is known without the lock: see [`IoTree::is_locked`].
 
 use std::hint::spin_loop;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use crate::bits::{Bits, Resolved};
+use crate::board::{Board, Posted};
 use crate::hooks::{Hooks, NoHooks};
 use crate::locking::{Blocked, Conflict};
 use crate::probe::{ClearProbe, probed};
@@ -16,7 +18,7 @@ use crate::record::Id;
 use crate::records::Records;
 use crate::state::{State, lock_count};
 use crate::stats::{Totals, TreeStats};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS, fence};
 use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 
 /// Records that a call may need: two to cut edges off, one for a gap. More gaps than that are filled with memory taken inside of the
@@ -49,6 +51,8 @@ pub struct IoTree<H = NoHooks> {
     locked: AtomicU64,
     /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes under the lock only.
     releases: AtomicU32,
+    /// Ranges that are locked without a record; there from the first of them on.
+    board: OnceLock<Board>,
     /// Where the counters go in the end.
     totals: Option<Arc<Totals>>,
     pub(crate) probe: Option<ClearProbe>,
@@ -95,6 +99,7 @@ impl<H: Hooks> IoTree<H> {
             state: Mutex::new(State::new(tuning.trim_on_clear, hooks)),
             locked: AtomicU64::new(0),
             releases: AtomicU32::new(0),
+            board: OnceLock::new(),
             totals: None,
             probe: tuning.clear_probe,
         }
@@ -128,17 +133,69 @@ impl<H: Hooks> IoTree<H> {
     /// Whether anybody has one of the lock bits on a byte of `range`; as [`IoTree::is_locked`].
     #[inline]
     pub fn is_locked_by(&self, range: ByteRange, bits: Bits) -> bool {
-        self.may_be_locked(bits) && {
+        let in_tree = self.may_be_locked(bits) && {
             let state = self.state.lock();
             let id = state.records.find(range.start(), Id::NONE);
             state.owned(range, bits, id).is_some()
+        };
+        in_tree || self.posted_in(range).is_some()
+    }
+
+    /// The first byte of `range` that is posted. For those who have just taken the tree's lock, or done something else that posters look at
+    /// afterwards.
+    #[inline]
+    fn posted_in(&self, range: ByteRange) -> Option<u64> {
+        self.board.get()?.first(range)
+    }
+
+    /// Waits, with `range` locked in the tree, until nobody else has posted a byte of it.
+    #[inline]
+    fn wait_for_posters(&self, range: ByteRange) {
+        if let Some(board) = self.board.get()
+            && board.first(range).is_some()
+            && board.wait(range)
+        {
+            self.state.lock().stats.lock_waits += 1;
         }
+    }
+
+    /// Locks `range` with both lock bits and without a record, if that can be had at once: it is short (within 16 KiB that are aligned to
+    /// themselves, and of whole sectors), there is place, and nobody has a byte of it. Takes no lock, unless something is locked in the tree.
+    ///
+    /// `None` says little: [`IoTree::try_lock_bits`] may still succeed. Two who try for the same bytes at the same moment may both fail.
+    #[inline]
+    pub fn try_post(&self, range: ByteRange) -> Option<Posted> {
+        let board = self.board.get_or_init(Board::new);
+        board.announce(|| drop(self.state.lock()));
+        let posted = board.post(range)?;
+        if self.may_be_locked(Bits::LOCKS) && self.is_wanted(range) {
+            board.take_back(posted);
+            return None;
+        }
+        Some(posted)
+    }
+
+    /// Whether somebody has locked a byte of `range` in the tree, or nobody else may.
+    #[cold]
+    fn is_wanted(&self, range: ByteRange) -> bool {
+        let state = self.state.lock();
+        state.blocked(range, Bits::LOCKS, WaiterId::NONE).is_some()
+    }
+
+    /// Unlocks what was [posted](IoTree::try_post) in this tree, and wakes who waits for it.
+    #[inline]
+    pub fn unpost(&self, posted: Posted) {
+        probed(self.probe, || {
+            if let Some(board) = self.board.get() {
+                board.take_back(posted);
+            }
+        });
     }
 
     /// Whether any record has one of the lock bits.
     #[inline]
     fn may_be_locked(&self, bits: Bits) -> bool {
-        let locked = self.locked.load(Ordering::Acquire);
+        let locked = self.locked.load(Ordering::SeqCst);
         let low = if bits.contains(Bits::LOCKED) {
             u64::from(u32::MAX)
         } else {
@@ -159,11 +216,13 @@ impl<H: Hooks> IoTree<H> {
     pub fn try_lock_bits(&self, range: ByteRange, bits: Bits) -> Result<(), Conflict> {
         let mut state = self.enter(ROOM);
         let taken = state.try_lock(range, bits, WaiterId::NONE);
-        let taken = taken
-            .map(drop)
-            .map_err(|blocked| state.conflict(range, blocked));
+        let taken = taken.map_err(|blocked| state.conflict(range, blocked));
         self.leave(state);
-        taken
+        let id = taken?;
+        self.posted_in(range).map_or(Ok(()), |at| {
+            self.give_back(range, bits, id);
+            Err(Conflict { at })
+        })
     }
 
     /// Sets the lock bits `bits` all over `range`; waits until nobody has one of them on a byte of it. Holds nothing while waiting.
@@ -186,6 +245,7 @@ impl<H: Hooks> IoTree<H> {
 
     /// Waits until nobody has one of the lock bits on a byte of `range`; as [`IoTree::wait_unlocked`].
     pub fn wait_unlocked_by(&self, range: ByteRange, bits: Bits) {
+        fence(Ordering::SeqCst);
         if self.may_be_locked(bits) {
             let bits = bits & Bits::LOCKS;
             self.wait_until(range, bits, true, |state, _| {
@@ -196,21 +256,34 @@ impl<H: Hooks> IoTree<H> {
                 }
             });
         }
+        self.wait_for_posters(range);
     }
 
     /// [`IoTree::lock_bits`], with the record of the first byte.
     #[inline]
     pub(crate) fn take(&self, range: ByteRange, bits: Bits) -> Id {
-        match self.try_take(range, bits) {
-            Some(id) => id,
-            None => self.wait_until(range, bits & Bits::LOCKS, false, |state, me| {
+        let taken = self.try_record(range, bits).unwrap_or_else(|| {
+            self.wait_until(range, bits & Bits::LOCKS, false, |state, me| {
                 state.try_lock(range, bits, me)
-            }),
-        }
+            })
+        });
+        self.wait_for_posters(range);
+        taken
     }
 
     #[inline]
     pub(crate) fn try_take(&self, range: ByteRange, bits: Bits) -> Option<Id> {
+        let taken = self.try_record(range, bits)?;
+        if self.posted_in(range).is_some() {
+            self.give_back(range, bits, taken);
+            return None;
+        }
+        Some(taken)
+    }
+
+    /// Locks `range` in the tree, whatever is posted.
+    #[inline]
+    fn try_record(&self, range: ByteRange, bits: Bits) -> Option<Id> {
         debug_assert!(Bits::LOCKS.contains(bits) && !bits.is_empty(), "{bits:?}");
         let mut state = self.enter(ROOM);
         let taken = state.try_lock(range, bits, WaiterId::NONE).ok();
@@ -221,20 +294,23 @@ impl<H: Hooks> IoTree<H> {
     /// [`IoTree::unlock`], with the record of the first byte, if it is still that.
     #[inline]
     pub(crate) fn release(&self, range: ByteRange, bits: Bits, hint: Id) {
-        probed(self.probe, || {
-            // A part of what a longer record has locked is cut off.
-            let mut state = self.enter(ROOM);
-            let id = state.records.find(range.start(), hint);
-            let what = Resolved {
-                state: bits & Bits::LOCKS,
-                control: Bits::empty(),
-            };
-            state.clear(range, what, None, id);
-            let releases = self.releases.load(Ordering::Relaxed);
-            self.releases
-                .store(releases.wrapping_add(1), Ordering::Release);
-            self.leave(state);
-        });
+        probed(self.probe, || self.give_back(range, bits, hint));
+    }
+
+    #[inline]
+    fn give_back(&self, range: ByteRange, bits: Bits, hint: Id) {
+        // A part of what a longer record has locked is cut off.
+        let mut state = self.enter(ROOM);
+        let id = state.records.find(range.start(), hint);
+        let what = Resolved {
+            state: bits & Bits::LOCKS,
+            control: Bits::empty(),
+        };
+        state.clear(range, what, None, id);
+        let releases = self.releases.load(Ordering::Relaxed);
+        self.releases
+            .store(releases.wrapping_add(1), Ordering::Release);
+        self.leave(state);
     }
 
     /// Tries until it succeeds, and sleeps in between: first on the processor, for a moment, then off it.

@@ -134,6 +134,130 @@ fn who_waits_for_a_range_without_wanting_it_goes_on() {
     });
 }
 
+/// Sectors, as only they can be posted.
+fn sectors(first: u64, count: u64) -> ByteRange {
+    ByteRange::from_len(first * 512, count * 512).unwrap()
+}
+
+/// Six sectors, and how many threads have each.
+impl Shared {
+    fn enter(&self, range: ByteRange) {
+        for (at, owners) in (0..).zip(&self.owners) {
+            if range.contains(at * 512) {
+                assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+            }
+        }
+    }
+
+    fn leave(&self, range: ByteRange) {
+        for (at, owners) in (0..).zip(&self.owners) {
+            if range.contains(at * 512) {
+                owners.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn lock_sectors(&self, range: ByteRange) {
+        let held = self.tree.lock(range);
+        self.enter(range);
+        self.leave(range);
+        drop(held);
+    }
+
+    fn post_sectors(&self, range: ByteRange) {
+        if let Some(posted) = self.tree.try_post(range) {
+            self.enter(range);
+            self.leave(range);
+            self.tree.unpost(posted);
+        }
+    }
+}
+
+/// Each of the threads does its part with the same tree; nothing is left of it.
+fn together(parts: &'static [fn(&Shared)]) {
+    let shared = Shared::new();
+    let running = parts.iter().map(|part| {
+        let shared = shared.clone();
+        thread::spawn(move || part(&shared))
+    });
+    let running: Vec<_> = running.collect();
+    running.into_iter().for_each(|t| t.join().unwrap());
+    assert!(!shared.tree.is_locked(ByteRange::ALL));
+    assert!(shared.tree.try_lock(ByteRange::ALL).is_some());
+    shared.tree.verify();
+}
+
+#[test]
+fn j39_posted_ranges_and_locked_ones_exclude_each_other() {
+    check(|| {
+        together(&[
+            |shared| {
+                shared.post_sectors(sectors(0, 2));
+                shared.post_sectors(sectors(2, 2));
+            },
+            |shared| shared.post_sectors(sectors(1, 2)),
+            |shared| shared.lock_sectors(sectors(1, 4)),
+        ]);
+    });
+}
+
+#[test]
+fn who_locks_what_is_posted_is_woken() {
+    check(|| {
+        together(&[
+            |shared| {
+                shared.post_sectors(sectors(0, 2));
+                shared.post_sectors(sectors(0, 2));
+            },
+            |shared| shared.lock_sectors(ByteRange::to_infinity(512)),
+            |shared| shared.tree.wait_unlocked(sectors(1, 1)),
+            |shared| {
+                if let Some(held) = shared.tree.try_lock(sectors(0, 1)) {
+                    shared.enter(sectors(0, 1));
+                    shared.leave(sectors(0, 1));
+                    drop(held);
+                }
+            },
+        ]);
+    });
+}
+
+/// Who has the file to himself says so, and then waits for posters; a poster looks for him after it has posted (`late`).
+fn posts_beside_somebody_who_shuts_them_out(late: bool) {
+    let shared = Shared::new();
+    let shut = Arc::new(AtomicU64::new(0));
+    let (other, other_shut) = (shared.clone(), shut.clone());
+    let poster = thread::spawn(move || {
+        let early = other_shut.load(Ordering::SeqCst);
+        if let Some(posted) = other.tree.try_post(sectors(0, 1)) {
+            let seen = match late {
+                true => other_shut.load(Ordering::SeqCst),
+                false => early,
+            };
+            if seen == 0 {
+                other.enter(sectors(0, 1));
+                other.leave(sectors(0, 1));
+            }
+            other.tree.unpost(posted);
+        }
+    });
+    shut.store(1, Ordering::SeqCst);
+    shared.tree.wait_unlocked(ByteRange::ALL);
+    shared.enter(sectors(0, 1));
+    shared.leave(sectors(0, 1));
+    poster.join().unwrap();
+}
+
+#[test]
+fn a_poster_looks_after_it_has_posted() {
+    check(|| posts_beside_somebody_who_shuts_them_out(true));
+}
+
+#[test]
+fn looking_before_is_too_early() {
+    check_fails(|| posts_beside_somebody_who_shuts_them_out(false));
+}
+
 /// A cached overwrite takes no range: it looks whether one is locked, with the folio locked (`folio`). A locker touches the
 /// bytes with the folio locked, in two steps.
 fn overwrite_without_a_range(looks_inside: bool) {

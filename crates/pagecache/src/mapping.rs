@@ -41,6 +41,8 @@ pub struct Mapping {
     min_order: u32,
     max_order: u32,
     index: RwLock<FolioTree<Arc<Folio>>>,
+    /// Folios in the index; changes under its lock.
+    folios: AtomicUsize,
     invalidate: InvalidateLock,
     pass: PassLock,
     dirty_bytes: AtomicU64,
@@ -66,6 +68,7 @@ impl Mapping {
             min_order,
             max_order,
             index: RwLock::default(),
+            folios: AtomicUsize::new(0),
             invalidate: InvalidateLock::default(),
             pass: PassLock::default(),
             dirty_bytes: AtomicU64::new(0),
@@ -111,6 +114,12 @@ impl Mapping {
     /// The number of folios.
     pub fn folio_count(&self) -> usize {
         self.index.read().len()
+    }
+
+    /// Whether there are no folios. Takes no lock: whoever has put one in and then done what the caller looks at has been seen.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.folios.load(Ordering::SeqCst) == 0
     }
 
     /// Waits, at a dirty limit, until enough has been written. No folio may be locked, no handle open.
@@ -173,7 +182,10 @@ impl Mapping {
         let order = memory.order();
         let shift = self.block_size.log2();
         let folio = Arc::new(Folio::new(page, memory, shift, self.this.clone()));
-        self.index.write().insert(folio.clone()).ok()?;
+        let mut index = self.index.write();
+        index.insert(folio.clone()).ok()?;
+        self.folios.store(index.len(), Ordering::SeqCst);
+        drop(index);
         self.shared.added(&folio, order);
         Some(folio)
     }
@@ -308,7 +320,10 @@ impl Mapping {
     }
 
     pub(crate) fn remove_detached(&self, folio: &Folio) {
-        let removed = self.index.write().remove(folio.index().get());
+        let mut index = self.index.write();
+        let removed = index.remove(folio.index().get());
+        self.folios.store(index.len(), Ordering::SeqCst);
+        drop(index);
         debug_assert!(removed.is_some(), "an attached folio is in the index");
         self.shared.removed(1);
     }

@@ -156,12 +156,12 @@ impl DirectQueue {
     }
 
     fn submit(&mut self, what: What, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
-        self.queue.submit(Job {
-            inode: node.counted().clone(),
+        let job = Job {
             what,
             pos,
             buf,
             tag,
-        });
+        };
+        self.queue.submit(node.counted(), job);
     }
 }

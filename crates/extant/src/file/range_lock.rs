@@ -186,6 +186,15 @@ pub(super) fn try_lock_owned(
     (!data.tail.reaches(range.last())).then_some(guard)
 }
 
+/// Whether somebody has the file, or its end as far down as `range`, to himself. For who has posted `range`: whoever is not seen here will
+/// wait for that.
+#[inline]
+pub(super) fn is_shut(inode: &Inode, data: &FileData, range: ByteRange) -> bool {
+    // With a fence, which the second look needs as well.
+    let end_is_claimed = data.tail.reaches(range.last());
+    end_is_claimed || inode.lock.is_locked_exclusive()
+}
+
 /// Keeps everybody else from changing `range`, which is of whole blocks; on the per-block path, from changing the file. Whoever
 /// is going to change the size asks for a range to infinity, and looks at the size again afterwards.
 ///

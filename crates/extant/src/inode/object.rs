@@ -65,6 +65,8 @@ pub(crate) struct Inode {
     pub(super) noted: Noted,
     /// A copy of the flags in `core`, which may be under its lock for as long as a block read takes.
     flags: AtomicU32,
+    /// A copy of the size in `core`, likewise.
+    disk_size: AtomicU64,
 }
 
 /// How often an inode is referenced and what becomes of it.
@@ -132,6 +134,7 @@ impl Inode {
             extents: ExtentStatus::default(),
             size: AtomicU64::new(core.disk_size),
             flags: AtomicU32::new(core.flags.bits()),
+            disk_size: AtomicU64::new(core.disk_size),
             core: RwLock::new(core),
             sync_tid: TidCell::default(),
             datasync_tid: TidCell::default(),
@@ -159,6 +162,7 @@ impl Inode {
         let before = (core.disk_size, core.sectors);
         let result = f(&mut core);
         self.flags.store(core.flags.bits(), Ordering::Release);
+        self.disk_size.store(core.disk_size, Ordering::Release);
         self.noted.forget();
         self.life.doomed.store(core.links == 0, Ordering::Release);
         load::store(fs, h, self.ino, &core)?;
@@ -208,6 +212,12 @@ impl Inode {
     /// Begins the inode's deletion unless that has begun: from now on nobody gets a reference.
     pub(crate) fn begin_deletion(&self) -> bool {
         !self.life.dead.swap(true, Ordering::AcqRel)
+    }
+
+    /// The size on disk in bytes: what the journal has, or gets with a transaction that runs.
+    #[inline]
+    pub(crate) fn disk_size(&self) -> u64 {
+        self.disk_size.load(Ordering::Acquire)
     }
 
     /// The chattr flags and internal ones.

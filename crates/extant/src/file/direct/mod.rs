@@ -20,6 +20,7 @@
 //! writer may fill within its own range. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
 
 mod clear;
+mod places;
 pub(crate) mod queue;
 mod read;
 mod straight;

@@ -24,7 +24,8 @@ use std::time::Duration;
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::straight::{Straight, straight};
+use super::places::Places;
+use super::straight::{Straight, Wish, straight};
 use crate::cred::Cred;
 use crate::error::{Error, Result};
 use crate::file::{self, WriteAt};
@@ -49,12 +50,14 @@ pub(crate) enum What {
 
 /// One request.
 pub(crate) struct Job {
-    pub(crate) inode: InodeRef,
     pub(crate) what: What,
     pub(crate) pos: u64,
     pub(crate) buf: IoBuf,
     pub(crate) tag: u64,
 }
+
+/// A file that requests are for. They share one reference to the inode, so that queues of the same file do not meet in its count.
+type FileRef = Arc<InodeRef>;
 
 /// A request that is over.
 #[derive(Debug)]
@@ -73,6 +76,9 @@ pub(crate) struct Queue {
     /// Requests that the user has not got back.
     outstanding: usize,
     depth: usize,
+    /// The file of the latest request, while any is outstanding, and where its blocks are.
+    file: Option<FileRef>,
+    places: Places,
     /// Memory for what is being got back.
     spare: VecDeque<Over>,
     workers: Vec<JoinHandle<()>>,
@@ -102,7 +108,7 @@ struct Shared {
 /// What the threads have to do.
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<(FileRef, Job)>,
     idle: usize,
     ended: bool,
 }
@@ -113,19 +119,30 @@ struct DeviceSide {
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     done: Vec<Completion>,
+    /// Memory for what is being handed on.
+    over: Vec<Over>,
 }
 
 /// A request that the device has.
 struct InFlight {
     straight: Straight,
-    inode: InodeRef,
+    file: FileRef,
     tag: u64,
 }
 
 /// A finished request. The inode's reference goes when the user gets it, under no lock.
 struct Over {
     finished: Finished,
-    _inode: InodeRef,
+    _file: FileRef,
+}
+
+impl Over {
+    fn new(tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) -> Self {
+        Self {
+            finished: Finished { tag, buf, result },
+            _file: file,
+        }
+    }
 }
 
 impl Queue {
@@ -142,6 +159,7 @@ impl Queue {
                     slots: (0..slots).map(|_| None).collect(),
                     free: (0..slots).collect(),
                     done: Vec::with_capacity(slots),
+                    over: Vec::with_capacity(slots),
                 }),
                 jobs: Mutex::default(),
                 work: Condvar::new(),
@@ -154,6 +172,8 @@ impl Queue {
             }),
             outstanding: 0,
             depth,
+            file: None,
+            places: Places::default(),
             spare: VecDeque::with_capacity(depth),
             workers: Vec::new(),
             caretaker: None,
@@ -174,37 +194,58 @@ impl Queue {
         self.shared.device.lock().queue.buffer(len)
     }
 
-    /// Takes a request. Waits while as many are in flight as may be.
-    pub(crate) fn submit(&mut self, job: Job) {
-        while self.shared.in_flight() >= self.depth {
+    /// Takes a request for `inode`. Waits while as many are in flight as may be.
+    pub(crate) fn submit(&mut self, inode: &InodeRef, job: Job) {
+        // What is in flight is outstanding.
+        while self.outstanding >= self.depth && self.shared.in_flight() >= self.depth {
             self.shared.step();
         }
         self.outstanding += 1;
+        let file = self.file(inode);
         let shared = &*self.shared;
-        match straight(&shared.fs, &job, &shared.cred) {
+        let wish = Wish {
+            what: job.what,
+            pos: job.pos,
+            len: job.buf.len(),
+            cred: &shared.cred,
+        };
+        match straight(&shared.fs, &file, wish, &mut self.places) {
             Err(error) => {
                 file::report(&shared.fs, &error);
-                shared.finish(job.tag, job.buf, Err(error), job.inode);
+                shared.finish(job.tag, job.buf, Err(error), file);
             }
             Ok(Some(straight)) => {
                 let caretaker = self.take_care();
-                self.shared.send(job, straight);
+                self.shared.send(file, job, straight);
                 if !caretaker {
                     // Nobody would look after it while the user waits for something else.
                     self.shared
                         .complete(&mut self.shared.device.lock(), usize::MAX);
                 }
             }
-            Ok(None) => self.hand_over(job),
+            Ok(None) => self.hand_over(file, job),
         }
     }
 
+    /// The requests' reference to `inode`.
+    fn file(&mut self, inode: &InodeRef) -> FileRef {
+        if let Some(file) = &self.file
+            && Arc::ptr_eq(file.shared(), inode.shared())
+        {
+            return Arc::clone(file);
+        }
+        self.places.clear();
+        let file = Arc::new(inode.clone());
+        self.file = Some(Arc::clone(&file));
+        file
+    }
+
     /// A request for the threads.
-    fn hand_over(&mut self, job: Job) {
+    fn hand_over(&mut self, file: FileRef, job: Job) {
         let shared = &self.shared;
         shared.with_threads.fetch_add(1, Ordering::AcqRel);
         let mut jobs = shared.jobs.lock();
-        jobs.waiting.push_back(job);
+        jobs.waiting.push_back((file, job));
         let short = jobs.waiting.len() > jobs.idle;
         drop(jobs);
         shared.work.notify_one();
@@ -246,6 +287,10 @@ impl Queue {
             self.shared.step();
         }
         self.outstanding -= got;
+        if self.outstanding == 0 {
+            // An idle queue keeps no file.
+            self.file = None;
+        }
     }
 }
 
@@ -272,7 +317,7 @@ impl Shared {
     }
 
     /// Gives a request to the device.
-    fn send(&self, job: Job, straight: Straight) {
+    fn send(&self, file: FileRef, job: Job, straight: Straight) {
         let mut device = self.device.lock();
         let slot = loop {
             match device.free.pop() {
@@ -291,7 +336,7 @@ impl Shared {
         };
         device.slots[slot] = Some(InFlight {
             straight,
-            inode: job.inode,
+            file,
             tag: job.tag,
         });
         let mut refused = device.queue.submit(request).err();
@@ -308,9 +353,8 @@ impl Shared {
 
     /// Ends what the device has answered, `min` requests at least.
     fn complete(&self, device: &mut DeviceSide, min: usize) {
-        let mut done = std::mem::take(&mut device.done);
-        device.queue.reap(min, &mut done);
-        for completion in done.drain(..) {
+        device.queue.reap(min, &mut device.done);
+        for completion in device.done.drain(..) {
             let slot = usize::try_from(completion.tag).unwrap_or(usize::MAX);
             let Some(over) = device.slots.get_mut(slot).and_then(Option::take) else {
                 debug_assert!(false, "the device answers what it was asked");
@@ -318,16 +362,18 @@ impl Shared {
             };
             device.free.push(slot);
             let result = over.straight.end(&self.fs, completion.result);
-            self.finish(over.tag, completion.buf, result, over.inode);
+            let over = Over::new(over.tag, completion.buf, result, over.file);
+            device.over.push(over);
         }
-        device.done = done;
+        if !device.over.is_empty() {
+            self.finished.lock().extend(device.over.drain(..));
+            self.arrived.notify_one();
+        }
     }
 
-    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>, inode: InodeRef) {
-        self.finished.lock().push_back(Over {
-            finished: Finished { tag, buf, result },
-            _inode: inode,
-        });
+    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) {
+        let over = Over::new(tag, buf, result, file);
+        self.finished.lock().push_back(over);
         self.arrived.notify_one();
     }
 
@@ -370,29 +416,22 @@ impl Shared {
 
     /// Makes the first request that waits; false if none does.
     fn serve_one(&self) -> bool {
-        let Some(mut job) = self.jobs.lock().waiting.pop_front() else {
+        let Some((file, mut job)) = self.jobs.lock().waiting.pop_front() else {
             return false;
         };
-        let result = catch_unwind(AssertUnwindSafe(|| self.make(&mut job)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
         let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
         // In this order: whoever finds nothing with the threads finds it finished.
         let mut finished = self.finished.lock();
-        finished.push_back(Over {
-            finished: Finished {
-                tag: job.tag,
-                buf: job.buf,
-                result,
-            },
-            _inode: job.inode,
-        });
+        finished.push_back(Over::new(job.tag, job.buf, result, file));
         self.with_threads.fetch_sub(1, Ordering::AcqRel);
         drop(finished);
         self.arrived.notify_one();
         true
     }
 
-    fn make(&self, job: &mut Job) -> Result<usize> {
-        let (fs, inode) = (&self.fs, job.inode.shared());
+    fn make(&self, file: &InodeRef, job: &mut Job) -> Result<usize> {
+        let (fs, inode) = (&self.fs, file.shared());
         match job.what {
             What::Read => super::read(fs, inode, None, job.pos, &mut job.buf),
             What::Write => {
