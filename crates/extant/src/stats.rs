@@ -87,6 +87,8 @@ counters! {
     direct_fallbacks,
     /// Of both, those that went straight from a queue of requests to the device.
     direct_straight,
+    /// Of these, those whose range was locked beside the file's I/O tree.
+    direct_posted,
     /// Reads into the cache that waited for direct writes.
     direct_fill_waits,
     /// Writebacks begun because promises came close to what is free.

@@ -17,7 +17,7 @@
 //! # Locks
 //! The range (`LOCKED`), as every write has it, for reads as well: nobody truncates or writes it meanwhile. A write locks its blocks against
 //! fills, too (`DIO_LOCKED`), which take that bit alone for what they read: so fills meet direct writes and nobody else, and a
-//! writer may fill within its own range. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
+//! writer may fill within its own range. Short requests of a queue post their range instead (`straight`), which is both. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
 
 mod clear;
 mod places;

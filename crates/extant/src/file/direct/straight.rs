@@ -161,6 +161,9 @@ pub(super) fn straight(
         privileges::file_modified(fs, inode, wish.cred)?;
     }
     fs.stats.direct_straight.bump();
+    if matches!(range, Range::Posted(_)) {
+        fs.stats.direct_posted.bump();
+    }
     match wish.what {
         What::Read => {
             fs.stats.direct_reads.bump();
@@ -203,4 +206,118 @@ fn record<'a>(
     let shared = file.lock.try_read()?;
     let range = try_lock_owned(data(fs, file), bytes, Bits::LOCKED | Bits::DIO_LOCKED)?;
     Some((range, shared))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use extant_blockdev::MemoryDevice;
+    use extant_testkit::Image;
+    use extant_units::Ino;
+
+    use super::*;
+    use crate::file::{WriteAt, fsync, range_lock, truncate, write};
+    use crate::options::MountOptions;
+    use crate::tuning::Tuning;
+    use crate::{map, mount, namei};
+
+    const LEN: usize = 1 << 20;
+
+    fn fill(fs: &Arc<Fs>, file: &InodeRef) {
+        let at = WriteAt::Pos(0);
+        write(fs, file, None, at, &vec![1; LEN], &Cred::root()).unwrap();
+        fsync(fs, file, None, false).unwrap();
+        data(fs, file).mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    }
+
+    fn set_up(post_ranges: bool) -> (Arc<Fs>, Arc<InodeRef>) {
+        let image = Image::of_mib(32).args("-b 4096").make().unwrap();
+        let device = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+        let tuning = Tuning {
+            post_ranges,
+            flushers: 0,
+            ..Tuning::default()
+        };
+        let options = MountOptions::parse("").unwrap();
+        let fs = mount::mount(Arc::new(device), options, tuning).unwrap();
+        let root = fs.iget(Ino::ROOT).unwrap();
+        let file = namei::create(&fs, &root, b"direct", 0o644, &Cred::root()).unwrap();
+        fill(&fs, &file);
+        (fs, Arc::new(file))
+    }
+
+    fn ask(fs: &Arc<Fs>, file: &Arc<InodeRef>, places: &mut Places, pos: u64) -> Option<Straight> {
+        let wish = Wish {
+            what: What::Write,
+            pos,
+            len: 4096,
+            cred: &Cred::root(),
+        };
+        let got = straight(fs, file, wish, places).unwrap();
+        let locked = data(fs, file).ranges.is_locked(ByteRange::ALL);
+        assert_eq!(locked, got.is_some(), "what is refused holds nothing");
+        got
+    }
+
+    #[test]
+    fn a_request_goes_straight_unless_somebody_has_the_file_or_its_end_to_himself() {
+        for post in [true, false] {
+            let (fs, file) = set_up(post);
+            let places = &mut Places::default();
+            let data = data(&fs, &file);
+            for _ in 0..2 {
+                assert!(ask(&fs, &file, places, 8192).is_some());
+                let alone = range_lock::lock(&fs, &file);
+                assert!(ask(&fs, &file, places, 8192).is_none());
+                drop(alone);
+                let claim = data.tail.claim(8192);
+                assert!(ask(&fs, &file, places, 8192).is_none());
+                assert!(ask(&fs, &file, places, 4096).is_some());
+                drop(claim);
+            }
+            let read = crate::file::Reader::Ordinary;
+            crate::file::read(&fs, &file, None, read, 8192, &mut [0; 10]).unwrap();
+            assert!(ask(&fs, &file, places, 8192).is_none(), "it is cached");
+            assert_eq!(fs.stats.direct_straight.get(), 4);
+            assert_eq!(fs.stats.direct_posted.get(), if post { 4 } else { 0 });
+            drop(alone_is_granted(&fs, &file));
+            mount::unmount(&fs).unwrap();
+        }
+    }
+
+    fn alone_is_granted<'a>(fs: &Fs, file: &'a InodeRef) -> impl Sized + use<'a> {
+        range_lock::lock(fs, file)
+    }
+
+    #[test]
+    fn a_place_is_remembered_until_the_map_changes() {
+        let (fs, file) = set_up(true);
+        let places = &mut Places::default();
+        let hits = || fs.stats.es_hits.get();
+        let first = ask(&fs, &file, places, 0).unwrap().at;
+        let before = hits();
+        for block in [0, 3, 200] {
+            let at = ask(&fs, &file, places, block * 4096).unwrap().at;
+            assert_eq!(at, first.saturating_add(block * 4096));
+        }
+        assert_eq!(hits(), before, "the map was not asked again");
+        truncate(&fs, &file, 0, &Cred::root()).unwrap();
+        assert!(ask(&fs, &file, places, 0).is_none());
+        // Somebody else gets the old place.
+        let root = fs.iget(Ino::ROOT).unwrap();
+        let other = namei::create(&fs, &root, b"other", 0o644, &Cred::root()).unwrap();
+        fill(&fs, &other);
+        fill(&fs, &file);
+        let now = ask(&fs, &file, places, 4096).unwrap().at;
+        let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
+        let place = FileOps::new(&fs, &file).describe(&map).unwrap();
+        assert_eq!(Some(now), place.device_at(Pos::new(4096)));
+        assert_ne!(now, first.saturating_add(4096));
+        assert_eq!(file.size(), file.disk_size());
+        file.size.store(4096, Ordering::Release);
+        assert!(ask(&fs, &file, places, 4096).is_none(), "behind the end");
+        file.size.store(LEN as u64, Ordering::Release);
+        mount::unmount(&fs).unwrap();
+    }
 }
