@@ -239,7 +239,8 @@ mod tests {
             flushers: 0,
             ..Tuning::default()
         };
-        let options = MountOptions::parse("").unwrap();
+        // No commit comes by itself while a test runs.
+        let options = MountOptions::parse("commit=300").unwrap();
         let fs = mount::mount(Arc::new(device), options, tuning).unwrap();
         let root = fs.iget(Ino::ROOT).unwrap();
         let file = namei::create(&fs, &root, b"direct", 0o644, &Cred::root()).unwrap();
