@@ -272,7 +272,7 @@ mod tests {
                 let alone = range_lock::lock(&fs, &file);
                 assert!(ask(&fs, &file, places, 8192).is_none());
                 drop(alone);
-                let claim = data.tail.claim(8192);
+                let claim = data.tail.claim(8192).unwrap();
                 assert!(ask(&fs, &file, places, 8192).is_none());
                 assert!(ask(&fs, &file, places, 4096).is_some());
                 drop(claim);
