@@ -114,6 +114,7 @@ impl BlockDevice for MemoryDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn ranges_cross_stripes() {
@@ -134,15 +135,17 @@ mod tests {
     fn a_copy_is_of_one_moment() {
         let dev = MemoryDevice::new(8 * STRIPE as u64);
         let last = DevOff::new(7 * STRIPE as u64);
+        let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                for number in 0..20_000_u32 {
+                for number in (0_u32..).take_while(|_| !over.load(Ordering::Relaxed)) {
                     dev.write_at(DevOff::ZERO, &number.to_le_bytes()).unwrap();
                     dev.write_at(last, &number.to_le_bytes()).unwrap();
                 }
             });
-            for _ in 0..30 {
-                let bytes = dev.to_bytes();
+            let copies: Vec<_> = (0..30).map(|_| dev.to_bytes()).collect();
+            over.store(true, Ordering::Relaxed);
+            for bytes in copies {
                 let (first, later) = (&bytes[..4], &bytes[7 * STRIPE..][..4]);
                 let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
                 // What was written second never shows without what came before it.
