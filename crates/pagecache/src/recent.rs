@@ -263,13 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_openers_are_remembered() {
+    fn a_thread_remembers_only_so_many_openers() {
         let (_cache, mapping) = mapping();
         let folio = make(&mapping, 0);
         for _ in 0..3 * OPENERS {
             let recent = Recent::default();
             assert!(recent.with(&mapping, PageIdx::new(0), |_| ()).is_some());
         }
-        assert_eq!(folio.remembered.load(Ordering::Relaxed), OPENERS);
+        // Others may have taken numbers in between.
+        let remembered = folio.remembered.load(Ordering::Relaxed);
+        assert!((1..=OPENERS).contains(&remembered));
     }
 }
