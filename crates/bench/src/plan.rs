@@ -59,6 +59,9 @@ pub struct Plan {
     pub calls: Duration,
     /// No round begins after this long; the first always runs.
     pub limit: Option<Duration>,
+    /// It is about what is counted, not about times: the library does nothing beside what is measured, and streams end early only
+    /// where each call is synced.
+    pub counting: bool,
     /// The `extant` command, for the variant that mounts.
     pub extant: PathBuf,
 }
@@ -75,6 +78,7 @@ impl Plan {
             sample: Duration::from_millis(1500),
             calls: Duration::from_millis(20),
             limit: None,
+            counting: false,
             extant,
         }
     }
@@ -99,7 +103,16 @@ impl Plan {
             sample: Duration::from_millis(5),
             calls: Duration::from_micros(50),
             limit: None,
+            counting: true,
             ..Plan::full(extant)
+        }
+    }
+
+    /// The longest that a stream lasts.
+    pub(crate) fn stream_limit(&self, synced: bool) -> Duration {
+        match self.counting && !synced {
+            true => Duration::MAX,
+            false => self.sample,
         }
     }
 

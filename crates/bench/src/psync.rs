@@ -123,7 +123,7 @@ fn read(site: &mut Site, plan: &Plan, from: From, size: usize) -> Result<Outcome
     timed(site, |site| {
         let done = site
             .file(name, |_| Ok(()))?
-            .stream_in(chunk, len, plan.sample)?;
+            .stream_in(chunk, len, plan.stream_limit(false))?;
         Ok(rate(done.0 / size as u64, done))
     })
 }
@@ -138,7 +138,7 @@ fn write(site: &mut Site, plan: &Plan, new: bool, synced: bool, size: usize) -> 
     }
     let outcome = timed(site, |site| {
         let file = site.file(name, |_| Ok(()))?;
-        let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.sample)?;
+        let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.stream_limit(synced))?;
         Ok(rate(done.0 / size as u64, done))
     })?;
     // Nothing of it may be written while somebody else is measured.
@@ -157,7 +157,8 @@ fn stream(site: &mut Site, plan: &Plan, size: usize) -> Result<Outcome> {
     let outcome = timed(site, |site| {
         let file = site.file("new", |_| Ok(()))?;
         let start = Instant::now();
-        let (bytes, _) = file.stream_out(&chunk, plan.stream_bytes, false, plan.sample)?;
+        let (bytes, _) =
+            file.stream_out(&chunk, plan.stream_bytes, false, plan.stream_limit(false))?;
         file.sync()?;
         Ok(rate(bytes / size as u64, (bytes, start.elapsed())))
     })?;

@@ -245,18 +245,20 @@ impl Variant {
                     tuning.clear_probe = Some(ClearProbe(times::record));
                 }
                 tune(&mut tuning);
+                if plan.counting {
+                    tuning.flushers = 0;
+                }
+                let over = |device| Engine::over(device, tuning, plan.counting);
                 let null = |mib| Ok::<_, Error>(Arc::new(NullData(Engine::device(mib)?)));
                 match setup {
                     Setup::Tree | Setup::TreeTimed => Box::new(TreeOnly::new(TreeTuning {
                         trim_on_clear: tuning.trim_on_clear,
                         clear_probe: tuning.clear_probe,
                     })),
-                    Setup::Null => Box::new(Engine::over(null(mib)?, tuning)?),
-                    Setup::Direct | Setup::DirectTimed => {
-                        Box::new(Engine::over(null(mib * LONGER)?, tuning)?)
-                    }
+                    Setup::Null => Box::new(over(null(mib)?)?),
+                    Setup::Direct | Setup::DirectTimed => Box::new(over(null(mib * LONGER)?)?),
                     Setup::Cache | Setup::Writeback => {
-                        Box::new(Engine::over(Arc::new(Engine::device(mib)?), tuning)?)
+                        Box::new(over(Arc::new(Engine::device(mib)?))?)
                     }
                 }
             }

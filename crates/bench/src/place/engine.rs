@@ -19,11 +19,17 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Mounts what is on `device`.
-    pub(crate) fn over(device: Arc<dyn BlockDevice>, tuning: Tuning) -> Result<Engine> {
+    /// Mounts what is on `device`; if `untimed`, with a timer of the journal that never runs out.
+    pub(crate) fn over(
+        device: Arc<dyn BlockDevice>,
+        tuning: Tuning,
+        untimed: bool,
+    ) -> Result<Engine> {
+        let options = if untimed { "commit=3000" } else { "" };
         let fs = Filesystem::options()
             .write(true)
             .tuning(tuning)
+            .mount_options(options)
             .open_device(device)?;
         Ok(Engine { fs })
     }
