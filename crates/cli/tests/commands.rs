@@ -367,7 +367,8 @@ fn a_dirty_image_that_may_not_be_written_shows_what_it_will_be() -> Result<()> {
         return Ok(());
     }
     let disk = Disk::new()?;
-    let host = TempDir::new("host")?;
+    // Where programs may run.
+    let host = TempDir::new_in(&std::env::temp_dir(), "host")?;
     for (name, byte) in [("old", b'o'), ("new", b'n')] {
         fs::write(host.join(name), vec![byte; 4096])?;
     }

@@ -12,6 +12,11 @@ fn extant(args: &[&str]) -> Cmd {
     Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
 }
 
+/// A directory on a file system that has all that archives have: attributes, ACLs, devices.
+fn host() -> Result<TempDir> {
+    TempDir::new_in(&std::env::temp_dir(), "host")
+}
+
 fn at(disk: &Image, path: &str) -> String {
     format!("{}:{path}", disk.path().display())
 }
@@ -88,7 +93,7 @@ fn every_format_goes_in_and_comes_out() -> Result<()> {
         return Ok(());
     }
     for format in ["v7", "ustar", "gnu", "pax"] {
-        let host = TempDir::new("host")?;
+        let host = host()?;
         let (tree, back) = (host.join("tree"), host.join("back"));
         plant(&tree, format)?;
         let disk = Image::of_mib(32).make()?;
@@ -147,7 +152,7 @@ fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
-    let host = TempDir::new("host")?;
+    let host = host()?;
     let disk = Image::of_mib(32).make()?;
     fs::create_dir(host.join("in"))?;
     fs::write(host.join("in/f"), vec![7; 50_000])?;
