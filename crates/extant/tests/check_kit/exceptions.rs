@@ -82,6 +82,13 @@ pub(crate) const OURS: &[Exception] = &[
         shown_by: (0, "zap_block -o 28 -l 4 -p 0x11 {block 0}"),
     },
     Exception {
+        name: "first inode",
+        says: &["ten inodes are reserved"],
+        why: "debugfs, which replays for e2fsck here, does not mind the superblock, and the log has a good copy of it; Linux \
+              refuses to mount",
+        shown_by: (6, "ssv first_ino 10"),
+    },
+    Exception {
         name: "no journal to replay",
         says: &["it needs a replay, but there is none"],
         why: "debugfs, which replays for e2fsck here, clears the mark",
