@@ -48,11 +48,14 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
         .collect();
     let limit = mapping.block_size().round_up(Pos::new(size));
     let limit = limit.unwrap_or(Pos::MAX).min(entered.range.end);
+    // The end may have moved until the folios were locked, and what was written there may be on the device by now. From here on whoever
+    // moves it over these blocks waits for their folio.
+    let end = ops.size();
     let (pieces, mut failed) = plan(ops, &mut guards, entered.range.start..limit);
     let read = read_pieces(ops, &mut guards, pieces, &mut failed);
     for piece in read {
         let guard = &mut guards[piece.folio];
-        zero_past(guard, piece.bytes.clone(), size);
+        zero_past(guard, piece.bytes.clone(), end);
         guard.mark_uptodate(piece.bytes);
     }
     let (Some(error), Some(needed)) = (failed, needed) else {

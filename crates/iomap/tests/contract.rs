@@ -4,6 +4,7 @@
 mod toy;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
@@ -395,4 +396,67 @@ fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
     assert!(cached[..1024] == [9; 1024] && cached[1024..4096] == [1; 3072]);
     assert!(cached[4096..7596] == [9; 3500] && cached[7596..] == [1; 596]);
     assert!(toy.on_disk() == cached);
+}
+
+/// A toy that is appended to, written and evicted right after somebody has looked at its size for the `at`th time.
+struct Growing<'a> {
+    toy: &'a Toy,
+    looks: AtomicU32,
+    at: u32,
+}
+
+impl IomapOps for Growing<'_> {
+    type Error = ToyError;
+
+    fn mapping(&self) -> &Mapping {
+        self.toy.mapping()
+    }
+    fn device(&self) -> &dyn BlockDevice {
+        self.toy.device()
+    }
+    fn stats(&self) -> &Stats {
+        self.toy.stats()
+    }
+    fn size(&self) -> u64 {
+        let size = self.toy.size();
+        if self.looks.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
+            self.toy.write(size, &[2; 1000]).unwrap();
+            self.toy.sync().unwrap();
+            self.toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        }
+        size
+    }
+    fn raise_size(&self, end: u64) {
+        self.toy.raise_size(end);
+    }
+    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+        self.toy.begin(op, pos, len)
+    }
+    fn is_valid(&self, map: &Iomap) -> bool {
+        self.toy.is_valid(map)
+    }
+}
+
+/// A reader that looked at the size before an append does not take what was appended, and is on the device by then, for what lies
+/// behind the end.
+#[test]
+fn a_fill_keeps_what_was_appended_while_it_began() {
+    // Three looks come before the folios are locked: afterwards an append waits.
+    for at in 1..=3 {
+        let toy = Setup::default().build();
+        toy.write(0, &[1; 1000]).unwrap();
+        toy.sync().unwrap();
+        toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        let ops = Growing {
+            toy: &toy,
+            looks: AtomicU32::new(0),
+            at,
+        };
+        let miss = Miss::Fill(&toy.readahead);
+        let mut buf = [0x55; 100];
+        read(&ops, &toy.recent, miss, Pos::ZERO, &mut buf).unwrap();
+        assert_eq!(buf, [1; 100]);
+        assert_eq!(toy.size(), 2000, "look {at}");
+        assert!(toy.read(1000, 1000) == [2; 1000], "look {at}");
+    }
 }
