@@ -19,11 +19,13 @@ fn mount(image: &Image, options: &str, change: impl FnOnce(&mut Tuning)) -> Volu
     let mut tuning = Tuning::default();
     tuning.buffered_path = BufferedPath::BufferHead;
     tuning.page_cache_bytes = Some(64 << 20);
+    // Nothing is written, stored or committed behind a test's back.
+    tuning.flushers = 0;
     change(&mut tuning);
     Options::new()
         .write(true)
         .tuning(tuning)
-        .mount_options(options)
+        .mount_options(&format!("commit=3000,{options}"))
         .open_volume(image.path())
         .unwrap()
 }
