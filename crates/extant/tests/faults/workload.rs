@@ -10,7 +10,8 @@ use crate::stage::Stage;
 use crate::world::{Known, World};
 
 /// The symbolic link's target: too long for an inode.
-const TARGET: &str = "a/target/that/is/too/long/for/an/inode/and/so/has/a/block/of/its/own/on/disk";
+pub(crate) const TARGET: &str =
+    "a/target/that/is/too/long/for/an/inode/and/so/has/a/block/of/its/own/on/disk";
 /// Files of the old indexed directory.
 const MANY: usize = 45;
 
