@@ -210,7 +210,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
         about_trims.clone().all(|r| r["bench"] == "randwrite"),
         "{all}"
     );
-    ensure!(about_trims.count() == 10, "{all}");
+    ensure!(about_trims.count() == 11, "{all}");
     for (case, trims) in [("clear/first", "trim_first"), ("clear/last", "trim_last")] {
         let (with, without) = (row(&rows, case, "iomap"), row(&rows, case, "notrim"));
         // All pieces of a region but the one that empties it.
@@ -227,8 +227,12 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     for case in ["clear/mixed/each", "randwrite/4K/each"] {
         for variant in ["iomap", "notrim"] {
             let r = row(&rows, case, variant);
-            let clears = counted(r, "clears") + counted(r, "tree_clears");
-            ensure!(r["times"]["count"] == clears && clears > 0, "{r}");
+            // Most requests post their range, and end without a clear. A few give back what they had no use for, which is timed as well
+            // or not.
+            let ends = counted(r, "clears") + counted(r, "direct_posted");
+            let timed = r["times"]["count"].as_u64().unwrap_or_default();
+            ensure!(ends > 0 && timed >= ends, "{r}");
+            ensure!(case != "clear/mixed/each" || timed == ends, "{r}");
             let buckets = r["times"]["buckets"].as_array().map_or(0, Vec::len);
             ensure!(buckets == 10, "{r}");
         }

@@ -2,6 +2,9 @@
 //!
 //! Reads ustar, pax and GNU's format; writes pax headers where a plain one has no room. An archive is not trusted: what a header says is
 //! checked, and only headers are kept in memory, up to a limit.
+//!
+//! The format is read here because the `tar` crate (0.4.46) cuts pax headers at line ends, where this goes by the length that each record
+//! says (tar-rs#428, #452): there an attribute with a line end in its value is lost, and one that looks like a record renames its file.
 
 use std::io::{self, Read, Write};
 

@@ -49,6 +49,14 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn a_value_that_looks_like_a_record_is_none() {
+    let mut member = file(b"f");
+    let value = b"y\n15 path=etc/pw\n10 uid=0\nz".to_vec();
+    member.xattrs = vec![(b"user.note".to_vec(), value)];
+    assert_eq!(round(&member, b""), (member, vec![]));
+}
+
+#[test]
 fn lines_count_their_own_length() {
     for len in [1, 5, 6, 7, 90, 91, 92, 990, 991, 992] {
         let mut extra = Vec::new();
