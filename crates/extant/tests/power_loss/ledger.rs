@@ -148,9 +148,13 @@ impl File {
         self.newest
     }
 
+    /// The size is set to less. It is on disk with that, and may be more than it was there.
     fn truncate(&mut self, len: u64) {
         self.lose_space();
         self.now.truncate(index(len.div_ceil(SECTOR)));
+        if len > self.min {
+            self.outrun();
+        }
         self.resize(len);
     }
 
