@@ -53,7 +53,10 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     };
     if superblock.errno() != 0 {
         let errno = superblock.errno();
-        findings.add(Place::Journal, format_args!("it remembers error {errno}"));
+        let what = format_args!(
+            "it remembers error {errno}, of a mount that a fault has stopped: e2fsck checks the volume and clears it"
+        );
+        findings.add(Place::Journal, what);
     }
     if superblock.users() > 1 {
         let users = superblock.users();
