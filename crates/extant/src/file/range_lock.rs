@@ -90,6 +90,8 @@ pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
 
 /// Waits until nobody holds a part of the file. A new one needs the inode's `lock`, which the caller holds exclusively.
 pub(super) fn drain(inode: &Inode) {
+    // Before the first look: who looks at `lock` has made the file's data before.
+    fence(Ordering::SeqCst);
     if let Some(data) = inode.data.get() {
         data.ranges.wait_unlocked(ByteRange::ALL);
         if data.tail.reaches(u64::MAX) {
@@ -192,7 +194,10 @@ pub(super) fn try_lock_owned(
 pub(super) fn is_shut(inode: &Inode, data: &FileData, range: ByteRange) -> bool {
     // With a fence, which the second look needs as well.
     let end_is_claimed = data.tail.reaches(range.last());
-    end_is_claimed || inode.lock.is_locked_exclusive()
+    let shut = end_is_claimed || inode.lock.is_locked_exclusive();
+    // What they did who are not met is seen from here on: the map's sequence above all.
+    fence(Ordering::Acquire);
+    shut
 }
 
 /// Keeps everybody else from changing `range`, which is of whole blocks; on the per-block path, from changing the file. Whoever

@@ -120,13 +120,13 @@ fn put_in_folio(
     bytes: &[u8],
 ) -> Option<u64> {
     let ops = FileOps::new(fs, inode);
-    let noted = match at {
+    let noted = || match at {
         WriteAt::Pos(_) | WriteAt::End => {
-            !ops.flags.contains(InodeFlags::IMMUTABLE) && privileges::is_modified(inode)
+            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::is_modified(inode)
         }
         WriteAt::Cached(_) => true,
     };
-    if !noted || inode.is_gone() {
+    if !noted() || inode.is_gone() {
         return None;
     }
     let recent = &open.unwrap_or(&ops.data.shared).recent;
@@ -136,6 +136,10 @@ fn put_in_folio(
         return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
     }
     let (_claim, pos) = claim_alone(fs, inode, ops.data, at, len)?;
+    // Whoever had the `lock` before the claim may have changed attributes.
+    if !noted() {
+        return None;
+    }
     data_path::extend(&ops, recent, Pos::new(pos), bytes).then_some(pos)
 }
 
