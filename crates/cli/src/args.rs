@@ -10,7 +10,7 @@ use crate::size;
 
 /// What is said about all commands at once.
 const AFTER_HELP: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. What a command changed is durable when it ends with 0; one that is \
+Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. What a command changed in an image is durable when it ends with 0; one that is \
 killed leaves an image that is consistent once its journal is replayed, which everything that opens it does: in memory, where it may not \
 be written. An image can be opened by \
 many readers or by one writer: the others are told that it is in use.

@@ -1,5 +1,7 @@
 //! Opening images for commands that look into them.
 
+use std::fs::Metadata;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +19,27 @@ pub(crate) struct Images {
     write: bool,
     umask: u16,
     open: Vec<(PathBuf, Rc<Filesystem>)>,
+    /// What the open ones are, whatever they are called.
+    known: Vec<Identity>,
+}
+
+/// Tells a file of the host from every other. The nodes of one block device are one.
+#[derive(PartialEq, Eq)]
+enum Identity {
+    File { device: u64, inode: u64 },
+    Device(u64),
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Identity {
+        if metadata.file_type().is_block_device() {
+            return Identity::Device(metadata.rdev());
+        }
+        Identity::File {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
 }
 
 impl Images {
@@ -40,6 +63,7 @@ impl Images {
             write,
             umask,
             open: Vec::new(),
+            known: Vec::new(),
         }
     }
 
@@ -67,6 +91,8 @@ impl Images {
             other => other,
         };
         let fs = fs.at(path.display())?;
+        self.known
+            .push(Identity::of(&real.metadata().at(path.display())?));
         let fs = Rc::new(fs);
         self.open.push((real, Rc::clone(&fs)));
         Ok(fs)
@@ -75,6 +101,15 @@ impl Images {
     /// The file system that `at` is in.
     pub(crate) fn of(&mut self, at: &ImagePath) -> Result<Rc<Filesystem>, Failure> {
         self.open(&at.image)
+    }
+
+    /// Refuses an output of the host that is one of these images: to empty it, write to it or remove it would destroy what is read. To be
+    /// asked with the metadata of the file as it was opened, before it is truncated.
+    pub(crate) fn spare(&self, path: &Path, output: &Metadata) -> Result<(), Failure> {
+        if self.known.contains(&Identity::of(output)) {
+            return Err(Failure::at(path.display(), "the image itself"));
+        }
+        Ok(())
     }
 
     /// The umask of this process.

@@ -278,3 +278,46 @@ fn programs_get_one_value_with_every_byte() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn an_image_is_never_its_own_output() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    let host = TempDir::new("host")?;
+    let dir = host.join("out");
+    fs::create_dir(&dir)?;
+    fs::write(host.join("plain"), "content")?;
+    extant(["cp", &text(&host.join("plain")), &at(&disk, "/f")]).ok()?;
+    symlink("f", host.join("l"))?;
+    extant(["cp", "-a", &text(&host.join("l")), &at(&disk, "/l")]).ok()?;
+
+    // By its own name, by a link, and by another name in a tree.
+    let before = fs::read(disk.path())?;
+    symlink(disk.path(), host.join("link"))?;
+    fs::hard_link(disk.path(), dir.join("f"))?;
+    fs::hard_link(disk.path(), dir.join("l"))?;
+    for (how, to) in [
+        ("-p", text(disk.path())),
+        ("-p", text(&host.join("link"))),
+        ("-a", text(&dir)),
+    ] {
+        for from in ["/f", "/l"] {
+            if from == "/l" && how == "-p" {
+                continue;
+            }
+            refused(
+                extant(["cp", how, &at(&disk, from), &to]),
+                1,
+                "the image itself",
+            )?;
+        }
+    }
+    ensure!(fs::read(disk.path())? == before, "the image has changed");
+    ensure!(
+        fs::read(dir.join("l"))? == before,
+        "a name of the image is gone"
+    );
+    disk.fsck_clean()
+}

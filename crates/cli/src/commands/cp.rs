@@ -58,8 +58,7 @@ fn copy(
     failures: &mut Failures,
 ) -> Result<(), Failure> {
     let target = Side::open(to, None, write)?;
-    let tree = target.tree();
-    let into = tree.attributes(target.path(), true)?;
+    let into = target.tree(read).attributes(target.path(), true)?;
     let into = into.is_some_and(|attributes| attributes.kind == FileKind::Directory);
     if sources.len() > 1 && !into {
         return Err(Failure::at(to, extant::Error::NotDir));
@@ -79,12 +78,14 @@ fn copy(
             jobs.push((source, inner));
         }
     }
+    let read = &*read;
+    let tree = target.tree(read);
     let mut total = 0;
     let slash = !into && to.ends_in_slash();
     for (source, inner) in &jobs {
         // The destination's own image is open for writing already.
         let source = source.resolve(&target);
-        let from = source.tree();
+        let from = source.tree(read);
         if slash && !is_dir(&*from, source.path(), rules.recursive) {
             return Err(Failure::at(to, extant::Error::NotDir));
         }
@@ -148,10 +149,11 @@ impl Side {
         }
     }
 
-    fn tree(&self) -> Box<dyn Tree + '_> {
+    /// The files there; `images` are those that are read from, which no output may be.
+    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn Tree + 'a> {
         match self {
             Side::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
-            Side::Host(_) | Side::Shared(_) => Box::new(Host),
+            Side::Host(_) | Side::Shared(_) => Box::new(Host::beside(images)),
         }
     }
 

@@ -19,6 +19,7 @@ use tracing::warn;
 use super::stream::Stream;
 use super::tree::{Attributes, Id, Source, Target, Tree, Xattr};
 use crate::failure::{At, Failure};
+use crate::images::Images;
 
 /// Largest list of names and largest value of extended attributes that Linux has.
 const XATTR_MAX: usize = 64 << 10;
@@ -26,8 +27,17 @@ const XATTR_MAX: usize = 64 << 10;
 /// The name of standard input.
 pub(crate) const STDIN: &str = "-";
 
-/// Files of the host.
-pub(crate) struct Host;
+/// Files of the host, but for the images that are open.
+pub(crate) struct Host<'a> {
+    images: &'a Images,
+}
+
+impl<'a> Host<'a> {
+    /// The host; none of `images` is written to or removed.
+    pub(crate) fn beside(images: &'a Images) -> Host<'a> {
+        Host { images }
+    }
+}
 
 /// An open file of the host.
 struct Open {
@@ -67,7 +77,7 @@ impl Target for Open {
     }
 }
 
-impl Tree for Host {
+impl Tree for Host<'_> {
     fn show(&self, path: &Path) -> String {
         path.display().to_string()
     }
@@ -164,9 +174,15 @@ impl Tree for Host {
         options
             .write(true)
             .create(true)
-            .truncate(true)
+            // Not before it is known what it is.
+            .truncate(false)
             .mode(u32::from(perm));
         let file = options.open(path).at(path.display())?;
+        let metadata = file.metadata().at(path.display())?;
+        self.images.spare(path, &metadata)?;
+        if metadata.len() > 0 {
+            file.set_len(0).at(path.display())?;
+        }
         Ok(Box::new(Open {
             file,
             path: path.to_owned(),
@@ -176,6 +192,8 @@ impl Tree for Host {
 
     fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure> {
         let file = File::options().write(true).open(path).at(path.display())?;
+        self.images
+            .spare(path, &file.metadata().at(path.display())?)?;
         Ok(Box::new(Stream::new(file, path.to_owned())))
     }
 
@@ -207,6 +225,8 @@ impl Tree for Host {
     }
 
     fn remove(&self, path: &Path) -> Result<(), Failure> {
+        self.images
+            .spare(path, &fs::symlink_metadata(path).at(path.display())?)?;
         fs::remove_file(path).at(path.display())
     }
 
