@@ -6,9 +6,13 @@
 //! The format is read here because the `tar` crate (0.4.46) cuts pax headers at line ends, where this goes by the length that each record
 //! says (tar-rs#428, #452): there an attribute with a line end in its value is lost, and one that looks like a record renames its file.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 use extant::Timestamp;
+
+mod writer;
+
+pub(crate) use writer::Writer;
 
 /// What an archive is made of.
 pub(crate) const BLOCK: usize = 512;
@@ -42,6 +46,8 @@ pub(crate) mod kind {
     pub(crate) const BLOCK: u8 = b'4';
     pub(crate) const DIRECTORY: u8 = b'5';
     pub(crate) const FIFO: u8 = b'6';
+    /// A name for the archive.
+    pub(crate) const VOLUME: u8 = b'V';
     pub(super) const CONTIGUOUS: u8 = b'7';
     pub(super) const PAX: u8 = b'x';
     pub(super) const PAX_GLOBAL: u8 = b'g';
@@ -82,6 +88,8 @@ pub(crate) struct Reader<R> {
     /// Bytes of the last member that nobody has read, and its padding.
     left: u64,
     padding: u64,
+    /// It had a mark at its end.
+    marked: bool,
 }
 
 impl<R: Read> Reader<R> {
@@ -90,7 +98,13 @@ impl<R: Read> Reader<R> {
             input,
             left: 0,
             padding: 0,
+            marked: false,
         }
+    }
+
+    /// Whether it ended, when [`Reader::next`] said `None`, as archives do: with a block of zeros. Without, it may have been cut short.
+    pub(crate) fn marked(&self) -> bool {
+        self.marked
     }
 
     /// The next member; `None` at the end. Its content can be read from the reader until the next call.
@@ -99,17 +113,25 @@ impl<R: Read> Reader<R> {
     /// Those of the input; `InvalidData` if it is no archive.
     pub(crate) fn next(&mut self) -> io::Result<Option<Member>> {
         let (mut extra, mut name, mut link) = (Vec::new(), None, None);
+        // A header has come that is about the member after it.
+        let mut announced = false;
         loop {
             self.skip()?;
             let mut header = [0; BLOCK];
             let len = fill(&mut self.input, &mut header)?;
-            if len == 0 || (len == BLOCK && header.iter().all(|&byte| byte == 0)) {
+            let end = len == 0 || (len == BLOCK && header.iter().all(|&byte| byte == 0));
+            if end && announced {
+                return Err(bad("it ends after a header that is about what follows"));
+            }
+            if end {
+                self.marked = len > 0;
                 return Ok(None);
             }
             if len < BLOCK {
                 return Err(bad("it ends in the middle of a header"));
             }
             let mut member = plain(&header)?;
+            announced |= matches!(member.kind, kind::PAX | kind::GNU_NAME | kind::GNU_LINK);
             match member.kind {
                 kind::PAX => extra = self.extra(member.size)?,
                 // Nothing in it is about one member.
@@ -137,8 +159,9 @@ impl<R: Read> Reader<R> {
     }
 
     fn announce(&mut self, size: u64) {
+        // At most `i64::MAX`: what headers say is checked.
         self.left = size;
-        self.padding = size.next_multiple_of(BLOCK as u64) - size;
+        self.padding = size.wrapping_neg() % BLOCK as u64;
     }
 
     /// The content of a header's own.
@@ -159,7 +182,7 @@ impl<R: Read> Reader<R> {
     fn skip(&mut self) -> io::Result<()> {
         let rest = self.left.saturating_add(self.padding);
         let gone = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
-        if gone < self.left {
+        if gone < rest {
             return Err(bad("it ends in the middle of a file"));
         }
         (self.left, self.padding) = (0, 0);
@@ -313,7 +336,10 @@ fn pax(mut lines: &[u8], member: &mut Member) -> io::Result<()> {
         match key {
             b"path" => member.name = value.to_vec(),
             b"linkpath" => member.link = value.to_vec(),
-            b"size" => member.size = decimal(value).ok_or_else(wrong)?,
+            b"size" => {
+                let size = decimal(value).filter(|&size| i64::try_from(size).is_ok());
+                member.size = size.ok_or_else(wrong)?;
+            }
             b"uid" => member.uid = id()?,
             b"gid" => member.gid = id()?,
             b"mtime" => member.mtime = timestamp(value).ok_or_else(wrong)?,
@@ -355,144 +381,6 @@ fn timestamp(value: &[u8]) -> Option<Timestamp> {
         secs: secs.checked_sub(1)?,
         nanos: 1_000_000_000 - nanos,
     })
-}
-
-/// Seconds with a fraction, as pax writes them.
-fn seconds(time: Timestamp) -> String {
-    if time.nanos == 0 {
-        return time.secs.to_string();
-    }
-    let (sign, secs, nanos) = if time.secs < 0 {
-        let whole = time.secs.saturating_add(1).unsigned_abs();
-        ("-", whole, 1_000_000_000_u32.saturating_sub(time.nanos))
-    } else {
-        ("", time.secs.unsigned_abs(), time.nanos)
-    };
-    format!("{sign}{secs}.{nanos:09}")
-}
-
-/// Writes members in their order.
-pub(crate) struct Writer<W> {
-    out: W,
-}
-
-impl<W: Write> Writer<W> {
-    pub(crate) fn new(out: W) -> Writer<W> {
-        Writer { out }
-    }
-
-    /// Writes a member and its bytes, of which there are as many as it says.
-    ///
-    /// # Errors
-    /// Those of the output, and of the content.
-    pub(crate) fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
-        let mut extra = Vec::new();
-        let header = header(member, &mut extra);
-        if !extra.is_empty() {
-            let own = Member {
-                kind: kind::PAX,
-                name: b"./PaxHeader".to_vec(),
-                mode: 0o644,
-                size: extra.len() as u64,
-                ..Member::default()
-            };
-            self.out.write_all(&self::header(&own, &mut Vec::new()))?;
-            self.content(&mut extra.as_slice(), own.size)?;
-        }
-        self.out.write_all(&header)?;
-        self.content(&mut { content }, member.size)
-    }
-
-    fn content(&mut self, content: &mut dyn Read, size: u64) -> io::Result<()> {
-        if io::copy(&mut content.take(size), &mut self.out)? != size {
-            return Err(bad("a file that became shorter"));
-        }
-        let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
-        let padding = (BLOCK - over) % BLOCK;
-        self.out.write_all([0; BLOCK].get(..padding).unwrap_or(&[]))
-    }
-
-    /// Writes the end.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.out.write_all(&[0; 2 * BLOCK])?;
-        self.out.flush()
-    }
-}
-
-/// A plain header; what it has no room for goes to `extra`, as lines of a pax header.
-fn header(member: &Member, extra: &mut Vec<u8>) -> [u8; BLOCK] {
-    let mut header = [0; BLOCK];
-    let mut put = |at: Field, bytes: &[u8]| {
-        let room = header.get_mut(at).unwrap_or_default();
-        for (to, from) in room.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        bytes.len() <= room.len()
-    };
-    // The largest number that fits before a zero.
-    let octal = |at: &Field, number: u64| {
-        let digits = at.len() - 1;
-        let word = format!("{number:0digits$o}");
-        if word.len() > digits {
-            "0".repeat(digits)
-        } else {
-            word
-        }
-    };
-    let fits = |at: &Field, number: u64| number < 1 << (3 * (at.len() - 1));
-    for (at, key, bytes) in [
-        (NAME, "path", &member.name),
-        (LINK, "linkpath", &member.link),
-    ] {
-        if !put(at, bytes) {
-            line(extra, key.as_bytes(), bytes);
-        }
-    }
-    for (at, key, value) in [
-        (UID, "uid", u64::from(member.uid)),
-        (GID, "gid", u64::from(member.gid)),
-        (SIZE, "size", member.size),
-    ] {
-        put(at.clone(), octal(&at, value).as_bytes());
-        if !fits(&at, value) {
-            line(extra, key.as_bytes(), value.to_string().as_bytes());
-        }
-    }
-    let secs = u64::try_from(member.mtime.secs).ok();
-    let secs = secs.filter(|&secs| fits(&MTIME, secs));
-    put(MTIME, octal(&MTIME, secs.unwrap_or(0)).as_bytes());
-    if secs.is_none() || member.mtime.nanos > 0 {
-        line(extra, b"mtime", seconds(member.mtime).as_bytes());
-    }
-    for (name, value) in &member.xattrs {
-        line(extra, &[XATTR, name.as_slice()].concat(), value);
-    }
-    put(MODE, octal(&MODE, u64::from(member.mode)).as_bytes());
-    put(KIND..KIND + 1, &[member.kind]);
-    put(MAGIC, b"ustar\x0000");
-    put(MAJOR, octal(&MAJOR, u64::from(member.major)).as_bytes());
-    put(MINOR, octal(&MINOR, u64::from(member.minor)).as_bytes());
-    put(CHECKSUM, b"        ");
-    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
-    let sum = format!("{sum:06o}\0 ");
-    for (to, from) in header.iter_mut().skip(CHECKSUM.start).zip(sum.bytes()) {
-        *to = from;
-    }
-    header
-}
-
-/// A line of a pax header. Its length counts itself.
-fn line(extra: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    let rest = key.len() + value.len() + 3;
-    let mut len = rest + 1;
-    while rest + len.to_string().len() != len {
-        len = rest + len.to_string().len();
-    }
-    extra.extend(format!("{len} ").into_bytes());
-    extra.extend([key, b"=", value, b"\n"].concat());
 }
 
 #[cfg(test)]

@@ -205,3 +205,103 @@ fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
     );
     disk.fsck_clean()
 }
+
+/// An archive of one empty member, whose header is changed before its checksum is made.
+const FORGE: &str = r#"forge() { python3 - "$@" <<'END'
+import sys
+out, name, kind, link, major = sys.argv[1:6]
+h = bytearray(512)
+def put(at, text):
+    h[at:at + len(text)] = text.encode()
+put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0"); put(124, "00000000000\0")
+put(136, "00000000000\0"); put(148, " " * 8); put(156, kind); put(157, link); put(257, "ustar\x0000"); put(329, major); put(337, "0000000\0")
+put(148, "%06o\0 " % sum(h))
+open(out, "wb").write(bytes(h) + bytes(1024))
+END
+}"#;
+
+#[test]
+fn nothing_is_removed_for_what_cannot_be_made() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    shell(
+        &format!(
+            "{FORGE}; cd $1; forge label.tar keep V '' 0; forge other.tar keep M '' 0; forge node.tar keep 3 '' 0010000
+             forge link.tar keep 1 nowhere 0; forge alias.tar e/f 1 d/f 0
+             mkdir d; echo here > keep; echo here > d/f; ln -s d e; tar -cf first.tar keep d e; $0 untar -f first.tar $2"
+        ),
+        &[host.path(), Path::new(&place)],
+    )?;
+    for (name, code) in [
+        ("label.tar", 0),
+        ("other.tar", 1),
+        ("node.tar", 1),
+        ("link.tar", 1),
+        ("alias.tar", 0),
+    ] {
+        let archive = host.join(name).display().to_string();
+        let o = extant(&["untar", "-f", &archive, &place]).run()?;
+        ensure!(o.code == Some(code), "{name}: {}", o.describe());
+        for file in ["/keep", "/d/f"] {
+            let o = extant(&["cat", &at(&disk, file)]).run()?;
+            ensure!(o.out == "here\n", "{name}: {}", o.describe());
+        }
+    }
+    disk.fsck_clean()
+}
+
+#[test]
+fn no_access_is_inherited_and_a_link_to_a_directory_stays_one() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setfacl"), Need::Tool("setfattr")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    shell(
+        "cd $1; mkdir -p one/usr/lib two/lib three/ad/sub; ln -s usr/lib one/lib
+         setfattr -n user.word -v text two/lib; chmod 2711 two/lib; touch -d @5 two/lib
+         echo > three/ad/f; chmod 660 three/ad/f; setfacl -d -m u:10:rwx three/ad
+         x='--xattrs --xattrs-include=*'
+         for d in one two three; do tar -C $d $x --format=pax -cf - . | $0 untar $2; done
+         $0 tar $2 > all.tar; mkdir back; tar -C back $x -xpf all.tar
+         test -L back/lib; [[ $(stat -c '%a %Y' back/usr/lib) = '2711 5' ]]; getfattr -n user.word back/usr/lib
+         getfattr -n system.posix_acl_default back/ad
+         if getfattr -n system.posix_acl_access back/ad/f || getfattr -n system.posix_acl_default back/ad/sub; then exit 1; fi",
+        &[host.path(), Path::new(&place)],
+    )?;
+    disk.fsck_clean()
+}
+
+#[test]
+fn what_is_cut_short_does_not_pass() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    fs::write(host.join("f"), vec![7; 4 << 20])?;
+    let said = shell(
+        "cd $1; tar -b 1 -cf f.tar f; head -c -1024 f.tar > cut.tar; $0 untar -f f.tar $2 2>&1; echo; $0 untar -f cut.tar $2 2>&1",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.matches("no mark at its end").count() == 1,
+        "an end without a mark: {said}"
+    );
+    // Much more than a pipe holds.
+    let said = shell(
+        "cd $1; { $0 tar $2 2> said || echo ended with $? >> said; } | head -c 10 > /dev/null; cat said",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.contains("standard output: Broken pipe") && said.contains("ended with 1"),
+        "a reader that goes away: {said}"
+    );
+    Ok(())
+}

@@ -1,3 +1,4 @@
+use super::writer::{header, line, seconds};
 use super::*;
 
 fn file(name: &[u8]) -> Member {
@@ -148,4 +149,45 @@ fn cut_short_is_an_error() {
     let mut reader = Reader::new(&archive[..300]);
     assert!(reader.next().is_err());
     assert!(Reader::new(&[7; 2 * BLOCK][..]).next().is_err());
+}
+
+#[test]
+fn an_end_that_is_none_is_told() {
+    let mut archive = Vec::new();
+    let mut member = file(&[b'n'; 150]);
+    member.size = 100;
+    let mut writer = Writer::new(&mut archive);
+    writer.append(&member, [3; 100].as_slice()).unwrap();
+    writer.finish().unwrap();
+    let whole = archive.len() - 2 * BLOCK;
+    let end = |len: usize| {
+        let mut reader = Reader::new(&archive[..len]);
+        while reader.next()?.is_some() {}
+        Ok::<_, io::Error>(reader.marked())
+    };
+    assert!(end(archive.len()).unwrap());
+    assert!(end(whole + BLOCK).unwrap());
+    assert!(!end(whole).unwrap());
+    // Without some of its padding; after the pax header that holds the name, with and without that one's padding.
+    assert!(end(whole - 1).is_err());
+    assert!(end(2 * BLOCK).is_err());
+    assert!(end(2 * BLOCK - 1).is_err());
+}
+
+#[test]
+fn sizes_that_no_file_has_are_refused() {
+    for (size, right) in [(i64::MAX as u64, true), (1 << 63, false), (u64::MAX, false)] {
+        let mut member = file(b"f");
+        member.size = size;
+        let mut extra = Vec::new();
+        let own = header(&member, &mut extra);
+        let mut pax = file(b"x");
+        (pax.kind, pax.size) = (kind::PAX, extra.len() as u64);
+        let mut archive = header(&pax, &mut Vec::new()).to_vec();
+        extra.resize(BLOCK, 0);
+        archive.extend(extra);
+        archive.extend(own);
+        let read = Reader::new(archive.as_slice()).next();
+        assert_eq!(read.is_ok(), right, "{size}");
+    }
 }

@@ -78,11 +78,8 @@ fn pack(
         Some(error) => Err(error),
         None => pack.out.finish(),
     };
-    match ended {
-        // A reader that goes away ends the output without complaint.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(|error| Failure::at(name, plain(&error))),
-    }
+    // A reader that goes away has no whole archive: that is a failure, too.
+    ended.map_err(|error| Failure::at(name, plain(&error)))
 }
 
 /// What can go wrong with an entry: the entry, or the archive.

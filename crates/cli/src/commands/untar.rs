@@ -23,6 +23,8 @@ use crate::operand::ImagePath;
 const CHUNK: usize = 1 << 20;
 /// What is looked at to find holes.
 const PIECE: usize = 4096;
+/// What is inherited from a directory.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 pub(crate) fn run(args: &Untar) -> Outcome {
     let mut failures = Failures::of("untar");
@@ -94,6 +96,9 @@ impl<'a> Unpack<'a> {
         while let Some(member) = archive.next().map_err(broken)? {
             failures.note(self.one(&member, &mut archive));
         }
+        if !archive.marked() {
+            warn!("{name}: no mark at its end: it may be cut short");
+        }
         for (path, times) in self.times {
             let place = self.top.with_path(&path);
             failures.note(self.fs.set_times(&path, times).at(place));
@@ -102,6 +107,10 @@ impl<'a> Unpack<'a> {
     }
 
     fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Failure> {
+        if member.kind == kind::VOLUME {
+            warn!("{}: the archive's label is left out", self.top);
+            return Ok(());
+        }
         let path = self.place(bytes(&member.name))?;
         let place = self.top.with_path(&path);
         if member.sparse {
@@ -127,34 +136,55 @@ impl<'a> Unpack<'a> {
             return Err(Failure::at(&place, "a link to nothing"));
         }
         if member.kind == kind::LINK {
-            let original = self.place(bytes(&member.link))?;
-            // Of itself: it is there.
-            if original == path {
-                return Ok(());
-            }
-            self.remove(old, &path)?;
-            let linked = self.fs.hard_link(&original, &path);
-            return linked.at(format!("{place}: a link to {}", original.display()));
+            return self.link(member, old, &place);
         }
+        // Nothing is removed for what cannot be made.
+        let rdev = match member.kind {
+            kind::CHAR | kind::BLOCK => device(member, &place)?,
+            kind::REGULAR | kind::SYMLINK | kind::FIFO => 0,
+            other => {
+                let what = format!("of type {:?}, not known", char::from(other));
+                return Err(Failure::at(&place, what));
+            }
+        };
+        storable(member, &place)?;
         // A file that other names lead to is not written into.
         self.remove(old, &path)?;
+        let node = |kind| self.fs.make_node(&path, kind, 0o600, rdev).at(&place);
         match member.kind {
-            kind::REGULAR => self.content(member, content, &place)?,
             kind::SYMLINK => self.fs.symlink(bytes(&member.link), &path).at(&place)?,
-            kind::CHAR => self.node(member, &place, FileKind::CharDevice)?,
-            kind::BLOCK => self.node(member, &place, FileKind::BlockDevice)?,
-            kind::FIFO => self.node(member, &place, FileKind::Fifo)?,
-            other => {
-                let letter = char::from(other);
-                return Err(Failure::at(
-                    &place,
-                    format!("of type {letter:?}, not known"),
-                ));
-            }
+            kind::CHAR => node(FileKind::CharDevice)?,
+            kind::BLOCK => node(FileKind::BlockDevice)?,
+            kind::FIFO => node(FileKind::Fifo)?,
+            _ => self.content(member, content, &place)?,
         }
         self.attributes(member, &place)?;
         let times = SetAttr::from(times(member));
         self.fs.set_attributes(&path, false, &times).at(&place)
+    }
+
+    /// Makes a hard link. What is in its place goes only once there is something to link to.
+    fn link(
+        &self,
+        member: &Member,
+        old: Option<FileKind>,
+        place: &ImagePath,
+    ) -> Result<(), Failure> {
+        let original = self.place(bytes(&member.link))?;
+        let what = format!("{place}: a link to {}", original.display());
+        let metadata = self.fs.symlink_metadata(&original).at(&what)?;
+        if metadata.is_dir() {
+            return Err(Failure::at(&what, Error::IsDir));
+        }
+        if old.is_some() {
+            let there = self.fs.symlink_metadata(&place.path).at(place)?;
+            // Of itself, by whatever name: it is there.
+            if there.attr().ino == metadata.attr().ino {
+                return Ok(());
+            }
+        }
+        self.remove(old, &place.path)?;
+        self.fs.hard_link(&original, &place.path).at(what)
     }
 
     /// Where a name of the archive goes.
@@ -194,7 +224,9 @@ impl<'a> Unpack<'a> {
             Ok(metadata) if metadata.is_dir() => {}
             _ => self.fs.create_dir(&place.path).at(place)?,
         }
-        self.attributes(member, place)?;
+        // All of it is for the directory, none for a link to it.
+        let inside = place.with_path(place.path.join("."));
+        self.attributes(member, &inside)?;
         self.times.insert(place.path.clone(), times(member));
         Ok(())
     }
@@ -235,32 +267,28 @@ impl<'a> Unpack<'a> {
         file.set_len(pos).at(at)
     }
 
-    fn node(&self, member: &Member, at: &ImagePath, kind: FileKind) -> Result<(), Failure> {
-        let (major, minor) = (member.major, member.minor);
-        if major > 0xfff || minor > 0xf_ffff {
-            let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
-            return Err(Failure::at(at, what));
-        }
-        let rdev = (minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12);
-        self.fs.make_node(&at.path, kind, 0o600, rdev).at(at)
-    }
-
     /// Owner, permissions and extended attributes, in an order in which none undoes another.
     fn attributes(&self, member: &Member, at: &ImagePath) -> Result<(), Failure> {
-        if member.uid == u32::MAX || member.gid == u32::MAX {
-            return Err(Failure::at(at, "an owner that ext4 cannot store"));
-        }
+        storable(member, at)?;
         let owner = SetAttr {
             uid: Some(member.uid),
             gid: Some(member.gid),
             ..SetAttr::default()
         };
-        // For a directory, the one that a link leads to will do.
         let (path, link) = (&at.path, member.kind == kind::SYMLINK);
         self.fs.set_attributes(path, !link, &owner).at(at)?;
         if !link {
             let permissions = Permissions::from_mode(member.mode);
             self.fs.set_permissions(path, permissions).at(at)?;
+        }
+        // Made below a directory with a default ACL, it has inherited what the archive does not grant.
+        for acl in ACLS {
+            if !link && !member.xattrs.iter().any(|(name, _)| name == acl) {
+                match self.fs.remove_xattr(path, acl) {
+                    Err(Error::NoAttribute | Error::NotSupported(_)) => {}
+                    other => other.at(at)?,
+                }
+            }
         }
         for (name, value) in &member.xattrs {
             let set = self.fs.set_xattr(path, name, value);
@@ -272,6 +300,23 @@ impl<'a> Unpack<'a> {
         }
         Ok(())
     }
+}
+
+fn storable(member: &Member, at: &ImagePath) -> Result<(), Failure> {
+    if member.uid == u32::MAX || member.gid == u32::MAX {
+        return Err(Failure::at(at, "an owner that ext4 cannot store"));
+    }
+    Ok(())
+}
+
+/// The numbers of a device, as inodes have them.
+fn device(member: &Member, at: &ImagePath) -> Result<u32, Failure> {
+    let (major, minor) = (member.major, member.minor);
+    if major > 0xfff || minor > 0xf_ffff {
+        let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
+        return Err(Failure::at(at, what));
+    }
+    Ok((minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12))
 }
 
 fn times(member: &Member) -> FileTimes {

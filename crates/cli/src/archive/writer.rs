@@ -1,0 +1,148 @@
+//! Writes archives: a plain header for each member, and a pax header before it for what has no room there.
+
+use std::io::{self, Read, Write};
+
+use extant::Timestamp;
+
+use super::{
+    BLOCK, CHECKSUM, Field, GID, KIND, LINK, MAGIC, MAJOR, MINOR, MODE, MTIME, Member, NAME, SIZE,
+    UID, XATTR, bad, kind,
+};
+
+/// Seconds with a fraction, as pax writes them.
+pub(super) fn seconds(time: Timestamp) -> String {
+    if time.nanos == 0 {
+        return time.secs.to_string();
+    }
+    let (sign, secs, nanos) = if time.secs < 0 {
+        let whole = time.secs.saturating_add(1).unsigned_abs();
+        ("-", whole, 1_000_000_000_u32.saturating_sub(time.nanos))
+    } else {
+        ("", time.secs.unsigned_abs(), time.nanos)
+    };
+    format!("{sign}{secs}.{nanos:09}")
+}
+
+/// Writes members in their order.
+pub(crate) struct Writer<W> {
+    out: W,
+}
+
+impl<W: Write> Writer<W> {
+    pub(crate) fn new(out: W) -> Writer<W> {
+        Writer { out }
+    }
+
+    /// Writes a member and its bytes, of which there are as many as it says.
+    ///
+    /// # Errors
+    /// Those of the output, and of the content.
+    pub(crate) fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
+        let mut extra = Vec::new();
+        let header = header(member, &mut extra);
+        if !extra.is_empty() {
+            let own = Member {
+                kind: kind::PAX,
+                name: b"./PaxHeader".to_vec(),
+                mode: 0o644,
+                size: extra.len() as u64,
+                ..Member::default()
+            };
+            self.out.write_all(&self::header(&own, &mut Vec::new()))?;
+            self.content(&mut extra.as_slice(), own.size)?;
+        }
+        self.out.write_all(&header)?;
+        self.content(&mut { content }, member.size)
+    }
+
+    fn content(&mut self, content: &mut dyn Read, size: u64) -> io::Result<()> {
+        if io::copy(&mut content.take(size), &mut self.out)? != size {
+            return Err(bad("a file that became shorter"));
+        }
+        let over = usize::try_from(size % BLOCK as u64).unwrap_or(0);
+        let padding = (BLOCK - over) % BLOCK;
+        self.out.write_all([0; BLOCK].get(..padding).unwrap_or(&[]))
+    }
+
+    /// Writes the end.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.out.write_all(&[0; 2 * BLOCK])?;
+        self.out.flush()
+    }
+}
+
+/// A plain header; what it has no room for goes to `extra`, as lines of a pax header.
+pub(super) fn header(member: &Member, extra: &mut Vec<u8>) -> [u8; BLOCK] {
+    let mut header = [0; BLOCK];
+    let mut put = |at: Field, bytes: &[u8]| {
+        let room = header.get_mut(at).unwrap_or_default();
+        for (to, from) in room.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        bytes.len() <= room.len()
+    };
+    // The largest number that fits before a zero.
+    let octal = |at: &Field, number: u64| {
+        let digits = at.len() - 1;
+        let word = format!("{number:0digits$o}");
+        if word.len() > digits {
+            "0".repeat(digits)
+        } else {
+            word
+        }
+    };
+    let fits = |at: &Field, number: u64| number < 1 << (3 * (at.len() - 1));
+    for (at, key, bytes) in [
+        (NAME, "path", &member.name),
+        (LINK, "linkpath", &member.link),
+    ] {
+        if !put(at, bytes) {
+            line(extra, key.as_bytes(), bytes);
+        }
+    }
+    for (at, key, value) in [
+        (UID, "uid", u64::from(member.uid)),
+        (GID, "gid", u64::from(member.gid)),
+        (SIZE, "size", member.size),
+    ] {
+        put(at.clone(), octal(&at, value).as_bytes());
+        if !fits(&at, value) {
+            line(extra, key.as_bytes(), value.to_string().as_bytes());
+        }
+    }
+    let secs = u64::try_from(member.mtime.secs).ok();
+    let secs = secs.filter(|&secs| fits(&MTIME, secs));
+    put(MTIME, octal(&MTIME, secs.unwrap_or(0)).as_bytes());
+    if secs.is_none() || member.mtime.nanos > 0 {
+        line(extra, b"mtime", seconds(member.mtime).as_bytes());
+    }
+    for (name, value) in &member.xattrs {
+        line(extra, &[XATTR, name.as_slice()].concat(), value);
+    }
+    put(MODE, octal(&MODE, u64::from(member.mode)).as_bytes());
+    put(KIND..KIND + 1, &[member.kind]);
+    put(MAGIC, b"ustar\x0000");
+    put(MAJOR, octal(&MAJOR, u64::from(member.major)).as_bytes());
+    put(MINOR, octal(&MINOR, u64::from(member.minor)).as_bytes());
+    put(CHECKSUM, b"        ");
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    let sum = format!("{sum:06o}\0 ");
+    for (to, from) in header.iter_mut().skip(CHECKSUM.start).zip(sum.bytes()) {
+        *to = from;
+    }
+    header
+}
+
+/// A line of a pax header. Its length counts itself.
+pub(super) fn line(extra: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let rest = key.len() + value.len() + 3;
+    let mut len = rest + 1;
+    while rest + len.to_string().len() != len {
+        len = rest + len.to_string().len();
+    }
+    extra.extend(format!("{len} ").into_bytes());
+    extra.extend([key, b"=", value, b"\n"].concat());
+}
