@@ -36,6 +36,9 @@ const MAGIC: Field = 257..265;
 const MAJOR: Field = 329..337;
 const MINOR: Field = 337..345;
 const PREFIX: Field = 345..500;
+/// In a header of a GNU sparse file, and in a block of its map: another block of it follows.
+const MORE: usize = 482;
+const MORE_OF_MAP: usize = 504;
 
 /// Kinds of members, as headers write them.
 pub(crate) mod kind {
@@ -151,6 +154,9 @@ impl<R: Read> Reader<R> {
                             | kind::DIRECTORY
                             | kind::FIFO
                     );
+                    if member.kind == kind::GNU_SPARSE {
+                        self.maps(&header)?;
+                    }
                     self.announce(if has_content { member.size } else { 0 });
                     return Ok(Some(member));
                 }
@@ -176,6 +182,24 @@ impl<R: Read> Reader<R> {
             return Err(bad("it ends in the middle of a header"));
         }
         Ok(content)
+    }
+
+    /// Goes past the blocks that a GNU sparse file's map goes on in: its size does not count them.
+    fn maps(&mut self, header: &[u8; BLOCK]) -> io::Result<()> {
+        let mut more = header.get(MORE).is_some_and(|&byte| byte != 0);
+        let mut read = 0;
+        while more {
+            read += BLOCK as u64;
+            if read > MAX_EXTRA {
+                return Err(bad("a map of a sparse file that does not end"));
+            }
+            let mut map = [0; BLOCK];
+            if fill(&mut self.input, &mut map)? < BLOCK {
+                return Err(bad("it ends in the middle of a map"));
+            }
+            more = map.get(MORE_OF_MAP).is_some_and(|&byte| byte != 0);
+        }
+        Ok(())
     }
 
     /// Goes past what was not read.

@@ -321,7 +321,8 @@ pub(crate) struct Tar {
 ///
 /// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed. Owners, permissions, times, extended
 /// attributes, hard links and device nodes are those of the archive, without root. What exists is replaced, directories are filled.
-/// Names with ".." in them are refused, and nothing is unpacked outside of the directory that was named, but through links in the image.
+/// Names with ".." in them are refused. Links in the image are followed, those from the archive too: they never lead out of the image, but a
+/// subdirectory is no border for an archive that is not trusted.
 /// Blocks of zeros become holes.
 #[derive(Args, Debug)]
 pub(crate) struct Untar {

@@ -305,3 +305,48 @@ fn what_is_cut_short_does_not_pass() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn names_too_long_are_not_echoed_and_links_lead_to_what_is_archived() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    let said = shell(
+        "cd $1; echo > next; python3 -c 'import tarfile; a = tarfile.open(\"long.tar\", \"w\", format=tarfile.PAX_FORMAT)
+a.addfile(tarfile.TarInfo(\"x/\" * 50000)); a.add(\"next\"); a.close()'
+         $0 untar -f long.tar $2 2>&1 || $0 cat $2next",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.contains("more than 4095 bytes") && said.len() < 1000,
+        "{} bytes said",
+        said.len()
+    );
+    // A file with two names whose attributes cannot be read.
+    let said = shell(
+        "cd $1; echo > a; ln a b; tar -cf two.tar a b; $0 untar -f two.tar $2; debugfs -w -R 'sif /a file_acl 5' $3 2>&1
+         if $0 tar -f out.tar $2 2>&1; then exit 1; fi; tar -tvf out.tar",
+        &[host.path(), Path::new(&place), disk.path()],
+    )?;
+    ensure!(!said.contains("link to"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn the_image_is_no_place_for_its_archive() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    let image = disk.path().display().to_string();
+    let o = extant(&["tar", "-f", &image, &at(&disk, "/")]).run()?;
+    ensure!(
+        o.code == Some(1) && o.err.contains("the image itself"),
+        "{}",
+        o.describe()
+    );
+    disk.fsck_clean()
+}

@@ -191,3 +191,30 @@ fn sizes_that_no_file_has_are_refused() {
         assert_eq!(read.is_ok(), right, "{size}");
     }
 }
+
+#[test]
+fn a_long_map_of_a_sparse_file_is_gone_past() {
+    let sum = |header: &mut [u8; BLOCK]| {
+        header[CHECKSUM].fill(b' ');
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    };
+    let mut sparse = file(b"sparse");
+    (sparse.kind, sparse.size) = (kind::GNU_SPARSE, 100);
+    let mut own = header(&sparse, &mut Vec::new());
+    own[MORE] = 1;
+    sum(&mut own);
+    let mut map = [7; BLOCK];
+    let mut archive = own.to_vec();
+    archive.extend(map);
+    map[MORE_OF_MAP] = 0;
+    archive.extend(map);
+    archive.extend([9; BLOCK]);
+    archive.extend(header(&file(b"next"), &mut Vec::new()));
+    let mut reader = Reader::new(archive.as_slice());
+    assert!(reader.next().unwrap().unwrap().sparse);
+    assert_eq!(reader.next().unwrap().unwrap().name, b"next");
+    // One that never ends is no reason to read for ever.
+    let endless = own.as_slice().chain(io::repeat(1));
+    assert!(Reader::new(endless).next().is_err());
+}

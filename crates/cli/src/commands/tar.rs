@@ -32,7 +32,15 @@ pub(crate) fn run(args: &Tar) -> Outcome {
         let top = args.from.with_path(args.from.path.join("."));
         match &args.file {
             Some(path) if path.as_os_str() != "-" => {
-                let file = HostFile::create(path).at(path.display())?;
+                let mut options = HostFile::options();
+                // Not truncated before it is known what it is.
+                options.write(true).create(true).truncate(false);
+                let file = options.open(path).at(path.display())?;
+                let metadata = file.metadata().at(path.display())?;
+                images.spare(path, &metadata)?;
+                if metadata.len() > 0 {
+                    file.set_len(0).at(path.display())?;
+                }
                 let name = path.display().to_string();
                 pack(&fs, &top, file, &name, &mut failures)
             }
@@ -131,7 +139,6 @@ impl<W: Write> Pack<'_, W> {
                 member.link.clone_from(first);
                 return Ok(self.out.append(&member, io::empty())?);
             }
-            self.links.insert(ino, member.name.clone());
         }
         for name in self.fs.xattrs(&step.path).at(&at)? {
             if name.contains(&b'=') {
@@ -168,6 +175,7 @@ impl<W: Write> Pack<'_, W> {
                     failed: None,
                 };
                 self.out.append(&member, &mut content)?;
+                self.archived(step, member.name);
                 return match content.failed {
                     // Its bytes are zeros in the archive.
                     Some(error) => Err(Failure::at(&at, error).into()),
@@ -176,7 +184,17 @@ impl<W: Write> Pack<'_, W> {
             }
             _ => {}
         }
-        Ok(self.out.append(&member, io::empty())?)
+        self.out.append(&member, io::empty())?;
+        self.archived(step, member.name);
+        Ok(())
+    }
+
+    /// Other names of it are links to this one: only now that it is in the archive.
+    fn archived(&mut self, step: &Step, name: Vec<u8>) {
+        let attr = step.metadata.attr();
+        if attr.kind != FileKind::Directory && attr.nlink > 1 {
+            self.links.insert(u64::from(attr.ino.get()), name);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! `extant untar`: an archive, unpacked into an image.
 //!
-//! An archive is not trusted: names go below the place that was named, `..` in one is refused, and links in the image lead to places in the
-//! image. Owners, permissions, times and attributes are those of the archive, whoever unpacks it.
+//! An archive is not trusted with the host: nothing outside of the image is reached. Names go below the place that was named and `..` in one
+//! is refused, but links in the image are followed, those that the archive brings among them: a subdirectory is no border within the image.
+//! Owners, permissions, times and attributes are those of the archive, whoever unpacks it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -23,6 +24,8 @@ use crate::operand::ImagePath;
 const CHUNK: usize = 1 << 20;
 /// What is looked at to find holes.
 const PIECE: usize = 4096;
+/// Longest path, and longest that a link says, in bytes.
+const LONGEST: usize = 4095;
 /// What is inherited from a directory.
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
@@ -110,6 +113,10 @@ impl<'a> Unpack<'a> {
         if member.kind == kind::VOLUME {
             warn!("{}: the archive's label is left out", self.top);
             return Ok(());
+        }
+        if member.name.len() > LONGEST || member.link.len() > LONGEST {
+            let what = format!("a name or link of more than {LONGEST} bytes in the archive");
+            return Err(Failure::at(self.top, what));
         }
         let path = self.place(bytes(&member.name))?;
         let place = self.top.with_path(&path);
