@@ -7,6 +7,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::output::harmless;
+
 /// Why a command, or one operand of it, failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -135,11 +137,7 @@ impl Failures {
 }
 
 fn print(command: &str, failure: &dyn fmt::Display) {
-    let line: String = failure
-        .to_string()
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
+    let line = harmless(&failure.to_string());
     eprintln!("extant: {command}: {line}");
 }
 

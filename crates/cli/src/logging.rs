@@ -11,6 +11,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::output::harmless;
+
 static COMMAND: OnceLock<&'static str> = OnceLock::new();
 static SYSTEM_LOG: OnceLock<UnixDatagram> = OnceLock::new();
 
@@ -58,17 +60,19 @@ impl Subscriber for Lines {
         };
         let mut text = Text::default();
         event.record(&mut text);
+        // Names from images and archives are in it.
+        let text = harmless(&text.0);
         let command = COMMAND.get().copied().unwrap_or("mount");
         match SYSTEM_LOG.get() {
             Some(log) => {
                 /// The facility of daemons, as the protocol counts.
                 const DAEMON: u8 = 3 << 3;
                 let pid = std::process::id();
-                let line = format!("<{}>extant[{pid}]: {word}{}", DAEMON | priority, text.0);
+                let line = format!("<{}>extant[{pid}]: {word}{text}", DAEMON | priority);
                 // Nobody can be told if the log is gone.
                 let _ = log.send(line.as_bytes());
             }
-            None => eprintln!("extant: {command}: {word}{}", text.0),
+            None => eprintln!("extant: {command}: {word}{text}"),
         }
     }
 

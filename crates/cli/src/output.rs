@@ -52,9 +52,7 @@ impl Output {
         if !self.terminal {
             return self.bytes(name.as_bytes());
         }
-        let shown = name.to_string_lossy();
-        let harmless = shown.chars().map(|c| if c.is_control() { '?' } else { c });
-        self.text(harmless.collect::<String>())
+        self.text(harmless(&name.to_string_lossy()))
     }
 
     /// Writes a line of JSON.
@@ -81,6 +79,13 @@ impl Output {
             _ => Ok(()),
         }
     }
+}
+
+/// Text without the characters that could control a terminal or begin a line.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
 }
 
 /// The word for a kind.

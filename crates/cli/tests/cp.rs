@@ -321,3 +321,138 @@ fn an_image_is_never_its_own_output() -> Result<()> {
     );
     disk.fsck_clean()
 }
+
+#[test]
+fn what_a_named_link_leads_to_gets_owner_and_permissions_together() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Root]) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    let host = TempDir::new_in(&std::env::temp_dir(), "host")?;
+    fs::create_dir_all(host.join("tree/sub"))?;
+    fs::write(host.join("tree/suid"), "x")?;
+    extant(["cp", "-r", &text(&host.join("tree")), &at(&disk, "/tree")]).ok()?;
+    let owner = ["/tree", "/tree/suid"].map(|path| at(&disk, path));
+    extant(["chown", "1000:1001", &owner[0], &owner[1]]).ok()?;
+    extant(["chmod", "4755", &owner[1]]).ok()?;
+    extant(["chmod", "2755", &owner[0]]).ok()?;
+
+    for how in ["-p", "-a"] {
+        let top = host.join(how);
+        fs::create_dir_all(top.join("deep"))?;
+        fs::write(top.join("deep/file"), "root's")?;
+        symlink("deep/by", top.join("link"))?;
+        symlink("../deep/file", top.join("deep/by"))?;
+        extant(["cp", how, &owner[1], &text(&top.join("link"))]).ok()?;
+        let (link, file) = (
+            fs::symlink_metadata(top.join("link"))?,
+            fs::metadata(top.join("deep/file"))?,
+        );
+        ensure!(
+            (file.uid(), file.gid(), file.mode() & 0o7777) == (1000, 1001, 0o4755),
+            "{how}: {} {:o}",
+            file.uid(),
+            file.mode()
+        );
+        ensure!(link.is_symlink() && link.uid() == 0, "{how}: {link:?}");
+
+        // The same inside of an image.
+        let place = format!("/in{how}");
+        extant(["mkdir", &at(&disk, &place)]).ok()?;
+        extant([
+            "cp",
+            "-r",
+            &format!("{}/.", text(&host.join("tree"))),
+            &at(&disk, &place),
+        ])
+        .ok()?;
+        extant([
+            "ln",
+            "-s",
+            &format!("{place}/suid"),
+            &at(&disk, &format!("{place}/l")),
+        ])
+        .ok()?;
+        extant(["cp", how, &owner[1], &at(&disk, &format!("{place}/l"))]).ok()?;
+        for (name, uid, mode) in [("suid", 1000, "4755"), ("l", 0, "0777")] {
+            let path = at(&disk, &format!("{place}/{name}"));
+            let stat = extant(["stat", "--json", &path]).ok()?.out;
+            ensure!(
+                stat.contains(&format!("\"uid\":{uid},"))
+                    && stat.contains(&format!("\"mode\":\"{mode}\"")),
+                "{how}: {name}: {stat}"
+            );
+        }
+    }
+    disk.fsck_clean()
+}
+
+#[test]
+fn nothing_is_removed_for_what_cannot_be_copied() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    let host = TempDir::new("host")?;
+    let out = host.join("out");
+    fs::create_dir_all(host.join("in/z"))?;
+    fs::create_dir(&out)?;
+    fs::write(host.join("in/a"), "content")?;
+    fs::hard_link(host.join("in/a"), host.join("in/b"))?;
+    extant([
+        "cp",
+        "-a",
+        &format!("{}/.", text(&host.join("in"))),
+        &at(&disk, "/"),
+    ])
+    .ok()?;
+
+    // Names of one file already, which stay names of it.
+    extant(["cp", "-a", &at(&disk, "/a"), &at(&disk, "/b"), &text(&out)]).ok()?;
+    fs::remove_file(out.join("b"))?;
+    fs::hard_link(out.join("a"), out.join("b"))?;
+    let ino = fs::metadata(out.join("a"))?.ino();
+    extant(["cp", "-a", &at(&disk, "/."), &text(&out)]).ok()?;
+    ensure!(
+        fs::metadata(out.join("b"))?.ino() == ino && fs::read(out.join("b"))? == b"content",
+        "the names were parted"
+    );
+
+    // A node in an image has no content: what is in its place stays.
+    Cmd::new("mkfifo").arg(host.join("pipe")).ok()?;
+    extant(["cp", "-r", &text(&host.join("pipe")), &at(&disk, "/pipe")]).ok()?;
+    extant(["ln", "-s", "pipe", &at(&disk, "/kept")]).ok()?;
+    refused(
+        extant(["cp", &at(&disk, "/pipe"), &at(&disk, "/kept")]),
+        1,
+        "the same file",
+    )?;
+    extant(["cp", "-r", &text(&host.join("pipe")), &at(&disk, "/other")]).ok()?;
+    let other = Image::of_mib(32).make()?;
+    extant(["cp", "-r", &text(&host.join("pipe")), &at(&other, "/pipe")]).ok()?;
+    refused(
+        extant(["cp", &at(&other, "/pipe"), &at(&disk, "/other")]),
+        1,
+        "copy it with -r",
+    )?;
+    extant(["stat", &at(&disk, "/other")]).ok()?;
+    disk.fsck_clean()
+}
+
+#[test]
+fn warnings_do_not_control_the_terminal() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(32).make()?;
+    let host = TempDir::new("host")?;
+    let _socket = std::os::unix::net::UnixListener::bind(host.join("a\x1b[2J\nextant: forged"))?;
+    extant(["cp", "-r", &text(host.path()), &at(&disk, "/d")]).ok()?;
+    let o = extant(["tar", &at(&disk, "/d"), "-f", "/dev/null"]).ok()?;
+    ensure!(
+        o.err.contains("a?[2J?extant: forged") && o.err.lines().count() == 1,
+        "{:?}",
+        o.err
+    );
+    Ok(())
+}

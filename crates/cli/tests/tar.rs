@@ -307,7 +307,7 @@ fn what_is_cut_short_does_not_pass() -> Result<()> {
 }
 
 #[test]
-fn names_too_long_are_not_echoed_and_links_lead_to_what_is_archived() -> Result<()> {
+fn names_too_long_are_not_echoed() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
         return Ok(());
     }
@@ -325,13 +325,6 @@ a.addfile(tarfile.TarInfo(\"x/\" * 50000)); a.add(\"next\"); a.close()'
         "{} bytes said",
         said.len()
     );
-    // A file with two names whose attributes cannot be read.
-    let said = shell(
-        "cd $1; echo > a; ln a b; tar -cf two.tar a b; $0 untar -f two.tar $2; debugfs -w -R 'sif /a file_acl 5' $3 2>&1
-         if $0 tar -f out.tar $2 2>&1; then exit 1; fi; tar -tvf out.tar",
-        &[host.path(), Path::new(&place), disk.path()],
-    )?;
-    ensure!(!said.contains("link to"), "{said}");
     Ok(())
 }
 

@@ -240,6 +240,10 @@ impl Tree for Host<'_> {
     }
 
     fn set_perm(&self, path: &Path, perm: u16) -> Result<(), Failure> {
+        // The owner was set of the link, so the bits are not for what it leads to.
+        if fs::symlink_metadata(path).at(path.display())?.is_symlink() {
+            return Err(Failure::at(path.display(), "a symbolic link by now"));
+        }
         fs::set_permissions(path, fs::Permissions::from_mode(u32::from(perm))).at(path.display())
     }
 

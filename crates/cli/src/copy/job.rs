@@ -3,6 +3,7 @@
 //! A tree is walked without recursion. Attributes of a directory are set when everything in it is copied, so that neither its
 //! permissions nor its times are in the way. Failures are noted and the copy goes on.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,9 @@ struct Level {
 
 /// The access ACL and the default ACL: a new file may have inherited them.
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
+
+/// As many symbolic links are followed in a row as Linux does.
+const LINKS_MAX: usize = 40;
 
 fn is_link(existing: Option<&Attributes>) -> bool {
     existing.is_some_and(|existing| existing.kind == FileKind::Symlink)
@@ -159,32 +163,42 @@ impl<'a> Job<'a> {
             .attributes(from, self.follows())?
             .ok_or_else(missing)?;
         let mut existing = self.to.attributes(to, false)?;
+        let mut to = Cow::Borrowed(to);
         if named && self.has_content(&attributes) && is_link(existing.as_ref()) {
-            existing = Some(self.to.attributes(to, true)?.ok_or_else(|| {
-                Failure::at(self.to.show(to), "a symbolic link that leads nowhere")
-            })?);
+            let leads = self.to.attributes(&to, true)?.ok_or_else(|| {
+                Failure::at(self.to.show(&to), "a symbolic link that leads nowhere")
+            })?;
+            if leads.kind == FileKind::Regular {
+                to = Cow::Owned(self.led(&to, leads.id)?);
+            }
+            existing = Some(leads);
         }
         if let Some(existing) = &existing {
             if self.same && existing.id == attributes.id {
-                return Err(Failure::at(self.to.show(to), "the same file as its source"));
+                return Err(Failure::at(
+                    self.to.show(&to),
+                    "the same file as its source",
+                ));
             }
             match (attributes.kind, existing.kind) {
                 (FileKind::Directory, FileKind::Directory) => {}
                 (FileKind::Directory, _) => {
                     // A link to a directory will do for one, if it leads nowhere else.
                     let leads = if named || !self.to.live() {
-                        self.to.attributes(to, true)?
+                        self.to.attributes(&to, true)?
                     } else {
                         None
                     };
-                    if leads.map(|leads| leads.kind) != Some(FileKind::Directory) {
+                    let Some(leads) = leads.filter(|leads| leads.kind == FileKind::Directory)
+                    else {
                         let what = "in the way of a directory";
-                        return Err(Failure::at(self.to.show(to), what));
-                    }
+                        return Err(Failure::at(self.to.show(&to), what));
+                    };
+                    to = Cow::Owned(self.led(&to, leads.id)?);
                 }
                 (_, FileKind::Directory) => {
                     let what = "a directory, in the way of what is not one";
-                    return Err(Failure::at(self.to.show(to), what));
+                    return Err(Failure::at(self.to.show(&to), what));
                 }
                 _ if self.rules.no_clobber => return Ok(None),
                 _ => {}
@@ -192,12 +206,30 @@ impl<'a> Job<'a> {
         }
         if attributes.kind == FileKind::Directory {
             return self
-                .enter(from, to, attributes, existing.is_some(), above)
+                .enter(from, &to, attributes, existing.is_some(), above)
                 .map(Some);
         }
         self.progress.begin(&self.from.show(from));
-        self.leaf(from, to, named, &attributes, existing.as_ref())?;
+        self.leaf(from, &to, named, &attributes, existing.as_ref())?;
         Ok(None)
+    }
+
+    /// The path of what the symbolic link `to` leads to, which is `id`: no step of a copy may meet the link, and another the file.
+    fn led(&self, to: &Path, id: Id) -> Result<PathBuf, Failure> {
+        let mut path = to.to_owned();
+        for _ in 0..LINKS_MAX {
+            let found = self.to.attributes(&path, false)?;
+            if is_link(found.as_ref()) {
+                let says = self.to.read_link(&path)?;
+                path = path.parent().unwrap_or(Path::new("")).join(says);
+            } else if found.is_some_and(|found| found.id == id) {
+                return Ok(path);
+            } else {
+                break;
+            }
+        }
+        let what = "a symbolic link to what has no name";
+        Err(Failure::at(self.to.show(to), what))
     }
 
     /// Whether bytes are copied: of regular files, and of devices and pipes of the host if no tree is.
@@ -273,8 +305,14 @@ impl<'a> Job<'a> {
     ) -> Result<(), Failure> {
         let linked = self.rules.archive && attributes.links > 1;
         if linked && let Some(first) = self.links.get(&attributes.id) {
-            if existing.is_some() {
-                self.to.remove(to)?;
+            let original = self
+                .to
+                .attributes(first, false)?
+                .ok_or_else(|| Failure::at(self.to.show(first), extant::Error::NotFound))?;
+            match existing {
+                Some(existing) if existing.id == original.id => return Ok(()),
+                Some(_) => self.to.remove(to)?,
+                None => {}
             }
             return self.to.hard_link(first, to);
         }
@@ -288,9 +326,10 @@ impl<'a> Job<'a> {
             }
             return self.content(from, attributes, |tree| tree.open_device(to));
         }
-        if existing.is_some_and(|existing| !content || existing.kind != FileKind::Regular) {
-            self.to.remove(to)?;
-        }
+        let replaces =
+            existing.is_some_and(|existing| !content || existing.kind != FileKind::Regular);
+        // Only once there is something to put in its place.
+        let clear = |tree: &dyn Tree| if replaces { tree.remove(to) } else { Ok(()) };
         // What is kept may be secret until its owner is right.
         let perm = if self.rules.preserve {
             attributes.perm & 0o700
@@ -299,10 +338,20 @@ impl<'a> Job<'a> {
         };
         match attributes.kind {
             _ if content => {
-                self.content(from, attributes, |tree| tree.create(to, perm))?;
+                self.content(from, attributes, |tree| {
+                    clear(tree)?;
+                    tree.create(to, perm)
+                })?;
             }
-            FileKind::Symlink => self.to.symlink(to, &self.from.read_link(from)?)?,
-            _ => self.to.make_node(to, attributes, perm)?,
+            FileKind::Symlink => {
+                let says = self.from.read_link(from)?;
+                clear(self.to)?;
+                self.to.symlink(to, &says)?;
+            }
+            _ => {
+                clear(self.to)?;
+                self.to.make_node(to, attributes, perm)?;
+            }
         }
         if self.rules.preserve {
             self.keep(from, to, attributes)?;
