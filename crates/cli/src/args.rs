@@ -215,6 +215,8 @@ pub(crate) struct Umount {
 }
 
 /// List directories
+///
+/// Names come in order. A directory with more of them than some MiB is read several times for that, and never held in memory as a whole.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Show names that begin with a dot
@@ -235,6 +237,8 @@ pub(crate) struct Ls {
 }
 
 /// Show a directory and everything below it
+///
+/// A directory is entered once: one that is there by a second name is damage, and told.
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
     /// Show names that begin with a dot

@@ -17,12 +17,14 @@ mod images;
 mod logging;
 mod manual;
 mod mode;
+mod names;
 mod operand;
 mod output;
 mod owner;
 mod progress;
 mod size;
 mod utab;
+mod visited;
 mod walk;
 
 use std::env;

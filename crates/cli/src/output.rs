@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use extant::{FileKind, Metadata, Timestamp};
+use extant::{Attr, FileKind, Metadata, Timestamp};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, plain};
@@ -63,6 +63,24 @@ impl Output {
             format!("{value}\n")
         };
         self.text(text)
+    }
+
+    /// Writes an item of an array in JSON that is longer than memory may be.
+    pub(crate) fn json_array_item(&mut self, item: &Value, first: bool) -> Result<(), Failure> {
+        self.text(if first { "[" } else { "," })?;
+        if !self.terminal {
+            return self.text(item.to_string());
+        }
+        self.text(format!("\n{item:#}").replace('\n', "\n  "))
+    }
+
+    /// Ends the array; `empty` if it has no item.
+    pub(crate) fn json_array_end(&mut self, empty: bool) -> Result<(), Failure> {
+        self.text(match (empty, self.terminal) {
+            (true, _) => "[]\n",
+            (false, true) => "\n]\n",
+            (false, false) => "]\n",
+        })
     }
 
     /// Whether the reader has gone away.
@@ -189,7 +207,11 @@ pub(crate) fn size_word(bytes: u64) -> String {
 
 /// Attributes for programs.
 pub(crate) fn metadata_json(metadata: &Metadata) -> Value {
-    let attr = metadata.attr();
+    attr_json(metadata.attr())
+}
+
+/// As [`metadata_json`].
+pub(crate) fn attr_json(attr: &Attr) -> Value {
     let time = |t: Timestamp| json!({ "secs": t.secs, "nanos": t.nanos });
     let (major, minor) = device_numbers(attr.rdev);
     json!({

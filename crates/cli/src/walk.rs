@@ -1,108 +1,232 @@
 //! Walking a tree inside of an image, directories before what is in them.
 //!
-//! No recursion, and a directory that contains itself is an error: how an image is linked up, the image decides.
+//! # Invariants
+//! - A directory is entered once. A second name of one is damage: how an image is linked up, the
+//!   image decides, and a graph of such names has more paths than a walk could ever end.
+//! - Each step is one lookup in a directory that is at hand; no path is followed from the root again.
+//! - Memory: no recursion; the names that wait on all levels together take [`NAMES`] bytes and those
+//!   of one directory at most.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use extant::{FileKind, Filesystem, Ino, Metadata};
+use extant::{Attr, Error, FileKind, Filesystem, Ino, Node};
 
 use crate::failure::{At, Failure};
+use crate::names::Names;
 use crate::operand::ImagePath;
+use crate::visited::Visited;
+
+/// Bytes of names above which outer directories give theirs back.
+const NAMES: usize = 32 << 20;
+/// Longest path, in bytes: `PATH_MAX` less its NUL.
+const MAX_PATH: usize = 4095;
 
 /// Something found on a walk.
-pub(crate) struct Step {
+pub(crate) struct Step<'a> {
     /// Its path.
-    pub(crate) path: PathBuf,
+    pub(crate) path: &'a Path,
     /// Its name; the last component, or the path that was given.
-    pub(crate) name: OsString,
-    /// Its attributes; links are not followed.
-    pub(crate) metadata: Metadata,
+    pub(crate) name: &'a OsStr,
+    /// Itself; a link is not followed.
+    pub(crate) node: &'a Node,
+    /// Its attributes.
+    pub(crate) attr: Attr,
+    above: &'a [Level],
+}
+
+impl Step<'_> {
     /// Directories above it on this walk.
-    pub(crate) depth: usize,
-    /// For itself and each directory on the way but the first, outermost first: whether it is the last in its directory.
-    pub(crate) last: Vec<bool>,
+    pub(crate) fn depth(&self) -> usize {
+        self.above.len()
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.attr.kind == FileKind::Directory
+    }
+
+    pub(crate) fn is_symlink(&self) -> bool {
+        self.attr.kind == FileKind::Symlink
+    }
+
+    /// For each directory on the way but the first, and for itself, outermost first: whether it is
+    /// the last in its directory.
+    pub(crate) fn lasts(&self) -> impl ExactSizeIterator<Item = bool> {
+        self.above.iter().map(|level| level.names.at_end())
+    }
 }
 
 /// A directory being walked.
 struct Level {
-    path: PathBuf,
+    /// Length of its path.
+    len: usize,
     ino: Ino,
-    names: std::vec::IntoIter<OsString>,
+    names: Names,
 }
 
-/// Calls `visit` for the place itself and everything below it, in the order of names; below a directory only if `visit` says so.
-/// Failures go to `visit` too, and the walk goes on.
+/// A walk under way.
+struct Walk<'a> {
+    fs: &'a Filesystem,
+    at: &'a ImagePath,
+    path: Vec<u8>,
+    stack: Vec<Level>,
+    visited: Visited<Ino>,
+}
+
+/// Calls `visit` for the place itself and everything below it, in the order of names; below a
+/// directory only if `visit` says so. Failures go to `visit` too, and the walk goes on.
 pub(crate) fn walk(
     fs: &Filesystem,
     at: &ImagePath,
-    mut visit: impl FnMut(Result<Step, Failure>) -> bool,
+    mut visit: impl FnMut(Result<Step<'_>, Failure>) -> bool,
 ) {
-    let mut stack: Vec<Level> = Vec::new();
-    let mut next = Some((
-        at.path.clone(),
-        at.path.clone().into_os_string(),
-        Vec::new(),
-    ));
-    loop {
-        let Some((path, name, last)) = next.take() else {
-            let Some(level) = stack.last_mut() else {
-                return;
-            };
-            match level.names.next() {
-                Some(name) => {
-                    let last = stack.iter().map(|level| level.names.len() == 0).collect();
-                    let path = stack
-                        .last()
-                        .map_or_else(PathBuf::new, |level| level.path.join(&name));
-                    next = Some((path, name, last));
-                }
-                None => {
-                    stack.pop();
-                }
-            }
+    let mut walk = Walk {
+        fs,
+        at,
+        path: at.path.as_os_str().as_bytes().to_vec(),
+        stack: Vec::new(),
+        visited: Visited::default(),
+    };
+    let top = fs.node(&at.path, false).at(at);
+    walk.reach(top, at.path.as_os_str(), &mut visit);
+    while let Some(level) = walk.stack.last_mut() {
+        walk.path.truncate(level.len);
+        let Some(name) = level.names.next() else {
+            walk.stack.pop();
             continue;
         };
-        let metadata = match fs.symlink_metadata(&path).at(at.with_path(&path)) {
-            Ok(metadata) => metadata,
+        let name = match name.at(walk.at.with_path(path(&walk.path))) {
+            Ok(name) => name,
             Err(failure) => {
                 visit(Err(failure));
                 continue;
             }
         };
-        let (ino, is_dir) = (metadata.ino(), metadata.file_type() == FileKind::Directory);
-        let step = Step {
-            path: path.clone(),
-            name,
-            metadata,
-            depth: stack.len(),
-            last,
+        if !walk.path.ends_with(b"/") {
+            walk.path.push(b'/');
+        }
+        walk.path.extend_from_slice(name.as_bytes());
+        let found = if walk.path.len() > MAX_PATH {
+            Err(Error::NameTooLong)
+        } else {
+            fs.volume().lookup(level.names.dir(), name.as_bytes())
         };
-        if !visit(Ok(step)) || !is_dir {
-            continue;
-        }
-        if stack.iter().any(|level| level.ino == ino) {
-            let failure = Failure::at(at.with_path(&path), "a directory that contains itself");
-            visit(Err(failure));
-            continue;
-        }
-        match names(fs, &path).at(at.with_path(&path)) {
-            Ok(names) => stack.push(Level {
-                path,
-                ino,
-                names: names.into_iter(),
-            }),
+        let found = found.at(walk.place());
+        walk.reach(found, &name, &mut visit);
+    }
+}
+
+fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+impl Walk<'_> {
+    fn place(&self) -> ImagePath {
+        self.at.with_path(path(&self.path))
+    }
+
+    /// Shows what was found, and enters it if that is asked for.
+    fn reach(
+        &mut self,
+        found: Result<Node, Failure>,
+        name: &OsStr,
+        visit: &mut impl FnMut(Result<Step<'_>, Failure>) -> bool,
+    ) {
+        let attr = |node: Node| {
+            let attr = self.fs.volume().getattr(&node).at(self.place())?;
+            Ok((node, attr))
+        };
+        let (node, attr) = match found.and_then(attr) {
+            Ok(found) => found,
             Err(failure) => {
                 visit(Err(failure));
+                return;
             }
+        };
+        let go_on = visit(Ok(Step {
+            path: path(&self.path),
+            name,
+            node: &node,
+            attr,
+            above: &self.stack,
+        }));
+        if go_on
+            && attr.kind == FileKind::Directory
+            && let Err(failure) = self.enter(node)
+        {
+            visit(Err(failure));
+        }
+    }
+
+    fn enter(&mut self, dir: Node) -> Result<(), Failure> {
+        let ino = dir.ino();
+        if !self.visited.enter(ino) {
+            let above = self.stack.iter().any(|level| level.ino == ino);
+            let what = if above {
+                "a directory that contains itself"
+            } else {
+                "a directory with a second name, entered by its first: damage"
+            };
+            return Err(Failure::at(self.place(), what));
+        }
+        let names = Names::of(self.fs, dir).at(self.place())?;
+        let len = self.path.len();
+        self.stack.push(Level { len, ino, names });
+        self.make_room();
+        Ok(())
+    }
+
+    fn make_room(&mut self) {
+        let mut bytes: usize = self.stack.iter().map(|level| level.names.bytes()).sum();
+        let Some((_, outer)) = self.stack.split_last_mut() else {
+            return;
+        };
+        for level in outer {
+            if bytes <= NAMES {
+                return;
+            }
+            bytes -= level.names.bytes();
+            level.names.shrink();
         }
     }
 }
 
-/// The names in a directory, in order.
-pub(crate) fn names(fs: &Filesystem, dir: &Path) -> extant::Result<Vec<OsString>> {
-    let names = fs.read_dir(dir)?.map(|entry| Ok(entry?.file_name()));
-    let mut names = names.collect::<extant::Result<Vec<_>>>()?;
-    names.sort_unstable();
-    Ok(names)
+#[cfg(test)]
+mod tests {
+    use extant_testkit::{Image, Need, need};
+
+    use super::*;
+
+    #[test]
+    fn each_step_is_one_lookup_however_deep() {
+        if !need(&[Need::Tool("mke2fs")]) {
+            return;
+        }
+        const LEVELS: u64 = 600;
+        let image = Image::of_mib(16).make().unwrap();
+        let mut options = Filesystem::options();
+        let fs = options.write(true).open(image.path()).unwrap();
+        let mut dir = fs.volume().root().unwrap();
+        for _ in 0..LEVELS {
+            dir = fs.volume().mkdir(&dir, b"d", 0o755, fs.cred()).unwrap();
+        }
+        let at = ImagePath {
+            image: image.path().into(),
+            path: "/".into(),
+        };
+        let lookups = || {
+            let stats = fs.volume().stats();
+            stats.iter().find(|(name, _)| *name == "lookups").unwrap().1
+        };
+        let (before, mut steps, mut deepest) = (lookups(), 0, 0);
+        walk(&fs, &at, |step| {
+            let step = step.unwrap();
+            (steps, deepest) = (steps + 1, step.depth().max(deepest));
+            true
+        });
+        // The root and lost+found, too.
+        assert_eq!((steps, deepest), (LEVELS + 2, 600));
+        assert_eq!(lookups() - before, LEVELS + 1);
+    }
 }

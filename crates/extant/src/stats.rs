@@ -40,6 +40,8 @@ counters! {
     discarded_blocks,
     /// Free blocks that the device was told of by trimming.
     trimmed_blocks,
+    /// Names looked up in directories.
+    lookups,
     /// Inodes allocated.
     inode_allocs,
     /// Inodes freed.

@@ -1,6 +1,6 @@
 //! `extant chmod`: permissions.
 
-use extant::{Metadata, SetAttr};
+use extant::{FileKind, Node, SetAttr};
 
 use crate::args::Chmod;
 use crate::failure::{At, Failure, Failures, Outcome};
@@ -31,24 +31,25 @@ fn change(
 ) -> Result<(), Failure> {
     let fs = images.of(at)?;
     let umask = images.umask();
-    let set = |at: &ImagePath, metadata: &Metadata, follow| {
-        let perm = mode.apply(metadata.attr().perm, metadata.is_dir(), umask);
+    let set = |node: &Node| {
+        let attr = fs.volume().getattr(node)?;
+        let directory = attr.kind == FileKind::Directory;
         let changes = SetAttr {
-            perm: Some(perm),
+            perm: Some(mode.apply(attr.perm, directory, umask)),
             ..SetAttr::default()
         };
-        fs.set_attributes(&at.path, follow, &changes).at(at)
+        fs.volume().setattr(node, &changes, fs.cred()).map(drop)
     };
     if !args.recursive {
-        return set(at, &fs.metadata(&at.path).at(at)?, true);
+        return fs.node(&at.path, true).and_then(|node| set(&node)).at(at);
     }
     walk(&fs, at, |step| {
         let Some(step) = failures.note(step) else {
             return false;
         };
         // Links have no permissions, and what they lead to may be outside of the tree.
-        if !step.metadata.is_symlink() {
-            failures.note(set(&at.with_path(&step.path), &step.metadata, false));
+        if !step.is_symlink() {
+            failures.note(set(step.node).at(at.with_path(step.path)));
         }
         true
     });

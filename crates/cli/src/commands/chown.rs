@@ -44,8 +44,8 @@ fn change(
         let Some(step) = failures.note(step) else {
             return false;
         };
-        let place = at.with_path(&step.path);
-        failures.note(fs.set_attributes(&step.path, false, changes).at(place));
+        let changed = fs.volume().setattr(step.node, changes, fs.cred());
+        failures.note(changed.at(at.with_path(step.path)));
         true
     });
     Ok(())

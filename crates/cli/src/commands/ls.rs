@@ -1,121 +1,175 @@
 //! `extant ls`: what is in directories.
+//!
+//! Entries are printed as they are read; a directory takes no more memory than [`Names`] does. The
+//! columns of a long listing need to know the widest of each first: then it is gone through twice.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
-use extant::{FileKind, Filesystem, Metadata};
-use serde_json::Value;
+use extant::{Attr, Error, FileKind, Filesystem, Node};
 
 use crate::args::Ls;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
+use crate::names::Names;
 use crate::operand::ImagePath;
-use crate::output::{Output, device_numbers, enter, metadata_json, mode_word, time_word};
-use crate::walk::names;
+use crate::output::{Output, attr_json, device_numbers, enter, mode_word, time_word};
 
 pub(crate) fn run(args: &Ls) -> Outcome {
-    let mut failures = Failures::of("ls");
+    let mut listing = Listing {
+        args,
+        out: Output::new(),
+        failures: Failures::of("ls"),
+        listed: 0,
+    };
     let mut images = Images::read();
-    let mut out = Output::new();
-    let mut all = Vec::new();
     for (i, at) in args.paths.iter().enumerate() {
-        failures.note(list(args, &mut images, at, i, &mut out, &mut all));
+        let listed = images.of(at).and_then(|fs| listing.operand(&fs, at, i));
+        listing.failures.note(listed);
     }
+    let Listing {
+        mut out,
+        mut failures,
+        listed,
+        ..
+    } = listing;
     if args.json {
-        failures.note(out.json(&Value::Array(all)));
+        failures.note(out.json_array_end(listed == 0));
     }
     failures.note(out.finish());
     super::finish(images, failures)
 }
 
-fn list(
-    args: &Ls,
-    images: &mut Images,
-    at: &ImagePath,
-    index: usize,
-    out: &mut Output,
-    all: &mut Vec<Value>,
-) -> Result<(), Failure> {
-    let fs = images.of(at)?;
-    // A link is followed to the directory that it leads to, unless the link itself is asked about.
-    let follow = !args.directory && !args.long;
-    let metadata = if follow {
-        fs.metadata(&at.path)
-    } else {
-        fs.symlink_metadata(&at.path)
-    };
-    let metadata = match metadata {
-        Err(extant::Error::NotFound) if follow => fs.symlink_metadata(&at.path),
-        other => other,
-    };
-    let metadata = metadata.at(at)?;
-    let entries: Vec<(OsString, Metadata)> = if metadata.is_dir() && !args.directory {
-        entries(&fs, args, at)?
-    } else {
-        vec![(at.path.clone().into_os_string(), metadata)]
-    };
-    let listed = |name: &OsStr| {
-        let path = Path::new(name);
-        if path.is_absolute() {
-            path.to_owned()
-        } else {
-            at.path.join(path)
-        }
-    };
-    if args.json {
-        for (name, metadata) in &entries {
-            let path = listed(name);
-            let mut entry = metadata_json(metadata);
-            enter(&mut entry, "name", name.as_bytes());
-            enter(&mut entry, "path", path.as_os_str().as_bytes());
-            if metadata.is_symlink() {
-                let target = fs.read_link(&path).at(at.with_path(path))?;
-                enter(&mut entry, "target", target.as_os_str().as_bytes());
-            }
-            all.push(entry);
-        }
-        return Ok(());
-    }
-    if args.paths.len() > 1 {
-        out.text(if index > 0 { "\n" } else { "" })?;
-        out.name(OsStr::new(&at.to_string()))?;
-        out.text(":\n")?;
-    }
-    let widths = Widths::of(&entries);
-    for (name, metadata) in &entries {
-        if args.long {
-            out.text(widths.line(metadata))?;
-        }
-        out.name(name)?;
-        if args.long && metadata.is_symlink() {
-            let target = fs.read_link(listed(name)).at(at.with_path(listed(name)))?;
-            out.text(" -> ")?;
-            out.name(target.as_os_str())?;
-        }
-        out.text("\n")?;
-    }
-    Ok(())
+struct Listing<'a> {
+    args: &'a Ls,
+    out: Output,
+    failures: Failures,
+    /// Entries printed so far.
+    listed: u64,
 }
 
-fn entries(
-    fs: &Filesystem,
-    args: &Ls,
-    at: &ImagePath,
-) -> Result<Vec<(OsString, Metadata)>, Failure> {
-    let mut entries = Vec::new();
-    for name in names(fs, &at.path).at(at)? {
-        if !args.all && name.as_bytes().starts_with(b".") {
-            continue;
+/// One line of a listing.
+struct Entry<'a> {
+    name: &'a OsStr,
+    at: ImagePath,
+    node: Node,
+    attr: Attr,
+}
+
+impl Listing<'_> {
+    fn operand(&mut self, fs: &Filesystem, at: &ImagePath, index: usize) -> Result<(), Failure> {
+        // A link is followed to the directory that it leads to, unless the link itself is asked about.
+        let follow = !self.args.directory && !self.args.long;
+        let node = match fs.node(&at.path, follow) {
+            Err(Error::NotFound) if follow => fs.node(&at.path, false),
+            other => other,
+        };
+        let node = node.at(at)?;
+        if self.args.paths.len() > 1 && !self.args.json {
+            self.out.text(if index > 0 { "\n" } else { "" })?;
+            self.out.name(OsStr::new(&at.to_string()))?;
+            self.out.text(":\n")?;
         }
-        let path = at.path.join(&name);
-        let metadata = fs.symlink_metadata(&path).at(at.with_path(path))?;
-        entries.push((name, metadata));
+        if node.kind() == FileKind::Directory && !self.args.directory {
+            return self.directory(fs, at, &node);
+        }
+        let entry = Entry {
+            name: at.path.as_os_str(),
+            at: at.clone(),
+            attr: fs.volume().getattr(&node).at(at)?,
+            node,
+        };
+        let mut widths = Widths::default();
+        widths.add(&entry.attr);
+        self.entry(fs, &entry, &widths)
     }
-    Ok(entries)
+
+    fn directory(&mut self, fs: &Filesystem, at: &ImagePath, dir: &Node) -> Result<(), Failure> {
+        let mut widths = Widths::default();
+        if self.args.long && !self.args.json {
+            self.each(fs, at, dir, |_, entry| {
+                // What fails shows when it is printed.
+                if let Ok(entry) = entry {
+                    widths.add(&entry.attr);
+                }
+                Ok(())
+            })?;
+        }
+        self.each(fs, at, dir, |listing, entry| {
+            match entry {
+                Ok(entry) => listing.entry(fs, &entry, &widths)?,
+                Err(failure) => drop(listing.failures.note::<()>(Err(failure))),
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `show` for each entry of a directory that is listed.
+    fn each(
+        &mut self,
+        fs: &Filesystem,
+        at: &ImagePath,
+        dir: &Node,
+        mut show: impl FnMut(&mut Self, Result<Entry<'_>, Failure>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let volume = fs.volume();
+        for name in Names::of(fs, dir.clone()).at(at)? {
+            let name = name.at(at)?;
+            if self.out.closed() {
+                break;
+            }
+            if !self.args.all && name.as_bytes().starts_with(b".") {
+                continue;
+            }
+            let at = at.with_path(at.path.join(&name));
+            let found = volume.lookup(dir, name.as_bytes());
+            let found = found.and_then(|node| Ok((volume.getattr(&node)?, node)));
+            let entry = found.at(&at).map(|(attr, node)| Entry {
+                name: &name,
+                at,
+                node,
+                attr,
+            });
+            show(self, entry)?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        fs: &Filesystem,
+        entry: &Entry<'_>,
+        widths: &Widths,
+    ) -> Result<(), Failure> {
+        let target = if entry.attr.kind == FileKind::Symlink && (self.args.long || self.args.json) {
+            Some(fs.volume().readlink(&entry.node).at(&entry.at)?)
+        } else {
+            None
+        };
+        if self.args.json {
+            let mut object = attr_json(&entry.attr);
+            enter(&mut object, "name", entry.name.as_bytes());
+            enter(&mut object, "path", entry.at.path.as_os_str().as_bytes());
+            if let Some(target) = target {
+                enter(&mut object, "target", &target);
+            }
+            self.listed += 1;
+            return self.out.json_array_item(&object, self.listed == 1);
+        }
+        if self.args.long {
+            self.out.text(widths.line(&entry.attr))?;
+        }
+        self.out.name(entry.name)?;
+        if let Some(target) = target {
+            self.out.text(" -> ")?;
+            self.out.name(OsStr::from_bytes(&target))?;
+        }
+        self.out.text("\n")
+    }
 }
 
 /// Widths of the columns of a long listing.
+#[derive(Default)]
 struct Widths {
     links: usize,
     owner: usize,
@@ -124,24 +178,15 @@ struct Widths {
 }
 
 impl Widths {
-    fn of(entries: &[(OsString, Metadata)]) -> Widths {
-        let widest = |column: fn(&Metadata) -> String| {
-            entries
-                .iter()
-                .map(|(_, metadata)| column(metadata).len())
-                .max()
-                .unwrap_or(0)
-        };
-        Widths {
-            links: widest(|m| m.nlink().to_string()),
-            owner: widest(|m| m.uid().to_string()),
-            group: widest(|m| m.gid().to_string()),
-            size: widest(size),
-        }
+    fn add(&mut self, attr: &Attr) {
+        let widen = |width: &mut usize, word: String| *width = word.len().max(*width);
+        widen(&mut self.links, attr.nlink.to_string());
+        widen(&mut self.owner, attr.uid.to_string());
+        widen(&mut self.group, attr.gid.to_string());
+        widen(&mut self.size, size(attr));
     }
 
-    fn line(&self, metadata: &Metadata) -> String {
-        let attr = metadata.attr();
+    fn line(&self, attr: &Attr) -> String {
         let Widths {
             links,
             owner,
@@ -155,19 +200,19 @@ impl Widths {
             attr.nlink,
             attr.uid,
             attr.gid,
-            size(metadata),
+            size(attr),
             time.get(..19).unwrap_or(&time).replace('T', " "),
         )
     }
 }
 
 /// The column of sizes: for device nodes, their numbers.
-fn size(metadata: &Metadata) -> String {
-    match metadata.file_type() {
+fn size(attr: &Attr) -> String {
+    match attr.kind {
         FileKind::BlockDevice | FileKind::CharDevice => {
-            let (major, minor) = device_numbers(metadata.rdev());
+            let (major, minor) = device_numbers(attr.rdev);
             format!("{major}, {minor}")
         }
-        _ => metadata.len().to_string(),
+        _ => attr.size.to_string(),
     }
 }

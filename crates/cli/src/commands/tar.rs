@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use extant::{Error, File, FileKind, Filesystem};
+use extant::{Error, FileKind, Filesystem, Node, Volume};
 use tracing::warn;
 
 use crate::archive::{Member, Writer, kind};
@@ -117,11 +117,11 @@ struct Pack<'a, W: Write> {
 }
 
 impl<W: Write> Pack<'_, W> {
-    fn one(&mut self, step: &Step) -> Result<(), Trouble> {
-        let at = self.top.with_path(&step.path);
-        let attr = step.metadata.attr();
+    fn one(&mut self, step: &Step<'_>) -> Result<(), Trouble> {
+        let at = self.top.with_path(step.path);
+        let (volume, attr) = (self.fs.volume(), &step.attr);
         let mut member = Member {
-            name: name(&self.top.path, &step.path, attr.kind).into_vec(),
+            name: name(&self.top.path, step.path, attr.kind).into_vec(),
             mode: u32::from(attr.perm),
             uid: attr.uid,
             gid: attr.gid,
@@ -140,13 +140,13 @@ impl<W: Write> Pack<'_, W> {
                 return Ok(self.out.append(&member, io::empty())?);
             }
         }
-        for name in self.fs.xattrs(&step.path).at(&at)? {
+        for name in volume.listxattr(step.node).at(&at)? {
             if name.contains(&b'=') {
                 let name = String::from_utf8_lossy(&name);
                 warn!("{at}: {name} is left out: an archive has no name with = in it");
                 continue;
             }
-            let value = self.fs.xattr(&step.path, &name).at(&at)?;
+            let value = volume.getxattr(step.node, &name).at(&at)?;
             member.xattrs.push((name, value));
         }
         member.kind = match attr.kind {
@@ -159,17 +159,16 @@ impl<W: Write> Pack<'_, W> {
         };
         match attr.kind {
             FileKind::Symlink => {
-                let says = self.fs.read_link(&step.path).at(&at)?;
-                member.link = says.into_os_string().into_vec();
+                member.link = volume.readlink(step.node).at(&at)?;
             }
             FileKind::CharDevice | FileKind::BlockDevice => {
                 (member.major, member.minor) = device_numbers(attr.rdev);
             }
             FileKind::Regular => {
                 member.size = attr.size;
-                let file = self.fs.open_file(&step.path).at(&at)?;
                 let mut content = Content {
-                    file: &file,
+                    volume,
+                    node: step.node,
                     pos: 0,
                     end: attr.size,
                     failed: None,
@@ -190,8 +189,8 @@ impl<W: Write> Pack<'_, W> {
     }
 
     /// Other names of it are links to this one: only now that it is in the archive.
-    fn archived(&mut self, step: &Step, name: Vec<u8>) {
-        let attr = step.metadata.attr();
+    fn archived(&mut self, step: &Step<'_>, name: Vec<u8>) {
+        let attr = &step.attr;
         if attr.kind != FileKind::Directory && attr.nlink > 1 {
             self.links.insert(u64::from(attr.ino.get()), name);
         }
@@ -211,7 +210,8 @@ fn name(top: &Path, path: &Path, kind: FileKind) -> OsString {
 
 /// The bytes of a file: as many as were announced, whatever becomes of it.
 struct Content<'a> {
-    file: &'a File,
+    volume: &'a Volume,
+    node: &'a Node,
     pos: u64,
     end: u64,
     failed: Option<Error>,
@@ -222,7 +222,7 @@ impl Read for Content<'_> {
         let left = usize::try_from(self.end.saturating_sub(self.pos)).unwrap_or(usize::MAX);
         let want = left.min(buf.len());
         let buf = buf.get_mut(..want).unwrap_or(&mut []);
-        let len = match self.file.read_at(buf, self.pos) {
+        let len = match self.volume.read(self.node, self.pos, buf) {
             Ok(len) if len > 0 => len,
             Ok(_) => zeros(buf),
             Err(error) => {

@@ -1,9 +1,12 @@
 //! `extant tree`: a directory and everything below it.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use extant::Filesystem;
+
 use crate::args::Tree;
-use crate::failure::{Failure, Failures, Outcome};
+use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::Output;
@@ -34,39 +37,36 @@ fn show(
         let Some(step) = failures.note(step) else {
             return false;
         };
-        let hidden = step.depth > 0 && !args.all && step.name.as_bytes().starts_with(b".");
+        let hidden = step.depth() > 0 && !args.all && step.name.as_bytes().starts_with(b".");
         if hidden || out.closed() {
             return false;
         }
-        if step.metadata.is_dir() {
-            directories += u64::from(step.depth > 0);
+        if step.is_dir() {
+            directories += u64::from(step.depth() > 0);
         } else {
             files += 1;
         }
         failures.note(line(&step, &fs, at, out));
-        args.level.is_none_or(|level| step.depth < level)
+        args.level.is_none_or(|level| step.depth() < level)
     });
     out.text(format!("\n{directories} directories, {files} files\n"))
 }
 
-fn line(
-    step: &Step,
-    fs: &extant::Filesystem,
-    at: &ImagePath,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    use crate::failure::At;
-    if let Some((own, above)) = step.last.split_last() {
-        for &last in above {
-            out.text(if last { "    " } else { "│   " })?;
-        }
-        out.text(if *own { "└── " } else { "├── " })?;
+fn line(step: &Step<'_>, fs: &Filesystem, at: &ImagePath, out: &mut Output) -> Result<(), Failure> {
+    let mut lasts = step.lasts();
+    while let Some(last) = lasts.next() {
+        out.text(match (lasts.len() == 0, last) {
+            (true, true) => "└── ",
+            (true, false) => "├── ",
+            (false, true) => "    ",
+            (false, false) => "│   ",
+        })?;
     }
-    out.name(&step.name)?;
-    if step.metadata.is_symlink() {
+    out.name(step.name)?;
+    if step.is_symlink() {
         out.text(" -> ")?;
-        let target = fs.read_link(&step.path).at(at.with_path(&step.path))?;
-        out.name(target.as_os_str())?;
+        let target = fs.volume().readlink(step.node);
+        out.name(OsStr::from_bytes(&target.at(at.with_path(step.path))?))?;
     }
     out.text("\n")
 }

@@ -93,7 +93,7 @@ impl Tree for Inside<'_> {
     }
 
     fn names(&self, dir: &Path) -> Result<Vec<OsString>, Failure> {
-        crate::walk::names(self.fs, dir).at(self.at(dir))
+        crate::names::names(self.fs, dir).at(self.at(dir))
     }
 
     fn read_link(&self, path: &Path) -> Result<PathBuf, Failure> {

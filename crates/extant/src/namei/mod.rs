@@ -49,6 +49,7 @@ const MAX_TRIES: u32 = 4;
 /// [`Error::NotFound`], [`Error::NameTooLong`], [`Error::NotDir`]; damage.
 pub(crate) fn lookup(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<InodeRef> {
     check_length(name)?;
+    fs.stats.lookups.bump();
     let _shared = dir.lock.read();
     let ino = dir::lookup(fs, dir, name)?.ok_or(Error::NotFound)?;
     child(fs, dir, ino)

@@ -1,0 +1,259 @@
+//! The names in a directory, in order, in bounded memory.
+//!
+//! # Invariants
+//! - At most [`KEPT`] bytes of names stay in memory, and twice as many while a directory is read. A
+//!   directory with more is read again for each part: a pass keeps the first names after the last
+//!   one that was given out.
+//! - A name shows once, however often a damaged directory has it: a lookup leads to one file.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use extant::{Error, FileKind, Filesystem, Node, Volume};
+
+/// Bytes of names that are kept of a directory.
+const KEPT: usize = 8 << 20;
+/// What a name takes beside its bytes: its place in the queue, and what the allocator adds.
+const PER_NAME: usize = 32;
+
+/// The names of one directory, `.` and `..` left out.
+pub(crate) struct Names {
+    volume: Volume,
+    dir: Node,
+    kept: usize,
+    ready: VecDeque<Box<[u8]>>,
+    /// What `ready` takes.
+    bytes: usize,
+    /// Names follow those that are ready.
+    more: bool,
+    /// The last name that was given out.
+    after: Option<Box<[u8]>>,
+    /// How often the directory was read.
+    passes: u64,
+}
+
+/// The first names of a pass so far.
+struct Pass<'a> {
+    kept: usize,
+    after: Option<&'a [u8]>,
+    /// Names behind this one are left to the next pass.
+    limit: Option<Box<[u8]>>,
+    names: Vec<Box<[u8]>>,
+    bytes: usize,
+    more: bool,
+}
+
+impl Names {
+    /// The names in `dir`.
+    ///
+    /// # Errors
+    /// Those of reading the directory.
+    pub(crate) fn of(fs: &Filesystem, dir: Node) -> extant::Result<Names> {
+        Names::keeping(fs, dir, KEPT)
+    }
+
+    fn keeping(fs: &Filesystem, dir: Node, kept: usize) -> extant::Result<Names> {
+        let mut names = Names {
+            volume: fs.volume().clone(),
+            dir,
+            kept,
+            ready: VecDeque::new(),
+            bytes: 0,
+            more: true,
+            after: None,
+            passes: 0,
+        };
+        names.fill()?;
+        Ok(names)
+    }
+
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Node {
+        &self.dir
+    }
+
+    /// Whether no name follows.
+    pub(crate) fn at_end(&self) -> bool {
+        self.ready.is_empty() && !self.more
+    }
+
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives the memory back; what was kept is read again when it is asked for.
+    pub(crate) fn shrink(&mut self) {
+        self.more |= !self.ready.is_empty();
+        self.ready = VecDeque::new();
+        self.bytes = 0;
+    }
+
+    fn fill(&mut self) -> extant::Result<()> {
+        let mut pass = Pass {
+            kept: self.kept,
+            after: self.after.as_deref(),
+            limit: None,
+            names: Vec::new(),
+            bytes: 0,
+            more: false,
+        };
+        self.passes += 1;
+        self.volume.readdir(&self.dir, 0, &mut |entry| {
+            pass.take(entry.name);
+            true
+        })?;
+        pass.cut();
+        let Pass {
+            names, bytes, more, ..
+        } = pass;
+        (self.ready, self.bytes, self.more) = (names.into(), bytes, more);
+        Ok(())
+    }
+}
+
+impl Pass<'_> {
+    fn take(&mut self, name: &[u8]) {
+        let dot = matches!(name, b"." | b"..");
+        if dot || self.after.is_some_and(|after| name <= after) {
+            return;
+        }
+        if self.limit.as_deref().is_some_and(|limit| name > limit) {
+            self.more = true;
+            return;
+        }
+        self.bytes += cost(name);
+        self.names.push(name.into());
+        if self.bytes > 2 * self.kept {
+            self.cut();
+        }
+    }
+
+    /// Puts the names in order and leaves those that are too many to the next pass.
+    fn cut(&mut self) {
+        self.names.sort_unstable();
+        self.names.dedup();
+        self.bytes = 0;
+        let mut fit = 0;
+        for name in &self.names {
+            // One at least, or the walk would stand still.
+            if fit > 0 && self.bytes + cost(name) > self.kept {
+                break;
+            }
+            (fit, self.bytes) = (fit + 1, self.bytes + cost(name));
+        }
+        if fit < self.names.len() {
+            self.names.truncate(fit);
+            self.limit = self.names.last().cloned();
+            self.more = true;
+        }
+    }
+}
+
+fn cost(name: &[u8]) -> usize {
+    name.len() + PER_NAME
+}
+
+impl Iterator for Names {
+    type Item = extant::Result<OsString>;
+
+    fn next(&mut self) -> Option<extant::Result<OsString>> {
+        if self.ready.is_empty() && self.more {
+            self.more = false;
+            if let Err(error) = self.fill() {
+                return Some(Err(error));
+            }
+        }
+        let name = self.ready.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(cost(&name));
+        self.after = Some(name.clone());
+        Some(Ok(OsString::from_vec(name.into_vec())))
+    }
+}
+
+/// The names in the directory that `path` leads to, all of them at once.
+///
+/// # Errors
+/// [`Error::NotDir`]; those of following the path and of reading the directory.
+pub(crate) fn names(fs: &Filesystem, path: &Path) -> extant::Result<Vec<OsString>> {
+    list(fs, path)?.collect()
+}
+
+/// The names in the directory that `path` leads to.
+///
+/// # Errors
+/// As [`names`].
+pub(crate) fn list(fs: &Filesystem, path: &Path) -> extant::Result<Names> {
+    let dir = fs.node(path, true)?;
+    if dir.kind() != FileKind::Directory {
+        return Err(Error::NotDir);
+    }
+    Names::of(fs, dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::{Image, Need, need};
+
+    use super::*;
+
+    #[test]
+    fn many_names_come_in_order_in_little_memory() {
+        if !need(&[Need::Tool("mke2fs")]) {
+            return;
+        }
+        let image = Image::of_mib(16).make().unwrap();
+        let mut options = Filesystem::options();
+        let fs = options.write(true).open(image.path()).unwrap();
+        fs.create_dir("/d").unwrap();
+        let mut right: Vec<OsString> = (0..1000).map(|i| format!("{i:x}").into()).collect();
+        for name in &right {
+            fs.create(Path::new("/d").join(name)).unwrap();
+        }
+        right.sort();
+        let kept = 100 * (3 + PER_NAME);
+        let open = |kept| Names::keeping(&fs, fs.node("/d", true).unwrap(), kept).unwrap();
+        let mut names = open(kept);
+        let mut all = Vec::new();
+        while let Some(name) = names.next() {
+            all.push(name.unwrap());
+            assert!(names.bytes() <= kept && names.ready.len() <= 110);
+            assert_eq!(names.at_end(), all.len() == right.len());
+            if all.len() == 550 {
+                names.shrink();
+                assert_eq!(names.bytes(), 0);
+            }
+        }
+        assert_eq!(all, right);
+        // About as many as it takes parts; one more for the part that was given back.
+        assert!((10..=12).contains(&names.passes), "{}", names.passes);
+        // One by one, if no more fits; at once, if everything does.
+        assert_eq!(open(1).map(Result::unwrap).collect::<Vec<_>>(), right);
+        let mut names = open(KEPT);
+        assert_eq!(names.by_ref().count(), right.len());
+        assert_eq!(names.passes, 1);
+    }
+
+    #[test]
+    fn a_name_that_is_there_again_and_again_shows_once() {
+        let mut pass = Pass {
+            kept: 10 * (1 + PER_NAME),
+            after: Some(b"b"),
+            limit: None,
+            names: Vec::new(),
+            bytes: 0,
+            more: false,
+        };
+        for _ in 0..10_000 {
+            for name in [&b"d"[..], b".", b"a", b"c", b".."] {
+                pass.take(name);
+                assert!(pass.names.len() <= 20);
+            }
+        }
+        pass.cut();
+        assert_eq!(pass.names, [Box::from(&b"c"[..]), Box::from(&b"d"[..])]);
+        assert!(!pass.more);
+    }
+}
