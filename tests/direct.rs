@@ -1,6 +1,6 @@
 //! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past the kernel's cache or through it.
 
-use extant_testkit::{Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
+use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -244,4 +244,43 @@ fn put(model: &mut Vec<u8>, pos: usize, bytes: &[u8]) {
     let size = model.len().max(pos + bytes.len());
     model.resize(size, 0);
     model[pos..pos + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Runs `tests/aio.py`: what it printed.
+fn asynchronously(what: &str, file: &Path) -> Result<String> {
+    let script = Cmd::new("python3").args(["-c", include_str!("aio.py"), what]);
+    Ok(script.arg(file).ok()?.out)
+}
+
+/// Buffered readers that run meanwhile leave no old pages behind for those that come afterwards.
+#[test]
+fn an_asynchronous_write_is_seen_by_buffered_readers() -> Result<()> {
+    if !need(&[Need::Fuse, Need::Tool("mke2fs"), Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let said = asynchronously("stale", &mount.join("file"))?;
+    ensure!(said.starts_with("stale 0 of"), "{said}");
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// The error is "no space", and what was written before it stays.
+#[test]
+fn asynchronous_writes_to_a_full_volume_find_no_space() -> Result<()> {
+    if !need(&[Need::Fuse, Need::Tool("mke2fs"), Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let said = asynchronously("full", &mount.join("file"))?;
+    let numbers: Vec<i64> = said
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    ensure!(numbers.len() == 3 && numbers[0] == -28, "{said}");
+    ensure!(numbers[1] == numbers[2] && numbers[1] > 8 << 20, "{said}");
+    mount.unmount()?;
+    image.fsck_clean()
 }

@@ -99,7 +99,9 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
     }
     let offered = InitFlags::from_bits_retain(offered);
     // Not wanted: ATOMIC_O_TRUNC, since a truncation must arrive without OPEN; AUTO_INVAL_DATA, since nobody but
-    // the kernel changes files; splicing, which cannot beat one copy into a folio.
+    // the kernel changes files; splicing, which cannot beat one copy into a folio; ASYNC_DIO: after an asynchronous
+    // direct write the kernel does not drop the pages that buffered readers cached meanwhile, and a short answer to
+    // one becomes EIO (no ENOSPC).
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
@@ -107,7 +109,6 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         | InitFlags::HAS_IOCTL_DIR
         | InitFlags::DO_READDIRPLUS
         | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::ASYNC_DIO
         | InitFlags::NO_OPEN_SUPPORT
         | InitFlags::PARALLEL_DIROPS
         | InitFlags::POSIX_ACL
@@ -169,6 +170,8 @@ mod tests {
         assert!(agreed.writeback && agreed.no_open && agreed.no_opendir && agreed.setxattr_ext);
         let truncate_on_open = u32::try_from(InitFlags::ATOMIC_O_TRUNC.bits()).unwrap();
         assert_eq!(out.flags & truncate_on_open, 0, "truncations would be lost");
+        let async_direct = u32::try_from(InitFlags::ASYNC_DIO.bits()).unwrap();
+        assert_eq!(out.flags & async_direct, 0, "cached pages would be stale");
         assert_eq!(out.flags2, 0);
         let (_, agreed) = negotiate(&everything, 0, wishes(false));
         assert!(!agreed.writeback);
