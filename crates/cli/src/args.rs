@@ -267,8 +267,13 @@ pub(crate) struct Stat {
 }
 
 /// Write files to standard output
+///
+/// Holes are written as zeros, unless --sparse says otherwise.
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
+    /// Leave holes where standard output is a regular file and nothing is there yet
+    #[arg(short = 'S', long)]
+    pub(crate) sparse: bool,
     /// A file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub(crate) paths: Vec<ImagePath>,

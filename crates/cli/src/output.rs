@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use extant::{Attr, FileKind, Metadata, Timestamp};
+use rustix::fs::{FileType as RustixType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, plain};
@@ -39,6 +41,45 @@ impl Output {
                 Ok(())
             }
             other => other.map_err(|error| Failure::at("standard output", plain(&error))),
+        }
+    }
+
+    /// Writes zeros.
+    pub(crate) fn zeros(&mut self, mut len: u64) -> Result<(), Failure> {
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        while len > 0 && !self.closed {
+            let piece = usize::try_from(len).unwrap_or(ZEROS.len());
+            let piece = ZEROS.get(..piece).unwrap_or(&ZEROS);
+            self.bytes(piece)?;
+            len -= piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes a hole where a regular file that is not appended to has nothing yet; writes zeros to anything else.
+    pub(crate) fn hole(&mut self, len: u64) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::at("standard output", plain(&error));
+        self.out.flush().map_err(failed)?;
+        let out = self.out.get_ref();
+        let made = || -> rustix::io::Result<bool> {
+            let (stat, flags) = (fstat(out)?, fcntl_getfl(out)?);
+            let regular = RustixType::from_raw_mode(stat.st_mode) == RustixType::RegularFile;
+            if !regular || flags.contains(OFlags::APPEND) {
+                return Ok(false);
+            }
+            let pos = seek(out, SeekFrom::Current(0))?;
+            if pos < u64::try_from(stat.st_size).unwrap_or(u64::MAX) {
+                return Ok(false);
+            }
+            let end = pos.checked_add(len).ok_or(Errno::FBIG)?;
+            ftruncate(out, end)?;
+            seek(out, SeekFrom::Start(end))?;
+            Ok(true)
+        };
+        match made() {
+            Ok(true) => Ok(()),
+            Ok(false) => self.zeros(len),
+            Err(error) => Err(failed(error.into())),
         }
     }
 

@@ -1,5 +1,7 @@
 //! `extant cat`: files to standard output.
 
+use extant::{Error, File, Filesystem, SeekTarget};
+
 use crate::args::Cat;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
@@ -8,6 +10,8 @@ use crate::output::Output;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
+/// What is wrong with a file that has more data than the volume.
+pub(crate) const TOO_MUCH: &str = "its extents have more data than the volume has blocks: damaged";
 
 pub(crate) fn run(args: &Cat) -> Outcome {
     let mut failures = Failures::of("cat");
@@ -18,26 +22,78 @@ pub(crate) fn run(args: &Cat) -> Outcome {
         if out.closed() {
             break;
         }
-        failures.note(cat(&mut images, at, &mut buf, &mut out));
+        let written = images
+            .of(at)
+            .and_then(|fs| cat(args, &fs, at, &mut buf, &mut out));
+        failures.note(written);
     }
     failures.note(out.finish());
     super::finish(images, failures)
 }
 
 fn cat(
-    images: &mut Images,
+    args: &Cat,
+    fs: &Filesystem,
     at: &ImagePath,
     buf: &mut [u8],
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let file = images.of(at)?.open_file(&at.path).at(at)?;
+    let file = fs.open_file(&at.path).at(at)?;
+    let size = file.metadata().at(at)?.len();
+    // Blocks have one owner, or a small image could be read for ever.
+    let mut left = capacity(fs).at(at)?;
     let mut pos = 0;
-    loop {
-        let len = file.read_at(buf, pos).at(at)?;
-        if len == 0 || out.closed() {
-            return Ok(());
+    while pos < size && !out.closed() {
+        let start = match file.find(SeekTarget::Data(pos)) {
+            Err(Error::NoSuchAddress) => size,
+            other => other.at(at)?.min(size),
+        };
+        if args.sparse && start > pos {
+            out.hole(start - pos)?;
+        } else {
+            out.zeros(start - pos)?;
         }
-        out.bytes(buf.get(..len).unwrap_or(&[]))?;
+        pos = start;
+        if pos == size {
+            break;
+        }
+        let end = file.find(SeekTarget::Hole(pos)).at(at)?.min(size);
+        left = left
+            .checked_sub(end - pos)
+            .ok_or_else(|| Failure::at(at, TOO_MUCH))?;
+        pos = data(&file, at, pos..end, buf, out)?;
+    }
+    Ok(())
+}
+
+/// Writes a range of data; returns where it ended.
+fn data(
+    file: &File,
+    at: &ImagePath,
+    range: std::ops::Range<u64>,
+    buf: &mut [u8],
+    out: &mut Output,
+) -> Result<u64, Failure> {
+    let mut pos = range.start;
+    while pos < range.end && !out.closed() {
+        let want = usize::try_from(range.end - pos).unwrap_or(buf.len());
+        let want = want.min(buf.len());
+        let piece = buf.get_mut(..want).unwrap_or_default();
+        let len = file.read_at(piece, pos).at(at)?;
+        if len == 0 {
+            break;
+        }
+        out.bytes(piece.get(..len).unwrap_or(&[]))?;
         pos += len as u64;
     }
+    Ok(range.end)
+}
+
+/// Bytes that the files of a volume can have together.
+///
+/// # Errors
+/// Those of the file system's state.
+pub(crate) fn capacity(fs: &Filesystem) -> extant::Result<u64> {
+    let stat = fs.statfs()?;
+    Ok(stat.blocks.saturating_mul(u64::from(stat.block_size)))
 }
