@@ -10,9 +10,16 @@ use std::io::{self, Read};
 
 use extant::Timestamp;
 
+pub(crate) mod acl;
+mod pax;
+mod sparse;
 mod writer;
 
+pub(crate) use sparse::{MAX_PIECES, Piece};
 pub(crate) use writer::Writer;
+
+use pax::Globals;
+use sparse::{Form, Told};
 
 /// What an archive is made of.
 pub(crate) const BLOCK: usize = 512;
@@ -20,6 +27,8 @@ pub(crate) const BLOCK: usize = 512;
 const MAX_EXTRA: u64 = 16 << 20;
 /// Where pax headers keep extended attributes.
 const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Where they keep ACLs in words.
+const ACL: &[u8] = b"SCHILY.acl.";
 
 // Fields of a header: where they begin and end.
 type Field = std::ops::Range<usize>;
@@ -36,9 +45,6 @@ const MAGIC: Field = 257..265;
 const MAJOR: Field = 329..337;
 const MINOR: Field = 337..345;
 const PREFIX: Field = 345..500;
-/// In a header of a GNU sparse file, and in a block of its map: another block of it follows.
-const MORE: usize = 482;
-const MORE_OF_MAP: usize = 504;
 
 /// Kinds of members, as headers write them.
 pub(crate) mod kind {
@@ -75,10 +81,12 @@ pub(crate) struct Member {
     pub(crate) major: u32,
     pub(crate) minor: u32,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Has something that is not kept: its name.
-    pub(crate) left_out: Option<&'static str>,
-    /// Its bytes are not its content, but a map and pieces of it.
-    pub(crate) sparse: bool,
+    /// ACLs in words, by the end of their key: `access`, `default`.
+    pub(crate) acls: Vec<(Vec<u8>, Vec<u8>)>,
+    /// For a file with holes: what lies between them. The archive has these bytes only, while `size` is the file's.
+    pub(crate) pieces: Option<Vec<Piece>>,
+    /// What is wrong with it, so that it cannot be made.
+    pub(crate) damage: Option<&'static str>,
 }
 
 fn bad(what: impl Into<String>) -> io::Error {
@@ -93,6 +101,7 @@ pub(crate) struct Reader<R> {
     padding: u64,
     /// It had a mark at its end.
     marked: bool,
+    globals: Globals,
 }
 
 impl<R: Read> Reader<R> {
@@ -102,6 +111,7 @@ impl<R: Read> Reader<R> {
             left: 0,
             padding: 0,
             marked: false,
+            globals: Globals::default(),
         }
     }
 
@@ -137,31 +147,54 @@ impl<R: Read> Reader<R> {
             announced |= matches!(member.kind, kind::PAX | kind::GNU_NAME | kind::GNU_LINK);
             match member.kind {
                 kind::PAX => extra = self.extra(member.size)?,
-                // Nothing in it is about one member.
-                kind::PAX_GLOBAL => drop(self.extra(member.size)?),
+                kind::PAX_GLOBAL => {
+                    let lines = self.extra(member.size)?;
+                    self.globals.learn(&lines)?;
+                }
                 kind::GNU_NAME => name = Some(text(&self.extra(member.size)?)),
                 kind::GNU_LINK => link = Some(text(&self.extra(member.size)?)),
                 _ => {
                     member.name = name.unwrap_or(member.name);
                     member.link = link.unwrap_or(member.link);
-                    pax(&extra, &mut member)?;
-                    let has_content = !matches!(
-                        member.kind,
-                        kind::LINK
-                            | kind::SYMLINK
-                            | kind::CHAR
-                            | kind::BLOCK
-                            | kind::DIRECTORY
-                            | kind::FIFO
-                    );
-                    if member.kind == kind::GNU_SPARSE {
-                        self.maps(&header)?;
-                    }
-                    self.announce(if has_content { member.size } else { 0 });
+                    let told = self.globals.tell(&extra, &mut member)?;
+                    self.begin(&header, &mut member, told)?;
                     return Ok(Some(member));
                 }
             }
         }
+    }
+
+    /// Goes to the bytes of a member. One with holes gets its pieces, and the size and name that the file has.
+    fn begin(&mut self, header: &[u8; BLOCK], member: &mut Member, told: Told) -> io::Result<()> {
+        let empty = matches!(
+            member.kind,
+            kind::LINK | kind::SYMLINK | kind::CHAR | kind::BLOCK | kind::DIRECTORY | kind::FIFO
+        );
+        let stored = if empty { 0 } else { member.size };
+        let pieces = if member.kind == kind::GNU_SPARSE {
+            let (pieces, size) = sparse::of_header(header, &mut self.input)?;
+            (member.kind, member.size) = (kind::REGULAR, size);
+            self.announce(stored);
+            Some(pieces)
+        } else {
+            self.announce(stored);
+            let pieces = match told.form() {
+                Form::None => return Ok(()),
+                _ if member.kind != kind::REGULAR => return Ok(()),
+                Form::Here(pieces) => Some(pieces),
+                Form::Before => sparse::before(self)?,
+                Form::Unknown => None,
+            };
+            member.name = told.name.unwrap_or(std::mem::take(&mut member.name));
+            member.size = told.size.unwrap_or(member.size);
+            pieces
+        };
+        let fits = |pieces: &Vec<Piece>| sparse::fits(pieces, member.size, self.left);
+        member.pieces = pieces.filter(fits);
+        if member.pieces.is_none() {
+            member.damage = Some("a file with holes whose map is damaged");
+        }
+        Ok(())
     }
 
     fn announce(&mut self, size: u64) {
@@ -182,24 +215,6 @@ impl<R: Read> Reader<R> {
             return Err(bad("it ends in the middle of a header"));
         }
         Ok(content)
-    }
-
-    /// Goes past the blocks that a GNU sparse file's map goes on in: its size does not count them.
-    fn maps(&mut self, header: &[u8; BLOCK]) -> io::Result<()> {
-        let mut more = header.get(MORE).is_some_and(|&byte| byte != 0);
-        let mut read = 0;
-        while more {
-            read += BLOCK as u64;
-            if read > MAX_EXTRA {
-                return Err(bad("a map of a sparse file that does not end"));
-            }
-            let mut map = [0; BLOCK];
-            if fill(&mut self.input, &mut map)? < BLOCK {
-                return Err(bad("it ends in the middle of a map"));
-            }
-            more = map.get(MORE_OF_MAP).is_some_and(|&byte| byte != 0);
-        }
-        Ok(())
     }
 
     /// Goes past what was not read.
@@ -326,84 +341,7 @@ fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
         },
         major: if device { small(MAJOR)? } else { 0 },
         minor: if device { small(MINOR)? } else { 0 },
-        sparse: kind == kind::GNU_SPARSE,
         ..Member::default()
-    })
-}
-
-/// Adds what a pax header says: lines `LENGTH KEY=VALUE`, whose values may have any bytes.
-fn pax(mut lines: &[u8], member: &mut Member) -> io::Result<()> {
-    let wrong = || bad("a pax header that is damaged");
-    let decimal = |value: &[u8]| str::from_utf8(value).ok()?.parse::<u64>().ok();
-    while !lines.is_empty() {
-        let blank = lines
-            .iter()
-            .position(|&byte| byte == b' ')
-            .ok_or_else(wrong)?;
-        let len = decimal(lines.get(..blank).unwrap_or(&[])).ok_or_else(wrong)?;
-        let len = usize::try_from(len).map_err(|_| wrong())?;
-        let line = lines.get(blank + 1..len).ok_or_else(wrong)?;
-        let line = line.strip_suffix(b"\n").ok_or_else(wrong)?;
-        let equals = line
-            .iter()
-            .position(|&byte| byte == b'=')
-            .ok_or_else(wrong)?;
-        let (key, value) = (
-            line.get(..equals).unwrap_or(&[]),
-            line.get(equals + 1..).unwrap_or(&[]),
-        );
-        let id = || {
-            decimal(value)
-                .and_then(|id| u32::try_from(id).ok())
-                .ok_or_else(wrong)
-        };
-        match key {
-            b"path" => member.name = value.to_vec(),
-            b"linkpath" => member.link = value.to_vec(),
-            b"size" => {
-                let size = decimal(value).filter(|&size| i64::try_from(size).is_ok());
-                member.size = size.ok_or_else(wrong)?;
-            }
-            b"uid" => member.uid = id()?,
-            b"gid" => member.gid = id()?,
-            b"mtime" => member.mtime = timestamp(value).ok_or_else(wrong)?,
-            b"atime" => member.atime = Some(timestamp(value).ok_or_else(wrong)?),
-            _ if key.starts_with(XATTR) => {
-                let name = key.get(XATTR.len()..).unwrap_or(&[]);
-                member.xattrs.push((name.to_vec(), value.to_vec()));
-            }
-            _ if key.starts_with(b"SCHILY.acl.") => member.left_out = Some("an ACL in words"),
-            _ if key.starts_with(b"GNU.sparse.") => member.sparse = true,
-            _ => {}
-        }
-        lines = lines.get(len..).unwrap_or(&[]);
-    }
-    Ok(())
-}
-
-/// Reads seconds with a fraction, as pax writes them.
-fn timestamp(value: &[u8]) -> Option<Timestamp> {
-    let (whole, fraction) = match value.iter().position(|&byte| byte == b'.') {
-        Some(dot) => (value.get(..dot)?, value.get(dot + 1..)?),
-        None => (value, &[][..]),
-    };
-    let secs: i64 = str::from_utf8(whole).ok()?.parse().ok()?;
-    if !fraction.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let digits = fraction
-        .iter()
-        .copied()
-        .chain(std::iter::repeat(b'0'))
-        .take(9);
-    let nanos = digits.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
-    if !whole.starts_with(b"-") || nanos == 0 {
-        return Some(Timestamp { secs, nanos });
-    }
-    // -1.25 is a quarter before -1.
-    Some(Timestamp {
-        secs: secs.checked_sub(1)?,
-        nanos: 1_000_000_000 - nanos,
     })
 }
 

@@ -315,7 +315,8 @@ pub(crate) struct Cp {
 /// Write a directory and what is in it to standard output, as an archive
 ///
 /// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs --numeric-owner: owners, permissions,
-/// times with nanoseconds, extended attributes, hard links and device nodes. The same tree gives the same bytes. Sockets are left out.
+/// times with nanoseconds, extended attributes, hard links and device nodes, and with --acls and --sparse: ACLs are there in words, too, and holes stay
+/// holes. The same tree gives the same bytes. Sockets are left out.
 #[derive(Args, Debug)]
 pub(crate) struct Tar {
     /// Write to a file instead
@@ -328,8 +329,9 @@ pub(crate) struct Tar {
 
 /// Unpack an archive from standard input
 ///
-/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed. Owners, permissions, times, extended
-/// attributes, hard links and device nodes are those of the archive, without root. What exists is replaced, directories are filled.
+/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed; with --sparse, --xattrs and --acls, too.
+/// Owners, permissions, times, extended attributes, ACLs, hard links and device nodes are those of the archive, without root. Names in ACLs are
+/// those of this machine. What exists is replaced, directories are filled. A full image ends it with one error: what was complete stays.
 /// Names with ".." in them are refused. Links in the image are followed, those from the archive too: they never lead out of the image, but a
 /// subdirectory is no border for an archive that is not trusted.
 /// Blocks of zeros become holes.
@@ -338,6 +340,9 @@ pub(crate) struct Untar {
     /// Read from a file instead
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Never show a progress bar. It shows on a terminal only, for archives that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
     /// The directory to unpack in
     #[arg(value_name = "IMAGE:/DIR")]
     pub(crate) to: ImagePath,

@@ -11,6 +11,7 @@ mod archive;
 mod args;
 mod commands;
 mod copy;
+mod descent;
 mod failure;
 mod helper;
 mod images;

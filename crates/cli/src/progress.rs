@@ -12,6 +12,9 @@ const PATIENCE: Duration = Duration::from_millis(400);
 /// How it looks.
 const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wide_msg}";
 
+/// The same where it is not known how much there will be.
+const STREAM: &str = "{bytes} {bytes_per_sec} {wide_msg}";
+
 /// Counts what is copied.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -55,7 +58,11 @@ impl Progress {
         }
         self.bar.inc(bytes);
         if self.bar.is_hidden() && self.since.elapsed() > PATIENCE {
-            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            let template = match self.bar.length() {
+                Some(_) => TEMPLATE,
+                None => STREAM,
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
                 self.bar.set_style(style);
             }
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -156,12 +156,10 @@ fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
     let disk = Image::of_mib(32).make()?;
     fs::create_dir(host.join("in"))?;
     fs::write(host.join("in/f"), vec![7; 50_000])?;
-    fs::File::create(host.join("in/hole"))?.set_len(1 << 20)?;
     shell(
         "cd $1; tar -cf good.tar in/f; gzip -k good.tar; head -c 20000 good.tar > short.tar; : > empty.tar
          head -c 4096 /dev/urandom > noise.tar; printf f > in/after
-         tar -P --transform 's,in/f,../out,' -cf up.tar in/f in/after
-         tar -S --format=gnu -cf sparse.tar in/hole in/after; tar -S --format=pax -cf pax.tar in/hole in/after",
+         tar -P --transform 's,in/f,../out,' -cf up.tar in/f in/after",
         &[host.path()],
     )?;
     let place = at(&disk, "/");
@@ -179,8 +177,6 @@ fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
             false,
         ),
         ("up.tar", "a name with \"..\" in it", true),
-        ("sparse.tar", "archive it without --sparse", true),
-        ("pax.tar", "archive it without --sparse", true),
         ("missing.tar", "No such file or directory", false),
     ] {
         let archive = host.join(name).display().to_string();

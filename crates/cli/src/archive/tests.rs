@@ -1,3 +1,4 @@
+use super::pax::timestamp;
 use super::writer::{header, line, seconds};
 use super::*;
 
@@ -192,29 +193,224 @@ fn sizes_that_no_file_has_are_refused() {
     }
 }
 
+/// An archive of these headers of one kind, each followed by its content.
+fn pax(headers: &[(u8, &[(&str, &str)])], content: &[u8]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (kind, lines) in headers {
+        let mut extra = Vec::new();
+        for (key, value) in *lines {
+            line(&mut extra, key.as_bytes(), value.as_bytes());
+        }
+        let mut own = file(b"x");
+        (own.kind, own.size) = (*kind, extra.len() as u64);
+        archive.extend(header(&own, &mut Vec::new()));
+        extra.resize(extra.len().next_multiple_of(BLOCK), 0);
+        archive.extend(extra);
+    }
+    let mut member = file(b"plain");
+    (member.uid, member.size) = (9, content.len() as u64);
+    archive.extend(header(&member, &mut Vec::new()));
+    archive.extend(content);
+    archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    archive
+}
+
 #[test]
-fn a_long_map_of_a_sparse_file_is_gone_past() {
-    let sum = |header: &mut [u8; BLOCK]| {
-        header[CHECKSUM].fill(b' ');
-        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-        header[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    };
-    let mut sparse = file(b"sparse");
-    (sparse.kind, sparse.size) = (kind::GNU_SPARSE, 100);
-    let mut own = header(&sparse, &mut Vec::new());
-    own[MORE] = 1;
-    sum(&mut own);
-    let mut map = [7; BLOCK];
-    let mut archive = own.to_vec();
-    archive.extend(map);
-    map[MORE_OF_MAP] = 0;
-    archive.extend(map);
-    archive.extend([9; BLOCK]);
-    archive.extend(header(&file(b"next"), &mut Vec::new()));
+fn what_is_said_of_all_holds_until_it_is_taken_back() {
+    let (all, one) = (kind::PAX_GLOBAL, kind::PAX);
+    let of = |headers: &[(u8, &[(&str, &str)])]| pax(headers, b"");
+    let archive = [
+        of(&[(
+            all,
+            &[
+                ("comment", "c"),
+                ("gid", "7"),
+                ("uid", "5"),
+                ("SCHILY.xattr.user.a", "v"),
+            ],
+        )]),
+        of(&[(one, &[("uid", "6")])]),
+        of(&[(one, &[("uid", "")])]),
+        of(&[(all, &[("uid", "")])]),
+        of(&[(all, &[("uid", "8"), ("GNU.sparse.size", "9")])]),
+    ]
+    .concat();
     let mut reader = Reader::new(archive.as_slice());
-    assert!(reader.next().unwrap().unwrap().sparse);
-    assert_eq!(reader.next().unwrap().unwrap().name, b"next");
-    // One that never ends is no reason to read for ever.
-    let endless = own.as_slice().chain(io::repeat(1));
-    assert!(Reader::new(endless).next().is_err());
+    for uid in [5, 6, 9, 9, 8] {
+        let member = reader.next().unwrap().unwrap();
+        assert_eq!((member.uid, member.gid), (uid, 7));
+        assert_eq!(member.xattrs, [(b"user.a".to_vec(), b"v".to_vec())]);
+        assert_eq!(member.pieces, None);
+    }
+    // Nothing that is gone over with each member may be long.
+    let long = "v".repeat(100_000);
+    let archive = of(&[(all, &[("SCHILY.xattr.user.a", &long)])]);
+    let said = Reader::new(archive.as_slice())
+        .next()
+        .unwrap_err()
+        .to_string();
+    assert!(said.starts_with("headers of 1000"), "{said}");
+    let archive = of(&[(all, &[("comment", &long)])]);
+    assert!(Reader::new(archive.as_slice()).next().is_ok());
+}
+
+fn piece(start: u64, len: u64) -> Piece {
+    Piece { start, len }
+}
+
+/// Reads one member with holes and what follows it; the name, the size, the pieces and their bytes.
+fn holed(archive: &[u8]) -> (Vec<u8>, u64, Option<Vec<Piece>>, Vec<u8>) {
+    let next = pax(&[], b"");
+    let archive = [archive, &next].concat();
+    let mut reader = Reader::new(archive.as_slice());
+    let member = reader.next().unwrap().unwrap();
+    assert_eq!(member.kind, kind::REGULAR);
+    assert_eq!(member.pieces.is_none(), member.damage.is_some());
+    let mut content = Vec::new();
+    reader.read_to_end(&mut content).unwrap();
+    assert_eq!(reader.next().unwrap().unwrap().name, b"plain");
+    (member.name, member.size, member.pieces, content)
+}
+
+#[test]
+fn holes_are_read_in_all_forms_of_pax() {
+    let right = vec![piece(512, 512), piece(2048, 0)];
+    let data = [7; 512];
+    let zero = [
+        ("GNU.sparse.size", "2048"),
+        ("GNU.sparse.numblocks", "2"),
+        ("GNU.sparse.offset", "512"),
+        ("GNU.sparse.numbytes", "512"),
+        ("GNU.sparse.offset", "2048"),
+        ("GNU.sparse.numbytes", "0"),
+    ];
+    let read = holed(&pax(&[(kind::PAX, &zero)], &data));
+    assert_eq!(
+        read,
+        (b"plain".to_vec(), 2048, Some(right.clone()), data.to_vec())
+    );
+    let mut one = vec![
+        ("GNU.sparse.size", "2048"),
+        ("GNU.sparse.map", "512,512,2048,0"),
+        ("GNU.sparse.name", "real"),
+        ("path", "GNUSparseFile.0/real"),
+    ];
+    let read = holed(&pax(&[(kind::PAX, &one)], &data));
+    assert_eq!(read, (b"real".to_vec(), 2048, Some(right), data.to_vec()));
+    // Maps that lie: past the end, out of order, more or less than there is, not a number.
+    for map in [
+        "2047,512",
+        "512,256,512,256",
+        "0,511",
+        "0,513",
+        "0,5x",
+        "0,1,2",
+        "0,512,18446744073709551615,2",
+    ] {
+        one[1].1 = map;
+        let (_, _, pieces, _) = holed(&pax(&[(kind::PAX, &one)], &data));
+        assert_eq!(pieces, None, "{map}");
+    }
+}
+
+#[test]
+fn holes_are_written_and_read_before_the_pieces() {
+    let mut member = file(&[b'n'; 150]);
+    member.size = 1 << 40;
+    for pieces in [
+        vec![],
+        vec![piece(4096, 1024), piece(1 << 39, 512)],
+        vec![piece(0, 1024), piece((1 << 40) - 5, 5)],
+        (0..1000).map(|i| piece(i * 1024, 512)).collect(),
+    ] {
+        let stored: u64 = pieces.iter().map(|piece| piece.len).sum();
+        let content: Vec<u8> = (0..stored).map(|i| i.to_le_bytes()[0]).collect();
+        member.pieces = Some(pieces.clone());
+        let (mut read, back) = round(&member, &content);
+        // Where the map ends, the file ends.
+        if let Some(pieces) = &mut read.pieces
+            && pieces.last().is_some_and(|last| last.len == 0)
+        {
+            assert_eq!(pieces.pop(), Some(piece(1 << 40, 0)));
+        }
+        assert_eq!((read, back), (member.clone(), content));
+    }
+    // No bytes make it panic.
+    let mut archive = Vec::new();
+    let mut writer = Writer::new(&mut archive);
+    member.pieces = Some(vec![piece(4096, 1024)]);
+    writer.append(&member, [7; 1024].as_slice()).unwrap();
+    for at in 0..archive.len() {
+        for byte in [0, b'9', b'\n', 0xff] {
+            let mut damaged = archive.clone();
+            damaged[at] = byte;
+            let mut reader = Reader::new(damaged.as_slice());
+            while let Ok(Some(_)) = reader.next() {}
+        }
+    }
+}
+
+/// A header of GNU's own with these pieces, and whether a block of the map follows.
+fn own(pieces: &[(u64, u64)], size: u64, stored: u64, more: bool) -> [u8; BLOCK] {
+    let mut sparse = file(b"sparse");
+    (sparse.kind, sparse.size) = (kind::GNU_SPARSE, stored);
+    let mut own = header(&sparse, &mut Vec::new());
+    entries(&mut own[386..], pieces);
+    own[482] = u8::from(more);
+    own[483..494].copy_from_slice(format!("{size:011o}").as_bytes());
+    own[CHECKSUM].fill(b' ');
+    let sum: u32 = own.iter().map(|&byte| u32::from(byte)).sum();
+    own[CHECKSUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    own
+}
+
+fn entries(block: &mut [u8], pieces: &[(u64, u64)]) {
+    for (to, (start, len)) in block.chunks_mut(24).zip(pieces) {
+        to.copy_from_slice(format!("{start:011o}\0{len:011o}\0").as_bytes());
+    }
+}
+
+#[test]
+fn holes_are_read_from_headers_of_gnu() {
+    let pieces: Vec<(u64, u64)> = (0..30).map(|i| (i * 1024, 512)).collect();
+    let mut archive = own(&pieces[..4], 1 << 20, 30 * 512, true).to_vec();
+    let mut map = [0; BLOCK];
+    entries(&mut map, &pieces[4..25]);
+    map[504] = 1;
+    archive.extend(map);
+    let mut map = [0; BLOCK];
+    entries(&mut map, &pieces[25..]);
+    archive.extend(map);
+    archive.extend([9; 30 * 512]);
+    let right = pieces.iter().map(|&(start, len)| piece(start, len));
+    let read = holed(&archive);
+    assert_eq!(
+        read,
+        (
+            b"sparse".to_vec(),
+            1 << 20,
+            Some(right.collect()),
+            vec![9; 30 * 512]
+        )
+    );
+    // A map that never ends is no reason to read for ever, or to keep it.
+    for byte in [0, b'1'] {
+        let endless = own(&[], 0, 0, true);
+        let endless = endless.as_slice().chain(Endless(byte, 0));
+        let said = Reader::new(endless).next().unwrap_err().to_string();
+        assert_eq!(said, "a map of a sparse file that does not end");
+    }
+}
+
+/// Blocks of a map, each with another one after it.
+struct Endless(u8, usize);
+
+impl Read for Endless {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        for byte in &mut *buf {
+            *byte = if self.1 % BLOCK == 504 { 1 } else { self.0 };
+            self.1 += 1;
+        }
+        Ok(buf.len())
+    }
 }

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 use extant::Timestamp;
 
 use super::{
-    BLOCK, CHECKSUM, Field, GID, KIND, LINK, MAGIC, MAJOR, MINOR, MODE, MTIME, Member, NAME, SIZE,
-    UID, XATTR, bad, kind,
+    ACL, BLOCK, CHECKSUM, Field, GID, KIND, LINK, MAGIC, MAJOR, MINOR, MODE, MTIME, Member, NAME,
+    SIZE, UID, XATTR, acl, bad, kind, sparse,
 };
 
 /// Seconds with a fraction, as pax writes them.
@@ -39,7 +39,16 @@ impl<W: Write> Writer<W> {
     /// Those of the output, and of the content.
     pub(crate) fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
         let mut extra = Vec::new();
-        let header = header(member, &mut extra);
+        let (mut map, mut stored) = (Vec::new(), member.size);
+        let header = match &member.pieces {
+            None => header(member, &mut extra),
+            Some(pieces) => {
+                map = sparse::map(pieces, member.size);
+                let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
+                stored = map.len() as u64 + bytes;
+                header(&stand_in(member, stored, &mut extra), &mut extra)
+            }
+        };
         if !extra.is_empty() {
             let own = Member {
                 kind: kind::PAX,
@@ -52,7 +61,7 @@ impl<W: Write> Writer<W> {
             self.content(&mut extra.as_slice(), own.size)?;
         }
         self.out.write_all(&header)?;
-        self.content(&mut { content }, member.size)
+        self.content(&mut map.as_slice().chain(content), stored)
     }
 
     fn content(&mut self, content: &mut dyn Read, size: u64) -> io::Result<()> {
@@ -71,6 +80,26 @@ impl<W: Write> Writer<W> {
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.flush()
+    }
+}
+
+/// What a file with holes is to readers that do not know of them: a map and pieces, by another name.
+fn stand_in(member: &Member, stored: u64, extra: &mut Vec<u8>) -> Member {
+    /// As much of the name as has room in a plain header.
+    const NAME_LEN: usize = 64;
+    line(extra, b"GNU.sparse.major", b"1");
+    line(extra, b"GNU.sparse.minor", b"0");
+    line(extra, b"GNU.sparse.name", &member.name);
+    let size = member.size.to_string();
+    line(extra, b"GNU.sparse.realsize", size.as_bytes());
+    let base = member.name.rsplit(|&byte| byte == b'/').next();
+    let base = base.unwrap_or(&[]);
+    let base = base.get(..NAME_LEN).unwrap_or(base);
+    Member {
+        name: [b"./GNUSparseFile.0/", base].concat(),
+        size: stored,
+        pieces: None,
+        ..member.clone()
     }
 }
 
@@ -121,6 +150,14 @@ pub(super) fn header(member: &Member, extra: &mut Vec<u8>) -> [u8; BLOCK] {
     }
     for (name, value) in &member.xattrs {
         line(extra, &[XATTR, name.as_slice()].concat(), value);
+        // For readers of the one, and for those of the other.
+        for (key, attribute) in acl::KINDS {
+            if name == attribute
+                && let Some(text) = acl::to_text(value)
+            {
+                line(extra, &[ACL, key].concat(), &text);
+            }
+        }
     }
     put(MODE, octal(&MODE, u64::from(member.mode)).as_bytes());
     put(KIND..KIND + 1, &[member.kind]);

@@ -9,11 +9,12 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use extant::{Error, FileKind, Filesystem, Node, Volume};
+use extant::{Error, FileKind, Filesystem, Node, SeekTarget, Volume};
 use tracing::warn;
 
-use crate::archive::{Member, Writer, kind};
+use crate::archive::{MAX_PIECES, Member, Piece, Writer, kind};
 use crate::args::Tar;
+use crate::commands::cat::{TOO_MUCH, capacity};
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::images::Images;
 use crate::operand::ImagePath;
@@ -67,6 +68,7 @@ fn pack(
         top,
         out: Writer::new(BufWriter::with_capacity(1 << 20, out)),
         links: HashMap::new(),
+        capacity: capacity(fs).at(top)?,
     };
     let mut ended = None;
     walk(fs, top, |step| {
@@ -114,6 +116,8 @@ struct Pack<'a, W: Write> {
     out: Writer<W>,
     /// Files with several names, and the first of them in the archive.
     links: HashMap<u64, Vec<u8>>,
+    /// Bytes that one file can have.
+    capacity: u64,
 }
 
 impl<W: Write> Pack<'_, W> {
@@ -166,13 +170,19 @@ impl<W: Write> Pack<'_, W> {
             }
             FileKind::Regular => {
                 member.size = attr.size;
+                let pieces = pieces(volume, step.node, attr.size);
+                let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
+                if bytes > self.capacity {
+                    return Err(Failure::at(&at, TOO_MUCH).into());
+                }
                 let mut content = Content {
                     volume,
                     node: step.node,
-                    pos: 0,
-                    end: attr.size,
+                    pieces: pieces.clone().into_iter(),
+                    now: Piece { start: 0, len: 0 },
                     failed: None,
                 };
+                member.pieces = (bytes < attr.size).then_some(pieces);
                 self.out.append(&member, &mut content)?;
                 self.archived(step, member.name);
                 return match content.failed {
@@ -208,21 +218,56 @@ fn name(top: &Path, path: &Path, kind: FileKind) -> OsString {
     name
 }
 
+/// What a file has between its holes. Where its map is damaged, all that follows: reading it will tell.
+fn pieces(volume: &Volume, node: &Node, size: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pos = 0;
+    while pos < size {
+        let start = match volume.seek(node, SeekTarget::Data(pos)) {
+            Err(Error::NoSuchAddress) => break,
+            other => other.unwrap_or(pos),
+        };
+        if start >= size {
+            break;
+        }
+        let end = volume.seek(node, SeekTarget::Hole(start));
+        let end = end.unwrap_or(size).clamp(start + 1, size);
+        // Room for the last one, which the map of a file that ends with a hole has.
+        let full = pieces.len() >= MAX_PIECES - 1;
+        match pieces.last_mut() {
+            Some(last) if full => last.len = end - last.start,
+            _ => pieces.push(Piece {
+                start,
+                len: end - start,
+            }),
+        }
+        pos = end;
+    }
+    pieces
+}
+
 /// The bytes of a file: as many as were announced, whatever becomes of it.
 struct Content<'a> {
     volume: &'a Volume,
     node: &'a Node,
-    pos: u64,
-    end: u64,
+    pieces: std::vec::IntoIter<Piece>,
+    /// What is left of the piece that is read now.
+    now: Piece,
     failed: Option<Error>,
 }
 
 impl Read for Content<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.end.saturating_sub(self.pos)).unwrap_or(usize::MAX);
-        let want = left.min(buf.len());
+        while self.now.len == 0 {
+            match self.pieces.next() {
+                Some(piece) => self.now = piece,
+                None => return Ok(0),
+            }
+        }
+        let want = usize::try_from(self.now.len).unwrap_or(usize::MAX);
+        let want = want.min(buf.len());
         let buf = buf.get_mut(..want).unwrap_or(&mut []);
-        let len = match self.volume.read(self.node, self.pos, buf) {
+        let len = match self.volume.read(self.node, self.now.start, buf) {
             Ok(len) if len > 0 => len,
             Ok(_) => zeros(buf),
             Err(error) => {
@@ -230,7 +275,8 @@ impl Read for Content<'_> {
                 zeros(buf)
             }
         };
-        self.pos += len as u64;
+        self.now.start += len as u64;
+        self.now.len -= len as u64;
         Ok(len)
     }
 }

@@ -3,22 +3,30 @@
 //! An archive is not trusted with the host: nothing outside of the image is reached. Names go below the place that was named and `..` in one
 //! is refused, but links in the image are followed, those that the archive brings among them: a subdirectory is no border within the image.
 //! Owners, permissions, times and attributes are those of the archive, whoever unpacks it.
+//!
+//! # Errors
+//! What an entry cannot be given is noted, and the next one follows. A full image ends it: the rest
+//! would fail as well.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
-use extant::{Error, FileKind, FileTimes, Filesystem, Permissions, SetAttr};
+use extant::{Error, FileKind, FileTimes, Filesystem, Ino, Node, SetAttr, XattrMode};
 use tracing::warn;
 
-use crate::archive::{BLOCK, Member, Reader, fill, kind};
+use crate::archive::{Member, Piece, Reader, acl, fill, kind};
 use crate::args::Untar;
+use crate::descent::Descent;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::images::Images;
 use crate::operand::ImagePath;
+use crate::owner;
+use crate::progress::Progress;
+
+mod input;
 
 /// Bytes moved at once.
 const CHUNK: usize = 1 << 20;
@@ -26,42 +34,46 @@ const CHUNK: usize = 1 << 20;
 const PIECE: usize = 4096;
 /// Longest path, and longest that a link says, in bytes.
 const LONGEST: usize = 4095;
-/// What is inherited from a directory.
-const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 pub(crate) fn run(args: &Untar) -> Outcome {
     let mut failures = Failures::of("untar");
     let mut images = Images::write();
-    let unpacked = open(args).and_then(|(name, input)| {
+    let progress = Progress::new(args.quiet);
+    let unpacked = input::open(args, &progress).and_then(|(name, input)| {
         let fs = images.of(&args.to)?;
-        Unpack::new(&fs, &args.to)?.all(&name, input, &mut failures)
+        Unpack::new(&fs, &args.to, &progress, &mut failures)?.all(&name, input)
     });
+    progress.finish();
     failures.note(unpacked);
     super::finish(images, failures)
 }
 
-fn open(args: &Untar) -> Result<(String, Box<dyn Read>), Failure> {
-    let (name, mut input): (_, Box<dyn Read>) = match &args.file {
-        Some(path) if path.as_os_str() != "-" => {
-            let file = File::open(path).at(path.display())?;
-            (path.display().to_string(), Box::new(file))
-        }
-        _ => ("standard input".into(), Box::new(io::stdin())),
-    };
-    let mut head = vec![0; BLOCK];
-    let len = fill(&mut *input, &mut head).at(&name)?;
-    head.truncate(len);
-    let what = match head.as_slice() {
-        [] => Some("nothing in it: not an archive"),
-        [0x1f, 0x8b, ..] => Some("compressed: zcat it into extant untar"),
-        [0xfd, b'7', b'z', ..] => Some("compressed: xzcat it into extant untar"),
-        [b'B', b'Z', b'h', ..] => Some("compressed: bzcat it into extant untar"),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("compressed: zstdcat it into extant untar"),
-        _ => None,
-    };
-    match what {
-        Some(what) => Err(Failure::at(name, what)),
-        None => Ok((name, Box::new(io::Cursor::new(head).chain(input)))),
+/// What can go wrong with an entry: the entry, or the image is full.
+enum Trouble {
+    Entry(Failure),
+    Full(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Entry(failure)
+    }
+}
+
+/// Adds where an error happened, and whether it ends everything.
+trait Space<T> {
+    fn on(self, place: &ImagePath) -> Result<T, Trouble>;
+}
+
+impl<T> Space<T> for extant::Result<T> {
+    fn on(self, place: &ImagePath) -> Result<T, Trouble> {
+        self.map_err(|error| match error {
+            Error::NoSpace => {
+                let what = format!("{error}: unpacking ends here");
+                Trouble::Full(Failure::at(place, what))
+            }
+            error => Trouble::Entry(Failure::at(place, error)),
+        })
     }
 }
 
@@ -69,137 +81,203 @@ fn open(args: &Untar) -> Result<(String, Box<dyn Read>), Failure> {
 struct Unpack<'a> {
     fs: &'a Filesystem,
     top: &'a ImagePath,
+    descent: Descent<'a>,
+    progress: &'a Progress,
+    failures: &'a mut Failures,
     buf: Vec<u8>,
     /// Directories get their times when everything is in them.
-    times: HashMap<PathBuf, FileTimes>,
+    times: BTreeMap<Ino, FileTimes>,
+}
+
+/// Where an entry goes.
+struct Target<'a> {
+    dir: Node,
+    name: &'a [u8],
+    /// What is there.
+    old: Option<Node>,
+    at: ImagePath,
 }
 
 impl<'a> Unpack<'a> {
-    fn new(fs: &'a Filesystem, top: &'a ImagePath) -> Result<Self, Failure> {
-        if !fs.metadata(&top.path).at(top)?.is_dir() {
+    fn new(
+        fs: &'a Filesystem,
+        top: &'a ImagePath,
+        progress: &'a Progress,
+        failures: &'a mut Failures,
+    ) -> Result<Self, Failure> {
+        let dir = fs.node(&top.path, true).at(top)?;
+        if dir.kind() != FileKind::Directory {
             return Err(Failure::at(top, Error::NotDir));
         }
         Ok(Unpack {
             fs,
             top,
+            descent: Descent::new(fs, top, dir),
+            progress,
+            failures,
             buf: vec![0; CHUNK],
-            times: HashMap::new(),
+            times: BTreeMap::new(),
         })
     }
 
-    /// Unpacks everything. What an entry cannot be given is noted; an archive that cannot be read on ends it.
-    fn all(
-        mut self,
-        name: &str,
-        input: Box<dyn Read>,
-        failures: &mut Failures,
-    ) -> Result<(), Failure> {
+    /// Unpacks everything. An archive that cannot be read on ends it.
+    fn all(mut self, name: &str, input: Box<dyn Read + '_>) -> Result<(), Failure> {
         let broken = |error: io::Error| Failure::at(name, broken(&error));
         let mut archive = Reader::new(input);
-        while let Some(member) = archive.next().map_err(broken)? {
-            failures.note(self.one(&member, &mut archive));
+        let mut full = false;
+        while !full && let Some(member) = archive.next().map_err(broken)? {
+            match self.one(&member, &mut archive) {
+                Ok(()) => {}
+                Err(Trouble::Entry(failure)) => self.note(failure),
+                Err(Trouble::Full(failure)) => {
+                    self.note(failure);
+                    full = true;
+                }
+            }
         }
-        if !archive.marked() {
+        if !full && !archive.marked() {
             warn!("{name}: no mark at its end: it may be cut short");
         }
-        for (path, times) in self.times {
-            let place = self.top.with_path(&path);
-            failures.note(self.fs.set_times(&path, times).at(place));
+        for (ino, times) in std::mem::take(&mut self.times) {
+            let set = |node: Node| self.set(&node, &times.into());
+            if let Err(error) = self.fs.volume().node(ino).and_then(set) {
+                let place = format!("{}: times of directory {ino}", self.top.image.display());
+                self.note(Failure::at(place, error));
+            }
         }
         Ok(())
     }
 
-    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Failure> {
+    fn note(&mut self, failure: Failure) {
+        let Unpack {
+            failures, progress, ..
+        } = self;
+        progress.pause(|| failures.note::<()>(Err(failure)));
+    }
+
+    fn one(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Trouble> {
         if member.kind == kind::VOLUME {
             warn!("{}: the archive's label is left out", self.top);
             return Ok(());
         }
-        if member.name.len() > LONGEST || member.link.len() > LONGEST {
-            let what = format!("a name or link of more than {LONGEST} bytes in the archive");
-            return Err(Failure::at(self.top, what));
+        let names = self.names(&member.name, &member.link)?;
+        let mut path = self.top.path.clone();
+        path.extend(&names);
+        let at = self.top.with_path(path);
+        if let Some(damage) = member.damage {
+            return Err(Failure::at(at, damage).into());
         }
-        let path = self.place(bytes(&member.name))?;
-        let place = self.top.with_path(&path);
-        if member.sparse {
-            let what = "a sparse file of an archive's own kind: archive it without --sparse";
-            return Err(Failure::at(&place, what));
-        }
-        if let Some(what) = member.left_out {
-            warn!("{place}: {what} is left out");
-        }
-        self.parents(&path)?;
-        let old = match self.fs.symlink_metadata(&path) {
-            Err(Error::NotFound) => None,
-            other => Some(other.at(&place)?.file_type()),
+        let Some((&name, above)) = names.split_last() else {
+            // The top itself.
+            let dir = self.descent.reach(&[]).on(&at)?;
+            return match member.kind {
+                kind::DIRECTORY => self.filled(member, &dir, &at),
+                _ => Err(in_the_way(&at).into()),
+            };
         };
+        let dir = self.descent.reach(above).on(&at)?;
+        let old = match self.fs.volume().lookup(&dir, name.as_bytes()) {
+            Err(Error::NotFound) => None,
+            other => Some(other.at(&at)?),
+        };
+        let name = name.as_bytes();
+        let target = Target { dir, name, old, at };
         if member.kind == kind::DIRECTORY {
-            return self.directory(member, &place);
+            return self.directory(member, &target);
         }
-        if old == Some(FileKind::Directory) {
-            let what = "a directory, in the way of what is not one";
-            return Err(Failure::at(&place, what));
+        if matches!(&target.old, Some(old) if old.kind() == FileKind::Directory) {
+            return Err(in_the_way(&target.at).into());
         }
         if matches!(member.kind, kind::LINK | kind::SYMLINK) && member.link.is_empty() {
-            return Err(Failure::at(&place, "a link to nothing"));
+            return Err(Failure::at(&target.at, "a link to nothing").into());
         }
         if member.kind == kind::LINK {
-            return self.link(member, old, &place);
+            return self.link(member, &target);
         }
+        self.make(member, content, &target)
+    }
+
+    /// Makes what is neither a directory nor a hard link.
+    fn make(
+        &mut self,
+        member: &Member,
+        content: &mut dyn Read,
+        target: &Target<'_>,
+    ) -> Result<(), Trouble> {
+        let Target { dir, name, at, .. } = target;
         // Nothing is removed for what cannot be made.
         let rdev = match member.kind {
-            kind::CHAR | kind::BLOCK => device(member, &place)?,
+            kind::CHAR | kind::BLOCK => device(member, at)?,
             kind::REGULAR | kind::SYMLINK | kind::FIFO => 0,
             other => {
                 let what = format!("of type {:?}, not known", char::from(other));
-                return Err(Failure::at(&place, what));
+                return Err(Failure::at(at, what).into());
             }
         };
-        storable(member, &place)?;
+        storable(member, at)?;
         // A file that other names lead to is not written into.
-        self.remove(old, &path)?;
-        let node = |kind| self.fs.make_node(&path, kind, 0o600, rdev).at(&place);
-        match member.kind {
-            kind::SYMLINK => self.fs.symlink(bytes(&member.link), &path).at(&place)?,
-            kind::CHAR => node(FileKind::CharDevice)?,
-            kind::BLOCK => node(FileKind::BlockDevice)?,
-            kind::FIFO => node(FileKind::Fifo)?,
-            _ => self.content(member, content, &place)?,
+        self.remove(target)?;
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let made = |kind| volume.mknod(dir, name, kind, 0o600, rdev, cred);
+        let node = match member.kind {
+            kind::SYMLINK => volume.symlink(dir, name, &member.link, cred),
+            kind::CHAR => made(FileKind::CharDevice),
+            kind::BLOCK => made(FileKind::BlockDevice),
+            kind::FIFO => made(FileKind::Fifo),
+            _ => volume.create(dir, name, 0o600, cred),
+        };
+        let node = node.on(at)?;
+        if member.kind == kind::REGULAR {
+            let written = self.content(member, content, &node, at);
+            if let Err(Trouble::Full(_)) = written {
+                // Not to be taken for the whole file; if it stays, its size tells.
+                let _ = volume.unlink(dir, name, cred);
+            }
+            written?;
         }
-        self.attributes(member, &place)?;
-        let times = SetAttr::from(times(member));
-        self.fs.set_attributes(&path, false, &times).at(&place)
+        let given = self.attributes(member, &node, at);
+        self.set(&node, &times(member).into()).at(at)?;
+        Ok(given?)
     }
 
     /// Makes a hard link. What is in its place goes only once there is something to link to.
-    fn link(
-        &self,
-        member: &Member,
-        old: Option<FileKind>,
-        place: &ImagePath,
-    ) -> Result<(), Failure> {
-        let original = self.place(bytes(&member.link))?;
-        let what = format!("{place}: a link to {}", original.display());
-        let metadata = self.fs.symlink_metadata(&original).at(&what)?;
-        if metadata.is_dir() {
-            return Err(Failure::at(&what, Error::IsDir));
+    fn link(&mut self, member: &Member, target: &Target<'_>) -> Result<(), Trouble> {
+        let Target { dir, name, old, at } = target;
+        let mut path = self.top.path.clone();
+        path.extend(self.names(&member.link, &[])?);
+        let what = format!("{at}: a link to {}", path.display());
+        let original = self.fs.node(&path, false).at(&what)?;
+        if original.kind() == FileKind::Directory {
+            return Err(Failure::at(&what, Error::IsDir).into());
         }
-        if old.is_some() {
-            let there = self.fs.symlink_metadata(&place.path).at(place)?;
+        if old.as_ref().is_some_and(|old| old.ino() == original.ino()) {
             // Of itself, by whatever name: it is there.
-            if there.attr().ino == metadata.attr().ino {
-                return Ok(());
-            }
+            return Ok(());
         }
-        self.remove(old, &place.path)?;
-        self.fs.hard_link(&original, &place.path).at(what)
+        self.remove(target)?;
+        match self.fs.volume().link(&original, dir, name, self.fs.cred()) {
+            Err(error @ Error::NoSpace) => Err(error).on(at),
+            other => Ok(other.at(what)?),
+        }
     }
 
-    /// Where a name of the archive goes.
-    fn place(&self, name: &Path) -> Result<PathBuf, Failure> {
-        let mut path = self.top.path.clone();
+    /// The names on the way that a name of the archive goes.
+    fn names<'b>(&self, name: &'b [u8], link: &[u8]) -> Result<Vec<&'b OsStr>, Failure> {
+        if name.len() > LONGEST || link.len() > LONGEST {
+            let what = format!("a name or link of more than {LONGEST} bytes in the archive");
+            return Err(Failure::at(self.top, what));
+        }
+        if name.contains(&0) || link.contains(&0) {
+            return Err(Failure::at(
+                self.top,
+                "a name or link with a zero byte in it",
+            ));
+        }
+        let name = Path::new(OsStr::from_bytes(name));
+        let mut names = Vec::new();
         for part in name.components() {
             match part {
-                Component::Normal(part) => path.push(part),
+                Component::Normal(part) => names.push(part),
                 Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
                 Component::ParentDir => {
                     let what = "a name with \"..\" in it";
@@ -207,106 +285,166 @@ impl<'a> Unpack<'a> {
                 }
             }
         }
-        Ok(path)
+        Ok(names)
     }
 
-    /// Makes the directories above a name that the archive does not have.
-    fn parents(&self, path: &Path) -> Result<(), Failure> {
-        match path.parent() {
-            Some(dir) => self.fs.create_dir_all(dir).at(self.top.with_path(dir)),
-            None => Ok(()),
+    fn remove(&mut self, target: &Target<'_>) -> Result<(), Failure> {
+        let Some(old) = &target.old else {
+            return Ok(());
+        };
+        let removed = self
+            .fs
+            .volume()
+            .unlink(&target.dir, target.name, self.fs.cred());
+        if old.kind() == FileKind::Symlink {
+            self.descent.forget();
         }
+        removed.at(&target.at)
     }
 
-    fn remove(&self, old: Option<FileKind>, path: &Path) -> Result<(), Failure> {
-        match old {
-            Some(_) => self.fs.remove_file(path).at(self.top.with_path(path)),
-            None => Ok(()),
-        }
+    fn directory(&mut self, member: &Member, target: &Target<'_>) -> Result<(), Trouble> {
+        let Target { dir, name, old, at } = target;
+        // A link to a directory will do for one: all of it is for the directory, none for the link.
+        let there = match old {
+            Some(link) if link.kind() == FileKind::Symlink => self.fs.node(&at.path, true).ok(),
+            other => other.clone(),
+        };
+        let node = match (there, old) {
+            (Some(node), _) if node.kind() == FileKind::Directory => node,
+            (_, Some(_)) => return Err(Failure::at(at, Error::Exists).into()),
+            _ => {
+                let made = self.fs.volume().mkdir(dir, name, 0o777, self.fs.cred());
+                made.on(at)?
+            }
+        };
+        self.filled(member, &node, at)
     }
 
-    fn directory(&mut self, member: &Member, place: &ImagePath) -> Result<(), Failure> {
-        // A link to a directory will do for one.
-        match self.fs.metadata(&place.path) {
-            Ok(metadata) if metadata.is_dir() => {}
-            _ => self.fs.create_dir(&place.path).at(place)?,
-        }
-        // All of it is for the directory, none for a link to it.
-        let inside = place.with_path(place.path.join("."));
-        self.attributes(member, &inside)?;
-        self.times.insert(place.path.clone(), times(member));
-        Ok(())
+    /// Gives a directory what the archive says of it.
+    fn filled(&mut self, member: &Member, dir: &Node, at: &ImagePath) -> Result<(), Trouble> {
+        self.times.insert(dir.ino(), times(member));
+        Ok(self.attributes(member, dir, at)?)
     }
 
     fn content(
         &mut self,
         member: &Member,
         from: &mut dyn Read,
+        to: &Node,
         at: &ImagePath,
-    ) -> Result<(), Failure> {
-        let mut options = self.fs.open_options();
-        options.write(true).create_new(true).mode(0o600);
-        let file = options.open(&at.path).at(at)?;
-        let mut pos = 0u64;
-        loop {
-            let len = fill(from, &mut self.buf).map_err(|error| Failure::at(at, broken(&error)))?;
-            if len == 0 {
-                break;
-            }
-            let data = self.buf.get(..len).unwrap_or(&[]);
-            for (start, end) in written(data) {
-                let mut rest = data.get(start..end).unwrap_or(&[]);
-                let mut to = pos + start as u64;
-                while !rest.is_empty() {
-                    let done = file.write_at(rest, to).at(at)?;
-                    if done == 0 {
-                        return Err(Failure::at(at, Error::NoSpace));
-                    }
-                    rest = rest.get(done..).unwrap_or(&[]);
-                    to += done as u64;
+    ) -> Result<(), Trouble> {
+        let whole = [Piece {
+            start: 0,
+            len: member.size,
+        }];
+        for piece in member.pieces.as_deref().unwrap_or(&whole) {
+            let mut pos = piece.start;
+            let end = piece.start.saturating_add(piece.len);
+            while pos < end {
+                let want = usize::try_from(end - pos).unwrap_or(CHUNK).min(CHUNK);
+                let buf = self.buf.get_mut(..want).unwrap_or_default();
+                let len = fill(from, buf).map_err(|error| Failure::at(at, broken(&error)))?;
+                self.write(to, pos, len).on(at)?;
+                pos += len as u64;
+                if len < want {
+                    let what = "the archive ends in the middle of it";
+                    return Err(Failure::at(at, what).into());
                 }
             }
-            pos += len as u64;
         }
-        if pos != member.size {
-            return Err(Failure::at(at, "the archive ends in the middle of it"));
+        let size = SetAttr {
+            size: Some(member.size),
+            ..SetAttr::default()
+        };
+        self.set(to, &size).on(at)
+    }
+
+    /// Writes the first `len` bytes of the buffer, but for whole pieces of zeros: those become holes.
+    fn write(&self, to: &Node, pos: u64, len: usize) -> extant::Result<()> {
+        let data = self.buf.get(..len).unwrap_or(&[]);
+        for (start, end) in written(data) {
+            let mut rest = data.get(start..end).unwrap_or(&[]);
+            let mut at = pos + start as u64;
+            while !rest.is_empty() {
+                let done = self.fs.volume().write(to, at, rest, self.fs.cred())?;
+                if done == 0 {
+                    return Err(Error::NoSpace);
+                }
+                rest = rest.get(done..).unwrap_or(&[]);
+                at += done as u64;
+            }
         }
-        file.set_len(pos).at(at)
+        Ok(())
+    }
+
+    fn set(&self, node: &Node, changes: &SetAttr) -> extant::Result<()> {
+        let set = self.fs.volume().setattr(node, changes, self.fs.cred());
+        set.map(drop)
     }
 
     /// Owner, permissions and extended attributes, in an order in which none undoes another.
-    fn attributes(&self, member: &Member, at: &ImagePath) -> Result<(), Failure> {
+    fn attributes(&self, member: &Member, node: &Node, at: &ImagePath) -> Result<(), Failure> {
         storable(member, at)?;
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let link = member.kind == kind::SYMLINK;
         let owner = SetAttr {
             uid: Some(member.uid),
             gid: Some(member.gid),
             ..SetAttr::default()
         };
-        let (path, link) = (&at.path, member.kind == kind::SYMLINK);
-        self.fs.set_attributes(path, !link, &owner).at(at)?;
+        self.set(node, &owner).at(at)?;
+        let mut xattrs = member.xattrs.clone();
+        let mut mode = member.mode;
+        let mut failed = None;
         if !link {
-            let permissions = Permissions::from_mode(member.mode);
-            self.fs.set_permissions(path, permissions).at(at)?;
+            if let Err(what) = add_acls(member, &mut xattrs) {
+                // Where there is an ACL, the group's bits are what any of its entries may grant.
+                mode &= !0o070;
+                let what = format!("{what}: left out, and its group may nothing");
+                failed = Some(Failure::at(at, what));
+            }
+            let mode = SetAttr {
+                perm: Some(u16::try_from(mode & 0o7777).unwrap_or(0)),
+                ..SetAttr::default()
+            };
+            self.set(node, &mode).at(at)?;
         }
         // Made below a directory with a default ACL, it has inherited what the archive does not grant.
-        for acl in ACLS {
-            if !link && !member.xattrs.iter().any(|(name, _)| name == acl) {
-                match self.fs.remove_xattr(path, acl) {
+        for (_, acl) in acl::KINDS {
+            if !link && !xattrs.iter().any(|(name, _)| name == acl) {
+                match volume.removexattr(node, acl, cred) {
                     Err(Error::NoAttribute | Error::NotSupported(_)) => {}
                     other => other.at(at)?,
                 }
             }
         }
-        for (name, value) in &member.xattrs {
-            let set = self.fs.set_xattr(path, name, value);
+        for (name, value) in &xattrs {
+            let set = volume.setxattr(node, name, value, XattrMode::Either, cred);
             let name = String::from_utf8_lossy(name);
             match set {
                 Err(error @ Error::NotSupported(_)) => warn!("{at}: {name} is left out: {error}"),
                 other => other.at(format!("{at}: {name}"))?,
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
+}
+
+/// Adds the attributes for ACLs that the archive has in words. One that it has as an attribute is exact, and stays.
+fn add_acls(member: &Member, xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
+    for (key, text) in &member.acls {
+        let Some((_, name)) = acl::KINDS.into_iter().find(|(kind, _)| kind == key) else {
+            continue;
+        };
+        if !xattrs.iter().any(|(known, _)| known == name) {
+            xattrs.push((name.to_vec(), acl::from_text(text, &owner::Here)?));
+        }
+    }
+    Ok(())
+}
+
+fn in_the_way(at: &ImagePath) -> Failure {
+    Failure::at(at, "a directory, in the way of what is not one")
 }
 
 fn storable(member: &Member, at: &ImagePath) -> Result<(), Failure> {
@@ -346,10 +484,6 @@ fn written(data: &[u8]) -> Vec<(usize, usize)> {
         }
     }
     ranges
-}
-
-fn bytes(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// What is wrong with an archive.

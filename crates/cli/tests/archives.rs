@@ -1,0 +1,325 @@
+//! Holes, ACLs and full images: what `extant tar` and `extant untar` owe to tar(1) beyond plain files.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Tool("mke2fs"), Need::Tool("debugfs")];
+const MIB: u64 = 1 << 20;
+
+fn extant(args: &[&str]) -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_extant")).args(args)
+}
+
+/// A directory on a file system that has holes and ACLs.
+fn host() -> Result<TempDir> {
+    TempDir::new_in(&std::env::temp_dir(), "host")
+}
+
+fn at(disk: &Image, path: &str) -> String {
+    format!("{}:{path}", disk.path().display())
+}
+
+fn shell(script: &str, args: &[&Path]) -> Result<String> {
+    let script = format!("set -e; {script}");
+    let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
+    Ok(cmd.arg(env!("CARGO_BIN_EXE_extant")).args(args).ok()?.out)
+}
+
+/// Files with holes at their beginning, between, and at their end; one with more pieces than a header has room for.
+fn plant(top: &Path) -> Result<()> {
+    fs::create_dir(top)?;
+    let make = |name: &str, size: u64, pieces: &[(u64, usize)]| -> Result<()> {
+        let file = fs::File::create(top.join(name))?;
+        file.set_len(size)?;
+        for &(start, len) in pieces {
+            file.write_all_at(&vec![b'x'; len], start)?;
+        }
+        Ok(())
+    };
+    make("none", 8 * MIB, &[])?;
+    make("end", 8 * MIB, &[(MIB, 4096), (5 * MIB, 10_000)])?;
+    make("data", 8 * MIB + 5, &[(0, 4096), (8 * MIB, 5)])?;
+    let many: Vec<(u64, usize)> = (0..100).map(|i| (i * 65_536, 4096)).collect();
+    make("many", 100 * 65_536, &many)?;
+    make("whole", 5000, &[(0, 5000)])
+}
+
+/// Sums of the files, and which of them take less space than they are long.
+fn holes(top: &Path) -> Result<String> {
+    let mut text = shell("cd $1; md5sum *", &[top])?;
+    for name in ["none", "end", "data", "many"] {
+        let metadata = fs::metadata(top.join(name))?;
+        text += &format!("{name} {}\n", metadata.blocks() * 512 < MIB);
+    }
+    Ok(text)
+}
+
+#[test]
+fn holes_go_in_and_come_out() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let (tree, theirs, ours) = (host.join("tree"), host.join("theirs"), host.join("ours"));
+    plant(&tree)?;
+    let right = holes(&tree)?;
+    ensure!(right.matches("true").count() == 4, "{right}");
+    for format in [
+        "gnu",
+        "pax --sparse-version=0.0",
+        "pax --sparse-version=0.1",
+        "pax --sparse-version=1.0",
+        "oldgnu",
+    ] {
+        let disk = Image::of_mib(32).make()?;
+        let place = at(&disk, "/");
+        extant(&["rm", "-r", &at(&disk, "/lost+found")]).ok()?;
+        shell(
+            &format!("tar -C $1 -S --format={format} -cf $2 .; $0 untar -f $2 $3"),
+            &[&tree, &theirs, Path::new(&place)],
+        )?;
+        disk.fsck_clean()?;
+        // From the image with GNU tar, and with our own: the holes are there each time.
+        let (back, again) = (host.join("back"), host.join("again"));
+        shell(
+            "rm -rf $3 $4; mkdir $3 $4; $0 tar -f $2 $1; test $(stat -c %s $2) -lt 1000000
+             tar -C $3 -xf $2; $0 cp -r $1 $4",
+            &[Path::new(&place), &ours, &back, &again],
+        )?;
+        for tree in [&back, &again] {
+            let got = holes(tree)?;
+            ensure!(got == right, "{format}: {right}\n{got}");
+        }
+        let other = Image::of_mib(32).make()?;
+        let place = at(&other, "/");
+        extant(&["rm", "-r", &at(&other, "/lost+found")]).ok()?;
+        shell(
+            "$0 untar $1 < $2; $0 tar $1 | cmp - $2",
+            &[Path::new(&place), &ours],
+        )?;
+        other.fsck_clean()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn cat_leaves_holes_where_they_can_be() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let tree = host.join("tree");
+    plant(&tree)?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    shell("$0 cp -r $1/. $2", &[&tree, Path::new(&place)])?;
+    for name in ["none", "end", "data", "many", "whole"] {
+        shell(
+            &format!(
+                "cd $1; $0 cat $2{name} | cmp - tree/{name}; $0 cat -S $2{name} | cmp - tree/{name}
+                 $0 cat --sparse $2{name} > out; cmp out tree/{name}; test $(stat -c %b out) -lt 2048 -o {name} = whole
+                 # Behind what is there; what is there already is written over; both of two files.
+                 $0 cat -S $2{name} >> out; cat tree/{name} tree/{name} | cmp - out
+                 head -c 9000000 /dev/urandom > full; $0 cat -S $2{name} 1<> full; cmp -n $(stat -c %s tree/{name}) full tree/{name}
+                 $0 cat -S $2end $2{name} > two; cat tree/end tree/{name} | cmp - two"
+            ),
+            &[host.path(), Path::new(&place)],
+        )?;
+    }
+    Ok(())
+}
+
+#[test]
+fn acls_in_words_go_in_and_come_out() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("setfacl")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    for names in ["", "--numeric-owner"] {
+        let disk = Image::of_mib(32).make()?;
+        let place = at(&disk, "/a");
+        extant(&["mkdir", &place]).ok()?;
+        shell(
+            &format!(
+                "cd $1; rm -rf tree back; mkdir -p tree/dir back; echo > tree/f; echo > tree/plain; chmod 640 tree/f
+                 setfacl -m u:daemon:rw,u:12345:r,g:daemon:x,m::rw tree/f; setfacl -d -m u:daemon:rwx,g:777:r tree/dir
+                 tar -C tree --acls {names} --format=pax -cf theirs.tar .; $0 untar -f theirs.tar $2
+                 (cd tree; getfacl -Rnp .) > right
+                 $0 tar $2 > ours.tar; tar -C back --acls -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -
+                 rm -rf back; mkdir back
+                 tar -C back --xattrs --xattrs-include='*' -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -
+                 rm -rf back; mkdir back
+                 tar -C back --acls --xattrs --xattrs-include='*' -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -"
+            ),
+            &[host.path(), Path::new(&place)],
+        )?;
+        disk.fsck_clean()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_acl_that_cannot_be_read_grants_nothing() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    let said = shell(
+        "cd $1; python3 -c 'import tarfile; a = tarfile.open(\"a.tar\", \"w\", format=tarfile.PAX_FORMAT)
+t = tarfile.TarInfo(\"f\"); t.mode = 0o674; t.mtime = 5
+t.pax_headers = {\"SCHILY.acl.access\": \"user::rw-,user:no-such-user:rwx,group::---,mask::rwx,other::r--\"}; a.addfile(t); a.close()'
+         ! $0 untar -f a.tar $2 2>&1; $0 stat --json $2/f",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.contains("/f: an ACL for user \"no-such-user\", not known here")
+            && said.contains("\"mode\":\"0604\"")
+            && said.contains("\"mtime\":{\"nanos\":0,\"secs\":5}"),
+        "{said}"
+    );
+    disk.fsck_clean()
+}
+
+#[test]
+fn what_tar_says_of_all_files_is_heard() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    let said = shell(
+        "cd $1; echo > f; tar --format=pax --pax-option=uid=77,gid=78,comment=all -cf a.tar f
+         $0 untar -f a.tar $2; $0 stat --json $2f",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.contains("\"uid\":77") && said.contains("\"gid\":78"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_full_image_ends_it_with_one_error() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    fs::create_dir(host.join("d"))?;
+    for i in 0..3000 {
+        fs::write(host.join(format!("d/{i:04}")), vec![7; 3000])?;
+    }
+    let archive = host.join("a.tar");
+    shell(
+        "cd $1; tar --sort=name --mtime=@5 -cf $2 d",
+        &[host.path(), &archive],
+    )?;
+    // Without space, and without inodes.
+    for args in ["-N 4096", "-N 256"] {
+        let disk = Image::of_mib(8).args(args).make()?;
+        let o = extant(&[
+            "untar",
+            "-f",
+            &archive.display().to_string(),
+            &at(&disk, "/"),
+        ])
+        .run()?;
+        ensure!(
+            o.code == Some(1)
+                && o.err.lines().count() == 1
+                && o.err
+                    .ends_with(": No space left on device: unpacking ends here\n"),
+            "{}",
+            o.describe()
+        );
+        disk.fsck_clean()?;
+        let names = extant(&["ls", &at(&disk, "/d")]).ok()?.out;
+        let names: Vec<&str> = names.lines().collect();
+        ensure!(names.len() > 100, "{args}: {} files", names.len());
+        let last = names.last().copied().unwrap_or_default();
+        ensure!(last == format!("{:04}", names.len() - 1), "{args}: {last}");
+        let size = extant(&["stat", "--json", &at(&disk, &format!("/d/{last}"))]).ok()?;
+        ensure!(size.out.contains("\"size\":3000"), "{}", size.describe());
+        let dir = extant(&["stat", "--json", &at(&disk, "/d")]).ok()?;
+        ensure!(
+            dir.out.contains("\"mtime\":{\"nanos\":0,\"secs\":5}"),
+            "{}",
+            dir.describe()
+        );
+    }
+    Ok(())
+}
+
+/// Gives `/f` of an image without checksums three extents of the same 1,900 blocks.
+fn share(disk: &Image) -> Result<()> {
+    disk.debugfs_write("write /dev/null f")?;
+    let of = |i: u32| i * 1900;
+    let mut fields = vec![(0, 0x0003_f30a), (1, 4), (2, 0)];
+    for i in 0..3 {
+        let field = 3 + 3 * i;
+        fields.extend([(field, of(i)), (field + 1, 1900), (field + 2, 2100)]);
+    }
+    for (field, value) in fields {
+        disk.debugfs_write(&format!("sif /f block[{field}] {value}"))?;
+    }
+    disk.debugfs_write("sif /f flags 0x80000")?;
+    disk.debugfs_write(&format!("sif /f size {}", 3 * 1900 * 4096))?;
+    Ok(())
+}
+
+#[test]
+fn blocks_that_a_file_has_again_and_again_are_not_streamed() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(16).args("-b 4096 -O ^metadata_csum").make()?;
+    share(&disk)?;
+    for (args, most) in [
+        (&["cat", &at(&disk, "/f")][..], 16 * MIB),
+        (&["tar", &at(&disk, "/")], 100_000),
+    ] {
+        let o = extant(args).run()?;
+        ensure!(
+            o.code == Some(1)
+                && o.err
+                    .contains("/f: its extents have more data than the volume has blocks")
+                && (o.out.len() as u64) < most,
+            "{} bytes, {}",
+            o.out.len(),
+            o.err
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_terminal_sees_how_far_it_is() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("script")]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    fs::write(host.join("f"), vec![7; 8 << 20])?;
+    // The archive is opened after the clock was started, and then takes longer than a bar waits.
+    let feed = |quiet: &str| {
+        shell(
+            &format!(
+                "cd $1; tar -cf a.tar f; rm -f pipe; mkfifo pipe
+                 timeout 60 sh -c 'exec 3> pipe; head -c 1M a.tar >&3; sleep 0.5; tail -c +1048577 a.tar >&3' &
+                 script -qec \"$0 untar {quiet} -f pipe $2\" /dev/null"
+            ),
+            &[host.path(), Path::new(&place)],
+        )
+    };
+    let (seen, silent) = (feed("")?, feed("-q")?);
+    ensure!(seen.contains("MiB/s") || seen.contains("KiB/s"), "{seen:?}");
+    ensure!(!silent.contains("iB/s"), "{silent:?}");
+    Ok(())
+}
