@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bitflags::bitflags;
 use extant_units::Ino;
+use rustix::time::{ClockId, clock_gettime};
 
 /// What [`crate::Volume::fallocate`] does with a range of a file; the modes of fallocate(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,10 +94,15 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The host's clock, now.
+    /// The clock of all of the file system's times: the host's coarse one, which moves on every few milliseconds. The kernel stamps by it
+    /// what it writes through a mount, so that times which the two give to one file are in order.
     #[must_use]
     pub fn now() -> Timestamp {
-        SystemTime::now().into()
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Timestamp {
+            secs: now.tv_sec,
+            nanos: u32::try_from(now.tv_nsec).unwrap_or(0),
+        }
     }
 }
 

@@ -5,14 +5,12 @@
 //! stores it. Under `lazytime` access times wait for another reason to be written: an update, `sync`, or unmount, half a day at most.
 //! A crash loses the deferred times, nothing else.
 //!
-//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a lock, by the coarse clock.
+//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a lock, by the tick of the clock.
 //!
 //! Locks: `core`, and the list of marked inodes inside it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use rustix::time::{ClockId, clock_gettime};
 
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
 use crate::credits;
@@ -34,8 +32,6 @@ const DAY_SECS: i64 = 24 * 60 * 60;
 const NANOS: u64 = 1_000_000_000;
 /// No tick: the clock has left it behind.
 const NEVER: u64 = 0;
-/// A write does not move a modification time that is younger: what Linux's tick does.
-const TICK_NANOS: i64 = 4_000_000;
 /// Inodes whose times are stored under one handle.
 const BATCH: usize = 16;
 
@@ -56,13 +52,12 @@ impl Noted {
     }
 }
 
-/// The coarse clock in nanoseconds since 1970: it moves on every few milliseconds, and costs next to nothing to read.
+/// The clock in nanoseconds since 1970: it costs next to nothing to read.
 #[inline]
 fn tick() -> u64 {
-    let now = clock_gettime(ClockId::RealtimeCoarse);
-    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
-    secs.wrapping_mul(NANOS)
-        .wrapping_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+    let now = Timestamp::now();
+    let secs = u64::try_from(now.secs).unwrap_or(0);
+    secs.wrapping_mul(NANOS).wrapping_add(now.nanos.into())
 }
 
 /// Whether a write now finds its time noted already.
@@ -89,7 +84,7 @@ impl From<Timestamp> for InodeTime {
     }
 }
 
-/// The clock.
+/// The clock: [`Timestamp::now`], the only one whose time is stored.
 pub(crate) fn now() -> InodeTime {
     Timestamp::now().into()
 }
@@ -169,14 +164,10 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
         return;
     }
     let at = now();
-    let recent = |t: InodeTime| {
-        let secs = at.secs.saturating_sub(t.secs).saturating_mul(1_000_000_000);
-        let nanos = secs.saturating_add(i64::from(at.nanos) - i64::from(t.nanos));
-        (0..TICK_NANOS).contains(&nanos)
-    };
     {
         let core = inode.core.read();
-        if recent(core.mtime) && recent(core.ctime) {
+        let stored = at.clamped(core.has_wide_times());
+        if core.mtime == stored && core.ctime == stored {
             inode.noted.write.store(tick, Ordering::Release);
             return;
         }
