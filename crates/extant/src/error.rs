@@ -182,6 +182,9 @@ pub enum Error {
     /// The call came from code that edits a file of the same file system in place, on the same thread: it would wait for itself.
     #[error("Resource deadlock avoided")]
     Deadlock,
+    /// A long walk was told to end: by [`crate::Interrupt::set`] or [`crate::Volume::interrupt_all`].
+    #[error("Interrupted system call")]
+    Interrupted,
     /// The inode is gone.
     #[error("Stale file handle")]
     Stale,
@@ -231,6 +234,7 @@ impl Error {
             Self::NoSuchAddress => Errno::NXIO,
             Self::Stale => Errno::STALE,
             Self::Deadlock => Errno::DEADLK,
+            Self::Interrupted => Errno::INTR,
         };
         errno.raw_os_error()
     }

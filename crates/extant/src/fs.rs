@@ -9,6 +9,7 @@
 //! A handle may be started with anything left of it held, and with nothing right of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_jbd2::{BlockCache, Handle, Journal};
@@ -16,11 +17,12 @@ use extant_units::Tid;
 use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fault::Fault;
 use crate::file::Files;
 use crate::group::GroupTable;
 use crate::inode::InodeCache;
+use crate::interrupt;
 use crate::layout::Layout;
 use crate::map::StatusCache;
 use crate::options::MountOptions;
@@ -69,6 +71,8 @@ pub(crate) struct Fs {
     pub(crate) fault: Fault,
     /// Held for renames of a directory into another parent, so that no two of them make a loop.
     pub(crate) rename_lock: Mutex<()>,
+    /// Long walks of all threads shall end.
+    pub(crate) interrupted: AtomicBool,
 }
 
 impl Fs {
@@ -95,6 +99,35 @@ impl Fs {
                 Ok(()) => error.into(),
             }
         })
+    }
+
+    /// Fails if a long walk of this thread shall end. Asked at every block of one, where nothing is half done.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    #[inline]
+    pub(crate) fn go_on(&self) -> Result<()> {
+        self.go_on_removing()?;
+        if interrupt::is_set() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// The same for a removal of blocks between two of its transactions, which a single request's end does not end.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub(crate) fn go_on_removing(&self) -> Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Ends the long walks of all threads, now and later.
+    pub(crate) fn interrupt_all(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
     }
 
     /// Fails if the file system may not be modified.

@@ -5,7 +5,7 @@
 //! block, group or inode number, valid or not; numbers out of range give `None`.
 
 use extant_disk::csum::Crc32c;
-use extant_disk::features::{FeatureSets, RoCompat};
+use extant_disk::features::{FeatureSets, Incompat, RoCompat};
 use extant_disk::group_desc::GroupChecksum;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SuperFlags, Superblock};
 use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
@@ -122,6 +122,17 @@ impl Layout {
     #[inline]
     pub(crate) fn uninit_groups(&self) -> bool {
         self.features.group_csum()
+    }
+
+    /// The largest directory in bytes: as Linux has it, 2 GiB unless `large_dir` is on; and no larger than the volume, since each
+    /// of its blocks is one of its own.
+    pub(crate) fn max_dir_bytes(&self) -> u64 {
+        let volume = self.end.get() << self.block_size.log2();
+        if self.features.has_incompat(Incompat::LARGEDIR) {
+            volume
+        } else {
+            volume.min(i32::MAX as u64)
+        }
     }
 
     /// Whether the 48 bits of an inode's block count may be used, and its unit be blocks (`huge_file`).

@@ -32,6 +32,7 @@
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
 //! | inodes and names in directories, for front ends (FUSE, a VMM): all of them at once are fine | [`Volume`], [`Node`] |
 //! | a device of one's own in the place of an image file | [`device`] |
+//! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | what an image is made of, and whether it is sound, without mounting it | [`ImageInfo`], [`check_image`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
@@ -72,6 +73,7 @@ mod file;
 mod fs;
 mod group;
 mod inode;
+mod interrupt;
 mod layout;
 mod map;
 mod mount;
@@ -112,6 +114,7 @@ pub use extant_blockdev::IoBuf;
 pub use extant_extent_io_tree::ClearProbe;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
+pub use interrupt::Interrupt;
 pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
 pub use tuning::{BufferedPath, Tuning};
 pub use types::{

@@ -231,7 +231,13 @@ fn the_largest_file_is_linuxs() {
     if !need(&[Need::Root, Need::Loop]) {
         return;
     }
-    for kind in KINDS {
+    let extents = [
+        "-b 1024",
+        "-b 4096",
+        "-b 1024 -O ^huge_file",
+        "-b 4096 -O ^huge_file",
+    ];
+    for kind in KINDS.iter().chain(&extents) {
         let image = Image::of_mib(48).args(kind).make().unwrap();
         let volume = mount(&image, "");
         let node = create(&volume, "f");
@@ -245,6 +251,7 @@ fn the_largest_file_is_linuxs() {
                 Err(error) => panic!("{kind}: {error}"),
             }
         }
+        assert_eq!(volume.max_file_size(&node), fits, "{kind}");
         truncate(&volume, &node, 0).unwrap();
         let cred = Cred::root();
         let last = content::fill(1, fits - block, usize::try_from(block).unwrap());

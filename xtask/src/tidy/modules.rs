@@ -26,6 +26,7 @@ const EXTANT: Order = Order {
         "error",
         "types",
         "cred",
+        "interrupt",
         "tuning",
         "zones",
         "layout",

@@ -55,6 +55,7 @@ pub struct Extents {
     node: Node,
     /// The file block that the next extent begins with; `None` at the end.
     next: Option<u64>,
+    walked: map::Walked,
 }
 
 impl Volume {
@@ -76,7 +77,12 @@ impl Extents {
             .block_size
             .blocks_for(pos.saturating_add(1));
         let next = has_blocks.then(|| first.get().saturating_sub(1));
-        Self { volume, node, next }
+        Self {
+            volume,
+            node,
+            next,
+            walked: map::Walked::default(),
+        }
     }
 
     fn range(&self, at: u64) -> Result<Option<Status>> {
@@ -85,6 +91,7 @@ impl Extents {
         let Some(mut range) = map::range_at(fs, inode, at, u64::MAX)? else {
             return Ok(None);
         };
+        self.walked.add(fs, inode, range.len, range.state)?;
         if range.state == MapState::Hole
             && map::range_at(fs, inode, range.end(), u64::MAX)?.is_none()
         {

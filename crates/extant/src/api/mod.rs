@@ -7,6 +7,7 @@
 //! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
 //! parallel.
 
+mod bounds;
 mod direct;
 mod extents;
 mod fiemap;

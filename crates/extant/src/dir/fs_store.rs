@@ -1,5 +1,6 @@
 //! The blocks of a directory of the mounted file system.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,7 @@ use extant_disk::inode::InodeFlags;
 use extant_jbd2::{Block, BlockData, CheckKey, Handle};
 use extant_units::{BlockSize, Lblk, Pblk};
 
+use super::distinct;
 use super::store::{Profile, Shape, Store};
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Place, Result};
@@ -19,8 +21,8 @@ use crate::inode::Inode;
 use crate::map::{self, How, MapState};
 use crate::types::FileKind;
 
-/// Directories end here: above, Linux takes a size as damage unless `large_dir` is on.
-const MAX_BYTES: u64 = i32::MAX as u64;
+/// Blocks of a search that does not count as long.
+const SHORT: u32 = 8;
 /// Runs that one call of `readahead` looks up.
 const MAX_RUNS: u32 = 16;
 
@@ -30,6 +32,10 @@ pub(super) struct FsStore<'a> {
     inode: &'a Inode,
     profile: Profile,
     privileged: bool,
+    /// A walk may end early: nothing is changed.
+    may_end: bool,
+    /// Steps of it.
+    steps: Cell<u32>,
 }
 
 impl<'a> FsStore<'a> {
@@ -58,6 +64,8 @@ impl<'a> FsStore<'a> {
             inode,
             profile: profile(fs, inode),
             privileged,
+            may_end: false,
+            steps: Cell::new(0),
         })
     }
 
@@ -67,6 +75,24 @@ impl<'a> FsStore<'a> {
             privileged,
             ..Self::open(fs, inode)?
         })
+    }
+
+    /// As [`FsStore::open`], for a caller that changes nothing: what takes long ends when it [shall](Fs::go_on).
+    pub(super) fn open_to_walk(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
+        Ok(Self {
+            may_end: true,
+            ..Self::open(fs, inode)?
+        })
+    }
+
+    /// Asked at every step of a walk: what is short always goes on.
+    fn go_on(&self) -> Result<()> {
+        let steps = self.steps.get();
+        self.steps.set(steps.saturating_add(1));
+        if self.may_end && steps >= SHORT {
+            return self.fs.go_on();
+        }
+        Ok(())
     }
 
     fn key(&self, shape: Shape) -> CheckKey {
@@ -98,6 +124,7 @@ impl<'a> FsStore<'a> {
     }
 
     fn read_checked(&self, lblk: Lblk, shape: Shape) -> Result<Block> {
+        self.go_on()?;
         let key = self.key(shape);
         let Profile {
             format, max_levels, ..
@@ -177,7 +204,7 @@ impl Store for FsStore<'_> {
         let lblk = Lblk::new(self.blocks());
         let size = (u64::from(lblk.get()) + 1) << self.block_size().log2();
         let limit = self.fs.options.max_dir_size().unwrap_or(u64::MAX);
-        if size > limit || (size > MAX_BYTES && self.profile.max_levels < 2) {
+        if size > limit.min(self.fs.layout.max_dir_bytes()) {
             return Err(Error::NoSpace);
         }
         let how = How {
@@ -195,6 +222,16 @@ impl Store for FsStore<'_> {
             .update(self.fs, h, |core| core.disk_size = size)?;
         self.inode.size.store(size, Ordering::Release);
         Ok(lblk)
+    }
+
+    fn begin_walk(&self) -> Result<()> {
+        if self.blocks() <= 1 || self.inode.is_distinct() {
+            return Ok(());
+        }
+        let checked = distinct::check(self.fs, self.inode, self.blocks(), || self.go_on());
+        checked.inspect_err(|error| self.fs.fault.report(self.fs, error))?;
+        self.inode.note_distinct();
+        Ok(())
     }
 
     fn readahead(&self, from: Lblk, count: u32) {

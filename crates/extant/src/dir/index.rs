@@ -113,6 +113,7 @@ impl<'a, S: Store> Path<'a, S> {
             if next < self.with_index(level, |index| index.len())? {
                 let left = self.budget.checked_sub(1);
                 self.budget = left.ok_or_else(|| self.store.corrupt(lblk, &"index in a circle"))?;
+                self.store.begin_walk()?;
                 if let Some(level) = self.levels.last_mut() {
                     level.at = next;
                 }

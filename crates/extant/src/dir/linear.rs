@@ -19,6 +19,7 @@ pub(super) fn scan<S: Store, R>(
     store: &S,
     mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
 ) -> Result<Option<R>> {
+    store.begin_walk()?;
     for raw in 0..store.blocks() {
         let lblk = Lblk::new(raw);
         if raw % AHEAD == 0 && store.blocks() > 1 {

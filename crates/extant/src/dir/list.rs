@@ -120,6 +120,7 @@ fn name_of<'a>(names: &'a [u8], item: &Item) -> &'a [u8] {
 
 /// The entries from `from` on: some of them; none does not mean that nothing follows [`Batch::next`].
 pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
+    store.begin_walk()?;
     if from < position::FIRST {
         dots(store, from)
     } else if from >= position::END {

@@ -4,6 +4,8 @@
 //! knows nothing of what they mean (that is [`crate::namei`]). Inside: [`store`] is the border to the file system,
 //! with [`fs_store`] behind it; [`entries`] chooses between [`linear`] and [`index`]; [`list`] reads in batches
 //! whose [`position`]s stay valid while others create and unlink.
+//! Before a walk over many blocks [`distinct`] makes sure that they are as many as they seem; so is a directory's size when its inode is
+//! loaded. A walk of [`lookup`], [`is_empty`] and [`read`] ends at the next block when it [shall](Fs::go_on).
 //!
 //! Invariants: names in a directory are unique; the size is a whole number of blocks, in memory and on disk; every
 //! block is intact by itself before and after every change.
@@ -12,6 +14,7 @@
 //! for everything that takes a handle; [`read`] alone takes it itself, for one batch at a time. Below it come the
 //! handle, the map's locks and block content. Readers of one directory run in parallel, and so do changes of different ones.
 
+mod distinct;
 mod entries;
 mod fs_store;
 mod index;
@@ -38,9 +41,9 @@ use crate::types::{Dirent, FileKind};
 /// The inode that `name` leads to, with the dots.
 ///
 /// # Errors
-/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage.
+/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage; [`crate::Error::Interrupted`].
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
-    let store = FsStore::open(fs, dir)?;
+    let store = FsStore::open_to_walk(fs, dir)?;
     match name {
         b"." => Ok(Some(dir.ino)),
         b".." => Ok(Some(entries::dots(&store)?.1)),
@@ -98,9 +101,9 @@ pub(crate) fn retarget(
 /// Whether `dir` has no entries but the dots.
 ///
 /// # Errors
-/// Damage.
+/// Damage; [`crate::Error::Interrupted`].
 pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
-    entries::is_empty(&FsStore::open(fs, dir)?)
+    entries::is_empty(&FsStore::open_to_walk(fs, dir)?)
 }
 
 /// Gives a new directory its first block, with the dots. Needs [`crate::credits::allocate`] credits and two.
@@ -144,17 +147,21 @@ pub(crate) fn is_indexed(fs: &Fs, dir: &Inode) -> bool {
 /// Entries that are there for the whole listing are seen once; those that come or go meanwhile may be seen or not.
 ///
 /// # Errors
-/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage.
+/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage; [`crate::Error::Interrupted`].
 pub(crate) fn read(
     fs: &Fs,
     dir: &Inode,
     mut from: u64,
     emit: &mut dyn FnMut(Dirent<'_>) -> bool,
 ) -> Result<()> {
+    let start = from;
     while from < position::END {
+        if from != start {
+            fs.go_on()?;
+        }
         let batch = {
             let _shared = dir.lock.read();
-            list::batch(&FsStore::open(fs, dir)?, from)?
+            list::batch(&FsStore::open_to_walk(fs, dir)?, from)?
         };
         for (item, name) in batch.entries() {
             let entry = Dirent {

@@ -87,6 +87,9 @@ pub(super) trait Store {
     /// Adds a block of these bytes at the directory's end, read from then on as `shape`.
     fn append(&self, h: &mut Self::Handle, shape: Shape, bytes: &[u8]) -> Result<Lblk>;
 
+    /// Before a walk over many blocks: fails if they are not all different.
+    fn begin_walk(&self) -> Result<()>;
+
     /// Says that the blocks from `from` will be wanted.
     fn readahead(&self, from: Lblk, count: u32);
 

@@ -114,9 +114,11 @@ impl Job<'_> {
     fn ranges(&self, from: u64) -> Result<Vec<Status>> {
         let mut ranges = Vec::new();
         let mut at = from;
+        let walked = map::Walked::default();
         // Positions only grow.
         while let Some(range) = map::range_at(self.fs, self.inode, at, u64::MAX)? {
             at = range.end();
+            walked.add(self.fs, self.inode, range.len, range.state)?;
             if matches!(range.state, MapState::Written(_) | MapState::Unwritten(_)) {
                 ranges.push(range);
             }

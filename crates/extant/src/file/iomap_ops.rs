@@ -36,6 +36,8 @@ pub(super) struct FileOps<'a> {
     pub(super) flags: InodeFlags,
     /// May use the blocks reserved for root.
     pub(super) privileged: bool,
+    /// What a search for data or holes has met.
+    walked: map::Walked,
 }
 
 /// Free blocks below which a volume counts as nearly full, whatever is promised.
@@ -71,6 +73,7 @@ impl<'a> FileOps<'a> {
             way: data.way.get(),
             flags: inode.flags(),
             privileged: false,
+            walked: map::Walked::default(),
         }
     }
 
@@ -209,6 +212,12 @@ impl IomapOps for FileOps<'_> {
         }
         let map = match op {
             Op::Write => self.map_for_write(lblk, count)?,
+            Op::Report => {
+                self.fs.go_on()?;
+                let map = map::lookup(self.fs, self.inode, lblk, count)?;
+                let met = self.walked.add(self.fs, self.inode, map.len, map.state);
+                met.map(|()| map)?
+            }
             _ => map::lookup(self.fs, self.inode, lblk, count)?,
         };
         self.describe(&map)

@@ -10,9 +10,9 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 
-/// The largest size of any file: 2^32 - 1 blocks.
+/// The largest size of any file: 2^32 - 1 blocks, or as many as its sectors can be counted.
 pub(crate) fn any_max_size(fs: &Fs) -> u64 {
-    u64::from(u32::MAX) * fs.layout.block_size.bytes_u64()
+    map::most_blocks_of_any(fs) * fs.layout.block_size.bytes_u64()
 }
 
 /// The largest size of `inode`: of its kind of map.

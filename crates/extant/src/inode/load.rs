@@ -100,6 +100,9 @@ fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
             if blocks.get() > u64::from(u32::MAX) {
                 return damaged("size past the largest block");
             }
+            if kind == FileKind::Directory && core.disk_size > fs.layout.max_dir_bytes() {
+                return damaged("directory larger than the volume, or than any may be");
+            }
         }
         FileKind::Symlink => super::symlink::judge(fs, ino, core)?,
         _ => {}

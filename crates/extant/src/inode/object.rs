@@ -63,6 +63,8 @@ pub(crate) struct Inode {
     pub(super) plain: AtomicBool,
     /// What the next read or write need not do about times; see [`super::times`].
     pub(super) noted: Noted,
+    /// Directories: known to have each of its blocks once; see [`crate::dir`].
+    distinct: AtomicBool,
     /// A copy of the flags in `core`, which may be under its lock for as long as a block read takes.
     flags: AtomicU32,
     /// A copy of the size in `core`, likewise.
@@ -143,6 +145,7 @@ impl Inode {
             deferred: AtomicU8::new(0),
             plain: AtomicBool::new(false),
             noted: Noted::default(),
+            distinct: AtomicBool::new(false),
         }
     }
 
@@ -241,6 +244,16 @@ impl Inode {
     /// metadata checksums.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
         super::format(&fs.layout).inode_seed(self.ino, self.generation)
+    }
+
+    /// Whether a directory is known to have each of its blocks once.
+    pub(crate) fn is_distinct(&self) -> bool {
+        self.distinct.load(Ordering::Acquire)
+    }
+
+    /// Remembers that a directory has each of its blocks once: no change of its map makes that false.
+    pub(crate) fn note_distinct(&self) {
+        self.distinct.store(true, Ordering::Release);
     }
 
     /// Whether the inode is known to have no set-id bits and no capabilities.

@@ -267,7 +267,7 @@ fn convert(
 /// Between its steps the map is what the disk says; a crash there leaves the front part.
 ///
 /// # Errors
-/// Damage or a stopped journal, with a part removed; [`crate::Error::NoSpace`] if cutting an extent in two needs
+/// Damage, a stopped journal or [`crate::Error::Interrupted`], with a part removed; [`crate::Error::NoSpace`] if cutting an extent in two needs
 /// a node and not even the pool has a block.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
     let start = u64::from(from.get());
@@ -300,6 +300,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
             return Ok(());
         }
         h.restart(need)?;
+        fs.go_on_removing()?;
     }
 }
 
@@ -320,7 +321,7 @@ fn remove_step(
     end: u64,
     limit: Limit,
 ) -> Result<(u64, u64)> {
-    let (runs, clear_from) = if has_extents(inode) {
+    let (runs, clear_from, mut result) = if has_extents(inode) {
         let removed = with_nodes(fs, h, inode, true, |nodes| {
             let removed = extent_tree::remove_some(nodes, from, end, limit)?;
             removed
@@ -333,7 +334,8 @@ fn remove_step(
             start: part.pblk,
             len: Blocks::new(u64::from(part.len)),
         };
-        (removed.parts.iter().map(run).collect(), removed.clear_from)
+        let runs = removed.parts.iter().map(run).collect();
+        (runs, removed.clear_from, Ok(()))
     } else {
         indirect::remove_some(fs, h, inode, from, end, limit)
             .inspect_err(|error| fs.fault.report(fs, error))?
@@ -347,7 +349,6 @@ fn remove_step(
     }
     fs.stats.extents_removed.add(runs.len() as u64);
     let mut freed = 0;
-    let mut result = Ok(());
     for run in runs {
         freed += run.len.get();
         // The map is right already: go on and report the first failure.

@@ -104,7 +104,7 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mappin
 /// past `to`; `None` from there on. True when it was looked up: ranges that are asked for one after the other are no snapshot.
 ///
 /// # Errors
-/// Those of [`lookup`].
+/// Those of [`lookup`]; [`Error::Interrupted`].
 pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Option<Status>> {
     let to = to.min(MAX_END);
     let mut joined: Option<Status> = None;
@@ -114,6 +114,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
         let Ok(lblk) = u32::try_from(at).map(Lblk::new) else {
             break;
         };
+        fs.go_on()?;
         let left = u32::try_from(to - at).unwrap_or(u32::MAX);
         let found = lookup(fs, inode, lblk, left)?;
         let next = Status {

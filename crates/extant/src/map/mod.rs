@@ -34,9 +34,9 @@ mod split;
 pub(crate) mod test_rng;
 #[cfg(test)]
 mod tests;
+mod walked;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
-use extant_disk::features::RoCompat;
 
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
@@ -54,6 +54,7 @@ pub(crate) use order::MapLock;
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 pub(crate) use shift::{Plan, last_end, plan, shift};
 pub(crate) use split::{is_within_extent, split, split_longest};
+pub(crate) use walked::Walked;
 
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -68,17 +69,27 @@ pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
     inode.extents.delayed_blocks()
 }
 
-/// File blocks that `inode` can have at most.
-pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
-    if nodes::has_extents(inode) {
-        return u64::from(u32::MAX);
-    }
-    let countable = if fs.layout.features.has_ro_compat(RoCompat::HUGE_FILE) {
+/// Blocks that an inode can count.
+fn countable(fs: &Fs) -> u64 {
+    if fs.layout.huge_file() {
         u64::MAX >> 16
     } else {
         u64::from(u32::MAX) >> (fs.layout.block_size.log2() - 9)
-    };
-    indirect::reach(fs.layout.block_size.bytes_u64() / 4, countable).min(u64::from(u32::MAX))
+    }
+}
+
+/// File blocks that any file can have at most.
+pub(crate) fn most_blocks_of_any(fs: &Fs) -> u64 {
+    countable(fs).min(u64::from(u32::MAX))
+}
+
+/// File blocks that `inode` can have at most.
+pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
+    let any = most_blocks_of_any(fs);
+    if nodes::has_extents(inode) {
+        return any;
+    }
+    indirect::reach(fs.layout.block_size.bytes_u64() / 4, countable(fs)).min(any)
 }
 
 /// The `i_block` of a new file: the root of an empty extent tree.

@@ -195,6 +195,7 @@ fn build(
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
         rename_lock: Mutex::new(()),
+        interrupted: false.into(),
         dev,
         layout,
         cache,

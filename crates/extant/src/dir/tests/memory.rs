@@ -147,6 +147,10 @@ impl Store for Memory {
         Ok(lblk)
     }
 
+    fn begin_walk(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn readahead(&self, _: Lblk, _: u32) {}
 
     fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error {

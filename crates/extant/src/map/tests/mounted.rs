@@ -61,6 +61,7 @@ impl Mounted {
             stats: rig.stats,
             fault: Fault::new(ErrorsPolicy::Continue),
             rename_lock: Mutex::new(()),
+            interrupted: false.into(),
         };
         let mut fs = Arc::new(fs);
         if logged {

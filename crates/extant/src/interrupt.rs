@@ -1,0 +1,101 @@
+//! Requests to end long walks early.
+//!
+//! A walk whose length the image decides (searching and listing a directory, going through a file's map) asks at every block whether
+//! it shall go on, by [`crate::fs::Fs::go_on`]. There are two ways to tell it not to:
+//!
+//! * An [`Interrupt`] ends the walks of the calls inside of [`Interrupt::during`], on that thread: one request of a front end.
+//! * [`crate::Volume::interrupt_all`] ends those of all threads, removals of many transactions included: the end of a mount.
+//!
+//! # Invariants
+//! A walk ends where it has changed nothing, or between two transactions. A file whose blocks were being freed stays an orphan, which
+//! the next mount finishes.
+//!
+//! # Concurrency
+//! A flag is set by any thread and read without order: a walk sees it at one of its next blocks.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+thread_local! {
+    /// The request that this thread serves.
+    static CURRENT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
+}
+
+/// The wish that one request ends early. Clones are the same wish.
+///
+/// ```
+/// # fn search(volume: &extant::Volume, dir: &extant::Node) -> extant::Result<extant::Node> {
+/// let interrupt = extant::Interrupt::new();
+/// let from_elsewhere = interrupt.clone(); // to another thread, which calls from_elsewhere.set()
+/// interrupt.during(|| volume.lookup(dir, b"name"))
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicBool>);
+
+/// Gives a thread back the request that it served before.
+struct Restore(Option<Interrupt>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        CURRENT.with(|current| current.replace(before));
+    }
+}
+
+impl Interrupt {
+    /// One that is not set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends the walks of the calls inside of [`Interrupt::during`], now and later: they fail with [`crate::Error::Interrupted`].
+    /// There is no way back; a new request takes a new one.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was set.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Runs `calls`: those to any file system on this thread end early once this is set. What they hand to other threads
+    /// (writeback, commits, deletions) goes on. A call that walks no longer than any sound request needs may succeed all the same.
+    pub fn during<R>(&self, calls: impl FnOnce() -> R) -> R {
+        let before = CURRENT.with(|current| current.replace(Some(self.clone())));
+        let _restore = Restore(before);
+        calls()
+    }
+}
+
+/// Whether the request that this thread serves shall end early.
+pub(crate) fn is_set() -> bool {
+    CURRENT.with_borrow(|current| current.as_ref().is_some_and(Interrupt::is_set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_inside_of_its_calls_and_on_its_thread_only() {
+        let (outer, inner) = (Interrupt::new(), Interrupt::new());
+        inner.set();
+        assert!(!is_set());
+        outer.during(|| {
+            assert!(!is_set());
+            inner.during(|| {
+                assert!(is_set());
+                assert!(!std::thread::spawn(is_set).join().unwrap());
+            });
+            assert!(!is_set(), "the outer one is not set");
+            outer.clone().set();
+            assert!(is_set());
+        });
+        assert!(!is_set());
+    }
+}
