@@ -51,7 +51,7 @@ fn large_01_02_a_folio_of_2048_separate_blocks_is_filled_in_one_go() {
         &Recent::default(),
         Miss::Fill(&rig.toy.readahead),
         Pos::ZERO,
-        &mut back,
+        &mut back[..],
     )
     .unwrap();
     assert_eq!(done, FOLIO);

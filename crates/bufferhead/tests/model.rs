@@ -69,7 +69,14 @@ impl Run {
         for rig in &self.rigs {
             let mut got = vec![0x55; at(len)];
             let miss = Miss::Fill(&rig.toy.readahead);
-            let done = read(rig, &rig.toy.recent, miss, Pos::new(start as u64), &mut got).unwrap();
+            let done = read(
+                rig,
+                &rig.toy.recent,
+                miss,
+                Pos::new(start as u64),
+                &mut got[..],
+            )
+            .unwrap();
             assert!(
                 got[..done] == self.model[start..end],
                 "read {len} at {start}"

@@ -23,6 +23,53 @@ pub enum Miss<'a> {
     Pass(&'a Readahead),
 }
 
+/// Where the bytes of a read go: one buffer, or several as if they were one.
+pub trait Target {
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is no room at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory from byte `offset` on, as far as it is contiguous; empty only at the end.
+    fn part(&mut self, offset: usize) -> &mut [u8];
+
+    /// Copies `bytes` to byte `offset`.
+    #[inline]
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let part = self.part(offset + done);
+            let len = part.len().min(bytes.len() - done);
+            debug_assert!(len > 0, "bytes beyond the end of the target");
+            if len == 0 {
+                return;
+            }
+            part[..len].copy_from_slice(&bytes[done..done + len]);
+            done += len;
+        }
+    }
+}
+
+impl Target for [u8] {
+    #[inline]
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    #[inline]
+    fn part(&mut self, offset: usize) -> &mut [u8] {
+        self.get_mut(offset..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        self[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
 /// Reads into `buf` from `pos`, up to the end of the file; returns the bytes read.
 ///
 /// # Errors
@@ -32,7 +79,7 @@ pub fn read<O: IomapOps + ?Sized>(
     recent: &Recent,
     on_miss: Miss<'_>,
     pos: Pos,
-    buf: &mut [u8],
+    buf: &mut (impl Target + ?Sized),
 ) -> Result<usize, Stopped<O::Error>> {
     let mut done = 0;
     while done < buf.len() {
@@ -42,17 +89,19 @@ pub fn read<O: IomapOps + ?Sized>(
         if want == 0 {
             break;
         }
-        let out = &mut buf[done..done + want];
-        let copied = copy_cached(ops, recent, at, out);
+        let copied = copy_cached(ops, recent, at, want, |bytes| buf.put(done, bytes));
         if copied > 0 {
             done += copied;
             continue;
         }
+        let part = buf.part(done);
+        let contiguous = part.len().min(want);
+        let out = &mut part[..contiguous];
         let missed = match on_miss {
-            Miss::Fill(readahead) => miss(ops, readahead, at, out),
+            Miss::Fill(readahead) => miss(ops, readahead, at, want, out),
             Miss::Pass(readahead) => pass(ops, at, out).and_then(|read| match read {
                 // A folio has come, or has only part of what is wanted: the cache it is.
-                0 => miss(ops, readahead, at, out),
+                0 => miss(ops, readahead, at, want, out),
                 read => Ok(read),
             }),
         };
@@ -104,29 +153,38 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
     result.map(|()| index(read))
 }
 
-/// Copies what the folio at `pos` has, from `pos` on; zero if that is not cached.
+/// Shows `copy` what the folio at `pos` has of the `len` bytes from `pos` on; zero if that is not
+/// cached.
 #[inline]
-fn copy_cached<O: IomapOps + ?Sized>(ops: &O, recent: &Recent, pos: Pos, out: &mut [u8]) -> usize {
+fn copy_cached<O: IomapOps + ?Sized>(
+    ops: &O,
+    recent: &Recent,
+    pos: Pos,
+    len: usize,
+    copy: impl FnOnce(&[u8]),
+) -> usize {
     let mapping = ops.mapping();
     let copied = recent.with(mapping, pos.page(), |folio| {
         let guard = mapping.read(folio)?;
         let from = folio.offset_of(pos);
-        let mut to = folio.len().min(from + out.len());
+        let mut to = folio.len().min(from + len);
         if !guard.is_uptodate(from..to) {
             to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
         }
-        out[..to - from].copy_from_slice(&guard.bytes()[from..to]);
+        copy(&guard.bytes()[from..to]);
         folio.mark_referenced();
         Some(to - from)
     });
     copied.flatten().unwrap_or(0)
 }
 
-/// Handles a miss at `pos`: answers with zeros if nothing is stored there (and returns how many), otherwise fills the cache.
+/// Handles a miss at `pos`, the first of `want` bytes: answers with zeros if nothing is stored there
+/// (and returns how many of `out` these are), otherwise fills the cache.
 fn miss<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
     pos: Pos,
+    want: usize,
     out: &mut [u8],
 ) -> Result<usize, O::Error> {
     let zeros = zeros_at(ops, pos, out.len() as u64)?;
@@ -135,7 +193,7 @@ fn miss<O: IomapOps + ?Sized>(
         return Ok(zeros);
     }
     let first = pos.page().get();
-    let last = pos.saturating_add(out.len() as u64 - 1).page().get();
+    let last = pos.saturating_add(want as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
     fill(ops, window, Some(pos))?;
     Ok(0)

@@ -15,6 +15,7 @@ use crate::index;
 use crate::iter::{Step, Stopped, apply};
 use crate::map::Iomap;
 use crate::ops::{IomapOps, Op};
+use crate::vectored::Payload;
 
 /// Where written bytes come from.
 pub trait Source {
@@ -43,7 +44,7 @@ pub fn overwrite<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &Recent,
     pos: Pos,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     alone: impl Fn() -> bool,
 ) -> bool {
     let end = pos.saturating_add(bytes.len() as u64);
@@ -58,7 +59,12 @@ pub fn overwrite<O: IomapOps + ?Sized>(
 /// As [`overwrite`] for a write to one folio that makes the file longer, within blocks that are there. The caller keeps others who write to these blocks, or
 /// change the size, away; `pos` is not behind the end of the file.
 #[inline]
-pub fn extend<O: IomapOps + ?Sized>(ops: &O, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+pub fn extend<O: IomapOps + ?Sized>(
+    ops: &O,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &(impl Payload + ?Sized),
+) -> bool {
     matches!(put(ops, recent, pos, bytes, || true), Put::Done)
 }
 
@@ -76,7 +82,7 @@ fn put<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &Recent,
     pos: Pos,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     allowed: impl FnOnce() -> bool,
 ) -> Put {
     let mapping = ops.mapping();
@@ -91,7 +97,10 @@ fn put<O: IomapOps + ?Sized>(
         if !guard.can_overwrite(range.clone()) || !allowed() {
             return Err(Put::Not);
         }
-        guard.bytes_mut()[range.clone()].copy_from_slice(bytes);
+        let copied = bytes
+            .source()
+            .copy_at(0, &mut guard.bytes_mut()[range.clone()]);
+        debug_assert_eq!(copied, bytes.len());
         folio.mark_referenced();
         let dirtied = guard.mark_dirty(range);
         if end.get() > ops.size() {
@@ -117,7 +126,7 @@ fn put_in_several<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &Recent,
     pos: Pos,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     allowed: impl FnOnce() -> bool,
 ) -> bool {
     let mapping = ops.mapping();
@@ -135,14 +144,14 @@ fn put_in_several<O: IomapOps + ?Sized>(
         if !allowed() {
             return None;
         }
-        let (mut rest, mut dirtied) = (bytes, false);
+        let mut source = bytes.source();
+        let (mut done, mut dirtied) = (0, false);
         for (guard, range) in guards.iter_mut().flatten() {
-            let part;
-            (part, rest) = rest.split_at(range.len());
-            guard.bytes_mut()[range.clone()].copy_from_slice(part);
+            done += source.copy_at(done, &mut guard.bytes_mut()[range.clone()]);
             guard.folio().mark_referenced();
             dirtied |= guard.mark_dirty(range.clone());
         }
+        debug_assert_eq!(done, bytes.len());
         ops.stats().overwrites.add(folios.len() as u64);
         Some(dirtied)
     });

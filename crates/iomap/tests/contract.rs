@@ -136,7 +136,7 @@ fn writes_reads_and_zeroing_end_what_they_begin() {
         &toy.recent,
         Miss::Fill(&toy.readahead),
         Pos::ZERO,
-        &mut buf,
+        &mut buf[..],
     )
     .unwrap();
     assert!(!watched.done().is_empty());
@@ -454,7 +454,7 @@ fn a_fill_keeps_what_was_appended_while_it_began() {
         };
         let miss = Miss::Fill(&toy.readahead);
         let mut buf = [0x55; 100];
-        read(&ops, &toy.recent, miss, Pos::ZERO, &mut buf).unwrap();
+        read(&ops, &toy.recent, miss, Pos::ZERO, &mut buf[..]).unwrap();
         assert_eq!(buf, [1; 100]);
         assert_eq!(toy.size(), 2000, "look {at}");
         assert!(toy.read(1000, 1000) == [2; 1000], "look {at}");

@@ -73,7 +73,7 @@ fn a_failed_read_is_told_and_not_remembered() {
         &toy.recent,
         Miss::Fill(&toy.readahead),
         Pos::ZERO,
-        &mut buf,
+        &mut buf[..],
     )
     .unwrap_err();
     assert!(matches!(failed.error, ToyError::Device(_)));

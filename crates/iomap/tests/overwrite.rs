@@ -19,7 +19,9 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     .build();
     toy.write(0, &[1; 40_000]).unwrap();
     let quick = |pos: u64, len: usize| {
-        let done = overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len], || true);
+        let done = overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
+            true
+        });
         (done, toy.read(pos, len).iter().all(|&byte| byte == 2))
     };
     let before = toy.stats.snapshot();
@@ -28,9 +30,9 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     assert_eq!(quick(16_000, 1000), (true, true), "two folios");
     assert_eq!(quick(39_999, 1), (true, true));
     assert_eq!(toy.size(), 40_000);
-    let past_end = overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2], || true);
+    let past_end = overwrite(&*toy, &toy.recent, Pos::new(39_999), &[3; 2][..], || true);
     assert!(!past_end, "the size would change");
-    let held = overwrite(&*toy, &toy.recent, Pos::new(7), &[9; 10], || false);
+    let held = overwrite(&*toy, &toy.recent, Pos::new(7), &[9; 10][..], || false);
     assert!(!held);
     assert_eq!(toy.read(7, 10), [2; 10]);
     let after = toy.stats.snapshot();
@@ -39,7 +41,7 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     toy.sync().unwrap();
     assert_eq!(quick(8000, 10), (true, true), "clean, and still backed");
     toy.mapping.drop_clean(Pos::new(20_000), Pos::MAX);
-    let dropped = overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10], || true);
+    let dropped = overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10][..], || true);
     assert!(!dropped, "not cached any more");
     toy.sync().unwrap();
     assert_eq!(toy.on_disk()[8000..8010], [2; 10]);
@@ -53,8 +55,11 @@ fn several_folios_are_written_at_once_or_not_at_all() {
     }
     .build();
     toy.write(0, &[1; 40_960]).unwrap();
-    let quick =
-        |pos: u64, len: usize| overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len], || true);
+    let quick = |pos: u64, len: usize| {
+        overwrite(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..], || {
+            true
+        })
+    };
     let untouched = || toy.read(0, 40_960).iter().all(|&byte| byte == 1);
     assert!(!quick(100, 16_384), "five folios");
     let third = toy.mapping.get(PageIdx::new(2)).unwrap();
@@ -64,7 +69,7 @@ fn several_folios_are_written_at_once_or_not_at_all() {
         "somebody has one: nobody waits for it"
     );
     drop(held);
-    let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200], || false);
+    let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200][..], || false);
     assert!(!refused);
     toy.sync().unwrap();
     toy.mapping.drop_clean(Pos::new(8192), Pos::new(12_288));
@@ -92,7 +97,8 @@ fn it_extends_within_blocks_that_are_there() {
     .build();
     toy.write(0, &[1; 5000]).unwrap();
     let before = toy.stats.snapshot();
-    let longer = |pos: u64, len: usize| extend(&*toy, &toy.recent, Pos::new(pos), &vec![2; len]);
+    let longer =
+        |pos: u64, len: usize| extend(&*toy, &toy.recent, Pos::new(pos), &vec![2; len][..]);
     assert!(longer(5000, 10));
     assert_eq!(toy.size(), 5010);
     assert!(longer(5000, 3192), "to the end of the block");
@@ -117,7 +123,7 @@ fn truncated_blocks_are_left_to_the_longer_way() {
     toy.truncate(50_000);
     toy.truncate(100_000);
     // The folio is cached and the bytes are in the file, but they have lost their space.
-    let quick = |pos: u64| overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 10], || true);
+    let quick = |pos: u64| overwrite(&*toy, &toy.recent, Pos::new(pos), &[2; 10][..], || true);
     assert!(!quick(60_000));
     toy.check_idle();
 }
@@ -144,7 +150,7 @@ fn writers_without_the_lock_stay_out_of_a_truncation() {
                 while !stop.load(Ordering::Relaxed) {
                     let pos = Pos::new(rng.below(SIZE - 3000));
                     let alone = || !lock.is_locked_exclusive();
-                    overwrite(&**toy, &recent, pos, &[7; 3000], alone);
+                    overwrite(&**toy, &recent, pos, &[7; 3000][..], alone);
                 }
             });
         }

@@ -1,6 +1,6 @@
 //! An open file, and how it is opened.
 
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -214,6 +214,31 @@ impl File {
             return self.volume.append_direct(&self.node, data, &self.cred);
         }
         self.volume.append(&self.node, data, &self.cred)
+    }
+
+    /// What a write, or else a read, of this handle works on.
+    ///
+    /// # Errors
+    /// [`Error::BadHandle`] if the file was not opened for that.
+    pub(super) fn target(&self, write: bool) -> Result<(&Volume, &Node, &Cred)> {
+        let allowed = match write {
+            true => self.access.write || self.access.append,
+            false => self.access.read,
+        };
+        if !allowed {
+            return Err(Error::BadHandle);
+        }
+        Ok((&self.volume, &self.node, &self.cred))
+    }
+
+    /// Whether every write goes to the end.
+    pub(super) fn appends(&self) -> bool {
+        self.access.append
+    }
+
+    /// Whether the file was opened with `O_DIRECT`.
+    pub(super) fn is_direct(&self) -> bool {
+        self.access.direct
     }
 
     /// Whether requests of this kind are allowed.
@@ -461,6 +486,12 @@ impl Read for File {
         self.advance(done);
         Ok(done)
     }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let done = self.read_vectored_at(bufs, self.pos)?;
+        self.advance(done);
+        Ok(done)
+    }
 }
 
 impl Write for File {
@@ -472,6 +503,18 @@ impl Write for File {
             return Ok(done);
         }
         let done = self.write_at(data, self.pos)?;
+        self.advance(done);
+        Ok(done)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.access.append {
+            let (pos, done) = self.append_vectored(bufs)?;
+            self.pos = pos;
+            self.advance(done);
+            return Ok(done);
+        }
+        let done = self.write_vectored_at(bufs, self.pos)?;
         self.advance(done);
         Ok(done)
     }

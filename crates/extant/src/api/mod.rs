@@ -21,6 +21,7 @@ mod options;
 mod read_dir;
 mod space;
 mod trees;
+mod vectored;
 mod volume;
 mod walk;
 

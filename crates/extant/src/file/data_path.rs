@@ -1,7 +1,7 @@
 //! Which code moves a file's buffered data: the only place where the paths part. Which file takes which is `way.rs`'s.
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Control, Miss, ReadView, Source};
+use extant_iomap::{Control, Miss, Payload, ReadView, Source, Target};
 use extant_pagecache::{Readahead, Recent};
 use extant_units::Pos;
 
@@ -33,7 +33,7 @@ pub(super) fn read(
     recent: &Recent,
     on_miss: Miss<'_>,
     pos: Pos,
-    buf: &mut [u8],
+    buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
     check_contents(ops.flags)?;
     // Both ways find cached blocks alike, and fill the cache by ranges: the records hear of it.
@@ -46,7 +46,12 @@ pub(super) fn read(
 /// Buffered write of what is cached already, as one step and without the file's lock; false if that cannot be, and nothing
 /// has changed then.
 #[inline]
-pub(super) fn overwrite(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+pub(super) fn overwrite(
+    ops: &FileOps<'_>,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &(impl Payload + ?Sized),
+) -> bool {
     // Whoever holds the range (a truncation, a longer write), or the file as a whole, takes folios one by one: from its first look at a
     // folio on, writes of this kind stay out of that part of it. What it changed about the file is seen here then.
     let alone = || {
@@ -63,7 +68,12 @@ pub(super) fn overwrite(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u
 /// Buffered write that makes the file longer by what fits into cached blocks, as one step; as [`overwrite`], but the caller has claimed
 /// the end of the file from `pos` on.
 #[inline]
-pub(super) fn extend(ops: &FileOps<'_>, recent: &Recent, pos: Pos, bytes: &[u8]) -> bool {
+pub(super) fn extend(
+    ops: &FileOps<'_>,
+    recent: &Recent,
+    pos: Pos,
+    bytes: &(impl Payload + ?Sized),
+) -> bool {
     ops.way.path == BufferedPath::Iomap
         && ops.data.way.get() == ops.way
         && extant_iomap::extend(ops, recent, pos, bytes)

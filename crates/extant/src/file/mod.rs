@@ -65,13 +65,13 @@ pub(crate) use self::logged::LoggedDevice;
 pub(crate) use self::move_extents::move_extents;
 pub(crate) use self::range::fallocate;
 pub(crate) use self::range_lock::lock;
-pub(crate) use self::read::{Reader, read, seek};
+pub(crate) use self::read::{Reader, read, read_vectored, seek};
 pub(crate) use self::size::{any_max_size, max_size};
 pub(crate) use self::state::{FileData, Files, OpenState, open};
 pub(crate) use self::sync::{flush_all, fsync, settle};
 pub(crate) use self::truncate::truncate;
 pub(crate) use self::view::{edit, view};
-pub(crate) use self::write::{WriteAt, write, write_direct};
+pub(crate) use self::write::{WriteAt, write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.

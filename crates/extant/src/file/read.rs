@@ -1,8 +1,9 @@
 //! Reading from files, and looking for data in them.
 
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
-use extant_iomap::Miss;
+use extant_iomap::{Miss, Scatter, Target};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -34,6 +35,33 @@ pub(crate) fn read(
     reader: Reader,
     pos: u64,
     buf: &mut [u8],
+) -> Result<usize> {
+    read_into(fs, inode, open, reader, pos, buf)
+}
+
+/// [`read()`] into several buffers, one after the other, as one read.
+///
+/// # Errors
+/// As [`read()`].
+pub(crate) fn read_vectored(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    reader: Reader,
+    pos: u64,
+    bufs: &mut [IoSliceMut<'_>],
+) -> Result<usize> {
+    read_into(fs, inode, open, reader, pos, &mut Scatter::new(bufs))
+}
+
+#[inline]
+fn read_into(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    reader: Reader,
+    pos: u64,
+    buf: &mut (impl Target + ?Sized),
 ) -> Result<usize> {
     fs.fault.check_alive()?;
     check_kind(inode)?;

@@ -4,9 +4,11 @@
 //! A write that changes nothing but cached bytes within one folio or a few takes their locks and no other, and claims the end of the file if it moves that;
 //! every other one holds the inode's `lock` and its range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
+use extant_iomap::{Payload, Source};
 use extant_planted::Bug;
 use extant_units::Pos;
 
@@ -68,6 +70,21 @@ pub(crate) fn write(
     write_via(Via::Cache, fs, inode, open, at, bytes, cred)
 }
 
+/// [`write()`] of several buffers, one after the other, as one write.
+///
+/// # Errors
+/// As [`write()`].
+pub(crate) fn write_vectored(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bufs: &[IoSlice<'_>],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    write_via(Via::Cache, fs, inode, open, at, bufs, cred)
+}
+
 /// [`write()`] past the cache (`O_DIRECT`): on return the bytes are on the device, with their place and the size.
 ///
 /// # Errors
@@ -90,7 +107,7 @@ fn write_via(
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
     at: WriteAt,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
     fs.check_writable()?;
@@ -117,7 +134,7 @@ fn put_in_folio(
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
     at: WriteAt,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
 ) -> Option<u64> {
     let ops = FileOps::new(fs, inode);
     let noted = || match at {
@@ -149,7 +166,7 @@ fn write_mapped(
     inode: &Arc<Inode>,
     at: WriteAt,
     via: Via,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
     let result = space::retry(fs, || write_locked(fs, inode, at, via, bytes, cred));
@@ -161,7 +178,7 @@ fn write_locked(
     inode: &Arc<Inode>,
     at: WriteAt,
     via: Via,
-    bytes: &[u8],
+    bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
     let (_one_writer, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
@@ -185,13 +202,13 @@ fn write_locked(
         truncate::hide(&ops, block_end, pos)?;
     }
     let at = Pos::new(pos);
-    let bytes = &bytes[..len];
     let done = match via {
-        Via::Device => put_on_device(&ops, at, bytes)?,
-        Via::Cache if fresh => put_in_cache(&ops, at, bytes, 0)?,
+        Via::Device => put_on_device(&ops, at, &bytes.contiguous()[..len])?,
+        Via::Cache if fresh => put_in_cache(&ops, at, len, bytes.source(), 0)?,
         Via::Cache => {
+            let bytes = &bytes.contiguous()[..len];
             let done = through::write(&ops, at, bytes)?;
-            put_in_cache(&ops, at, bytes, done)?
+            put_in_cache(&ops, at, len, bytes, done)?
         }
     };
     if fs.tuning.planted.is(Bug::SizeBeforeData) {
@@ -200,14 +217,37 @@ fn write_locked(
     Ok((pos, done))
 }
 
-/// Writes `bytes` at `pos` into the cache, except for the first `done`, which are written already; returns how many are then.
-fn put_in_cache(ops: &FileOps<'_>, pos: Pos, bytes: &[u8], done: usize) -> Result<usize> {
-    let mut rest = &bytes[done..];
-    if rest.is_empty() {
+/// The part of a source behind its first bytes.
+struct Behind<S> {
+    source: S,
+    first: usize,
+}
+
+impl<S: Source> Source for Behind<S> {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        self.source.copy_at(self.first + offset, into)
+    }
+}
+
+/// Writes `len` bytes of `source` at `pos` into the cache, except for the first `done`, which are
+/// written already. Returns how many bytes are written then.
+fn put_in_cache(
+    ops: &FileOps<'_>,
+    pos: Pos,
+    len: usize,
+    source: impl Source,
+    done: usize,
+) -> Result<usize> {
+    if done >= len {
         return Ok(done);
     }
     let at = pos.saturating_add(done as u64);
-    match data_path::write(ops, at, rest.len(), &mut rest) {
+    let mut rest = Behind {
+        source,
+        first: done,
+    };
+    match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
         Err(error) if done == 0 => Err(error),
         // What did arrive counts; the error will be met again by whoever goes on.
@@ -221,7 +261,7 @@ fn put_on_device(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
     if !direct.falls_back {
         return Ok(direct.bytes);
     }
-    let done = put_in_cache(ops, pos, bytes, direct.bytes)?;
+    let done = put_in_cache(ops, pos, bytes.len(), bytes, direct.bytes)?;
     let place = |done: usize| pos.saturating_add(done as u64);
     match direct::settle_cached(ops, place(direct.bytes), place(done)) {
         Err(error) if direct.bytes == 0 => Err(error),

@@ -150,7 +150,8 @@ impl Toy {
     pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {
         let mut buf = vec![0x55; len];
         let miss = Miss::Fill(&self.readahead);
-        let done = extant_iomap::read(self, &self.recent, miss, Pos::new(pos), &mut buf).unwrap();
+        let done =
+            extant_iomap::read(self, &self.recent, miss, Pos::new(pos), &mut buf[..]).unwrap();
         buf.truncate(done);
         buf
     }
