@@ -1,0 +1,169 @@
+//! Guard of the hot paths: instructions per operation, counted by callgrind.
+//!
+//! Callgrind counts the same for the same binary whatever else the machine does, so a path that gets
+//! longer is seen on a noisy machine as well. The recorded numbers are those of this build profile
+//! (`dev`: with debug assertions), not of a release build. A number may change only together with the
+//! reason, in the commit that changes it.
+//!
+//! The test starts this very binary under valgrind with [`COUNTED`] set. Each operation stands in a
+//! function of its own, which switches the counting on while it runs.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use extant::{Filesystem, Tuning};
+use extant_blockdev::MemoryDevice;
+use extant_testkit::{Cmd, Image, Need, TempDir, need, report};
+
+/// Set in the process that is counted: the image.
+const COUNTED: &str = "EXTANT_COUNTED_IMAGE";
+/// Calls in each function.
+const CALLS: u64 = 400;
+/// How much more than recorded is too much, in percent.
+const MARGIN: u64 = 5;
+
+/// The operations, and the instructions of one call.
+const RECORDED: [(&str, u64); 6] = [
+    ("guarded_overwrite", 1195),
+    ("guarded_append", 1470),
+    ("guarded_read", 1172),
+    ("guarded_create", 111200),
+    ("guarded_lookup", 25700),
+    ("guarded_listing", 5380),
+];
+
+#[inline(never)]
+fn guarded_overwrite(file: &extant::File) {
+    for _ in 0..CALLS {
+        file.write_at(black_box(&[7; 1024]), 4096).expect("a write");
+    }
+}
+
+#[inline(never)]
+fn guarded_append(file: &extant::File) {
+    for _ in 0..CALLS {
+        file.write_at(black_box(&[7; 64]), 0).expect("an append");
+    }
+}
+
+#[inline(never)]
+fn guarded_read(file: &extant::File) {
+    let mut buf = [0; 4096];
+    for _ in 0..CALLS {
+        file.read_at(black_box(&mut buf), 8192).expect("a read");
+    }
+}
+
+#[inline(never)]
+fn guarded_create(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let mut options = fs.open_options();
+        let made = options
+            .write(true)
+            .create_new(true)
+            .open(format!("/dir/new{i}"));
+        drop(made.expect("a new file"));
+    }
+}
+
+#[inline(never)]
+fn guarded_lookup(fs: &Filesystem) {
+    for i in 0..CALLS {
+        let found = fs.symlink_metadata(format!("/dir/new{i}"));
+        black_box(found.expect("a file"));
+    }
+}
+
+#[inline(never)]
+fn guarded_listing(fs: &Filesystem) {
+    let entries = fs.read_dir("/dir").expect("a listing");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    assert_eq!(names.map(black_box).count() as u64, CALLS);
+}
+
+/// What is counted. Runs in a process of its own, under callgrind.
+#[test]
+fn operations() {
+    let Some(image) = std::env::var_os(COUNTED) else {
+        return;
+    };
+    let bytes = std::fs::read(image).expect("the image");
+    let mut tuning = Tuning::default();
+    tuning.flushers = 0;
+    let mut options = Filesystem::options();
+    let fs = options
+        .write(true)
+        .tuning(tuning)
+        .mount_options("commit=3000");
+    let fs = fs
+        .open_device(Arc::new(MemoryDevice::from_bytes(&bytes)))
+        .expect("a mount");
+    let mut options = fs.open_options();
+    let file = options
+        .create(true)
+        .read(true)
+        .write(true)
+        .open("/file")
+        .expect("a file");
+    file.write_at(&vec![1; 1 << 20], 0).expect("a first write");
+    let mut options = fs.open_options();
+    let log = options
+        .create(true)
+        .append(true)
+        .open("/log")
+        .expect("a log");
+    log.write_at(&[1; 64], 0).expect("a first append");
+    fs.create_dir("/dir").expect("a directory");
+    guarded_overwrite(&file);
+    guarded_append(&log);
+    guarded_read(&file);
+    guarded_create(&fs);
+    guarded_lookup(&fs);
+    guarded_listing(&fs);
+    drop((file, log));
+    fs.unmount().expect("an unmount");
+}
+
+#[test]
+fn no_hot_path_gets_longer() {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("valgrind")]) {
+        return;
+    }
+    // The same hashes of names in every run.
+    let seed = "-b 4096 -E hash_seed=6f1e2c7a-2b1d-4c55-9b0e-8f6a3d21c0de";
+    let image = Image::of_mib(16).args(seed).make().expect("mke2fs");
+    let dir = TempDir::new("callgrind").expect("a directory");
+    let out = dir.join("out");
+    let this = std::env::current_exe().expect("this program");
+    let mut counted = Cmd::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .env(COUNTED, image.path());
+    for (name, _) in RECORDED {
+        counted = counted.arg(format!("--toggle-collect=*{name}*"));
+    }
+    let counted = counted.arg(this).args(["--exact", "operations"]);
+    counted.ok().expect("callgrind");
+    let shown = Cmd::new("callgrind_annotate")
+        .args(["--inclusive=yes", "--threshold=100"])
+        .arg(&out)
+        .ok()
+        .expect("callgrind_annotate");
+    let text = shown.out;
+    let mut worse = Vec::new();
+    for (name, recorded) in RECORDED {
+        let line = text.lines().find(|line| line.contains(name));
+        let total = line.and_then(|line| line.split_whitespace().next());
+        let total: u64 = total
+            .and_then(|total| total.replace(',', "").parse().ok())
+            .unwrap_or_else(|| panic!("{name} is not in callgrind's report"));
+        let each = total / CALLS;
+        report(&format!(
+            "instructions: {name} {each} (recorded {recorded})"
+        ));
+        if each * 100 > recorded * (100 + MARGIN) {
+            worse.push(format!("{name}: {each}, recorded {recorded}"));
+        }
+    }
+    assert!(worse.is_empty(), "longer than recorded: {worse:#?}");
+}
