@@ -301,6 +301,9 @@ pub(crate) struct Cp {
     /// Leave files alone that exist
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
+    /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as zeros
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) sparse: Sparse,
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
     #[arg(short, long)]
     pub(crate) quiet: bool,
@@ -559,6 +562,17 @@ pub(crate) struct Bench {
 }
 
 /// A family of measurements.
+/// What becomes of holes in a copy.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sparse {
+    /// The holes of the source are holes of the copy.
+    Auto,
+    /// Zeros become holes too.
+    Always,
+    /// Holes are written as zeros.
+    Never,
+}
+
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BenchName {
     Overwrite,

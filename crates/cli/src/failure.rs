@@ -43,6 +43,24 @@ impl fmt::Display for Failure {
     }
 }
 
+impl From<extant::Error> for Failure {
+    fn from(error: extant::Error) -> Failure {
+        Failure::new(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::new(plain(&error))
+    }
+}
+
+impl From<rustix::io::Errno> for Failure {
+    fn from(error: rustix::io::Errno) -> Failure {
+        io::Error::from(error).into()
+    }
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -88,6 +106,12 @@ impl<T> At<T> for io::Result<T> {
 impl<T> At<T> for rustix::io::Result<T> {
     fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
         self.map_err(io::Error::from).at(place)
+    }
+}
+
+impl<T> At<T> for Result<T, Failure> {
+    fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
+        self.map_err(|failure| Failure::at(place, failure))
     }
 }
 

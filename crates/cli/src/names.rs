@@ -9,9 +9,8 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
 
-use extant::{Error, FileKind, Filesystem, Node, Volume};
+use extant::{Filesystem, Node, Volume};
 
 /// Bytes of names that are kept of a directory.
 const KEPT: usize = 8 << 20;
@@ -173,28 +172,10 @@ impl Iterator for Names {
     }
 }
 
-/// The names in the directory that `path` leads to, all of them at once.
-///
-/// # Errors
-/// [`Error::NotDir`]; those of following the path and of reading the directory.
-pub(crate) fn names(fs: &Filesystem, path: &Path) -> extant::Result<Vec<OsString>> {
-    list(fs, path)?.collect()
-}
-
-/// The names in the directory that `path` leads to.
-///
-/// # Errors
-/// As [`names`].
-pub(crate) fn list(fs: &Filesystem, path: &Path) -> extant::Result<Names> {
-    let dir = fs.node(path, true)?;
-    if dir.kind() != FileKind::Directory {
-        return Err(Error::NotDir);
-    }
-    Names::of(fs, dir)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use extant_testkit::{Image, Need, need};
 
     use super::*;

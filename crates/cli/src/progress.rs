@@ -44,10 +44,14 @@ impl Progress {
     }
 
     /// Names what is being copied.
-    pub(crate) fn begin(&self, name: &str) {
+    pub(crate) fn begin(&self, name: impl FnOnce() -> String) {
         if self.wanted {
-            self.bar
-                .set_message(name.chars().filter(|c| !c.is_control()).collect::<String>());
+            self.bar.set_message(
+                name()
+                    .chars()
+                    .filter(|c| !c.is_control())
+                    .collect::<String>(),
+            );
         }
     }
 

@@ -1,12 +1,13 @@
 //! `extant cp`: copying into, out of and between images.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::{FileKind, Filesystem};
 
 use crate::args::Cp;
-use crate::copy::{Host, Inside, Job, Rules, STDIN, Tree};
+use crate::copy::{Host, Inside, Job, Rules, STDIN, Tree, size};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &Cp) -> Outcome {
         preserve: args.preserve || args.archive,
         archive: args.archive,
         no_clobber: args.no_clobber,
+        sparse: args.sparse,
         umask: write.umask(),
     };
     let progress = Progress::new(args.quiet);
@@ -58,8 +60,8 @@ fn copy(
     failures: &mut Failures,
 ) -> Result<(), Failure> {
     let target = Side::open(to, None, write)?;
-    let into = target.tree(read).attributes(target.path(), true)?;
-    let into = into.is_some_and(|attributes| attributes.kind == FileKind::Directory);
+    let into = target.tree(read).item(target.path(), true).at(to)?;
+    let into = into.is_some_and(|found| found.attributes().kind == FileKind::Directory);
     if sources.len() > 1 && !into {
         return Err(Failure::at(to, extant::Error::NotDir));
     }
@@ -71,45 +73,40 @@ fn copy(
             continue;
         }
         if let Some(source) = failures.note(Side::open(from, Some(to), read)) {
-            let inner = match source.path().file_name() {
-                Some(name) if into && !from.means_content() => target.path().join(name),
-                _ => target.path().to_owned(),
-            };
-            jobs.push((source, inner));
+            let name = source.path().file_name();
+            let below = name.filter(|_| into && !from.means_content());
+            let below = below.map(OsStr::to_owned);
+            // The destination's own image is open for writing already.
+            jobs.push((source.resolve(&target), below));
         }
     }
     let read = &*read;
     let tree = target.tree(read);
     let mut total = 0;
     let slash = !into && to.ends_in_slash();
-    for (source, inner) in &jobs {
-        // The destination's own image is open for writing already.
-        let source = source.resolve(&target);
+    for (source, below) in &jobs {
         let from = source.tree(read);
         if slash && !is_dir(&*from, source.path(), rules.recursive) {
             return Err(Failure::at(to, extant::Error::NotDir));
         }
-        let mut job = Job::new(
-            &*from,
-            &*tree,
-            source.same(&target),
-            rules,
-            progress,
-            failures,
-        );
         if progress.wanted() {
-            total += job.size(source.path());
+            total += size(&*from, source.path(), rules);
             progress.expect(total);
         }
-        job.copy(source.path(), inner, !into);
+        let same = source.same(&target);
+        let mut job = Job::new(&*from, &*tree, same, rules, progress, failures);
+        match below {
+            Some(name) => job.copy(source.path(), &target.path().join(name), false),
+            None => job.copy(source.path(), target.path(), true),
+        }
     }
     Ok(())
 }
 
-fn is_dir(tree: &dyn Tree, path: &Path, recursive: bool) -> bool {
-    let attributes = tree.attributes(path, !recursive).ok().flatten();
+fn is_dir<'a>(tree: &dyn Tree<'a>, path: &Path, recursive: bool) -> bool {
+    let found = tree.item(path, !recursive).ok().flatten();
     // What is missing says so when it is copied.
-    attributes.is_none_or(|attributes| attributes.kind == FileKind::Directory)
+    found.is_none_or(|found| found.attributes().kind == FileKind::Directory)
 }
 
 /// One operand, with its image open.
@@ -150,7 +147,7 @@ impl Side {
     }
 
     /// The files there; `images` are those that are read from, which no output may be.
-    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn Tree + 'a> {
+    fn tree<'a>(&'a self, images: &'a Images) -> Box<dyn Tree<'a> + 'a> {
         match self {
             Side::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
             Side::Host(_) | Side::Shared(_) => Box::new(Host::beside(images)),

@@ -1,14 +1,17 @@
 //! An image's side of a copy.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use extant::{
-    Error, File, FileKind, FileTimes, Filesystem, Metadata, Permissions, SeekTarget, SetAttr,
+use extant::{Error, FileKind, Filesystem, Ino, Node, SeekTarget, SetAttr, SetTime, XattrMode};
+
+use super::tree::{
+    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
 };
-
-use super::tree::{Attributes, Id, Source, Target, Tree, Xattr};
-use crate::failure::{At, Failure};
+use crate::failure::Failure;
+use crate::names;
 use crate::operand::ImagePath;
 
 /// Files inside of an image.
@@ -25,43 +28,120 @@ impl<'a> Inside<'a> {
             image: image.to_owned(),
         }
     }
+}
 
-    fn at(&self, path: &Path) -> ImagePath {
-        ImagePath {
+impl<'a> Tree<'a> for Inside<'a> {
+    fn show(&self, path: &Path) -> String {
+        let at = ImagePath {
             image: self.image.clone(),
             path: path.to_owned(),
+        };
+        at.to_string()
+    }
+
+    fn live(&self) -> bool {
+        false
+    }
+
+    fn item(&self, path: &Path, follow: bool) -> Result<Option<Found<'a>>, Failure> {
+        match self.fs.node(path, follow) {
+            Err(Error::NotFound) => Ok(None),
+            other => Ok(Some(File::found(self.fs, other?)?)),
         }
+    }
+
+    fn parent(&self, path: &Path) -> Result<(Rc<dyn Dir<'a> + 'a>, OsString), Failure> {
+        let name = path.file_name().ok_or(Error::NotFound)?;
+        let dir = self
+            .fs
+            .node(path.parent().unwrap_or(Path::new("/")), true)?;
+        if dir.kind() != FileKind::Directory {
+            return Err(Error::NotDir.into());
+        }
+        let dir = File::new(self.fs, dir)?;
+        Ok((Rc::new(dir), name.to_owned()))
     }
 }
 
-/// An open file.
-struct Open {
-    file: File,
-    at: ImagePath,
+/// A file of the image, of any kind: what it is does not change.
+struct File<'a> {
+    fs: &'a Filesystem,
+    node: Node,
+    attributes: Attributes,
 }
 
-impl Source for Open {
+impl<'a> File<'a> {
+    fn new(fs: &'a Filesystem, node: Node) -> Result<File<'a>, Failure> {
+        let attributes = attributes(&fs.volume().getattr(&node)?);
+        Ok(File {
+            fs,
+            node,
+            attributes,
+        })
+    }
+
+    fn found(fs: &'a Filesystem, node: Node) -> Result<Found<'a>, Failure> {
+        Ok(Box::new(File::new(fs, node)?))
+    }
+
+    /// The same file, for another purpose.
+    fn again(&self) -> File<'a> {
+        File {
+            fs: self.fs,
+            node: self.node.clone(),
+            attributes: self.attributes.clone(),
+        }
+    }
+
+    fn set(&self, changes: &SetAttr) -> Result<(), Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        volume.setattr(&self.node, changes, cred)?;
+        Ok(())
+    }
+
+    fn check_regular(&self) -> Result<(), Failure> {
+        match self.attributes.kind {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Error::IsDir.into()),
+            _ => Err(Error::NotSupported("opening anything but a regular file").into()),
+        }
+    }
+
+    fn all_xattrs(&self) -> Result<Vec<Xattr>, Failure> {
+        let volume = self.fs.volume();
+        let mut xattrs = Vec::new();
+        for name in volume.listxattr(&self.node)? {
+            let value = volume.getxattr(&self.node, &name)?;
+            xattrs.push((name, value));
+        }
+        Ok(xattrs)
+    }
+}
+
+impl Source for File<'_> {
     fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure> {
-        self.file.read_at(buf, pos).at(&self.at)
+        Ok(self.fs.volume().read(&self.node, pos, buf)?)
     }
 
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
-        let start = match self.file.find(SeekTarget::Data(pos)) {
+        let volume = self.fs.volume();
+        let start = match volume.seek(&self.node, SeekTarget::Data(pos)) {
             Err(Error::NoSuchAddress) => return Ok(None),
-            other => other.at(&self.at)?,
+            other => other?,
         };
-        let end = self.file.find(SeekTarget::Hole(start)).at(&self.at)?;
+        let end = volume.seek(&self.node, SeekTarget::Hole(start))?;
         Ok(Some((start, end)))
     }
 }
 
-impl Target for Open {
+impl Target for File<'_> {
     fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
         let mut done = 0;
         while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
-            let len = self.file.write_at(rest, pos + done as u64).at(&self.at)?;
+            let len = volume.write(&self.node, pos + done as u64, rest, cred)?;
             if len == 0 {
-                return Err(Failure::at(&self.at, Error::NoSpace));
+                return Err(Error::NoSpace.into());
             }
             done += len;
         }
@@ -69,146 +149,163 @@ impl Target for Open {
     }
 
     fn set_len(&self, len: u64) -> Result<(), Failure> {
-        self.file.set_len(len).at(&self.at)
+        self.set(&SetAttr {
+            size: Some(len),
+            ..SetAttr::default()
+        })
+    }
+
+    fn change(&self) -> Option<&dyn Change> {
+        Some(self)
     }
 }
 
-impl Tree for Inside<'_> {
-    fn show(&self, path: &Path) -> String {
-        self.at(path).to_string()
+impl Change for File<'_> {
+    fn id(&self) -> Id {
+        self.attributes.id
     }
 
-    fn attributes(&self, path: &Path, follow: bool) -> Result<Option<Attributes>, Failure> {
-        let metadata = if follow {
-            self.fs.metadata(path)
-        } else {
-            self.fs.symlink_metadata(path)
-        };
-        match metadata {
-            Err(Error::NotFound) => Ok(None),
-            other => other
-                .at(self.at(path))
-                .map(|metadata| Some(attributes(&metadata))),
-        }
-    }
-
-    fn names(&self, dir: &Path) -> Result<Vec<OsString>, Failure> {
-        crate::names::names(self.fs, dir).at(self.at(dir))
-    }
-
-    fn read_link(&self, path: &Path) -> Result<PathBuf, Failure> {
-        self.fs.read_link(path).at(self.at(path))
-    }
-
-    fn xattrs(&self, path: &Path) -> Result<Vec<Xattr>, Failure> {
-        let mut xattrs = Vec::new();
-        for name in self.fs.xattrs(path).at(self.at(path))? {
-            let value = self.fs.xattr(path, &name).at(self.at(path))?;
-            xattrs.push((name, value));
-        }
-        Ok(xattrs)
-    }
-
-    fn open(&self, path: &Path) -> Result<Box<dyn Source + '_>, Failure> {
-        let file = self.fs.open_file(path).at(self.at(path))?;
-        Ok(Box::new(Open {
-            file,
-            at: self.at(path),
-        }))
-    }
-
-    fn create(&self, path: &Path, perm: u16) -> Result<Box<dyn Target + '_>, Failure> {
-        let mut options = self.fs.open_options();
-        options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(u32::from(perm));
-        let file = options.open(path).at(self.at(path))?;
-        Ok(Box::new(Open {
-            file,
-            at: self.at(path),
-        }))
-    }
-
-    fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure> {
-        Err(Failure::at(self.at(path), Error::NoDevice))
-    }
-
-    fn live(&self) -> bool {
-        false
-    }
-
-    fn mkdir(&self, path: &Path, perm: u16) -> Result<(), Failure> {
-        self.fs
-            .create_dir_with_mode(path, u32::from(perm))
-            .at(self.at(path))
-    }
-
-    fn symlink(&self, path: &Path, says: &Path) -> Result<(), Failure> {
-        self.fs.symlink(says, path).at(self.at(path))
-    }
-
-    fn make_node(&self, path: &Path, like: &Attributes, perm: u16) -> Result<(), Failure> {
-        self.fs
-            .make_node(path, like.kind, u32::from(perm), like.rdev)
-            .at(self.at(path))
-    }
-
-    fn hard_link(&self, original: &Path, path: &Path) -> Result<(), Failure> {
-        self.fs.hard_link(original, path).at(self.at(path))
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), Failure> {
-        self.fs.remove_file(path).at(self.at(path))
-    }
-
-    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<bool, Failure> {
-        let changes = SetAttr {
+    fn set_owner(&self, like: &Attributes) -> Result<bool, Failure> {
+        self.set(&SetAttr {
             uid: Some(like.uid),
             gid: Some(like.gid),
             ..SetAttr::default()
-        };
-        self.fs
-            .set_attributes(path, false, &changes)
-            .at(self.at(path))
-            .map(|()| true)
+        })?;
+        Ok(true)
     }
 
-    fn set_perm(&self, path: &Path, perm: u16) -> Result<(), Failure> {
-        let permissions = Permissions::from_mode(u32::from(perm));
-        self.fs.set_permissions(path, permissions).at(self.at(path))
+    fn set_perm(&self, perm: u16) -> Result<(), Failure> {
+        self.set(&SetAttr {
+            perm: Some(perm),
+            ..SetAttr::default()
+        })
     }
 
-    fn set_times(&self, path: &Path, like: &Attributes) -> Result<(), Failure> {
-        let times = FileTimes::new()
-            .set_accessed(like.atime)
-            .set_modified(like.mtime);
-        self.fs
-            .set_attributes(path, false, &times.into())
-            .at(self.at(path))
+    fn set_times(&self, like: &Attributes) -> Result<(), Failure> {
+        self.set(&SetAttr {
+            atime: Some(SetTime::At(like.atime)),
+            mtime: Some(SetTime::At(like.mtime)),
+            ..SetAttr::default()
+        })
     }
 
-    fn set_xattr(&self, path: &Path, (name, value): &Xattr) -> Result<(), Failure> {
-        let set = self.fs.set_xattr(path, name, value);
-        let name = String::from_utf8_lossy(name);
-        match set {
-            Err(error @ Error::NotSupported(_)) => {
-                tracing::warn!("{}: {name} is left out: {error}", self.at(path));
-                Ok(())
-            }
-            other => other.at(format!("{}: {name}", self.at(path))),
+    fn set_xattr(&self, (name, value): &Xattr) -> Result<Option<String>, Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        match volume.setxattr(&self.node, name, value, XattrMode::Either, cred) {
+            Ok(()) => Ok(None),
+            Err(error @ Error::NotSupported(_)) => Ok(Some(error.to_string())),
+            Err(error) => Err(Failure::at(String::from_utf8_lossy(name), error)),
         }
     }
 
-    fn drop_xattr(&self, path: &Path, name: &str) {
+    fn drop_xattr(&self, name: &str) {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
         // Not there: nothing to do.
-        let _ = self.fs.remove_xattr(path, name);
+        let _ = volume.removexattr(&self.node, name.as_bytes(), cred);
     }
 }
 
-fn attributes(metadata: &Metadata) -> Attributes {
-    let attr = metadata.attr();
+impl<'a> Item<'a> for File<'a> {
+    fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    fn read_link(&self) -> Result<PathBuf, Failure> {
+        let says = self.fs.volume().readlink(&self.node)?;
+        Ok(OsString::from_vec(says).into())
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, Failure> {
+        self.all_xattrs()
+    }
+
+    fn open(&self) -> Result<Box<dyn Source + 'a>, Failure> {
+        self.check_regular()?;
+        Ok(Box::new(self.again()))
+    }
+
+    fn enter(&self) -> Result<Rc<dyn Dir<'a> + 'a>, Failure> {
+        Ok(Rc::new(self.again()))
+    }
+
+    fn rewrite(&self) -> Result<Box<dyn Target + 'a>, Failure> {
+        self.check_regular()?;
+        self.set_len(0)?;
+        Ok(Box::new(self.again()))
+    }
+
+    fn open_device(&self) -> Result<Box<dyn Target + 'a>, Failure> {
+        Err(Error::NoDevice.into())
+    }
+
+    fn change(&self) -> &dyn Change {
+        self
+    }
+}
+
+impl<'a> Dir<'a> for File<'a> {
+    fn names(&self) -> Result<Names, Failure> {
+        let names = names::Names::of(self.fs, self.node.clone())?;
+        Ok(Box::new(names.map(|name| Ok(name?))))
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, Failure> {
+        self.all_xattrs()
+    }
+
+    fn find(&self, name: &OsStr) -> Result<Option<Found<'a>>, Failure> {
+        match self.fs.volume().lookup(&self.node, name.as_bytes()) {
+            Err(Error::NotFound) => Ok(None),
+            other => Ok(Some(File::found(self.fs, other?)?)),
+        }
+    }
+
+    fn create(&self, name: &OsStr, perm: u16) -> Result<Box<dyn Target + 'a>, Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let node = volume.create(&self.node, name.as_bytes(), perm, cred)?;
+        Ok(Box::new(File::new(self.fs, node)?))
+    }
+
+    fn mkdir(&self, name: &OsStr, perm: u16) -> Result<Rc<dyn Dir<'a> + 'a>, Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let node = volume.mkdir(&self.node, name.as_bytes(), perm, cred)?;
+        Ok(Rc::new(File::new(self.fs, node)?))
+    }
+
+    fn symlink(&self, name: &OsStr, says: &Path) -> Result<Found<'a>, Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let says = says.as_os_str().as_bytes();
+        let node = volume.symlink(&self.node, name.as_bytes(), says, cred)?;
+        File::found(self.fs, node)
+    }
+
+    fn make_node(&self, name: &OsStr, like: &Attributes, perm: u16) -> Result<Found<'a>, Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let (name, dir) = (name.as_bytes(), &self.node);
+        let node = volume.mknod(dir, name, like.kind, perm, like.rdev, cred)?;
+        File::found(self.fs, node)
+    }
+
+    fn hard_link(&self, name: &OsStr, first: &First) -> Result<(), Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        let ino = u32::try_from(first.id.inode).ok().and_then(Ino::new);
+        let original = volume.node(ino.ok_or(Error::Stale)?)?;
+        Ok(volume.link(&original, &self.node, name.as_bytes(), cred)?)
+    }
+
+    fn remove(&self, name: &OsStr) -> Result<(), Failure> {
+        let (volume, cred) = (self.fs.volume(), self.fs.cred());
+        Ok(volume.unlink(&self.node, name.as_bytes(), cred)?)
+    }
+
+    fn park(&self) {}
+
+    fn restore_parent(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+fn attributes(attr: &extant::Attr) -> Attributes {
     Attributes {
         kind: attr.kind,
         perm: attr.perm,

@@ -1,20 +1,30 @@
 //! One copy: a file, or a tree.
 //!
-//! A tree is walked without recursion. Attributes of a directory are set when everything in it is copied, so that neither its
-//! permissions nor its times are in the way. Failures are noted and the copy goes on.
+//! # Invariants
+//! - A tree is walked without recursion and by open directories on both sides, see [`super::tree`].
+//! - Attributes of a directory are set when everything in it is copied, so that neither its permissions
+//!   nor its times are in the way.
+//! - A directory of an image is entered once: a second name of one is damage, and a graph of such names
+//!   has more paths than a walk could end.
+//!
+//! # Errors
+//! Failures are noted, and the copy goes on with the next name.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use extant::FileKind;
+use tracing::warn;
 
-use super::content;
+use super::content::{self, Content, Trouble};
 use super::host::STDIN;
-use super::tree::{Attributes, Id, Target, Tree, UNKNOWN};
-use crate::failure::{Failure, Failures};
+use super::tree::{Attributes, Change, Dir, First, Found, Id, Names, Target, Tree, UNKNOWN, Xattr};
+use crate::args::Sparse;
+use crate::failure::{At, Failure, Failures};
 use crate::progress::Progress;
+use crate::visited::Visited;
 
 /// What is copied, and how.
 #[derive(Clone, Copy, Debug)]
@@ -25,44 +35,72 @@ pub(crate) struct Rules {
     /// Keep extended attributes and hard links too.
     pub(crate) archive: bool,
     pub(crate) no_clobber: bool,
+    pub(crate) sparse: Sparse,
     /// Bits that new files do not get.
     pub(crate) umask: u16,
 }
 
-/// A copy from one place to another.
-pub(crate) struct Job<'a> {
-    from: &'a dyn Tree,
-    to: &'a dyn Tree,
+/// A copy from one side to another.
+pub(crate) struct Job<'j, 'a> {
+    from: &'j dyn Tree<'a>,
+    to: &'j dyn Tree<'a>,
     /// Both are the same file system: a copy could be its own source.
     same: bool,
     rules: Rules,
-    progress: &'a Progress,
-    failures: &'a mut Failures,
+    progress: &'j Progress,
+    failures: &'j mut Failures,
     buf: Vec<u8>,
+    /// Where the copy is, on both sides.
+    from_path: PathBuf,
+    to_path: PathBuf,
+    /// The same below the directory where it began.
+    below: PathBuf,
     /// Files with several names, and where their first copy is.
-    links: HashMap<Id, PathBuf>,
+    links: HashMap<Id, First>,
     /// Directories that this copy made or fills.
     filled: HashSet<Id>,
+    /// Directories that are being copied, and all that were.
+    above: HashSet<Id>,
+    visited: Visited<Id>,
 }
 
 /// A directory being copied.
-struct Level {
-    from: PathBuf,
-    to: PathBuf,
+struct Level<'a> {
+    from: Rc<dyn Dir<'a> + 'a>,
+    to: Rc<dyn Dir<'a> + 'a>,
     attributes: Attributes,
     made: bool,
-    names: std::vec::IntoIter<OsString>,
+    names: Names,
+}
+
+/// Where a copy goes.
+struct Slot<'a> {
+    /// The directory, but for what is one itself and was named.
+    dir: Option<Rc<dyn Dir<'a> + 'a>>,
+    name: OsString,
+    existing: Option<Found<'a>>,
+    /// The path is what the caller wrote, so that a link there is followed. Links at names that the source
+    /// gave could lead anywhere.
+    named: bool,
+}
+
+impl<'a> Slot<'a> {
+    fn dir(&self) -> Result<&(dyn Dir<'a> + 'a), Failure> {
+        let dir = self.dir.as_deref();
+        dir.ok_or_else(|| Failure::new(extant::Error::Exists))
+    }
+
+    fn kind(&self) -> Option<FileKind> {
+        let existing = self.existing.as_ref();
+        existing.map(|existing| existing.attributes().kind)
+    }
 }
 
 /// The access ACL and the default ACL: a new file may have inherited them.
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
-/// As many symbolic links are followed in a row as Linux does.
-const LINKS_MAX: usize = 40;
-
-fn is_link(existing: Option<&Attributes>) -> bool {
-    existing.is_some_and(|existing| existing.kind == FileKind::Symlink)
-}
+/// Directories, from the innermost out, that stay open on each side: a process may have 1024 descriptors.
+const OPEN_LEVELS: usize = 64;
 
 fn is_special(kind: FileKind) -> bool {
     !matches!(
@@ -71,14 +109,14 @@ fn is_special(kind: FileKind) -> bool {
     )
 }
 
-impl<'a> Job<'a> {
+impl<'j, 'a> Job<'j, 'a> {
     pub(crate) fn new(
-        from: &'a dyn Tree,
-        to: &'a dyn Tree,
+        from: &'j dyn Tree<'a>,
+        to: &'j dyn Tree<'a>,
         same: bool,
         rules: Rules,
-        progress: &'a Progress,
-        failures: &'a mut Failures,
+        progress: &'j Progress,
+        failures: &'j mut Failures,
     ) -> Self {
         Self {
             from,
@@ -88,52 +126,87 @@ impl<'a> Job<'a> {
             progress,
             failures,
             buf: vec![0; content::CHUNK],
+            from_path: PathBuf::new(),
+            to_path: PathBuf::new(),
+            below: PathBuf::new(),
             links: HashMap::new(),
             filled: HashSet::new(),
+            above: HashSet::new(),
+            visited: Visited::default(),
         }
     }
 
-    /// Copies `from` and what is in it to `to`. `named` says that `to` is what the person wrote, so that a link there is followed. Links at
-    /// names that the source gave could lead anywhere.
+    /// Copies `from` and what is in it to `to`. `named` says that `to` is what the caller wrote.
     pub(crate) fn copy(&mut self, from: &Path, to: &Path, named: bool) {
+        (self.from_path, self.to_path) = (from.to_owned(), to.to_owned());
         let mut stack = Vec::new();
-        let top = self.one(from, to, named, &stack);
-        stack.extend(self.note(top).flatten());
+        let top = self.top(named);
+        self.push(&mut stack, top);
         while let Some(level) = stack.last_mut() {
             let Some(name) = level.names.next() else {
-                if let Some(level) = stack.pop() {
-                    let left = self.leave(&level);
-                    self.note(left);
-                }
+                self.pop(&mut stack);
                 continue;
             };
-            let (from, to) = (level.from.join(&name), level.to.join(&name));
-            let copied = self.one(&from, &to, false, &stack);
-            stack.extend(self.note(copied).flatten());
+            let listed = self.there(name);
+            let Some(name) = self.note(listed) else {
+                continue;
+            };
+            self.step(&name);
+            let copied = self.next(level, &name);
+            if !self.push(&mut stack, copied) {
+                self.step_back();
+            }
         }
     }
 
-    /// Bytes in the files of a tree, as far as they can be found out.
-    pub(crate) fn size(&self, top: &Path) -> u64 {
-        let (mut total, mut seen) = (0u64, HashSet::new());
-        let mut stack = vec![top.to_owned()];
-        while let Some(path) = stack.pop() {
-            let Ok(Some(attributes)) = self.from.attributes(&path, self.follows()) else {
-                continue;
-            };
-            if attributes.links > 1 && !seen.insert(attributes.id) && self.rules.archive {
-                continue;
-            }
-            match attributes.kind {
-                FileKind::Regular => total = total.saturating_add(attributes.size),
-                FileKind::Directory if self.rules.recursive && seen.insert(attributes.id) => {
-                    let names = self.from.names(&path).unwrap_or_default();
-                    stack.extend(names.into_iter().map(|name| path.join(name)));
-                }
-                _ => {}
-            }
+    /// Enters a directory that was begun, if one was.
+    fn push(
+        &mut self,
+        stack: &mut Vec<Level<'a>>,
+        begun: Result<Option<Level<'a>>, Failure>,
+    ) -> bool {
+        let Some(level) = self.note(begun).flatten() else {
+            return false;
+        };
+        self.above.insert(level.from.id());
+        stack.push(level);
+        let outer = stack.len().checked_sub(OPEN_LEVELS + 1);
+        if let Some(level) = outer.and_then(|outer| stack.get(outer)) {
+            level.from.park();
+            level.to.park();
         }
-        total
+        true
+    }
+
+    /// Leaves the innermost directory.
+    fn pop(&mut self, stack: &mut Vec<Level<'a>>) {
+        let Some(level) = stack.pop() else {
+            return;
+        };
+        let left = self.leave(&level);
+        self.note(left);
+        self.above.remove(&level.from.id());
+        let from = level.from.restore_parent();
+        let restored = from.at(self.from.show(&self.from_path));
+        let to = level.to.restore_parent();
+        let restored = restored.and(to.at(self.to.show(&self.to_path)));
+        if self.note(restored).is_none() {
+            // No directory above is at hand any more. The innermost goes first: each holds the one above.
+            while stack.pop().is_some() {}
+        }
+        self.step_back();
+    }
+
+    fn step(&mut self, name: &OsStr) {
+        for path in [&mut self.from_path, &mut self.to_path, &mut self.below] {
+            path.push(name);
+        }
+    }
+
+    fn step_back(&mut self) {
+        for path in [&mut self.from_path, &mut self.to_path, &mut self.below] {
+            path.pop();
+        }
     }
 
     fn note<T>(&mut self, result: Result<T, Failure>) -> Option<T> {
@@ -144,92 +217,109 @@ impl<'a> Job<'a> {
         }
     }
 
+    /// Adds that it happened at the source.
+    fn there<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| Failure::at(self.from.show(&self.from_path), failure))
+    }
+
+    /// Adds that it happened at the copy.
+    fn here<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        result.map_err(|failure| Failure::at(self.to.show(&self.to_path), failure))
+    }
+
+    fn refuse_there<T>(&self, what: &str) -> Result<T, Failure> {
+        self.there(Err(Failure::new(what)))
+    }
+
+    fn refuse_here<T>(&self, what: &str) -> Result<T, Failure> {
+        self.here(Err(Failure::new(what)))
+    }
+
     /// A copy of single files follows links; a copy of trees keeps them.
     fn follows(&self) -> bool {
         !self.rules.recursive
     }
 
-    /// Copies one thing; a directory is only begun, and returned.
-    fn one(
-        &mut self,
-        from: &Path,
-        to: &Path,
-        named: bool,
-        above: &[Level],
-    ) -> Result<Option<Level>, Failure> {
-        let missing = || Failure::at(self.from.show(from), extant::Error::NotFound);
-        let attributes = self
-            .from
-            .attributes(from, self.follows())?
-            .ok_or_else(missing)?;
-        let mut existing = self.to.attributes(to, false)?;
-        let mut to = Cow::Borrowed(to);
-        if named && self.has_content(&attributes) && is_link(existing.as_ref()) {
-            let leads = self.to.attributes(&to, true)?.ok_or_else(|| {
-                Failure::at(self.to.show(&to), "a symbolic link that leads nowhere")
-            })?;
-            if leads.kind == FileKind::Regular {
-                to = Cow::Owned(self.led(&to, leads.id)?);
-            }
-            existing = Some(leads);
+    /// Copies what the operands name.
+    fn top(&mut self, named: bool) -> Result<Option<Level<'a>>, Failure> {
+        let missing = || Failure::new(extant::Error::NotFound);
+        let from = self.from.item(&self.from_path, self.follows());
+        let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
+        let existing = self.here(self.to.item(&self.to_path, false))?;
+        let mut slot = Slot {
+            dir: None,
+            name: OsString::new(),
+            existing,
+            named,
+        };
+        if slot.kind() != Some(FileKind::Directory) {
+            let (dir, name) = self.here(self.to.parent(&self.to_path))?;
+            self.below.push(&name);
+            (slot.dir, slot.name) = (Some(dir), name);
         }
-        if let Some(existing) = &existing {
+        self.one(&*from, slot)
+    }
+
+    /// Copies the next thing of a directory.
+    fn next(&mut self, level: &Level<'a>, name: &OsStr) -> Result<Option<Level<'a>>, Failure> {
+        let missing = || Failure::new(extant::Error::NotFound);
+        let from = level.from.find(name);
+        let from = self.there(from.and_then(|from| from.ok_or_else(missing)))?;
+        // Nothing is replaced in a directory that was empty a moment ago.
+        let existing = match level.made {
+            true => None,
+            false => self.here(level.to.find(name))?,
+        };
+        let slot = Slot {
+            dir: Some(Rc::clone(&level.to)),
+            name: name.to_owned(),
+            existing,
+            named: false,
+        };
+        self.one(&*from, slot)
+    }
+
+    /// Copies one thing; a directory is only begun, and returned.
+    fn one(&mut self, from: &Item<'a>, mut slot: Slot<'a>) -> Result<Option<Level<'a>>, Failure> {
+        let attributes = from.attributes();
+        if slot.named && self.has_content(attributes) && slot.kind() == Some(FileKind::Symlink) {
+            let leads = self.here(self.to.item(&self.to_path, true))?;
+            if leads.is_none() {
+                return self.refuse_here("a symbolic link that leads nowhere");
+            }
+            slot.existing = leads;
+        }
+        if let Some(existing) = &slot.existing {
+            let existing = existing.attributes();
             if self.same && existing.id == attributes.id {
-                return Err(Failure::at(
-                    self.to.show(&to),
-                    "the same file as its source",
-                ));
+                return self.refuse_here("the same file as its source");
             }
             match (attributes.kind, existing.kind) {
                 (FileKind::Directory, FileKind::Directory) => {}
                 (FileKind::Directory, _) => {
                     // A link to a directory will do for one, if it leads nowhere else.
-                    let leads = if named || !self.to.live() {
-                        self.to.attributes(&to, true)?
-                    } else {
-                        None
+                    let leads = match slot.named || !self.to.live() {
+                        true => self.here(self.to.item(&self.to_path, true))?,
+                        false => None,
                     };
-                    let Some(leads) = leads.filter(|leads| leads.kind == FileKind::Directory)
-                    else {
-                        let what = "in the way of a directory";
-                        return Err(Failure::at(self.to.show(&to), what));
-                    };
-                    to = Cow::Owned(self.led(&to, leads.id)?);
+                    slot.existing = leads;
+                    if slot.kind() != Some(FileKind::Directory) {
+                        return self.refuse_here("in the way of a directory");
+                    }
                 }
                 (_, FileKind::Directory) => {
-                    let what = "a directory, in the way of what is not one";
-                    return Err(Failure::at(self.to.show(&to), what));
+                    return self.refuse_here("a directory, in the way of what is not one");
                 }
                 _ if self.rules.no_clobber => return Ok(None),
                 _ => {}
             }
         }
         if attributes.kind == FileKind::Directory {
-            return self
-                .enter(from, &to, attributes, existing.is_some(), above)
-                .map(Some);
+            return self.enter(from, &slot).map(Some);
         }
-        self.progress.begin(&self.from.show(from));
-        self.leaf(from, &to, named, &attributes, existing.as_ref())?;
+        self.progress.begin(|| self.from.show(&self.from_path));
+        self.leaf(from, &slot)?;
         Ok(None)
-    }
-
-    /// The path of what the symbolic link `to` leads to, which is `id`: no step of a copy may meet the link, and another the file.
-    fn led(&self, to: &Path, id: Id) -> Result<PathBuf, Failure> {
-        let mut path = to.to_owned();
-        for _ in 0..LINKS_MAX {
-            let found = self.to.attributes(&path, false)?;
-            if is_link(found.as_ref()) {
-                let says = self.to.read_link(&path)?;
-                path = path.parent().unwrap_or(Path::new("")).join(says);
-            } else if found.is_some_and(|found| found.id == id) {
-                return Ok(path);
-            } else {
-                break;
-            }
-        }
-        let what = "a symbolic link to what has no name";
-        Err(Failure::at(self.to.show(to), what))
     }
 
     /// Whether bytes are copied: of regular files, and of devices and pipes of the host if no tree is.
@@ -241,173 +331,204 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn enter(
-        &mut self,
-        from: &Path,
-        to: &Path,
-        attributes: Attributes,
-        existed: bool,
-        above: &[Level],
-    ) -> Result<Level, Failure> {
+    fn enter(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<Level<'a>, Failure> {
+        let attributes = from.attributes().clone();
         if !self.rules.recursive {
-            return Err(Failure::at(
-                self.from.show(from),
-                "a directory (copy it with -r)",
-            ));
+            return self.refuse_there("a directory (copy it with -r)");
         }
         if self.same && self.filled.contains(&attributes.id) {
-            return Err(Failure::at(
-                self.from.show(from),
-                "copying a directory into itself",
-            ));
+            return self.refuse_there("copying a directory into itself");
         }
-        if above
-            .iter()
-            .any(|level| level.attributes.id == attributes.id)
-        {
-            return Err(Failure::at(
-                self.from.show(from),
-                "a directory that contains itself",
-            ));
+        if self.above.contains(&attributes.id) {
+            return self.refuse_there("a directory that contains itself");
         }
-        if !existed {
-            // Ours to fill first, whatever its permissions will be.
-            self.to.mkdir(to, attributes.perm | 0o700)?;
+        // On the host, a directory may be mounted at several places.
+        if !self.from.live() && !self.visited.enter(attributes.id) {
+            return self
+                .refuse_there("a directory with a second name, copied by its first: damage");
         }
+        let source = self.there(from.enter())?;
+        let to = self.here(match &slot.existing {
+            Some(existing) => existing.enter(),
+            // The owner's to fill first, whatever its permissions will be.
+            None => slot
+                .dir()
+                .and_then(|dir| dir.mkdir(&slot.name, attributes.perm | 0o700)),
+        })?;
         if self.same {
-            self.filled
-                .extend(self.to.attributes(to, true)?.map(|made| made.id));
+            self.filled.insert(to.id());
         }
-        let names = self.from.names(from)?.into_iter();
+        // Only now: a copy of a directory into itself meets itself, and says so.
+        let names = self.there(source.names())?;
         Ok(Level {
-            from: from.to_owned(),
-            to: to.to_owned(),
+            from: source,
+            to,
             attributes,
-            made: !existed,
+            made: slot.existing.is_none(),
             names,
         })
     }
 
-    fn leave(&mut self, level: &Level) -> Result<(), Failure> {
-        if self.rules.preserve || level.made {
-            self.keep(&level.from, &level.to, &level.attributes)?;
+    fn leave(&mut self, level: &Level<'a>) -> Result<(), Failure> {
+        if !self.rules.preserve && !level.made {
+            return Ok(());
         }
-        Ok(())
+        let xattrs = || self.there(level.from.xattrs());
+        self.keep(xattrs, &*level.to, &level.attributes)
     }
 
-    fn leaf(
-        &mut self,
-        from: &Path,
-        to: &Path,
-        named: bool,
-        attributes: &Attributes,
-        existing: Option<&Attributes>,
-    ) -> Result<(), Failure> {
+    fn leaf(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<(), Failure> {
+        let attributes = from.attributes();
         let linked = self.rules.archive && attributes.links > 1;
         if linked && let Some(first) = self.links.get(&attributes.id) {
-            let original = self
-                .to
-                .attributes(first, false)?
-                .ok_or_else(|| Failure::at(self.to.show(first), extant::Error::NotFound))?;
-            match existing {
-                Some(existing) if existing.id == original.id => return Ok(()),
-                Some(_) => self.to.remove(to)?,
-                None => {}
-            }
-            return self.to.hard_link(first, to);
+            return self.here(link(slot, first));
         }
-        let content = self.has_content(attributes);
-        let special = existing.is_some_and(|existing| is_special(existing.kind));
-        if content && special && self.to.live() {
-            // Replacing /dev/null is not what anybody meant.
-            if !named {
-                let what = "a device, pipe or socket, in the way of a file";
-                return Err(Failure::at(self.to.show(to), what));
-            }
-            return self.content(from, attributes, |tree| tree.open_device(to));
-        }
-        let replaces =
-            existing.is_some_and(|existing| !content || existing.kind != FileKind::Regular);
-        // Only once there is something to put in its place.
-        let clear = |tree: &dyn Tree| if replaces { tree.remove(to) } else { Ok(()) };
-        // What is kept may be secret until its owner is right.
-        let perm = if self.rules.preserve {
-            attributes.perm & 0o700
-        } else {
-            attributes.perm & 0o777
-        };
-        match attributes.kind {
-            _ if content => {
-                self.content(from, attributes, |tree| {
-                    clear(tree)?;
-                    tree.create(to, perm)
-                })?;
+        let special = slot.kind().is_some_and(is_special);
+        let copied = match attributes.kind {
+            _ if self.has_content(attributes) => {
+                if special && self.to.live() && !slot.named {
+                    // Replacing /dev/null is not what was meant.
+                    return self.refuse_here("a device, pipe or socket, in the way of a file");
+                }
+                self.content(from, slot)?
             }
             FileKind::Symlink => {
-                let says = self.from.read_link(from)?;
-                clear(self.to)?;
-                self.to.symlink(to, &says)?;
+                let says = self.there(from.read_link())?;
+                let made = clear(slot).and_then(|dir| dir.symlink(&slot.name, &says));
+                self.finish(from, &*self.here(made)?)?
             }
             _ => {
-                clear(self.to)?;
-                self.to.make_node(to, attributes, perm)?;
+                let perm = self.first_perm(attributes);
+                let made = clear(slot).and_then(|dir| dir.make_node(&slot.name, attributes, perm));
+                self.finish(from, &*self.here(made)?)?
             }
-        }
-        if self.rules.preserve {
-            self.keep(from, to, attributes)?;
-        }
-        if linked {
-            self.links.insert(attributes.id, to.to_owned());
+        };
+        if linked && let Some(id) = copied {
+            let path = self.below.clone();
+            self.links.insert(attributes.id, First { path, id });
         }
         Ok(())
     }
 
-    fn content(
-        &mut self,
-        from: &Path,
-        attributes: &Attributes,
-        target: impl FnOnce(&'a dyn Tree) -> Result<Box<dyn Target + 'a>, Failure>,
-    ) -> Result<(), Failure> {
+    /// Keeps the attributes of what is no regular file; returns what the copy is.
+    fn finish(&self, from: &Item<'a>, made: &Item<'a>) -> Result<Option<Id>, Failure> {
+        if self.rules.preserve {
+            let xattrs = || self.there(from.xattrs());
+            self.keep(xattrs, made.change(), from.attributes())?;
+        }
+        Ok(Some(made.change().id()))
+    }
+
+    /// The permissions that a copy begins with. What is kept may be secret until its owner is right.
+    fn first_perm(&self, attributes: &Attributes) -> u16 {
+        attributes.perm & if self.rules.preserve { 0o700 } else { 0o777 }
+    }
+
+    /// Copies the bytes, and keeps the attributes; returns what the copy is, unless that was there before.
+    fn content(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<Option<Id>, Failure> {
+        let attributes = from.attributes();
         let len = match attributes.kind {
-            FileKind::Regular if from != Path::new(STDIN) => attributes.size,
+            FileKind::Regular if self.from_path != Path::new(STDIN) => attributes.size,
             _ if self.from.live() => UNKNOWN,
             _ => {
                 let what = "a device node, pipe or socket (copy it with -r)";
-                return Err(Failure::at(self.from.show(from), what));
+                return self.refuse_there(what);
             }
         };
-        let source = self.from.open(from)?;
-        let target = target(self.to)?;
-        content::copy(&*source, &*target, len, &mut self.buf, self.progress)
+        let source = self.there(from.open())?;
+        // Nothing is removed before there is something to put in its place.
+        let target = self.here(self.target(attributes, slot))?;
+        let content = Content {
+            from: &*source,
+            to: &*target,
+            sparse: self.rules.sparse,
+            progress: self.progress,
+        };
+        match content.copy(len, &mut self.buf) {
+            Ok(()) => {}
+            Err(Trouble::Source(failure)) => return self.there(Err(failure)),
+            Err(Trouble::Target(failure)) => return self.here(Err(failure)),
+        }
+        let Some(made) = target.change() else {
+            return Ok(None);
+        };
+        if self.rules.preserve {
+            self.keep(|| self.there(from.xattrs()), made, attributes)?;
+        }
+        Ok(Some(made.id()))
+    }
+
+    fn target(
+        &self,
+        attributes: &Attributes,
+        slot: &Slot<'a>,
+    ) -> Result<Box<dyn Target + 'a>, Failure> {
+        if let Some(existing) = &slot.existing {
+            match existing.attributes().kind {
+                FileKind::Regular => return existing.rewrite(),
+                kind if is_special(kind) && self.to.live() => return existing.open_device(),
+                _ => {}
+            }
+        }
+        let dir = clear(slot)?;
+        dir.create(&slot.name, self.first_perm(attributes))
     }
 
     /// Gives a copy the attributes that the rules keep. The order matters: a new owner clears set-id bits and capabilities.
-    fn keep(&self, from: &Path, to: &Path, attributes: &Attributes) -> Result<(), Failure> {
+    fn keep(
+        &self,
+        xattrs: impl FnOnce() -> Result<Vec<Xattr>, Failure>,
+        to: &(impl Change + ?Sized),
+        attributes: &Attributes,
+    ) -> Result<(), Failure> {
         let link = attributes.kind == FileKind::Symlink;
         if !self.rules.preserve {
-            return self
-                .to
-                .set_perm(to, attributes.perm & 0o777 & !self.rules.umask);
+            let perm = attributes.perm & 0o777 & !self.rules.umask;
+            return self.here(to.set_perm(perm));
         }
-        let owned = self.to.set_owner(to, attributes)?;
+        let owned = self.here(to.set_owner(attributes))?;
         if !link {
             // Set-id bits would be another owner's.
             let bits = if owned { 0o7777 } else { 0o777 };
-            self.to.set_perm(to, attributes.perm & bits)?;
+            self.here(to.set_perm(attributes.perm & bits))?;
         }
         if self.rules.archive {
-            let xattrs = self.from.xattrs(from)?;
+            let xattrs = xattrs()?;
             if !link {
                 for acl in ACLS {
                     if !xattrs.iter().any(|(name, _)| name == acl.as_bytes()) {
-                        self.to.drop_xattr(to, acl);
+                        to.drop_xattr(acl);
                     }
                 }
             }
             for xattr in &xattrs {
-                self.to.set_xattr(to, xattr)?;
+                if let Some(why) = self.here(to.set_xattr(xattr))? {
+                    let name = String::from_utf8_lossy(&xattr.0);
+                    warn!("{}: {name} is left out: {why}", self.to.show(&self.to_path));
+                }
             }
         }
-        self.to.set_times(to, attributes)
+        self.here(to.set_times(attributes))
     }
+}
+
+/// What was found on either side.
+type Item<'a> = dyn super::tree::Item<'a> + 'a;
+
+/// Removes what is in the way; returns the directory.
+fn clear<'s, 'a>(slot: &'s Slot<'a>) -> Result<&'s (dyn Dir<'a> + 'a), Failure> {
+    let dir = slot.dir()?;
+    if slot.existing.is_some() {
+        dir.remove(&slot.name)?;
+    }
+    Ok(dir)
+}
+
+/// Makes another name of a file that is copied already.
+fn link(slot: &Slot<'_>, first: &First) -> Result<(), Failure> {
+    let existing = slot.existing.as_ref();
+    if existing.is_some_and(|existing| existing.attributes().id == first.id) {
+        return Ok(());
+    }
+    clear(slot)?.hard_link(&slot.name, first)
 }

@@ -5,23 +5,20 @@
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::PathBuf;
 
-use super::tree::{Source, Target, UNKNOWN};
-use crate::failure::{At, Failure};
+use super::tree::{Change, Source, Target, UNKNOWN};
+use crate::failure::Failure;
 
 /// A file that only goes forward.
 pub(super) struct Stream {
     file: RefCell<File>,
-    path: PathBuf,
     at: Cell<u64>,
 }
 
 impl Stream {
-    pub(super) fn new(file: File, path: PathBuf) -> Stream {
+    pub(super) fn new(file: File) -> Stream {
         Stream {
             file: RefCell::new(file),
-            path,
             at: Cell::new(0),
         }
     }
@@ -37,8 +34,7 @@ impl Stream {
     }
 
     fn put(&self, data: &[u8]) -> Result<(), Failure> {
-        let written = self.file.borrow_mut().write_all(data);
-        written.at(self.path.display())?;
+        self.file.borrow_mut().write_all(data)?;
         self.at.set(self.at.get() + data.len() as u64);
         Ok(())
     }
@@ -46,7 +42,7 @@ impl Stream {
 
 impl Source for Stream {
     fn read_at(&self, buf: &mut [u8], _: u64) -> Result<usize, Failure> {
-        self.file.borrow_mut().read(buf).at(self.path.display())
+        Ok(self.file.borrow_mut().read(buf)?)
     }
 
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
@@ -62,5 +58,9 @@ impl Target for Stream {
 
     fn set_len(&self, len: u64) -> Result<(), Failure> {
         self.fill(len)
+    }
+
+    fn change(&self) -> Option<&dyn Change> {
+        None
     }
 }

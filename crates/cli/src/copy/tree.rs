@@ -1,7 +1,16 @@
-//! What a copy asks of the place it reads from and of the place it writes to.
+//! What a copy asks of the side it reads from and of the side it writes to.
+//!
+//! # Invariants
+//! A path is followed once, for an operand. From there on each step is one name in a directory that is
+//! open, and attributes are set of files that are open: what becomes of names meanwhile leads no step
+//! to another place.
+//!
+//! # Errors
+//! A failure from here says what happened. The job adds where.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use extant::{FileKind, Timestamp};
 
@@ -24,7 +33,7 @@ pub(crate) struct Attributes {
     pub(crate) id: Id,
 }
 
-/// Tells one file of a tree from another.
+/// Tells one file of a side from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     pub(crate) device: u64,
@@ -36,6 +45,30 @@ pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// The length of what ends when it ends: pipes, devices.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+/// The first copy of a file that has several names.
+pub(crate) struct First {
+    /// The names that lead to it, from the directory where the copy began.
+    pub(crate) path: PathBuf,
+    /// What it is.
+    pub(crate) id: Id,
+}
+
+/// An open file whose attributes can be changed.
+pub(crate) trait Change {
+    /// What it is.
+    fn id(&self) -> Id;
+    /// Sets owner and group; `false` if this side does not let its caller do so.
+    fn set_owner(&self, like: &Attributes) -> Result<bool, Failure>;
+    /// Sets the permission bits of anything but a link.
+    fn set_perm(&self, perm: u16) -> Result<(), Failure>;
+    /// Sets the times.
+    fn set_times(&self, like: &Attributes) -> Result<(), Failure>;
+    /// Sets an extended attribute. For one that this side cannot store, returns the reason.
+    fn set_xattr(&self, xattr: &Xattr) -> Result<Option<String>, Failure>;
+    /// Removes an extended attribute, if it is there and can be removed.
+    fn drop_xattr(&self, name: &str);
+}
 
 /// A file to read.
 pub(crate) trait Source {
@@ -51,46 +84,70 @@ pub(crate) trait Target {
     fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure>;
     /// Ends the file here.
     fn set_len(&self, len: u64) -> Result<(), Failure>;
+    /// Its attributes; `None` of devices and pipes, which keep theirs.
+    fn change(&self) -> Option<&dyn Change>;
 }
 
-/// A place that files can be copied from and to. Paths are its own; links are not followed unless said so.
-pub(crate) trait Tree {
+/// A file that was found, by name or by path; a symbolic link itself unless it was asked to be followed.
+pub(crate) trait Item<'a> {
+    /// The attributes when it was found.
+    fn attributes(&self) -> &Attributes;
+    /// What a symbolic link says.
+    fn read_link(&self) -> Result<PathBuf, Failure>;
+    /// The extended attributes.
+    fn xattrs(&self) -> Result<Vec<Xattr>, Failure>;
+    /// Opens a file for reading.
+    fn open(&self) -> Result<Box<dyn Source + 'a>, Failure>;
+    /// Opens a directory. One that is only written to need not be readable.
+    fn enter(&self) -> Result<Rc<dyn Dir<'a> + 'a>, Failure>;
+    /// Opens a regular file to write it anew, and empties it.
+    fn rewrite(&self) -> Result<Box<dyn Target + 'a>, Failure>;
+    /// Opens a device or pipe to write into it.
+    fn open_device(&self) -> Result<Box<dyn Target + 'a>, Failure>;
+    /// The file as one whose attributes can be changed.
+    fn change(&self) -> &dyn Change;
+}
+
+/// A file that was found.
+pub(crate) type Found<'a> = Box<dyn Item<'a> + 'a>;
+
+/// The names in a directory; those of an image as many at a time as fit bounded memory.
+pub(crate) type Names = Box<dyn Iterator<Item = Result<OsString, Failure>>>;
+
+/// An open directory. Names are single ones, and links are not followed.
+pub(crate) trait Dir<'a>: Change {
+    /// The names in it, in order.
+    fn names(&self) -> Result<Names, Failure>;
+    /// The extended attributes.
+    fn xattrs(&self) -> Result<Vec<Xattr>, Failure>;
+    /// What has this name.
+    fn find(&self, name: &OsStr) -> Result<Option<Found<'a>>, Failure>;
+    /// Creates a regular file, where there is nothing.
+    fn create(&self, name: &OsStr, perm: u16) -> Result<Box<dyn Target + 'a>, Failure>;
+    /// Makes a directory and opens it.
+    fn mkdir(&self, name: &OsStr, perm: u16) -> Result<Rc<dyn Dir<'a> + 'a>, Failure>;
+    /// Makes a symbolic link.
+    fn symlink(&self, name: &OsStr, says: &Path) -> Result<Found<'a>, Failure>;
+    /// Makes a device node, pipe or socket.
+    fn make_node(&self, name: &OsStr, like: &Attributes, perm: u16) -> Result<Found<'a>, Failure>;
+    /// Gives the first copy of a file another name, here.
+    fn hard_link(&self, name: &OsStr, first: &First) -> Result<(), Failure>;
+    /// Removes a name of anything but a directory.
+    fn remove(&self, name: &OsStr) -> Result<(), Failure>;
+    /// Lets go of its descriptor, if it has one: a deep tree has more directories than a process may open.
+    fn park(&self);
+    /// Gets the descriptor of the directory above back, if that was parked.
+    fn restore_parent(&self) -> Result<(), Failure>;
+}
+
+/// A side of a copy: where paths lead.
+pub(crate) trait Tree<'a> {
     /// How a path is shown to people.
     fn show(&self, path: &Path) -> String;
-    /// The attributes; `None` if there is nothing.
-    fn attributes(&self, path: &Path, follow: bool) -> Result<Option<Attributes>, Failure>;
-    /// The names in a directory, in order.
-    fn names(&self, dir: &Path) -> Result<Vec<OsString>, Failure>;
-    /// What a symbolic link says.
-    fn read_link(&self, path: &Path) -> Result<PathBuf, Failure>;
-    /// The extended attributes.
-    fn xattrs(&self, path: &Path) -> Result<Vec<Xattr>, Failure>;
-    /// Opens a file for reading; a link is followed.
-    fn open(&self, path: &Path) -> Result<Box<dyn Source + '_>, Failure>;
-    /// Creates a regular file, or empties it.
-    fn create(&self, path: &Path, perm: u16) -> Result<Box<dyn Target + '_>, Failure>;
-    /// Opens a device or pipe to write into it.
-    fn open_device(&self, path: &Path) -> Result<Box<dyn Target + '_>, Failure>;
     /// Whether this is the live system: there is something behind devices and pipes, and symbolic links lead out of a tree.
     fn live(&self) -> bool;
-    /// Makes a directory.
-    fn mkdir(&self, path: &Path, perm: u16) -> Result<(), Failure>;
-    /// Makes a symbolic link.
-    fn symlink(&self, path: &Path, says: &Path) -> Result<(), Failure>;
-    /// Makes a device node, pipe or socket.
-    fn make_node(&self, path: &Path, like: &Attributes, perm: u16) -> Result<(), Failure>;
-    /// Gives a file another name.
-    fn hard_link(&self, original: &Path, path: &Path) -> Result<(), Failure>;
-    /// Removes a name of anything but a directory.
-    fn remove(&self, path: &Path) -> Result<(), Failure>;
-    /// Sets owner and group; `false` if this side does not let its caller do so.
-    fn set_owner(&self, path: &Path, like: &Attributes) -> Result<bool, Failure>;
-    /// Sets the permission bits of anything but a link.
-    fn set_perm(&self, path: &Path, perm: u16) -> Result<(), Failure>;
-    /// Sets the times.
-    fn set_times(&self, path: &Path, like: &Attributes) -> Result<(), Failure>;
-    /// Sets an extended attribute. One that this side cannot store is left out with a warning.
-    fn set_xattr(&self, path: &Path, xattr: &Xattr) -> Result<(), Failure>;
-    /// Removes an extended attribute, if it is there and can be removed.
-    fn drop_xattr(&self, path: &Path, name: &str);
+    /// What is at a path; `None` if there is nothing.
+    fn item(&self, path: &Path, follow: bool) -> Result<Option<Found<'a>>, Failure>;
+    /// The directory that the last name of a path is in, and that name.
+    fn parent(&self, path: &Path) -> Result<(Rc<dyn Dir<'a> + 'a>, OsString), Failure>;
 }
