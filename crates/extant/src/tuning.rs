@@ -41,6 +41,8 @@ pub struct Tuning {
     /// Threads that write dirty data back. With none, whoever needs clean memory does it, and deferred times are stored with deletions,
     /// by syncs and by the unmount only.
     pub flushers: u8,
+    /// Each start of a handle first commits what was done before: slow, for tests of the order between handles.
+    pub commit_each_handle: bool,
     /// A bug that a test wants found. Nothing can be planted in a shipped build.
     pub planted: Planted,
 }
@@ -58,6 +60,7 @@ impl Default for Tuning {
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
             flushers: 2,
+            commit_each_handle: false,
             planted: Planted::default(),
         }
     }

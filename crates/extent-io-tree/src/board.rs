@@ -213,6 +213,11 @@ impl Board {
         }
     }
 
+    /// Whether a thread sleeps, or is about to.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleeping.load(Ordering::SeqCst) != 0
+    }
+
     fn count(&self, sleepers: &[Arc<Parker>]) {
         let count = u32::try_from(sleepers.len()).unwrap_or(u32::MAX);
         self.sleeping.store(count, Ordering::SeqCst);

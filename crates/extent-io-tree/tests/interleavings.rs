@@ -117,6 +117,25 @@ fn parts_can_be_unlocked_under_waiters() {
     });
 }
 
+/// What is left of a range may stay locked for ever: those beside it go on when their part is unlocked, be it the end or the
+/// beginning.
+#[test]
+fn a_part_that_is_unlocked_wakes_those_who_wait_for_it_alone() {
+    for (part, rest) in [((3, 5), (0, 2)), ((0, 2), (3, 5)), ((2, 3), (0, 1))] {
+        check(move || {
+            let shared = Shared::new();
+            shared.tree.lock_bits(range(0, 5), Bits::LOCKED);
+            let other = shared.clone();
+            let waiter = thread::spawn(move || other.use_alone(range(part.0, part.1)));
+            shared.tree.unlock(range(part.0, part.1), Bits::LOCKED);
+            waiter.join().unwrap();
+            assert!(shared.tree.is_locked(range(rest.0, rest.1)));
+            shared.tree.unlock(ByteRange::ALL, Bits::LOCKED);
+            shared.tree.verify();
+        });
+    }
+}
+
 #[test]
 fn who_waits_for_a_range_without_wanting_it_goes_on() {
     check(|| {

@@ -34,7 +34,7 @@ use crate::blockio::write_blocks;
 use crate::error::JournalError;
 use crate::journal::Core;
 use crate::ordered::OrderedData;
-use crate::running::{Committing, State};
+use crate::running::{Committing, Running, State};
 use crate::transaction::Parts;
 
 /// A block and the version of it that a transaction writes.
@@ -106,6 +106,21 @@ impl Core {
         }
         self.check_alive()?;
         Ok(covered)
+    }
+
+    /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits what has been done so far. A start may wait
+    /// for a commit at any time, so no lock is held here that a commit needs.
+    pub(crate) fn commit_before_start(&self) -> Result<(), JournalError> {
+        if !self.config.commit_each_handle {
+            return Ok(());
+        }
+        let running = {
+            let state = self.state.lock();
+            let dirty = |running: &&Running| running.transaction.is_dirty();
+            let running = state.running.as_ref().filter(dirty);
+            running.map(|running| running.transaction.tid)
+        };
+        running.map_or(Ok(()), |tid| self.wait_for(tid).map(drop))
     }
 
     /// Waits until no commit is under way or asked for, or the journal has stopped.

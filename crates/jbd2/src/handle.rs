@@ -53,6 +53,7 @@ impl Handle {
     ) -> Result<Self, JournalError> {
         journal.core().assert_no_handle_here();
         let held = taking(Rank::FolioOrHandle);
+        journal.core().commit_before_start()?;
         let grant = Grant { credits, revokes };
         let transaction = journal.core().join(grant)?;
         journal.core().note_handle_here(true);
@@ -184,6 +185,7 @@ impl Handle {
         self.leave();
         let core = self.journal.core();
         core.request_commit(self.transaction.tid);
+        core.commit_before_start()?;
         self.grant.credits = credits;
         self.transaction = core.join(self.grant)?;
         core.note_handle_here(true);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, Event, MemoryDevice, Recorder};
 use extant_jbd2::{BlockCache, CheckKey, Config, Journal, JournalError};
 use extant_units::{BlockSize, DevOff, Pblk};
 
@@ -85,4 +85,57 @@ fn an_abort_is_latched() {
     drop(journal);
     assert_eq!(on_device(&dev, 5), 0);
     assert_eq!(block.data()[0], 7, "the block stays readable");
+}
+
+/// A commit is durable when it returns: the device is flushed after the last block has gone home.
+#[test]
+fn a_commit_flushes_what_it_wrote_home() {
+    for barrier in [true, false] {
+        let dev = Arc::new(Recorder::new(MemoryDevice::new(1 << 20)));
+        let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
+        let config = Config {
+            barrier,
+            ..Config::default()
+        };
+        let journal = Journal::without_log(cache.clone(), dev.clone(), config);
+        let mut handle = journal.start(2).unwrap();
+        for number in [5, 90] {
+            let block = cache.read_unchecked(Pblk::new(number)).unwrap();
+            handle.modify(&block, |b| b[0] = 7).unwrap();
+        }
+        let tid = handle.tid();
+        drop(handle);
+        journal.commit(tid).unwrap();
+        let events = dev.events();
+        let writes = |event: &Event| matches!(event, Event::Write { .. });
+        let last = events.iter().rposition(writes).unwrap();
+        let covers = |event: &Event| matches!(event, Event::Flush { covers } if *covers > last);
+        assert_eq!(events.iter().any(covers), barrier, "{events:?}");
+    }
+}
+
+/// The switch for tests: no two handles share a transaction, and none waits for itself.
+#[test]
+fn handles_can_be_committed_one_by_one() {
+    let dev = Arc::new(MemoryDevice::new(1 << 20));
+    let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
+    let config = Config {
+        commit_each_handle: true,
+        ..Config::default()
+    };
+    let journal = Journal::without_log(cache.clone(), dev.clone(), config);
+    let block = cache.read_unchecked(Pblk::new(5)).unwrap();
+    let mut handle = journal.start(2).unwrap();
+    handle.modify(&block, |b| b[0] = 1).unwrap();
+    let first = handle.tid();
+    handle.restart(2).unwrap();
+    assert!(journal.is_durable(first), "a restart is a start");
+    assert_eq!(on_device(&dev, 5), 1);
+    handle.modify(&block, |b| b[0] = 2).unwrap();
+    drop(handle);
+    // One that changed nothing asks for no commit.
+    drop(journal.start(1).unwrap());
+    drop(journal.start(1).unwrap());
+    assert_eq!(on_device(&dev, 5), 2);
+    assert_eq!(journal.stats().commits, 2);
 }

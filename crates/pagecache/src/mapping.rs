@@ -101,6 +101,13 @@ impl Mapping {
         self.pass.lock()
     }
 
+    /// Whether a pass runs: for tests.
+    #[cfg(not(extant_shuttle))]
+    #[doc(hidden)]
+    pub fn is_in_pass(&self) -> bool {
+        self.pass.is_held()
+    }
+
     /// Writeback errors, for fsync.
     pub fn errors(&self) -> &WritebackErrors {
         &self.errors

@@ -20,6 +20,13 @@ impl InvalidateLock {
         lock(Rank::Invalidate, || self.0.read())
     }
 
+    /// Whether a thread has the lock exclusively, or waits for readers to leave: for tests.
+    #[cfg(not(extant_shuttle))]
+    #[doc(hidden)]
+    pub fn is_wanted_alone(&self) -> bool {
+        self.0.try_read().is_none()
+    }
+
     /// Keeps everybody from adding and filling folios.
     #[track_caller]
     pub fn write(&self) -> Locked<RwLockWriteGuard<'_, ()>> {
@@ -37,6 +44,11 @@ impl Default for PassLock {
 }
 
 impl PassLock {
+    #[cfg(not(extant_shuttle))]
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.is_locked()
+    }
+
     #[track_caller]
     pub(crate) fn lock(&self) -> Locked<MutexGuard<'_, ()>> {
         lock(Rank::Pass, || self.0.lock())

@@ -20,10 +20,14 @@ mod buffer_ops;
 mod cached;
 mod change_way;
 mod copy;
+#[cfg(test)]
+mod crash_tests;
 mod data_path;
 mod defrag;
 mod direct;
 mod failure;
+#[cfg(test)]
+mod gate_tests;
 mod iomap_ops;
 mod logged;
 mod move_extents;

@@ -29,6 +29,8 @@ pub(crate) struct Flight {
 struct Counts {
     begun: u64,
     ended: u64,
+    /// Threads that wait.
+    waiting: u32,
 }
 
 impl Flight {
@@ -46,9 +48,17 @@ impl Flight {
     fn wait(&self) {
         let mut counts = self.counts.lock();
         let begun = counts.begun;
+        counts.waiting += 1;
         while counts.ended < begun {
             self.landed.wait(&mut counts);
         }
+        counts.waiting -= 1;
+    }
+
+    /// Whether a commit waits.
+    #[cfg(test)]
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.counts.lock().waiting > 0
     }
 }
 

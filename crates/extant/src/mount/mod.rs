@@ -153,6 +153,7 @@ fn build(
         commit_interval: options.commit(),
         barrier: options.barrier(),
         checksums: layout.metadata_csum(),
+        commit_each_handle: tuning.commit_each_handle,
         planted: tuning.planted,
         ..Config::default()
     };

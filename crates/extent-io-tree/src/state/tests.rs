@@ -161,11 +161,38 @@ fn trimming_a_locked_record_wakes_those_beside_what_is_left() {
     state.clears(range(0, 29), Bits::LOCKED);
     assert_eq!(state.stats.trim_last, 1);
     assert_eq!(state.woken(), [front]);
+    let back = state.waits(range(60, 120));
     state.clears(range(45, 99), Bits::LOCKED);
     assert_eq!(state.stats.trim_first, 1);
-    assert_eq!(state.woken(), [], "a byte that it wants is still locked");
-    state.clears(range(0, 99), Bits::LOCKED);
+    assert_eq!(
+        state.woken(),
+        [back],
+        "of the middle a byte is still locked"
+    );
+    assert!(state.retries(back));
+    state.clears(range(0, 44), Bits::LOCKED);
     assert_eq!(state.woken(), [middle]);
+}
+
+/// Neighbours with the same bits are one record, unless they are bounded: however they come to lie side by side.
+#[test]
+fn bounded_records_stay_apart() {
+    for (more, records) in [(Bits::empty(), 1), (Bits::BOUNDARY, 3)] {
+        let mut state = state();
+        let what = bits(Bits::DELALLOC | more);
+        // Behind one, in front of one, and between two.
+        for part in [range(0, 9), range(20, 29), range(10, 19)] {
+            let id = state.records.find(part.start(), Id::NONE);
+            state.set(part, what, None, id);
+        }
+        assert_eq!(state.records.len(), records, "{more:?}");
+        // Bits that come and go leave the borders where they were.
+        let id = state.records.find(0, Id::NONE);
+        state.set(range(0, 29), bits(Bits::DIRTY), None, id);
+        assert_eq!(state.records.len(), records, "{more:?}");
+        state.clears(range(0, 29), Bits::DIRTY);
+        assert_eq!(state.records.len(), records, "{more:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Limits of time for tests: a hang is a failure that says what every thread did.
+//!
+//! [`wait_until`] bounds one wait of a test; [`Watchdog`] a whole test, whose hang may be in the
+//! code under test. Neither decides an outcome: on a machine of any speed a sound test stays far below
+//! its limit. `cargo xtask test` has limits of its own for each test and each test binary.
+
+use std::process::{abort, id};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{JoinHandle, current, yield_now};
+use std::time::{Duration, Instant};
+
+use crate::stacks;
+
+/// The longest wait for something that another thread is about to do.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until `happens`, which another thread is about to bring about.
+///
+/// # Panics
+/// If that takes a minute.
+#[track_caller]
+pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !happens() {
+        if begin.elapsed() > LIMIT {
+            eprintln!("{}", stacks::of_process(id()));
+            panic!("this did not happen within {LIMIT:?}: {what}");
+        }
+        yield_now();
+    }
+}
+
+/// Ends the process, with the stacks of all threads, unless it is dropped in time.
+#[derive(Debug)]
+#[must_use = "the limit holds until this is dropped"]
+pub struct Watchdog {
+    fine: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// A limit for the test on this thread.
+    ///
+    /// # Panics
+    /// If the host has no thread for it.
+    pub fn new(limit: Duration) -> Self {
+        let (fine, told) = channel();
+        let test = current().name().unwrap_or("a test").to_owned();
+        let thread = std::thread::Builder::new().name("watchdog".into());
+        let watch = move || {
+            if told.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{test} hangs: it has run for {limit:?}");
+                eprintln!("{}", stacks::of_process(id()));
+                abort();
+            }
+        };
+        Self {
+            fine: Some(fine),
+            thread: Some(thread.spawn(watch).expect("a thread for the watchdog")),
+        }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.fine.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cmd;
+
+    /// What the test below starts in a process of its own.
+    #[test]
+    fn a_test_that_hangs() {
+        if std::env::var_os("EXTANT_HANG").is_some() {
+            let _limit = Watchdog::new(Duration::from_millis(50));
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    #[test]
+    fn a_hang_ends_the_process_and_is_told() {
+        drop(Watchdog::new(Duration::from_secs(3600)));
+        let hung = Cmd::new(std::env::current_exe().unwrap())
+            .args(["a_test_that_hangs", "--nocapture"])
+            .env("EXTANT_HANG", "1")
+            // Both debuggers may take their time.
+            .limit(Duration::from_secs(300))
+            .run()
+            .unwrap();
+        assert_ne!(hung.code, Some(0));
+        let told = hung.err + &hung.out;
+        assert!(told.contains("a_test_that_hangs hangs"), "{told}");
+        assert!(told.contains("hread"), "no stacks: {told}");
+    }
+}
