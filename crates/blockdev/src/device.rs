@@ -55,12 +55,22 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Makes every write that returned before this call durable.
+    ///
+    /// # Errors
+    /// Writes since the last flush that succeeded may be lost. Later flushes need not say so again.
     fn flush(&self) -> io::Result<()>;
 
     /// Writes `buf` at `offset` and makes it, and every write before it, durable: a write with
     /// preflush and forced unit access. The bytes never reach the medium before earlier writes do.
     fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.flush()?;
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
+
+    /// Writes `buf` at `offset` and flushes, as well as can be, even after a flush has failed: for a note
+    /// of what went wrong. Success promises nothing, neither of `buf` nor of earlier writes.
+    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.write_at(offset, buf)?;
         self.flush()
     }
@@ -108,6 +118,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         (**self).write_durable(offset, buf)
+    }
+    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        (**self).write_note(offset, buf)
     }
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)

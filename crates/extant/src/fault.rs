@@ -3,7 +3,8 @@
 //! A fault is damage found on disk, or metadata that could not be read or written in the middle of a change. It
 //! never takes the process: by policy the file system goes on (`continue`), refuses changes (`remount-ro`), or
 //! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Metadata that could not be
-//! written stops the journal, and with it changes, whatever the policy. Each fault is recorded in the superblock as Linux
+//! written stops the journal, and with it changes, whatever the policy. So does a failed flush of the device
+//! ([`Fault::flush_failed`], the one place that says what it means). Each fault is recorded in the superblock as Linux
 //! does, so that the next check looks for it: past the journal where it has stopped, through it where it goes on.
 //!
 //! # Locks
@@ -21,7 +22,7 @@ use crate::editing;
 use crate::error::{Error, Place, Result};
 use crate::fs::Fs;
 use crate::options::ErrorsPolicy;
-use crate::super_block::{now, write_directly};
+use crate::super_block::{now, write_note};
 
 /// How far the file system has been stopped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,6 +49,8 @@ struct Inner {
     why: Option<Arc<str>>,
     /// Faults that the superblock does not know of yet.
     unrecorded: Option<Record>,
+    /// The openers of all files are to learn, or have learned, that writes may be lost.
+    writes_lost: bool,
 }
 
 /// Faults in the form of the superblock's fields.
@@ -207,16 +210,35 @@ impl Fault {
     /// on, as Linux does. Called by whoever meets the stopped journal; the first one records the fault.
     #[cold]
     pub(crate) fn journal_stopped(&self, fs: &Fs, why: &str) {
+        self.stopped(fs, why, "journal");
+    }
+
+    /// A flush of the device has failed: any write since the last one that succeeded may be lost, of data, of the log,
+    /// and of what a checkpoint wrote home. What was lost cannot be known, so nothing of it may be believed. The journal
+    /// stops, with it changes, whatever the policy, and every opener of a file in memory is told once of lost data. A file
+    /// that is opened later meets the file system that refuses changes. Called wherever the failure is met, with what tells
+    /// the openers: it runs once.
+    #[cold]
+    pub(crate) fn flush_failed(&self, fs: &Fs, why: &str, tell_openers: fn(&Fs)) {
+        if !std::mem::replace(&mut self.inner.lock().writes_lost, true) {
+            tell_openers(fs);
+        }
+        self.stopped(fs, &format!("a flush of the device failed: {why}"), "flush");
+    }
+
+    /// Raises the level for a device that lost metadata; the first caller stops the journal and records the fault.
+    fn stopped(&self, fs: &Fs, why: &str, place: &'static str) {
         let level = match self.policy {
             ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => Level::ReadOnly,
             ErrorsPolicy::Panic => Level::Shutdown,
         };
         let noted = |inner: &mut Inner| {
             fs.stats.faults.bump();
-            inner.remember(Event::new("journal"));
+            inner.remember(Event::new(place));
         };
         if self.raise(level, why, noted) {
             tracing::error!(why, "fault");
+            fs.journal.abort_on_fault(why);
             self.record(fs);
         }
     }
@@ -259,7 +281,7 @@ impl Fault {
         if fs.dev.is_read_only() || self.inner.lock().unrecorded.is_none() {
             return;
         }
-        if let Err(error) = write_directly(&fs.dev, |raw| self.note_in(raw)) {
+        if let Err(error) = write_note(&fs.dev, |raw| self.note_in(raw)) {
             tracing::error!(%error, "the fault could not be recorded in the superblock");
         }
     }

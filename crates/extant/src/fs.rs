@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Handle, Journal};
 use extant_units::Tid;
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::alloc::Allocator;
 use crate::error::{Error, Result};
 use crate::fault::Fault;
-use crate::file::Files;
+use crate::file::{self, Files};
 use crate::group::GroupTable;
 use crate::inode::InodeCache;
 use crate::interrupt;
@@ -37,6 +37,8 @@ use crate::zones::SystemZones;
 pub(crate) struct Fs {
     /// Where the bytes are.
     pub(crate) dev: Arc<dyn BlockDevice>,
+    /// Whether a flush of `dev` has failed.
+    pub(crate) latch: Arc<FlushLatch>,
     /// Geometry and features: fixed at mount.
     pub(crate) layout: Layout,
     /// Metadata blocks.
@@ -140,11 +142,13 @@ impl Fs {
         self.fault.check()
     }
 
-    /// Latches that the journal has stopped by itself, if it has. Called wherever that is met: before a change, and when a
-    /// commit has failed.
+    /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if either is so. Called
+    /// wherever that is met: before a change, and when a commit or a flush has failed.
     #[inline]
     pub(crate) fn note_stopped_journal(&self) {
-        if let Some(why) = self.journal.aborted() {
+        if let Some(why) = self.latch.failure() {
+            self.fault.flush_failed(self, &why, file::note_lost_writes);
+        } else if let Some(why) = self.journal.aborted() {
             self.fault.journal_stopped(self, &why);
         }
     }

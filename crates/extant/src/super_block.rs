@@ -137,12 +137,7 @@ pub(crate) fn write_directly(
     f: impl FnOnce(&mut RawSuperblock),
 ) -> Result<()> {
     let at = DevOff::new(SUPERBLOCK_OFFSET);
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    dev.read_at(at, &mut bytes)?;
-    let too_short = || Error::corrupt(Place::Superblock, "the block is too short");
-    let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
-    let mut new = old.clone();
-    f(&mut new);
+    let (old, mut new) = changed(dev, f)?;
     seal(&mut new);
     if is_in_use(&old) != is_in_use(&new) {
         let mut between = if is_in_use(&new) {
@@ -157,6 +152,36 @@ pub(crate) fn write_directly(
     }
     dev.write_durable(at, new.as_bytes())?;
     Ok(())
+}
+
+/// Changes the primary superblock on the device as [`write_directly`] does, as well as can be, on a device that may have
+/// lost writes: for the record of a fault. The mark of a volume in use stays as it is.
+///
+/// # Errors
+/// The device failed. Success promises nothing.
+pub(crate) fn write_note(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let (old, mut new) = changed(dev, f)?;
+    copy_mark(&old, &mut new);
+    seal(&mut new);
+    dev.write_note(DevOff::new(SUPERBLOCK_OFFSET), new.as_bytes())?;
+    Ok(())
+}
+
+/// The superblock as it is on the device, and what `f` makes of it.
+fn changed(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<(Box<RawSuperblock>, Box<RawSuperblock>)> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
+    let too_short = || Error::corrupt(Place::Superblock, "the block is too short");
+    let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
+    let mut new = old.clone();
+    f(&mut new);
+    Ok((old, new))
 }
 
 /// Gives `to` the mark that `from` has.

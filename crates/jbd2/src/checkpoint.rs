@@ -76,6 +76,10 @@ impl Core {
             (index.next_tail(), index.head(), index.next())
         };
         self.check_alive()?;
+        if !self.config.barrier {
+            // Without barriers too: an empty log replays nothing of what a host has lost.
+            self.flush_always()?;
+        }
         log.mark_empty(head, next)?;
         if let Some(tail) = tail {
             self.counters.tail_updates.fetch_add(1, Ordering::Relaxed);

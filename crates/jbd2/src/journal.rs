@@ -15,6 +15,10 @@
 //! the log's superblock (`s_errno`), for the next mount or e2fsck. Reads go on; blocks modified but not written stay
 //! in memory.
 //!
+//! A failed flush is a fault on every path: a commit's, a checkpoint's, one that an fsync asked for. The tail of
+//! the log does not move after it. The device must remember it ([`extant_blockdev::LatchedDevice`]): the journal
+//! meets only its own flushes.
+//!
 //! # Lock order
 //! checkpoint turn → `Core::state` → (block → transaction parts) → log index. The journal's superblock is
 //! locked within the checkpoint turn or by the commit thread, with nothing inside. A checkpoint's turn is
@@ -25,6 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use extant_blockdev::BlockDevice;
+use extant_planted::Bug;
 use extant_units::{Pblk, Tid};
 use parking_lot::{Condvar, Mutex};
 
@@ -234,6 +239,15 @@ impl Journal {
         }
     }
 
+    /// Makes everything durable that was written to the device before this call, if barriers are on.
+    ///
+    /// # Errors
+    /// The journal has stopped, or the device failed to flush, which stops the journal.
+    pub fn flush(&self) -> Result<(), JournalError> {
+        self.core.check_alive()?;
+        self.core.flush()
+    }
+
     /// Asks for the commit of `tid`, if it runs, and does not wait.
     pub fn request_commit(&self, tid: Tid) {
         self.core.request_commit(tid);
@@ -434,15 +448,23 @@ impl Core {
         }
     }
 
-    /// Flushes the device that the blocks live on, if barriers are on.
+    /// Flushes the device that the blocks live on, if barriers are on. A failure stops the journal: what
+    /// was lost cannot be known, and blocks that a checkpoint wrote home may be among it.
     pub(crate) fn flush(&self) -> Result<(), JournalError> {
         if !self.config.barrier {
             return Ok(());
         }
-        self.cache
-            .device()
-            .flush()
-            .map_err(JournalError::io("flushing the device"))
+        self.flush_always()
+    }
+
+    /// [`Core::flush`], whether or not barriers are on.
+    pub(crate) fn flush_always(&self) -> Result<(), JournalError> {
+        let flushed = self.cache.device().flush();
+        let flushed = flushed.map_err(JournalError::io("flushing the device"));
+        if self.config.planted.is(Bug::FlushFailureForgotten) {
+            return flushed;
+        }
+        flushed.map_err(|error| self.abort_with(error))
     }
 
     /// Runs a thread's body; a panic stops the journal.

@@ -34,11 +34,15 @@ pub enum Bug {
     BitmapBitNotJournalled,
     /// The device is told of freed blocks before the transaction that frees them is durable.
     DiscardBeforeCommit,
+    /// A failed flush is told to its one caller, and forgotten.
+    FlushFailureForgotten,
+    /// A checkpoint moves the tail of the log although a flush has failed.
+    TailAfterFailedFlush,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::FlushLeftOut,
         Self::HomeBeforeCommit,
         Self::RevokeLeftOut,
@@ -50,6 +54,8 @@ impl Bug {
         Self::OrderedDataLeftOut,
         Self::BitmapBitNotJournalled,
         Self::DiscardBeforeCommit,
+        Self::FlushFailureForgotten,
+        Self::TailAfterFailedFlush,
     ];
 
     /// Its name in messages and on command lines.
@@ -66,6 +72,8 @@ impl Bug {
             Self::OrderedDataLeftOut => "ordered_data_left_out",
             Self::BitmapBitNotJournalled => "bitmap_bit_not_journalled",
             Self::DiscardBeforeCommit => "discard_before_commit",
+            Self::FlushFailureForgotten => "flush_failure_forgotten",
+            Self::TailAfterFailedFlush => "tail_after_failed_flush",
         }
     }
 

@@ -1,6 +1,7 @@
 //! What becomes of failures: damage is latched, lost data is told to whoever syncs.
 
 use extant_iomap::WritebackOps;
+use extant_pagecache::WritebackFault;
 
 use super::iomap_ops::FileOps;
 use crate::error::Error;
@@ -19,4 +20,15 @@ pub(super) fn note_failure(fs: &Fs, error: &Error) {
     if fs.options.data_err_abort() && matches!(error, Error::Io(_)) {
         fs.fault.report(fs, error);
     }
+}
+
+/// Notes for every regular file in memory that data of it may be lost: a flush of the device has failed. A shard's lock of the
+/// inode cache is taken.
+pub(crate) fn note_lost_writes(fs: &Fs) {
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            data.mapping.errors().record(WritebackFault::Io);
+        }
+    }
+    fs.files.errors.record(WritebackFault::Io);
 }

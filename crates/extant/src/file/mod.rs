@@ -79,6 +79,7 @@ pub(crate) use self::write::{WriteAt, write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.
+pub(crate) use self::failure::note_lost_writes;
 use self::failure::{note_failure, report};
 use self::iomap_ops::FileOps;
 use self::ordered::settle_ordered;

@@ -35,10 +35,10 @@ pub(crate) fn fsync(
             // Failures are recorded in the mapping and told below; what did arrive is made durable first.
             let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
         }
-        let committed = commit(fs, inode, datasync);
-        fs.note_stopped_journal();
-        committed
+        commit(fs, inode, datasync)
     });
+    // Before the openers are asked: a failed flush adds to what they are told.
+    fs.note_stopped_journal();
     if let Some(file) = file {
         let open = open.unwrap_or(&file.shared);
         told(file.mapping.errors().check(&open.errors))?;
@@ -53,8 +53,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
     }
     match inode.last_change(datasync) {
         Some(tid) => fs.journal.sync(tid)?,
-        None if fs.options.barrier() => fs.dev.flush()?,
-        None => {}
+        None => fs.journal.flush()?,
     }
     Ok(())
 }

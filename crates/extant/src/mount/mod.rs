@@ -9,7 +9,8 @@
 //!
 //! # Unmount
 //! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
-//! metadata could not be written, the superblock keeps saying that the volume needs a replay.
+//! metadata could not be written, or a flush of the device has failed at any time, the superblock keeps saying that the
+//! volume needs a replay.
 //!
 //! # Concurrency
 //! Mount runs alone. Unmount runs once, whoever asks first; callers have ended their operations. One that has not ends
@@ -23,10 +24,11 @@ mod tests;
 
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, FlushLatch, LatchedDevice};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, State, Superblock};
 use extant_jbd2::{BlockCache, Config, Journal};
+use extant_planted::Bug;
 use extant_units::{Blocks, Ino};
 use parking_lot::Mutex;
 
@@ -64,12 +66,13 @@ pub(crate) fn mount(
     if options.noload() && !options.read_only() {
         return Err(Error::BadOption("'noload': only together with 'ro'".into()));
     }
+    let (dev, latch) = latched(dev, &tuning);
     let sb = superblock::read(&dev, &mut options)?;
     let (sb, found) = replay(&dev, sb, &mut options)?;
     if let Some(path) = options.buffered_path() {
         tuning.buffered_path = path;
     }
-    let fs = build(dev, &sb, found.as_ref(), options, tuning)?;
+    let fs = build((dev, latch), &sb, found.as_ref(), options, tuning)?;
     if let Err(error) = start(&fs) {
         // What was begun is ended in order; the first error is the one to tell.
         if let Err(second) = unmount(&fs) {
@@ -78,6 +81,16 @@ pub(crate) fn mount(
         return Err(error);
     }
     Ok(fs)
+}
+
+/// The device as this mount uses it: a failed flush is remembered until the unmount.
+fn latched(dev: Arc<dyn BlockDevice>, tuning: &Tuning) -> (Arc<dyn BlockDevice>, Arc<FlushLatch>) {
+    if tuning.planted.is(Bug::FlushFailureForgotten) {
+        return (dev, Arc::default());
+    }
+    let dev = LatchedDevice::new(dev);
+    let latch = Arc::clone(dev.latch());
+    (Arc::new(dev), latch)
 }
 
 /// Finds the journal and replays it if need be; the superblock afterwards.
@@ -137,7 +150,7 @@ fn set_recover(raw: &mut RawSuperblock, on: bool) {
 
 /// Reads the rest of the metadata and puts the parts together. The superblock is marked as in use.
 fn build(
-    dev: Arc<dyn BlockDevice>,
+    (dev, latch): (Arc<dyn BlockDevice>, Arc<FlushLatch>),
     sb: &Superblock,
     found: Option<&FoundJournal>,
     options: MountOptions,
@@ -198,6 +211,7 @@ fn build(
         rename_lock: Mutex::new(()),
         interrupted: false.into(),
         dev,
+        latch,
         layout,
         cache,
         journal,
@@ -298,7 +312,8 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     metadata = metadata.and(fs.journal.close().map_err(Error::from));
     if writable && metadata.is_ok() {
         metadata = mark_clean(fs);
-    } else if writable && fs.fault.is_alive() {
+    }
+    if writable && metadata.is_err() && fs.fault.is_alive() {
         fs.note_stopped_journal();
         fs.fault.record(fs);
     }

@@ -7,6 +7,7 @@
 mod direct;
 mod flips;
 mod judge;
+mod lost;
 mod policies;
 mod ranges;
 mod referee;
@@ -46,6 +47,7 @@ fn run(
     work(&mut world);
     let mut trouble = std::mem::take(&mut world.referee.complaints);
     let stopped = world.referee.stopped();
+    stage.end();
     if e2fsck
         && !stopped
         && let Err(why) = judge::by_e2fsck(&stage)
@@ -80,7 +82,7 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
         .flat_map(|(at, seen)| {
             let modes = Mode::ALL.into_iter();
             modes
-                .filter(|mode| mode.concerns(seen.kind))
+                .filter(|mode| mode.concerns(seen.kind, seen.cargo))
                 .map(move |mode| Order { at, mode })
         })
         .collect();

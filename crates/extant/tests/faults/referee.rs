@@ -183,7 +183,7 @@ impl Referee {
                 }
                 _ => Err("only who needs the data is told".into()),
             },
-            (cargo, kind) => {
+            (_, kind) => {
                 if now {
                     self.latched |= faults > 0;
                     let behind = match kind {
@@ -194,7 +194,7 @@ impl Referee {
                     if seen.by != Who::Step && behind {
                         return self.met_by_another(kind, errno);
                     }
-                    return self.met(cargo, kind, role, errno);
+                    return self.met(kind, role, errno);
                 }
                 self.afterwards(role, errno, faults)
             }
@@ -252,7 +252,7 @@ impl Referee {
     }
 
     /// The step in which metadata could not be read or written, or the device not be flushed.
-    fn met(&self, cargo: Cargo, kind: RequestKind, role: &Role, errno: i32) -> Result<(), String> {
+    fn met(&self, kind: RequestKind, role: &Role, errno: i32) -> Result<(), String> {
         match errno {
             0 if role.waits() && kind != RequestKind::Read => {
                 Err("it promised what it could not".into())
@@ -260,10 +260,10 @@ impl Referee {
             0 => Ok(()),
             EUCLEAN if *role == Role::Mount => Ok(()),
             EIO => {
-                let latches =
-                    cargo != Cargo::Nothing && !matches!(role, Role::Mount | Role::Unmount);
+                let latches = !matches!(role, Role::Mount | Role::Unmount);
                 if latches && !self.latched {
-                    return Err("a failure of metadata stops the file system".into());
+                    let what = "a failure of metadata, or of a flush, stops the file system";
+                    return Err(what.into());
                 }
                 Ok(())
             }

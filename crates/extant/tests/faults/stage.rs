@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
-use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
+use extant_blockdev::{
+    BlockDevice, Fault, FaultyDevice, Loss, LossyDevice, MemoryDevice, Request, RequestKind,
+};
 
 use crate::units::id_in;
 
@@ -61,24 +63,39 @@ pub(crate) enum Mode {
     Full,
     /// A write is done in part, and fails.
     Tear,
+    /// The flush fails, or the one that a durable write begins with: it loses any earlier writes. Later ones succeed.
+    Lose,
+    /// The same of the flush that a durable write ends with.
+    LoseLate,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Fail,
         Self::FailOn,
         Self::Unwritable,
         Self::Full,
         Self::Tear,
+        Self::Lose,
+        Self::LoseLate,
     ];
 
     /// Whether it means something to such a request.
-    pub(crate) fn concerns(self, kind: RequestKind) -> bool {
+    pub(crate) fn concerns(self, kind: RequestKind, cargo: Cargo) -> bool {
+        // All that is ever written durably.
+        let durable = kind == RequestKind::Write && matches!(cargo, Cargo::Log | Cargo::Super);
         match self {
             Self::Fail | Self::FailOn => true,
             Self::Unwritable | Self::Full => kind == RequestKind::Write,
             Self::Tear => kind != RequestKind::Flush,
+            Self::Lose => durable || kind == RequestKind::Flush,
+            Self::LoseLate => durable,
         }
+    }
+
+    /// Whether a flush fails that loses earlier writes.
+    pub(crate) fn loses(self) -> bool {
+        matches!(self, Self::Lose | Self::LoseLate)
     }
 
     /// Whether later requests fail as well.
@@ -96,13 +113,19 @@ pub(crate) struct Order {
 
 /// The device, and what is known of its requests.
 pub(crate) struct Stage {
+    /// What the host's cache shows.
     pub(crate) memory: Arc<MemoryDevice>,
+    host: Arc<Host>,
     pub(crate) device: Arc<dyn BlockDevice>,
     watch: Arc<Watch>,
 }
 
+/// A host that can lose writes.
+type Host = LossyDevice<Arc<MemoryDevice>>;
+
 struct Watch {
     memory: Arc<MemoryDevice>,
+    host: Arc<Host>,
     log_blocks: Arc<HashSet<u64>>,
     block_size: u64,
     order: Option<Order>,
@@ -122,8 +145,10 @@ impl Stage {
         order: Option<Order>,
     ) -> Self {
         let memory = Arc::new(MemoryDevice::from_bytes(base));
+        let host = Arc::new(LossyDevice::new(memory.clone()));
         let watch = Arc::new(Watch {
             memory: memory.clone(),
+            host: host.clone(),
             log_blocks,
             block_size,
             order,
@@ -133,13 +158,21 @@ impl Stage {
             fired: Mutex::default(),
         });
         let plan = watch.clone();
-        let faulty = FaultyDevice::new(memory.clone(), move |request: Request<'_>| {
+        let faulty = FaultyDevice::new(host.clone(), move |request: Request<'_>| {
             plan.decide(request)
         });
         Self {
             memory,
+            host,
             device: Arc::new(faulty),
             watch,
+        }
+    }
+
+    /// Lets a host that lost writes lose its power: what it still shows of them is gone, and some of what was not flushed.
+    pub(crate) fn end(&self) {
+        if let Some(Order { at, .. }) = self.order().filter(|order| order.mode.loses()) {
+            self.host.crash(at).unwrap();
         }
     }
 
@@ -178,7 +211,7 @@ impl Watch {
             return Fault::Pass;
         };
         let hit = request.index == at || (mode.lasts() && request.index > at);
-        if !hit || !mode.concerns(request.kind) {
+        if !hit || !mode.concerns(request.kind, seen.cargo) {
             return Fault::Pass;
         }
         self.fired.lock().unwrap().get_or_insert(seen);
@@ -186,6 +219,14 @@ impl Watch {
             Mode::Fail | Mode::FailOn | Mode::Unwritable => Fault::Fail(ErrorKind::Other),
             Mode::Full => Fault::Fail(ErrorKind::StorageFull),
             Mode::Tear => Fault::Tear(request.len / 1024 * 512),
+            Mode::Lose | Mode::LoseLate => {
+                self.host.fail(Loss {
+                    after: u64::from(mode == Mode::LoseLate),
+                    seed: at,
+                    cached: true,
+                });
+                Fault::Pass
+            }
         }
     }
 

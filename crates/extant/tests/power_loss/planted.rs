@@ -5,7 +5,7 @@ use extant_planted::Bug;
 use crate::cases::{Case, Depth, seed};
 
 /// In which case each bug is found.
-const FINDERS: [(Bug, &str, &str); Bug::ALL.len()] = [
+const FINDERS: &[(Bug, &str, &str)] = &[
     (Bug::FlushLeftOut, "appends", "4k"),
     (Bug::HomeBeforeCommit, "metadata_storm", "tiny_journal"),
     (Bug::RevokeLeftOut, "reused_metadata", "1k"),

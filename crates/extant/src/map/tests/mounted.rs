@@ -43,6 +43,7 @@ impl Mounted {
         };
         let device = LoggedDevice::new(rig.dev.clone(), rig.journal.clone(), rig.layout.block_size);
         let fs = Fs {
+            latch: Arc::default(),
             super_block: SuperBlock::new(&rig.layout, State::VALID),
             layout: rig.layout,
             dev: rig.dev,
