@@ -12,6 +12,8 @@ use super::{Shared, StatusGuard};
 const LIMIT: u64 = 1 << 19;
 /// Ranges looked at in one inode before the next has its turn.
 const BATCH: usize = 256;
+/// Trees that are gone which the list may hold before it is swept, beside one per tree that is there: each holds its memory.
+const SLACK: usize = 1024;
 
 /// Counts what the status trees of a file system remember and makes them forget beyond a limit.
 ///
@@ -25,7 +27,15 @@ pub(crate) struct StatusCache {
     known: AtomicU64,
     /// Ranges forgotten so far.
     forgotten: AtomicU64,
-    trees: Mutex<VecDeque<Weak<Shared>>>,
+    trees: Mutex<Trees>,
+}
+
+/// The trees, in the order of their turns.
+#[derive(Default)]
+struct Trees {
+    turns: VecDeque<Weak<Shared>>,
+    /// Length at which those that are gone are swept out.
+    sweep_at: usize,
 }
 
 impl Default for StatusCache {
@@ -41,7 +51,7 @@ impl StatusCache {
             limit,
             known: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
-            trees: Mutex::new(VecDeque::new()),
+            trees: Mutex::default(),
         }
     }
 
@@ -56,8 +66,19 @@ impl StatusCache {
         self.forgotten.load(Ordering::Relaxed)
     }
 
+    /// Trees in the list, those that are gone included.
+    #[cfg(test)]
+    pub(super) fn listed(&self) -> usize {
+        self.trees.lock().turns.len()
+    }
+
     pub(super) fn register(&self, tree: &Arc<Shared>) {
-        self.trees.lock().push_back(Arc::downgrade(tree));
+        let mut trees = self.trees.lock();
+        if trees.turns.len() >= trees.sweep_at {
+            trees.turns.retain(|tree| tree.strong_count() > 0);
+            trees.sweep_at = 2 * trees.turns.len() + SLACK;
+        }
+        trees.turns.push_back(Arc::downgrade(tree));
     }
 
     /// A tree went from `before` ranges to `after`.
@@ -78,17 +99,17 @@ impl StatusCache {
         }
         let target = self.limit - self.limit / 8;
         // Every inode may need two visits per batch of its ranges: one to take the marks off, one to forget.
-        let mut turns = self.trees.lock().len() as u64 + 2 * self.known() / BATCH as u64 + 2;
+        let mut turns = self.trees.lock().turns.len() as u64 + 2 * self.known() / BATCH as u64 + 2;
         while self.known() > target && turns > 0 {
             turns -= 1;
-            let Some(weak) = self.trees.lock().pop_front() else {
+            let Some(weak) = self.trees.lock().turns.pop_front() else {
                 return;
             };
             let Some(tree) = weak.upgrade() else { continue };
             let forgotten = StatusGuard::new(&tree).forget_some(BATCH);
             self.forgotten
                 .fetch_add(forgotten as u64, Ordering::Relaxed);
-            self.trees.lock().push_back(weak);
+            self.trees.lock().turns.push_back(weak);
         }
     }
 }

@@ -298,3 +298,19 @@ fn the_cache_stays_within_its_limit() {
     }
     assert_eq!(counts.promised().get(), 0);
 }
+
+/// Inodes come and go without end; what is gone must not stay in the cache's list, whose references hold its memory.
+#[test]
+fn trees_that_are_gone_leave_the_list() {
+    let cache = Arc::new(StatusCache::default());
+    let kept: Vec<ExtentStatus> = (0..100).map(|_| ExtentStatus::default()).collect();
+    for inode in &kept {
+        inode.lock(&cache).fill(range(0, 9, MapState::Hole));
+    }
+    for _ in 0..20_000 {
+        let inode = ExtentStatus::default();
+        inode.lock(&cache).fill(range(0, 9, MapState::Hole));
+        assert!(cache.listed() <= 1300, "{}", cache.listed());
+    }
+    assert_eq!(cache.known(), 100);
+}
