@@ -7,12 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use extant::device::{CowDevice, FileDevice, OpenMode};
-use extant::{Cred, Error, Filesystem};
+use extant::{Cred, Error, Filesystem, Tuning};
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 
 use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
+
+/// Memory for file data of an image.
+const PAGE_CACHE: u64 = 64 << 20;
+/// Memory for its metadata; what waits in the journal comes on top.
+const BLOCK_CACHE: u64 = 32 << 20;
 
 /// The images of one command: each is opened once, however many operands are in it.
 pub(crate) struct Images {
@@ -75,6 +80,11 @@ impl Images {
             return Ok(Rc::clone(fs));
         }
         let mut options = Filesystem::options();
+        // A command takes each file once: a large cache would only fill.
+        let mut tuning = Tuning::default();
+        tuning.page_cache_bytes = Some(PAGE_CACHE);
+        tuning.block_cache_bytes = BLOCK_CACHE;
+        options.tuning(tuning);
         options.write(self.write).cred(Cred {
             uid: geteuid().as_raw(),
             gid: getegid().as_raw(),

@@ -323,3 +323,47 @@ fn a_terminal_sees_how_far_it_is() -> Result<()> {
     ensure!(!silent.contains("iB/s"), "{silent:?}");
     Ok(())
 }
+
+/// Feeds an archive of as many small files as it is told to a command; prints the most memory that it had, in KiB.
+const FEED: &str = r#"
+import resource, subprocess, sys
+count, command = int(sys.argv[1]), sys.argv[2:]
+def header(name, kind, size):
+    h = bytearray(512)
+    def put(at, text):
+        h[at:at + len(text)] = text.encode()
+    put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0"); put(124, "%011o\0" % size)
+    put(136, "00000000000\0"); put(148, " " * 8); put(156, kind); put(257, "ustar\x0000"); put(148, "%06o\0 " % sum(h))
+    return bytes(h)
+child = subprocess.Popen(command, stdin=subprocess.PIPE)
+child.stdin.write(header("d/", "5", 0))
+data = b"x" * 100 + bytes(412)
+for i in range(count):
+    child.stdin.write(header("d/file%07d" % i, "0", 100) + data)
+child.stdin.write(bytes(1024)); child.stdin.close()
+assert child.wait() == 0
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"#;
+
+#[test]
+fn many_small_files_take_little_memory() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let disk = Image::of_mib(512).args("-N 60000").make()?;
+    let place = at(&disk, "/");
+    let untar = [env!("CARGO_BIN_EXE_extant"), "untar", &place];
+    let feed = Cmd::new("python3").args(["-c", FEED, "50000"]);
+    let peak: u64 = feed
+        .args(untar)
+        .ok()?
+        .out
+        .trim()
+        .parse()
+        .unwrap_or(u64::MAX);
+    ensure!(peak < 200 << 10, "{peak} KiB");
+    disk.fsck_clean()?;
+    let o = extant(&["ls", &at(&disk, "/d")]).ok()?;
+    ensure!(o.out.lines().count() == 50_000, "{}", o.out.lines().count());
+    Ok(())
+}
