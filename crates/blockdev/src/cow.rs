@@ -1,7 +1,17 @@
 //! A device that is an untouched base plus private changes.
+//!
+//! # Invariants
+//! - The base is never written.
+//! - A changed block is kept whole, unless all its bytes are zero; then only that is kept.
+//! - The memory of the changes stays within the limit, where there is one: the write that would exceed it fails and changes
+//!   nothing behind the blocks before.
+//!
+//! # Concurrency
+//! One lock guards the changes; it is held over reads of the base when a block is changed in part.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_units::DevOff;
 use parking_lot::RwLock;
@@ -9,27 +19,93 @@ use parking_lot::RwLock;
 use crate::device::{BlockDevice, check_range};
 use crate::queue::Queueing;
 
-/// Bytes that share one entry of the changes: the smallest unit that a drive writes whole.
-const SECTOR: usize = 512;
-const SECTOR_U64: u64 = SECTOR as u64;
+/// Bytes that share one entry of the changes: the largest block of a file system, and a page.
+const BLOCK: usize = 4096;
+const BLOCK_U64: u64 = BLOCK as u64;
+/// What an entry costs beside its bytes, with the free places of the table.
+const ENTRY: u64 = 64;
 
-/// A writable device over a base that it never writes. Dropping it drops the changes, which live in memory: what may
-/// be written must be bounded by the caller. Used to look at a dirty image as it would be after a replay, and to
-/// rebuild the states that a power cut leaves.
-///
-/// One lock guards the changes; it is held over reads of the base when a sector is changed in part.
+/// A writable device over a base that it never writes. Dropping it drops the changes, which live in memory. Used to look
+/// at a dirty image as it would be after a replay, and to rebuild the states that a power cut leaves.
 pub struct CowDevice<D> {
     base: D,
-    changes: RwLock<HashMap<u64, [u8; SECTOR]>>,
+    changes: RwLock<Changes>,
+    limit: u64,
+    read_only: AtomicBool,
+}
+
+#[derive(Default)]
+struct Changes {
+    blocks: HashMap<u64, Block>,
+    /// Of the blocks that have bytes.
+    bytes: u64,
+}
+
+/// A changed block.
+enum Block {
+    Zeros,
+    Bytes(Box<[u8]>),
+}
+
+impl Changes {
+    fn memory(&self) -> u64 {
+        self.bytes
+            .saturating_add((self.blocks.len() as u64).saturating_mul(ENTRY))
+    }
+
+    /// Takes `bytes` for block `index`, within `limit`.
+    fn put(&mut self, index: u64, bytes: &[u8; BLOCK], limit: u64) -> io::Result<()> {
+        let zeros = bytes.iter().all(|&byte| byte == 0);
+        if let Some(Block::Bytes(old)) = self.blocks.get_mut(&index) {
+            if zeros {
+                self.blocks.insert(index, Block::Zeros);
+                self.bytes = self.bytes.saturating_sub(BLOCK_U64);
+            } else {
+                old.copy_from_slice(bytes);
+            }
+            return Ok(());
+        }
+        let grows = ENTRY + if zeros { 0 } else { BLOCK_U64 };
+        if self.memory().saturating_add(grows) > limit {
+            let mib = limit >> 20;
+            let what = format!("the changes kept in memory exceed their limit of {mib} MiB");
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
+        }
+        let no_memory = |_| io::Error::from(io::ErrorKind::OutOfMemory);
+        self.blocks.try_reserve(1).map_err(no_memory)?;
+        let block = if zeros {
+            Block::Zeros
+        } else {
+            let mut kept = Vec::new();
+            kept.try_reserve_exact(BLOCK).map_err(no_memory)?;
+            kept.extend_from_slice(bytes);
+            self.bytes = self.bytes.saturating_add(BLOCK_U64);
+            Block::Bytes(kept.into_boxed_slice())
+        };
+        self.blocks.insert(index, block);
+        Ok(())
+    }
 }
 
 impl<D: BlockDevice> CowDevice<D> {
-    /// A device that reads as `base` until it is written.
+    /// A device that reads as `base` until it is written. What may be written is bounded by the caller.
     pub fn new(base: D) -> Self {
+        Self::with_limit(base, u64::MAX)
+    }
+
+    /// The same, whose changes take at most `limit` bytes of memory.
+    pub fn with_limit(base: D, limit: u64) -> Self {
         Self {
             base,
-            changes: RwLock::new(HashMap::new()),
+            changes: RwLock::default(),
+            limit,
+            read_only: AtomicBool::new(false),
         }
+    }
+
+    /// From now on refuses writes.
+    pub fn freeze(&self) {
+        self.read_only.store(true, Ordering::Release);
     }
 
     /// The device below.
@@ -37,21 +113,19 @@ impl<D: BlockDevice> CowDevice<D> {
         &self.base
     }
 
-    /// Number of 512-byte sectors that differ, or may differ, from the base.
-    pub fn changed_sectors(&self) -> usize {
-        self.changes.read().len()
+    /// Bytes of memory that the changes take.
+    pub fn memory(&self) -> u64 {
+        self.changes.read().memory()
     }
 
-    fn base_sector(&self, index: u64) -> io::Result<[u8; SECTOR]> {
-        let mut sector = [0; SECTOR];
-        let at = index * SECTOR_U64;
-        let have = usize::try_from(self.base.len() - at).map_or(SECTOR, |have| have.min(SECTOR));
-        self.base.read_at(DevOff::new(at), &mut sector[..have])?;
-        Ok(sector)
+    /// Bytes of block `index` that the base has: all, but for its last block.
+    fn base_len(&self, index: u64) -> usize {
+        let left = self.base.len().saturating_sub(index * BLOCK_U64);
+        usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK))
     }
 }
 
-/// The parts of sectors that `[offset, offset + len)` covers: sector, range in the sector, range in the buffer.
+/// The parts of blocks that `[offset, offset + len)` covers: block, range in the block, range in the buffer.
 fn pieces(
     offset: DevOff,
     len: usize,
@@ -62,10 +136,10 @@ fn pieces(
             return None;
         }
         let at = offset.get() + done as u64;
-        #[allow(clippy::cast_possible_truncation, reason = "below the sector size")]
-        let inside = (at % SECTOR_U64) as usize;
-        let piece = (SECTOR - inside).min(len - done);
-        let item = (at / SECTOR_U64, inside..inside + piece, done..done + piece);
+        #[allow(clippy::cast_possible_truncation, reason = "below the block size")]
+        let inside = (at % BLOCK_U64) as usize;
+        let piece = (BLOCK - inside).min(len - done);
+        let item = (at / BLOCK_U64, inside..inside + piece, done..done + piece);
         done += piece;
         Some(item)
     })
@@ -76,31 +150,46 @@ impl<D: BlockDevice> BlockDevice for CowDevice<D> {
         self.base.len()
     }
 
+    fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         self.base.read_at(offset, buf)?;
         let changes = self.changes.read();
-        if changes.is_empty() {
+        if changes.blocks.is_empty() {
             return Ok(());
         }
-        for (sector, inside, within) in pieces(offset, buf.len()) {
-            if let Some(changed) = changes.get(&sector) {
-                buf[within].copy_from_slice(&changed[inside]);
+        for (block, inside, within) in pieces(offset, buf.len()) {
+            match changes.blocks.get(&block) {
+                Some(Block::Bytes(changed)) => buf[within].copy_from_slice(&changed[inside]),
+                Some(Block::Zeros) => buf[within].fill(0),
+                None => {}
             }
         }
         Ok(())
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        if self.is_read_only() {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         check_range(offset, buf.len(), self.base.len())?;
         let mut changes = self.changes.write();
-        for (sector, inside, within) in pieces(offset, buf.len()) {
-            if let Some(changed) = changes.get_mut(&sector) {
-                changed[inside].copy_from_slice(&buf[within]);
-            } else {
-                let mut changed = self.base_sector(sector)?;
-                changed[inside].copy_from_slice(&buf[within]);
-                changes.insert(sector, changed);
+        for (block, inside, within) in pieces(offset, buf.len()) {
+            let mut bytes = [0; BLOCK];
+            let have = self.base_len(block);
+            match changes.blocks.get(&block) {
+                _ if inside == (0..have) => {}
+                Some(Block::Bytes(changed)) => bytes.copy_from_slice(changed),
+                Some(Block::Zeros) => {}
+                None => {
+                    let at = DevOff::new(block * BLOCK_U64);
+                    self.base.read_at(at, &mut bytes[..have])?;
+                }
             }
+            bytes[inside].copy_from_slice(&buf[within]);
+            changes.put(block, &bytes, self.limit)?;
         }
         Ok(())
     }
@@ -126,23 +215,47 @@ mod tests {
     use crate::MemoryDevice;
 
     #[test]
-    fn changes_stay_private_and_cross_sectors() {
-        let bytes: Vec<u8> = (0..2000u32).map(|i| i.to_le_bytes()[0]).collect();
+    fn changes_stay_private_and_cross_blocks() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| i.to_le_bytes()[0]).collect();
         let base = Arc::new(MemoryDevice::from_bytes(&bytes));
         let one = CowDevice::new(base.clone());
-        one.write_at(DevOff::new(500), &[9; 700]).unwrap();
-        one.write_at(DevOff::new(1990), &[7; 10]).unwrap();
+        one.write_at(DevOff::new(5000), &[9; 7000]).unwrap();
+        one.write_at(DevOff::new(19_990), &[7; 10]).unwrap();
         let mut expected = bytes.clone();
-        expected[500..1200].fill(9);
-        expected[1990..].fill(7);
-        let mut all = vec![0; 2000];
+        expected[5000..12_000].fill(9);
+        expected[19_990..].fill(7);
+        let mut all = vec![0; 20_000];
         one.read_at(DevOff::ZERO, &mut all).unwrap();
         assert_eq!(all, expected);
-        let mut middle = [0; 900];
-        one.read_at(DevOff::new(400), &mut middle).unwrap();
-        assert_eq!(middle, expected[400..1300]);
+        let mut middle = [0; 9000];
+        one.read_at(DevOff::new(4000), &mut middle).unwrap();
+        assert_eq!(middle, expected[4000..13_000]);
         assert_eq!(base.to_bytes(), bytes);
-        assert_eq!(one.changed_sectors(), 4);
-        assert!(one.write_at(DevOff::new(1999), &[0; 2]).is_err());
+        assert_eq!(one.memory(), 3 * (BLOCK_U64 + ENTRY));
+        assert!(one.write_at(DevOff::new(19_999), &[0; 2]).is_err());
+        one.freeze();
+        let refused = one.write_at(DevOff::ZERO, &[1]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    }
+
+    #[test]
+    fn zeros_are_shared_and_the_rest_is_limited() {
+        let base = MemoryDevice::from_bytes(&vec![3; 4 << 20]);
+        let one = CowDevice::with_limit(base, 1 << 20);
+        one.write_at(DevOff::new(100), &vec![0; 3 << 20]).unwrap();
+        assert!(one.memory() < 100_000, "{}", one.memory());
+        let mut some = [1; 200];
+        one.read_at(DevOff::ZERO, &mut some).unwrap();
+        assert_eq!([some[99], some[100]], [3, 0]);
+        let refused = one.write_at(DevOff::ZERO, &vec![5; 2 << 20]).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the changes kept in memory exceed their limit of 1 MiB"
+        );
+        assert!(one.memory() <= 1 << 20);
+        // What is there can be changed in place, and given back.
+        one.write_at(DevOff::ZERO, &[6; BLOCK]).unwrap();
+        one.write_at(DevOff::ZERO, &[0; 16 * BLOCK]).unwrap();
+        one.write_at(DevOff::new(1 << 20), &[8; 8 * BLOCK]).unwrap();
     }
 }

@@ -34,6 +34,7 @@ mod memory;
 mod null;
 mod queue;
 mod recorder;
+mod share;
 mod thread_queue;
 mod uring;
 
@@ -49,5 +50,6 @@ pub use memory::MemoryDevice;
 pub use null::NullDevice;
 pub use queue::{Completion, IoOp, IoQueue, IoRequest, Queueing, open_queue};
 pub use recorder::{Event, Recorder};
+pub use share::memory_share;
 pub use thread_queue::ThreadQueue;
 pub use uring::io_uring;

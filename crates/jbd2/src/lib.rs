@@ -69,5 +69,5 @@ pub use handle::Handle;
 pub use journal::Journal;
 pub use log_map::LogMap;
 pub use ordered::OrderedData;
-pub use recovery::{Recovery, SkippedCopy, inspect, recover};
+pub use recovery::{Recovery, SkippedCopy, inspect, recover, recover_within};
 pub use stats::JournalStats;

@@ -16,8 +16,12 @@
 //!
 //! # Untrusted logs
 //! Every loop is bounded by the length of the log, which is bounded by the device. Memory is bounded by the
-//! number of copies, not of revoke records: only revokes of logged blocks are kept. A copy may go anywhere on
-//! the file system but into the log itself.
+//! number of copies, not of revoke records: only revokes of logged blocks are kept. The number of copies has a limit of its own: the
+//! log of a sparse image can have far more blocks than the image has bytes. A copy may go anywhere on the file system but into the
+//! log itself.
+//!
+//! A copy of zeros is not written where zeros are already. So the copies of a sparse log, whose holes are such copies, do not make
+//! the image grow: what is written home was bytes of the log, each of its blocks once.
 //!
 //! # Sequence numbers
 //! The number of the first transaction that was not found is left unused: a copy of it that reached the log
@@ -29,7 +33,7 @@ mod scan;
 use std::collections::HashMap;
 use std::fmt;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, memory_share};
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::fast_commit::{FastCommitScan, FastCommitVerdict};
 use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
@@ -100,18 +104,33 @@ pub fn inspect(
     read_superblock(dev, bs, log)
 }
 
-/// Replays a log that is not empty onto the file system on the same device and marks it empty, unless copies had to be
-/// skipped. Copies may belong to any of the file system's `device_blocks` blocks. This goes past any
-/// [`crate::BlockCache`]: make the cache afterwards.
+/// [`recover_within`] the share of memory that [`memory_share`] gives.
 ///
 /// # Errors
-/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported or holds fast commits, the device failed or is
-/// read-only. Nothing was written unless the device failed while the copies were being written; then the log is still there.
+/// As there.
 pub fn recover(
     dev: &dyn BlockDevice,
     bs: BlockSize,
     log: &LogMap,
     device_blocks: Blocks,
+) -> Result<Recovery, JournalError> {
+    recover_within(dev, bs, log, device_blocks, memory_share())
+}
+
+/// Replays a log that is not empty onto the file system on the same device and marks it empty, unless copies had to be
+/// skipped. Copies may belong to any of the file system's `device_blocks` blocks. This goes past any
+/// [`crate::BlockCache`]: make the cache afterwards. The list of copies takes at most `memory` bytes.
+///
+/// # Errors
+/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported, holds fast commits or more copies than fit `memory`,
+/// the device failed or is read-only. Nothing was written unless the device failed while the copies were being written; then the log
+/// is still there.
+pub fn recover_within(
+    dev: &dyn BlockDevice,
+    bs: BlockSize,
+    log: &LogMap,
+    device_blocks: Blocks,
+    memory: u64,
 ) -> Result<Recovery, JournalError> {
     let mut superblock = read_superblock(dev, bs, log)?;
     let errno = superblock.errno();
@@ -135,7 +154,7 @@ pub fn recover(
             end: superblock.end(),
         },
     };
-    let scan = scan::scan(&reader, &superblock)?;
+    let scan = scan::scan(&reader, &superblock, memory)?;
     scan.check_targets(log, device_blocks)?;
     check_fast_commits(&reader, &superblock, scan.next)?;
     let mut last = last_copies(&reader, &scan)?;

@@ -79,6 +79,9 @@ pub(super) fn write_home(
         for copy in batch {
             let mut block = reader.block();
             load(reader, copy, &mut block)?;
+            if is_zero(&block) && is_zero_at_home(reader, copy.target)? {
+                continue;
+            }
             blocks.push((copy.target, block));
         }
         let pieces = blocks.iter().map(|(target, bytes)| (*target, &**bytes));
@@ -86,6 +89,21 @@ pub(super) fn write_home(
             .map_err(JournalError::io("replaying the journal"))?;
     }
     Ok(())
+}
+
+fn is_zero(block: &[u8]) -> bool {
+    block.iter().all(|&byte| byte == 0)
+}
+
+/// Whether `target` is zeros on the device.
+fn is_zero_at_home(reader: &LogReader<'_>, target: Pblk) -> Result<bool, JournalError> {
+    let Some(offset) = reader.bs.dev_off(target) else {
+        return Ok(false);
+    };
+    let mut block = reader.block();
+    let read = reader.dev.read_at(offset, &mut block);
+    read.map_err(JournalError::io("replaying the journal"))?;
+    Ok(is_zero(&block))
 }
 
 /// Reads a copy, checks it once more, and undoes its escaping.

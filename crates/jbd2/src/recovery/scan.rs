@@ -8,6 +8,8 @@
 //! the one before: then it is left over from an earlier round of the ring, which ends the log. With
 //! asynchronous commits a wrong commit checksum ends the log as well: the record may have come before the rest.
 
+use std::io;
+
 use extant_disk::jbd2::commit::Commit;
 use extant_disk::jbd2::crc32::Crc32;
 use extant_disk::jbd2::descriptor::Tag;
@@ -74,12 +76,18 @@ struct Walk<'a> {
     doubtful: bool,
     last_commit: u64,
     async_commit: bool,
+    /// Bytes that the list of copies may take.
+    memory: u64,
 }
+
+/// Bytes that a copy takes until it is written home: in the list while it grows, in the table of last copies, in the list of those.
+const COPY_BYTES: u64 = 160;
 
 /// Finds the complete transactions of a log.
 pub(super) fn scan(
     reader: &LogReader<'_>,
     superblock: &JournalSuperblock,
+    memory: u64,
 ) -> Result<Scan, JournalError> {
     let mut walk = Walk {
         reader,
@@ -95,6 +103,7 @@ pub(super) fn scan(
         doubtful: false,
         last_commit: 0,
         async_commit: superblock.incompat().contains(Incompat::ASYNC_COMMIT),
+        memory,
     };
     let mut complete = (0, 0);
     let mut block = reader.block();
@@ -160,6 +169,7 @@ impl Walk<'_> {
                 reader.read(at, &mut bytes)?;
                 self.crc = self.crc.feed(&bytes);
             }
+            self.check_memory()?;
             self.scan.copies.push(LoggedCopy {
                 target,
                 tid,
@@ -169,6 +179,20 @@ impl Walk<'_> {
             });
         }
         Ok(true)
+    }
+
+    /// Checks that one more copy fits the memory.
+    fn check_memory(&self) -> Result<(), JournalError> {
+        let copies = self.scan.copies.len() as u64;
+        if copies.saturating_mul(COPY_BYTES) < self.memory {
+            return Ok(());
+        }
+        let mib = self.memory >> 20;
+        let what = format!(
+            "its list of {copies} blocks and more exceeds the limit of {mib} MiB of memory"
+        );
+        let error = io::Error::new(io::ErrorKind::OutOfMemory, what);
+        Err(JournalError::io("replaying the journal")(error))
     }
 
     /// Ends a transaction. False if the log ends before it.
