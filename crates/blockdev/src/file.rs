@@ -1,18 +1,22 @@
 //! A device over a file or a block device of the host.
 
-use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use extant_units::DevOff;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 use tracing::{debug, warn};
 
+use crate::claim::{self, Claim};
 use crate::device::{BlockDevice, check_range};
-use crate::host_file::HostFile;
+use crate::host_file::{Claimed, HostFile};
+use crate::loops::{self, LoopUse};
 use crate::queue::Queueing;
 use crate::uring::{self, UringQueue};
 
@@ -28,8 +32,8 @@ pub enum OpenMode {
 /// Why an image could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Another process holds the image (advisory lock), or the kernel has the block device mounted.
-    InUse(PathBuf),
+    /// Another process holds the image, or the kernel does: what, in words.
+    InUse(PathBuf, String),
     /// Neither a regular file nor a block device.
     NotADevice(PathBuf),
     /// The environment refused.
@@ -39,7 +43,7 @@ pub enum OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::InUse(path) => write!(f, "{}: in use by another process", path.display()),
+            Self::InUse(path, by) => write!(f, "{}: in use by {by}", path.display()),
             Self::NotADevice(path) => {
                 write!(
                     f,
@@ -97,14 +101,17 @@ impl FileIo {
     };
 }
 
-/// A regular file or block device of the host, held under an advisory lock (`flock`) for as long as it is
-/// open: shared for reading, exclusive for writing. Block devices are opened with `O_EXCL` as well, so
-/// that a device the kernel has mounted is refused.
+/// A regular file or block device of the host, claimed for as long as it is open, for one writer or for readers. A regular file is
+/// claimed by locks ([`crate::claim`] says which); for a writer, no other process of the host may have it open for writing, and no
+/// loop device may be over it. A block device is opened with `O_EXCL`: the kernel refuses what it has mounted, what another
+/// device is made of, and a disk of which that is true for a partition.
 ///
 /// The synchronous methods are system calls, whatever [`FileIo`] says: a request that somebody waits for gains nothing
 /// by a ring. Queues are where io_uring is used.
 pub struct FileDevice {
     host: Arc<HostFile>,
+    /// Loop devices that were over it when it was opened.
+    loops: Vec<LoopUse>,
     /// Whether the kernel has rings for us, or why not; once that was tried.
     rings: OnceLock<Result<(), String>>,
 }
@@ -129,7 +136,12 @@ impl FileDevice {
         io: FileIo,
     ) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        let (file, len) = open_locked(path, mode)?;
+        let Opened {
+            file,
+            mark,
+            loops,
+            len,
+        } = opened(path, mode)?;
         let read_only = mode == OpenMode::ReadOnly;
         let rings = OnceLock::new();
         let mut for_rings = None;
@@ -150,11 +162,19 @@ impl FileDevice {
                 }
             }
         }
-        let host = HostFile::new(file, for_rings, len, read_only, io.direct);
+        let claimed = Claimed { file, mark };
+        let host = HostFile::new(claimed, for_rings, len, read_only, io.direct);
         Ok(Self {
             host: Arc::new(host),
+            loops,
             rings,
         })
+    }
+
+    /// The loop devices that were over it when it was opened: through one that is not read-only, Linux may change it. Always none
+    /// of a device that was opened for writing.
+    pub fn loops(&self) -> &[LoopUse] {
+        &self.loops
     }
 
     /// The alignment of what goes past the host's cache; `None` if everything goes through it.
@@ -173,57 +193,158 @@ impl FileDevice {
     }
 }
 
-/// The file, open and locked, and its length.
-fn open_locked(path: &Path, mode: OpenMode) -> Result<(File, u64), OpenError> {
+/// A file that was opened and claimed.
+struct Opened {
+    file: File,
+    /// What a reader's claim is on.
+    mark: Option<File>,
+    loops: Vec<LoopUse>,
+    len: u64,
+}
+
+/// How long a writer waits for others that have the file open for writing: after the end of a process, its rings hold their
+/// files for a moment.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Who it is that locks a file.
+const A_PROCESS: &str = "another process";
+
+fn opened(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
     let io_error = |source| OpenError::Io(path.to_owned(), source);
     let metadata = path.metadata().map_err(io_error)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(OpenError::NotADevice(path.to_owned()));
     }
-    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-    if kind.is_block_device() {
-        flags |= OFlags::EXCL;
-    }
-    let read_only = mode == OpenMode::ReadOnly;
-    if !read_only && kind.is_block_device() && is_write_protected(&metadata) {
-        // Linux lets root open such a device for writing, and refuses each write.
-        return Err(io_error(io::ErrorKind::ReadOnlyFilesystem.into()));
-    }
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(!read_only)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => OpenError::InUse(path.to_owned()),
-            _ => io_error(source),
-        })?;
-    let locked = if read_only {
-        file.try_lock_shared()
+    let loops = loops::over(&metadata);
+    let (mut file, mark) = if mode == OpenMode::ReadOnly {
+        open_to_read(path, &metadata)?
     } else {
-        file.try_lock()
+        if let Some(one) = loops.first() {
+            let by = format!("Linux, through the loop device {}", one.device.display());
+            return Err(OpenError::InUse(path.to_owned(), by));
+        }
+        (open_to_write(path, &metadata)?, None)
     };
-    locked.map_err(|error| match error {
-        TryLockError::WouldBlock => OpenError::InUse(path.to_owned()),
-        TryLockError::Error(source) => io_error(source),
-    })?;
     // It was for `open` not to wait; the kernel's queues would take it for "rather not at all".
     let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
     set.map_err(|errno| io_error(errno.into()))?;
     let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
-    Ok((file, len))
+    Ok(Opened {
+        file,
+        mark,
+        loops,
+        len,
+    })
+}
+
+/// Opens `path` without waiting, block devices exclusively.
+fn open_raw(path: &Path, write: bool, block_device: bool) -> Result<File, OpenError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if block_device {
+        flags |= OFlags::EXCL;
+    }
+    let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
+    File::options()
+        .read(true)
+        .write(write)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => in_use(
+                "Linux, which has the device mounted or made another of it, or another process",
+            ),
+            // A lease: another process is just opening it.
+            io::ErrorKind::WouldBlock => in_use(A_PROCESS),
+            _ => OpenError::Io(path.to_owned(), source),
+        })
+}
+
+/// Opens what is read, and claims it where this process could write as well.
+fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>), OpenError> {
+    let in_use = || OpenError::InUse(path.to_owned(), A_PROCESS.into());
+    if metadata.file_type().is_block_device() {
+        return Ok((open_raw(path, false, true)?, None));
+    }
+    let file = open_raw(path, false, false)?;
+    if claim::is_claimed(&file, false) {
+        return Err(in_use());
+    }
+    let mark = match open_raw(path, true, false) {
+        Ok(mark) if is_same(&file, &mark) => mark,
+        Err(OpenError::InUse(..)) => return Err(in_use()),
+        _ => return Ok((file, None)),
+    };
+    match claim::for_reading(&mark) {
+        Claim::Held => Ok((file, Some(mark))),
+        Claim::InUse => Err(in_use()),
+        Claim::Obstructed => Ok((file, None)),
+        Claim::Unsupported => match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Err(in_use()),
+            _ => Ok((file, None)),
+        },
+    }
+}
+
+/// Opens and claims what is written.
+fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
+    let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
+    if metadata.file_type().is_block_device() {
+        if is_write_protected(metadata) {
+            // Linux lets root open such a device for writing, and refuses each write.
+            let source = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(OpenError::Io(path.to_owned(), source));
+        }
+        let file = open_raw(path, true, true)?;
+        // Keeps programs that look at new devices away; a lock of one of them keeps nobody from anything.
+        let _ = file.try_lock();
+        return Ok(file);
+    }
+    let probe = open_raw(path, false, false)?;
+    let open_elsewhere = wait_for_writers(&probe).map_err(in_use)?;
+    let file = open_raw(path, true, false)?;
+    if !is_same(&probe, &file) {
+        let source = io::Error::other("it is being replaced by another file");
+        return Err(OpenError::Io(path.to_owned(), source));
+    }
+    match claim::for_writing(&file) {
+        Claim::Held | Claim::Unsupported => Ok(file),
+        Claim::Obstructed if open_elsewhere == Some(false) => {
+            debug!("{}: a lock of a reader was passed by", path.display());
+            Ok(file)
+        }
+        Claim::InUse | Claim::Obstructed => Err(in_use(A_PROCESS)),
+    }
+}
+
+/// Waits until no other process has `probe` open for writing, as far as the kernel says; or by what it is in use.
+fn wait_for_writers(probe: &File) -> Result<Option<bool>, &'static str> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if claim::is_claimed(probe, true) {
+            return Err(A_PROCESS);
+        }
+        match claim::is_open_for_writing(probe) {
+            Some(true) if Instant::now() < until => thread::sleep(PAUSE),
+            Some(true) => return Err("another process, which has it open for writing"),
+            known => return Ok(known),
+        }
+    }
+}
+
+/// Whether two open files are one.
+fn is_same(one: &File, other: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|m| (m.dev(), m.ino())).ok();
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 /// `file`, which was found at `path`, opened once more; or why not.
 fn reopened(path: &Path, file: &File, read_only: bool) -> Result<File, String> {
-    let identity = |file: &File| -> io::Result<(u64, u64)> {
-        let metadata = file.metadata()?;
-        Ok((metadata.dev(), metadata.ino()))
-    };
     let again = || -> io::Result<Option<File>> {
         let again = File::options().read(true).write(!read_only).open(path)?;
-        Ok((identity(&again)? == identity(file)?).then_some(again))
+        Ok(is_same(&again, file).then_some(again))
     };
     match again() {
         Ok(Some(file)) => Ok(file),
@@ -335,7 +456,7 @@ mod tests {
         for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
             assert!(matches!(
                 FileDevice::open(&path, mode),
-                Err(OpenError::InUse(_))
+                Err(OpenError::InUse(..))
             ));
         }
         drop(first);

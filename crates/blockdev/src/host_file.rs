@@ -40,10 +40,19 @@ pub(crate) struct Counters {
     pub(crate) merged: AtomicU64,
 }
 
-/// An open file, locked for as long as it is.
+/// An open file and what it is claimed by.
+pub(crate) struct Claimed {
+    /// The file; for block devices exclusive, for writers locked.
+    pub(crate) file: File,
+    /// What a reader's lock is on.
+    pub(crate) mark: Option<File>,
+}
+
+/// An open file, claimed for as long as it is.
 pub(crate) struct HostFile {
-    /// Locked, and for block devices exclusive: what keeps others away.
     file: File,
+    /// Held, not used.
+    _mark: Option<File>,
     /// Opened once more, for rings: neither locked nor exclusive.
     for_rings: Option<Arc<File>>,
     len: u64,
@@ -53,15 +62,16 @@ pub(crate) struct HostFile {
 }
 
 impl HostFile {
-    /// Takes a file of `len` bytes that is open and locked, and for rings the same file opened once more. Goes past the
+    /// Takes a file of `len` bytes that is open and claimed, and for rings the same file opened once more. Goes past the
     /// host's cache if that is asked for, and the file's system says (by statx) that it can be done and how.
     pub(crate) fn new(
-        file: File,
+        claimed: Claimed,
         for_rings: Option<File>,
         len: u64,
         read_only: bool,
         direct: bool,
     ) -> Self {
+        let Claimed { file, mark } = claimed;
         let direct = if direct {
             Direct::switch(&file, for_rings.as_ref(), len)
         } else {
@@ -69,6 +79,7 @@ impl HostFile {
         };
         Self {
             file,
+            _mark: mark,
             for_rings: for_rings.map(Arc::new),
             len,
             read_only,

@@ -18,6 +18,7 @@
 //! content, mixed at sector granularity at worst; callers that care serialise them.
 #![deny(unsafe_code)]
 
+mod claim;
 mod cow;
 mod device;
 mod direct;
@@ -29,6 +30,7 @@ mod host_file;
 mod inline_queue;
 mod io_buf;
 mod latched_queue;
+mod loops;
 mod lossy;
 mod memory;
 mod null;
@@ -45,6 +47,7 @@ pub use file::{FileDevice, FileIo, FileQueues, OpenError, OpenMode};
 pub use flush_latch::{FlushLatch, LatchedDevice};
 pub use gate::{Closed, Gate, GatedDevice};
 pub use io_buf::{IO_ALIGN, IoBuf};
+pub use loops::LoopUse;
 pub use lossy::{Loss, LossyDevice};
 pub use memory::MemoryDevice;
 pub use null::NullDevice;

@@ -1,5 +1,7 @@
 //! How much memory a process may take for a purpose that an image decides.
 
+use std::sync::OnceLock;
+
 use rustix::process::{Resource, getrlimit};
 
 /// Such a purpose gets one part of this many.
@@ -8,8 +10,13 @@ const PART: u64 = 4;
 const UNKNOWN: u64 = 256 << 20;
 
 /// A quarter of the memory that this process may have: of the machine's, of its control group's, or of its address space where
-/// that is limited (`ulimit -v`), whichever is the least.
+/// that is limited (`ulimit -v`), whichever is the least. Asked for once in the life of a process.
 pub fn memory_share() -> u64 {
+    static SHARE: OnceLock<u64> = OnceLock::new();
+    *SHARE.get_or_init(measured)
+}
+
+fn measured() -> u64 {
     let limits = [
         machine(),
         control_group(),

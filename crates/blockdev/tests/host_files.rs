@@ -64,7 +64,7 @@ fn open(path: &Path, io: FileIo) -> FileDevice {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         match FileDevice::open_with(path, OpenMode::ReadWrite, io) {
-            Err(OpenError::InUse(_)) if Instant::now() < patience => {
+            Err(OpenError::InUse(..)) if Instant::now() < patience => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),
@@ -416,14 +416,14 @@ fn readers_are_refused_writes_and_locks_hold_for_every_way() {
         let writer = open(&path, io);
         for mode in [OpenMode::ReadWrite, OpenMode::ReadOnly] {
             let second = FileDevice::open_with(&path, mode, io);
-            assert!(matches!(second, Err(OpenError::InUse(_))));
+            assert!(matches!(second, Err(OpenError::InUse(..))));
         }
         // A queue that outlives its device keeps the lock: it may still write.
         let writer: Arc<dyn BlockDevice> = Arc::new(writer);
         let left = open_queue(&writer, 2);
         drop(writer);
         let second = FileDevice::open_with(&path, OpenMode::ReadOnly, io);
-        assert!(matches!(second, Err(OpenError::InUse(_))));
+        assert!(matches!(second, Err(OpenError::InUse(..))));
         drop(left);
         let reader = FileDevice::open_with(&path, OpenMode::ReadOnly, io).unwrap();
         let reader: Arc<dyn BlockDevice> = Arc::new(reader);

@@ -4,10 +4,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use extant::device::{CowDevice, FileDevice, OpenMode};
-use extant::{Cred, Error, Filesystem, Tuning};
+use extant::{Cred, Filesystem, Tuning};
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 
@@ -48,8 +46,7 @@ impl Identity {
 }
 
 impl Images {
-    /// Images that are only read. None of their bytes change, except that a journal is replayed; in memory, where the image cannot be
-    /// written.
+    /// Images that are only read: they are never written to.
     pub(crate) fn read() -> Images {
         Images::new(false)
     }
@@ -93,14 +90,7 @@ impl Images {
             privileged: true,
             umask: self.umask,
         });
-        let fs = match options.open(path) {
-            Err(Error::NeedsReplay) if !self.write => {
-                let base = FileDevice::open(path, OpenMode::ReadOnly).map_err(Failure::new)?;
-                options.open_device(Arc::new(CowDevice::new(base)))
-            }
-            other => other,
-        };
-        let fs = fs.at(path.display())?;
+        let fs = options.open(path).at(path.display())?;
         self.known
             .push(Identity::of(&real.metadata().at(path.display())?));
         let fs = Rc::new(fs);

@@ -80,9 +80,12 @@ pub enum Error {
     /// The file system uses features that this build does not know how to handle.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(String),
-    /// The image is open elsewhere.
-    #[error("in use by another process")]
-    InUse,
+    /// The image is in use elsewhere.
+    #[error("in use by {by}")]
+    InUse {
+        /// By what, in words.
+        by: Arc<str>,
+    },
     /// The journal holds transactions, and the device cannot be written to replay them.
     #[error(
         "the journal needs to be replayed, but the device is read-only (mount with noload to look \
@@ -207,7 +210,7 @@ impl Error {
                 Errno::INVAL
             }
             Self::UnsupportedFeature(_) | Self::NotSupported(_) => Errno::OPNOTSUPP,
-            Self::InUse | Self::Busy => Errno::BUSY,
+            Self::InUse { .. } | Self::Busy => Errno::BUSY,
             Self::NeedsReplay | Self::ReadOnly => Errno::ROFS,
             // EFSCORRUPTED is EUCLEAN on Linux.
             Self::Corrupt { .. } => Errno::UCLEAN,

@@ -43,7 +43,7 @@
 //! - After a crash at any moment the journal makes the file system consistent, with everything in it that `sync_all` has returned for.
 //! - An image has one writer or many readers; the others get [`Error::InUse`].
 //! - Damage that is found later stops changes ([`Error::Shutdown`], or [`Error::ReadOnly`]), of that file system only.
-//! - Opening for reading replays a journal that was left dirty, which writes to the image; the mount option `noload` leaves it alone.
+//! - Opening for reading never writes to the image: a journal that was left dirty is replayed in memory.
 //!
 //! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
 //!
@@ -100,7 +100,7 @@ mod zones;
 /// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
 pub mod device {
     pub use extant_blockdev::{
-        BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest,
+        BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest, LoopUse,
         MemoryDevice, OpenError, OpenMode, Queueing,
     };
     pub use extant_units::DevOff;

@@ -70,6 +70,7 @@ pub enum Backend {
 )]
 pub struct MountOptions {
     read_only: bool,
+    recovering: bool,
     noload: bool,
     /// Location of the superblock in units of 1 KiB.
     sb: u64,
@@ -102,6 +103,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            recovering: false,
             noload: false,
             sb: 1,
             data: None,
@@ -203,6 +205,16 @@ impl MountOptions {
     /// Whether the mount refuses changes (`ro`, or features that may only be read).
     pub fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// For a mount that only puts the volume in order: it may change it, and does not count as one.
+    pub(crate) fn set_recovering(&mut self) {
+        self.read_only = false;
+        self.recovering = true;
+    }
+
+    pub(crate) fn recovering(&self) -> bool {
+        self.recovering
     }
 
     /// Whether the journal is left alone (`noload`).

@@ -29,7 +29,7 @@ impl TestFs {
         let mut tries = 0;
         let dev = loop {
             match FileDevice::open(path, OpenMode::ReadWrite) {
-                Err(OpenError::InUse(_)) if tries < 200 => {
+                Err(OpenError::InUse(..)) if tries < 200 => {
                     tries += 1;
                     std::thread::sleep(Duration::from_millis(10));
                 }

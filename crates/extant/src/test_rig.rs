@@ -45,7 +45,7 @@ impl Rig {
         let sb = Superblock::parse(&bytes).unwrap();
         let layout = Layout::new(&sb);
         let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, 8 << 20);
-        let (groups, zones, totals) = GroupTable::load(&cache, &layout, Vec::new())?;
+        let (groups, zones, totals) = GroupTable::load(&cache, &layout, Vec::new(), false)?;
         let (groups, zones) = (Arc::new(groups), Arc::new(zones));
         let journal = Journal::without_log(Arc::clone(&cache), Arc::clone(&dev), Config::default());
         let stats = Arc::new(Stats::default());

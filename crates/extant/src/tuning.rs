@@ -38,6 +38,8 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
+    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of the host's.
+    pub replay_bytes: Option<u64>,
     /// Threads that write dirty data back. With none, whoever needs clean memory does it, and deferred times are stored with deletions,
     /// by syncs and by the unmount only.
     pub flushers: u8,
@@ -59,6 +61,7 @@ impl Default for Tuning {
             clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,
+            replay_bytes: None,
             flushers: 2,
             commit_each_handle: false,
             planted: Planted::default(),

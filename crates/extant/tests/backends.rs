@@ -17,7 +17,7 @@ fn open(path: &Path, backend: Backend) -> Filesystem {
     loop {
         let mut options = Filesystem::options();
         match options.write(true).backend(backend).open(path) {
-            Err(Error::InUse) if Instant::now() < patience => {
+            Err(Error::InUse { .. }) if Instant::now() < patience => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             opened => return opened.unwrap(),

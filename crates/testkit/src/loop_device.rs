@@ -23,6 +23,19 @@ impl LoopDevice {
         Ok(LoopDevice { path })
     }
 
+    /// Attaches `file` so that it cannot be written through the device.
+    ///
+    /// # Errors
+    /// What `losetup` says.
+    pub fn read_only(file: &Path) -> Result<LoopDevice> {
+        let made = Cmd::new("losetup")
+            .args(["--find", "--show", "--read-only"])
+            .arg(file)
+            .ok()?;
+        let path = PathBuf::from(made.out.trim());
+        Ok(LoopDevice { path })
+    }
+
     /// The block device.
     pub fn path(&self) -> &Path {
         &self.path

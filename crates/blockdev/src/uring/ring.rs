@@ -1,4 +1,4 @@
-//! The kernel's ring, and the memory it works on. The only `unsafe` code of this crate.
+//! The kernel's ring, and the memory it works on.
 //!
 //! # Why it is sound
 //! The kernel reads and writes the memory of a request at any time between its submission and its completion. So a ring

@@ -4,6 +4,7 @@ use extant_testkit::{Need, TempDir, need};
 use extant_units::DevOff;
 
 use super::*;
+use crate::host_file::Claimed;
 
 struct Rig {
     _dir: TempDir,
@@ -20,7 +21,11 @@ fn rig(len: usize) -> Option<Rig> {
     let path = dir.join("file");
     std::fs::write(&path, vec![7; len]).unwrap();
     let open = || File::options().read(true).write(true).open(&path).unwrap();
-    let host = HostFile::new(open(), Some(open()), len as u64, false, true);
+    let claimed = Claimed {
+        file: open(),
+        mark: None,
+    };
+    let host = HostFile::new(claimed, Some(open()), len as u64, false, true);
     let host = Arc::new(host);
     Some(Rig {
         _dir: dir,

@@ -81,8 +81,9 @@ fn serve(args: &Mount) -> Result<(), Failure> {
         other => other.at(args.dir.display())?,
     };
     let volume = Options::new()
-        .write(!options.read_only())
+        .write(true)
         .mount_options(&options.engine())
+        .mount_options(if options.read_only() { "ro" } else { "" })
         .open_volume(&image)
         .at(args.image.display())?;
     if volume.read_only() {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, FileIo};
 use extant_disk::extent::Node;
 use extant_disk::features::{FeatureName, Incompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
@@ -16,7 +16,7 @@ use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use extant_units::{DevOff, Group};
 
-use super::options::NO_DEVICE;
+use super::options::{NO_DEVICE, open_to_look};
 use crate::types::Timestamp;
 use crate::{Error, Place, Result};
 
@@ -112,7 +112,7 @@ impl ImageInfo {
     /// Reads an image file or block device, even one that is in use.
     ///
     /// # Errors
-    /// [`Error::NotExt4`] and damage to the superblock or a group descriptor, by name.
+    /// [`Error::NotExt4`] and damage to the superblock, by name. A group descriptor with a wrong checksum is logged.
     pub fn read(path: impl AsRef<Path>) -> Result<ImageInfo> {
         let path = path.as_ref();
         // Before it is opened: opening a pipe would wait for a writer.
@@ -122,6 +122,10 @@ impl ImageInfo {
         }
         if !kind.is_file() && !kind.is_block_device() {
             return Err(Error::NotExt4(NO_DEVICE.into()));
+        }
+        if let Err(error @ Error::InUse { .. }) = open_to_look(path, FileIo::SYSCALLS) {
+            let image = path.display();
+            tracing::warn!("{image}: {error}: what is seen may be out of date");
         }
         let file = File::open(path).map_err(Error::of_host)?;
         ImageInfo::gather(&|at, buf| file.read_exact_at(buf, at))
@@ -205,7 +209,12 @@ fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
         let at = first.saturating_add(u64::from(number).saturating_mul(size as u64));
         read_at(at, &mut desc)?;
         let group = Group::new(number);
+        let unsealed = |error| {
+            tracing::warn!("{}", Error::corrupt(Place::GroupDesc(group), error));
+            GroupDesc::parse(&desc, group, &GroupChecksum::None)
+        };
         let desc = GroupDesc::parse(&desc, group, &checksum)
+            .or_else(unsealed)
             .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
         let flags = [
             (GroupFlags::INODE_UNINIT, "inode_uninit"),

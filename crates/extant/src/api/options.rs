@@ -43,7 +43,7 @@ impl Options {
         Options::default()
     }
 
-    /// Whether the file system may be changed.
+    /// Whether the image may be written to, and, unless the mount option `ro` says otherwise, the file system be changed.
     pub fn write(&mut self, yes: bool) -> &mut Options {
         self.write = yes;
         self
@@ -77,14 +77,18 @@ impl Options {
         self
     }
 
-    /// Opens the image file or block device at `path` at the level of inodes. It stays locked against other openers until
+    /// Opens the image file or block device at `path` at the level of inodes. It stays claimed against other openers until
     /// it is unmounted.
     ///
-    /// A journal that must be replayed is, also when the file system is opened for reading: that, and nothing else, writes
-    /// to an image that was opened so. The mount option `noload` leaves it alone.
+    /// Opened for reading ([`Options::write`] not set), the image is never written to. A journal that is not empty is replayed in memory,
+    /// within [`Tuning::replay_bytes`], with a warning; so is the use of a loop device over the image told. The mount option `noload` leaves
+    /// the journal alone.
+    ///
+    /// Opened for writing with the mount option `ro`, it is what `mount -o ro` is on Linux: changes are refused, but the journal is
+    /// replayed onto the image and orphans are finished, where the image can be written.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another process has it open, [`Error::NotExt4`] and its neighbours for what is wrong with
+    /// [`Error::InUse`] if another process or Linux uses it, [`Error::NotExt4`] and its neighbours for what is wrong with
     /// the image, [`Error::BadOption`] for a mount option, [`Error::NeedsReplay`] for a journal to replay on a device that
     /// cannot be written.
     pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
@@ -95,24 +99,34 @@ impl Options {
             Backend::Syscalls => FileIo::SYSCALLS,
             Backend::IoUring => FileIo::IO_URING,
         };
-        if !options.read_only() {
-            return mounted(
-                open_device(path, OpenMode::ReadWrite, io)?,
-                options,
-                self.tuning,
-            );
+        if !self.write {
+            let device = open_to_look(path, io)?;
+            return looked(device, options, self.tuning, Some(path));
         }
-        let device = open_device(path, OpenMode::ReadOnly, io)?;
-        match mounted(device, options.clone(), self.tuning) {
-            Err(Error::NeedsReplay) => match open_device(path, OpenMode::ReadWrite, io) {
-                Ok(device) => mounted(device, options, self.tuning),
-                Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => {
-                    Err(Error::NeedsReplay)
-                }
-                Err(error) => Err(error),
-            },
-            other => other,
+        if options.read_only() {
+            return self.mount_read_only(path, io, options);
         }
+        let device = open_device(path, OpenMode::ReadWrite, io)?;
+        mounted(device, options, self.tuning)
+    }
+
+    /// Mounts as Linux does with `ro`: puts the volume in order where that is needed and the image can be written, then only reads.
+    fn mount_read_only(&self, path: &Path, io: FileIo, options: MountOptions) -> Result<Volume> {
+        let device = open_unchanging(path, io)?;
+        if !mount::has_orphans(&device, &options) {
+            match mounted(device, options.clone(), self.tuning) {
+                Err(Error::NeedsReplay) => {}
+                other => return other,
+            }
+        } else {
+            drop(device);
+        }
+        match open_device(path, OpenMode::ReadWrite, io) {
+            Ok(device) => mount::put_in_order(device, options.clone(), self.tuning)?,
+            Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => {}
+            Err(error) => return Err(error),
+        }
+        mounted(open_unchanging(path, io)?, options, self.tuning)
     }
 
     /// Like [`Options::open_volume`], for any block device.
@@ -120,7 +134,12 @@ impl Options {
     /// # Errors
     /// As [`Options::open_volume`], less what opening a file can do.
     pub fn open_volume_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        mounted(device, self.parsed()?, self.tuning)
+        let options = self.parsed()?;
+        if self.write {
+            mounted(device, options, self.tuning)
+        } else {
+            looked(device, options, self.tuning, None)
+        }
     }
 
     fn parsed(&self) -> Result<MountOptions> {
@@ -136,15 +155,56 @@ fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) 
     Ok(Volume::new(mount::mount(device, options, tuning)?))
 }
 
+fn looked(
+    device: Arc<dyn BlockDevice>,
+    options: MountOptions,
+    tuning: Tuning,
+    path: Option<&Path>,
+) -> Result<Volume> {
+    let looked = mount::look(device, options, tuning)?;
+    if looked.replayed {
+        let image = path.map_or_else(|| "the image".into(), |path| path.to_string_lossy());
+        tracing::warn!("{image}: not unmounted in order: its journal is replayed in memory only");
+    }
+    Ok(Volume::new(looked.fs))
+}
+
 /// What is wrong with a path that is neither.
 pub(super) const NO_DEVICE: &str = "neither a regular file nor a block device";
 
-pub(crate) fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    Ok(Arc::new(open_file(path, mode, io)?))
+}
+
+fn open_file(path: &Path, mode: OpenMode, io: FileIo) -> Result<FileDevice> {
     match FileDevice::open_with(path, mode, io) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err(OpenError::InUse(_)) => Err(Error::InUse),
+        Ok(device) => Ok(device),
+        Err(OpenError::InUse(_, by)) => Err(Error::InUse { by: by.into() }),
         Err(OpenError::NotADevice(path)) if path.is_dir() => Err(Error::IsDir),
         Err(OpenError::NotADevice(_)) => Err(Error::NotExt4(NO_DEVICE.into())),
         Err(OpenError::Io(_, error)) => Err(Error::of_host(error)),
+    }
+}
+
+/// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which is logged.
+pub(crate) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    let device = open_file(path, OpenMode::ReadOnly, io)?;
+    if let Some(one) = device.loops().iter().find(|one| !one.read_only) {
+        let (image, device) = (path.display(), one.device.display());
+        tracing::warn!(
+            "{image}: in use by Linux, through the loop device {device}: what is seen may be out of date"
+        );
+    }
+    Ok(Arc::new(device))
+}
+
+/// Opens `path` for a mount that only reads: nothing else may change it.
+fn open_unchanging(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    let device = open_file(path, OpenMode::ReadOnly, io)?;
+    match device.loops().iter().find(|one| !one.read_only) {
+        None => Ok(Arc::new(device)),
+        Some(one) => Err(Error::InUse {
+            by: format!("Linux, through the loop device {}", one.device.display()).into(),
+        }),
     }
 }

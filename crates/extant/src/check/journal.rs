@@ -1,7 +1,7 @@
 //! The journal: its superblock, and its replay into memory.
 
 use extant_disk::features::Incompat;
-use extant_jbd2::{LogMap, inspect, recover};
+use extant_jbd2::{LogMap, inspect, recover_within};
 
 use super::report::Findings;
 use super::special::runs_of;
@@ -25,12 +25,13 @@ fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
 
 /// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks whose copies are damaged
 /// stay as they are, and the rest is checked with them.
-pub(super) fn replay(volume: &Volume, findings: &Findings) -> Result<u64> {
-    let report = recover(
+pub(super) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
+    let report = recover_within(
         volume.device(),
         volume.sb.block_size(),
         &log(volume, findings)?,
         volume.sb.blocks_count(),
+        memory,
     )?;
     if let Some(error) = skipped_in_replay(&report) {
         findings.add(Place::Journal, error);

@@ -36,9 +36,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, FileIo, OpenMode};
+use extant_blockdev::{BlockDevice, FileIo, memory_share};
 
-use crate::api::open_device;
+use crate::api::open_to_look;
 use crate::error::{Error, Result};
 use report::Findings;
 pub use report::{Finding, Report};
@@ -51,6 +51,8 @@ pub struct CheckOptions<'a> {
     pub threads: usize,
     /// Stop collecting after this many findings (the count goes on).
     pub max_findings: usize,
+    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of the host's.
+    pub replay_bytes: Option<u64>,
     /// Called now and then with the work done and the work in all, in no unit.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
@@ -62,17 +64,18 @@ impl Default for CheckOptions<'_> {
                 .map_or(1, usize::from)
                 .min(8),
             max_findings: 10_000,
+            replay_bytes: None,
             progress: None,
         }
     }
 }
 
-/// Checks the image file or block device at `path`, which nobody may have open for writing meanwhile. See [`check`].
+/// Checks the image file or block device at `path`, which no other process may write meanwhile. See [`check`].
 ///
 /// # Errors
 /// [`crate::Error::InUse`], or another reason why it cannot be opened; else as [`check`].
 pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
-    let device = open_device(path.as_ref(), OpenMode::ReadOnly, FileIo::SYSCALLS)?;
+    let device = open_to_look(path.as_ref(), FileIo::SYSCALLS)?;
     check(device, options)
 }
 
@@ -84,7 +87,8 @@ pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result
 /// so damaged that nothing can be found at all.
 pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Report> {
     let findings = Findings::new(options.max_findings);
-    let volume = Volume::open(dev, &findings)?;
+    let memory = options.replay_bytes.unwrap_or_else(memory_share);
+    let volume = Volume::open(dev, memory, &findings)?;
     journal::check(&volume, &findings)?;
     let orphans = special::orphans(&volume, &findings)?;
     let work = Work::new(options, volume.group_count());

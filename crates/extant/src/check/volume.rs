@@ -45,14 +45,18 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Reads superblock and descriptors, replaying the journal into memory if it is dirty.
-    pub(super) fn open(dev: Arc<dyn BlockDevice>, findings: &Findings) -> Result<Self> {
-        let dev = CowDevice::new(dev);
+    /// Reads superblock and descriptors, replaying the journal into at most `memory` bytes if it is dirty.
+    pub(super) fn open(
+        dev: Arc<dyn BlockDevice>,
+        memory: u64,
+        findings: &Findings,
+    ) -> Result<Self> {
+        let dev = CowDevice::with_limit(dev, memory);
         let mut volume = Self::read(dev, findings)?;
         superblock::check(&volume, findings)?;
         if volume.sb.features().has_incompat(Incompat::RECOVER) {
             let before = findings.count();
-            let replayed = journal::replay(&volume, findings)?;
+            let replayed = journal::replay(&volume, memory, findings)?;
             volume = Self::read(volume.dev, findings)?;
             if before == 0 {
                 superblock::check(&volume, findings)?;

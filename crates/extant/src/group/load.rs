@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use extant_disk::group_desc::{GroupDesc, GroupFlags};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_jbd2::BlockCache;
 use extant_units::{Blocks, Group, Pblk};
 use parking_lot::Mutex;
@@ -30,7 +30,8 @@ pub(crate) struct Totals {
 
 impl GroupTable {
     /// Reads and checks every group descriptor. `more` are further blocks of the format (the journal's); with
-    /// the descriptors' they become the system zones.
+    /// the descriptors' they become the system zones. To be only read, a volume may have descriptors with bad checksums and wrong
+    /// counts, as in Linux: they are logged.
     ///
     /// # Errors
     /// A descriptor that cannot be read, has a bad checksum, counts more than its group has, or points
@@ -39,6 +40,7 @@ impl GroupTable {
         cache: &BlockCache,
         layout: &Layout,
         more: Vec<Zone>,
+        read_only: bool,
     ) -> Result<(Self, SystemZones, Totals)> {
         let mut totals = Totals::default();
         let mut parts = more;
@@ -63,7 +65,10 @@ impl GroupTable {
             let bytes = bytes
                 .get(offset..offset + layout.desc_size)
                 .unwrap_or_default();
-            let desc = parse(layout, group, bytes)?;
+            let desc = parse(layout, group, bytes).or_else(|error| match read_only {
+                true => parse_damaged(layout, group, bytes, &error),
+                false => Err(error),
+            })?;
             claim(layout, group, &desc, &mut parts);
             totals.free_blocks += u64::from(desc.free_blocks);
             totals.free_inodes += u64::from(desc.free_inodes);
@@ -128,14 +133,34 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
             return Err(bad(format!("{count} {what}, but only {inodes} inodes")));
         }
     }
-    for (start, len, what) in pieces(layout, &desc) {
+    check_places(layout, group, &desc)?;
+    Ok(desc)
+}
+
+/// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read: where the group's parts lie must make
+/// sense, its counts are cut to what is possible, and what it calls never used is looked at.
+fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> Result<GroupDesc> {
+    let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
+        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+    check_places(layout, group, &desc)?;
+    desc.flags
+        .remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
+    desc.itable_unused = 0;
+    desc.free_blocks = desc.free_blocks.min(layout.group_blocks(group));
+    desc.free_inodes = desc.free_inodes.min(layout.inodes_per_group);
+    desc.used_dirs = desc.used_dirs.min(layout.inodes_per_group);
+    tracing::warn!("{error}: mounted read-only nevertheless; e2fsck must check the volume");
+    Ok(desc)
+}
+
+fn check_places(layout: &Layout, group: Group, desc: &GroupDesc) -> Result<()> {
+    for (start, len, what) in pieces(layout, desc) {
         if !layout.contains(start, Blocks::new(u64::from(len))) {
-            return Err(bad(format!(
-                "the {what} at block {start} lies outside of the volume"
-            )));
+            let what = format!("the {what} at block {start} lies outside of the volume");
+            return Err(Error::corrupt(Place::GroupDesc(group), what));
         }
     }
-    Ok(desc)
+    Ok(())
 }
 
 /// The blocks that `desc` points to.

@@ -268,7 +268,8 @@ fn maps_beyond_the_budget_are_dropped_and_come_back() {
         .make()
         .unwrap();
     let rig = Rig::open(&image).unwrap();
-    let (mut table, _, totals) = GroupTable::load(&rig.cache, &rig.layout, Vec::new()).unwrap();
+    let (mut table, _, totals) =
+        GroupTable::load(&rig.cache, &rig.layout, Vec::new(), false).unwrap();
     table.map_budget = 10;
     let free_of = |group| {
         let usable = table

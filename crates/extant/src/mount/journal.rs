@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::BlockDevice;
+use extant_blockdev::{BlockDevice, memory_share};
 use extant_disk::extent::{MAGIC as EXTENT_MAGIC, ROOT_BYTES};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::superblock::{RawSuperblock, Superblock};
-use extant_jbd2::{BlockCache, JournalError, LogMap, Recovery, recover};
+use extant_jbd2::{BlockCache, JournalError, LogMap, Recovery, recover_within};
 use extant_units::{Blocks, Ino};
 
 use crate::error::{Error, Place, Result};
@@ -56,13 +56,19 @@ impl FoundJournal {
         Ok(Some(Self { ino, runs }))
     }
 
-    /// Replays the log if it is not empty.
+    /// Replays the log if it is not empty. What is kept of it takes at most `memory` bytes, if that is given.
     ///
     /// # Errors
     /// [`Error::NeedsReplay`] if the device cannot be written; a log that is damaged or unsupported.
-    pub(super) fn replay(&self, dev: &Arc<dyn BlockDevice>, layout: &Layout) -> Result<Recovery> {
-        let device_blocks = Blocks::new(layout.end.get());
-        match recover(dev, layout.block_size, &self.log_map(), device_blocks) {
+    pub(super) fn replay(
+        &self,
+        dev: &Arc<dyn BlockDevice>,
+        layout: &Layout,
+        memory: Option<u64>,
+    ) -> Result<Recovery> {
+        let (device_blocks, bs) = (Blocks::new(layout.end.get()), layout.block_size);
+        let memory = memory.unwrap_or_else(memory_share);
+        match recover_within(dev, bs, &self.log_map(), device_blocks, memory) {
             Ok(recovery) => Ok(recovery),
             Err(JournalError::ReadOnly) => Err(Error::NeedsReplay),
             Err(error) => Err(error.into()),

@@ -5,7 +5,7 @@
 //! 2. The journal is found and replayed (`journal.rs`), of a read-only mount too, as Linux does; the superblock is read again.
 //! 3. Group descriptors are read and checked, totals summed up, system zones built.
 //! 4. The journal is opened. The superblock says, durably and before the first transaction, that the volume is in use.
-//! 5. Orphans are finished, the threads start.
+//! 5. Orphans are finished, of a read-only mount too (`read_only.rs`), the threads start.
 //!
 //! # Unmount
 //! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
@@ -18,6 +18,7 @@
 
 mod gate;
 mod journal;
+mod read_only;
 mod superblock;
 #[cfg(test)]
 mod tests;
@@ -33,6 +34,7 @@ use extant_units::{Blocks, Ino};
 use parking_lot::Mutex;
 
 use self::journal::FoundJournal;
+pub(crate) use self::read_only::{has_orphans, look, put_in_order};
 use crate::alloc::{Allocator, Counts, Parts};
 use crate::cred::Cred;
 use crate::error::{Error, Place, Result, skipped_in_replay};
@@ -68,7 +70,10 @@ pub(crate) fn mount(
     }
     let (dev, latch) = latched(dev, &tuning);
     let sb = superblock::read(&dev, &mut options)?;
-    let (sb, found) = replay(&dev, sb, &mut options)?;
+    let (mut sb, found) = replay(&dev, sb, &mut options, tuning)?;
+    if options.read_only() && !dev.is_read_only() && !options.noload() {
+        sb = read_only::finish_orphans((&dev, &latch), sb, found.as_ref(), (&options, tuning))?;
+    }
     if let Some(path) = options.buffered_path() {
         tuning.buffered_path = path;
     }
@@ -98,6 +103,7 @@ fn replay(
     dev: &Arc<dyn BlockDevice>,
     sb: Superblock,
     options: &mut MountOptions,
+    tuning: Tuning,
 ) -> Result<(Superblock, Option<FoundJournal>)> {
     if options.noload() {
         return Ok((sb, None));
@@ -106,7 +112,7 @@ fn replay(
     let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
         return Ok((sb, None));
     };
-    let recovery = found.replay(dev, &layout)?;
+    let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
     if let Some(what) = skipped_in_replay(&recovery) {
         let what = format!("{what}; all else was replayed: e2fsck must check the volume");
         write_directly(dev, |raw| {
@@ -160,7 +166,8 @@ fn build(
     let budget = usize::try_from(tuning.block_cache_bytes).unwrap_or(usize::MAX);
     let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
     let journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
-    let (groups, zones, totals) = GroupTable::load(&cache, &layout, journal_zones)?;
+    let (groups, zones, totals) =
+        GroupTable::load(&cache, &layout, journal_zones, options.read_only())?;
     let (groups, zones) = (Arc::new(groups), Arc::new(zones));
     let config = Config {
         commit_interval: options.commit(),
@@ -171,7 +178,7 @@ fn build(
         ..Config::default()
     };
     if !options.read_only() {
-        mark_in_use(&dev, found.is_some(), totals)?;
+        mark_in_use(&dev, found.is_some(), totals, !options.recovering())?;
     }
     let journal = match found {
         Some(found) if !options.read_only() => {
@@ -237,8 +244,13 @@ fn counts(layout: &Layout, totals: Totals) -> Counts {
 }
 
 /// Says on the device, before the first transaction, that the volume is in use: it needs its journal, or without
-/// one a check, should this mount not end in order. The totals are the groups'.
-fn mark_in_use(dev: &Arc<dyn BlockDevice>, has_journal: bool, totals: Totals) -> Result<()> {
+/// one a check, should this mount not end in order. The totals are the groups'. A mount that only recovers does not count.
+fn mark_in_use(
+    dev: &Arc<dyn BlockDevice>,
+    has_journal: bool,
+    totals: Totals,
+    counts: bool,
+) -> Result<()> {
     write_directly(dev, |raw| {
         if !raw.state().contains(State::VALID) || raw.state().contains(State::ERROR) {
             tracing::warn!(
@@ -250,8 +262,10 @@ fn mark_in_use(dev: &Arc<dyn BlockDevice>, has_journal: bool, totals: Totals) ->
         } else {
             raw.set_state(raw.state() - State::VALID);
         }
-        raw.set_mount_time(now());
-        raw.mnt_count.set(raw.mnt_count.get().saturating_add(1));
+        if counts {
+            raw.set_mount_time(now());
+            raw.mnt_count.set(raw.mnt_count.get().saturating_add(1));
+        }
         set_totals(raw, totals);
     })
 }

@@ -61,6 +61,7 @@ impl<'a> Judge<'a> {
         let options = CheckOptions {
             threads: 1,
             max_findings: 10,
+            replay_bytes: None,
             progress: None,
         };
         let report = check(state.device.clone(), &options);

@@ -202,7 +202,7 @@ pub(crate) fn open(image: &Image, write: bool, options: &str) -> Volume {
             .mount_options(options)
             .open_volume(image.path());
         match opened {
-            Err(Error::InUse) if tries < 200 => {
+            Err(Error::InUse { .. }) if tries < 200 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -126,7 +126,7 @@ fn open(image: &Image, options: &str, path: BufferedPath) -> Arc<Fs> {
     let mut tries = 0;
     let dev = loop {
         match FileDevice::open(image.path(), OpenMode::ReadWrite) {
-            Err(OpenError::InUse(_)) if tries < 200 => {
+            Err(OpenError::InUse(..)) if tries < 200 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }

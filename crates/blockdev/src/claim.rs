@@ -1,0 +1,151 @@
+//! Claims: the locks that keep a second user of an image away.
+//!
+//! # Responsibility
+//! One process of this host may write an image, or several may read it. The locks are those of open file descriptions
+//! (`F_OFD_SETLK`), on bytes behind the end of any file: one byte for a writer, a region of slots for readers.
+//!
+//! # Invariants
+//! - A writer holds an exclusive lock on the writer's byte and on all slots.
+//! - A reader that may write the file holds an exclusive lock on one slot. A reader that may not holds nothing: it sees a
+//!   writer, but keeps none away.
+//! - Only an exclusive lock says that a file is in use. It needs a descriptor that can write. A process that may only read the
+//!   file can take shared locks, and `flock` of both kinds; so neither decides. `flock` is taken beside, where it can be had, for
+//!   programs that know nothing else.
+//!
+//! # Concurrency
+//! Where shared locks of others keep a writer from its lock, [`is_open_for_writing`] decides instead. Every writer asks it before it
+//! opens the file, so a writer that has no lock is seen by the next one. Two writers that start at the same moment while a
+//! third process holds shared locks on purpose may miss each other; nothing in the kernel tells them apart from the third.
+
+#![allow(unsafe_code, reason = "locks and leases have no safe interface")]
+
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// The writer's byte: half way to the largest offset, behind the end of any file.
+const WRITER: i64 = 1 << 62;
+/// The first slot of readers.
+const SLOTS: i64 = WRITER + 1;
+/// Their number: a power of two, so that two readers rarely choose the same.
+const SLOT_COUNT: i64 = 1 << 32;
+/// `F_SETSIG` of fcntl(2).
+const SET_SIGNAL: libc::c_int = 10;
+/// Slots that a reader tries.
+const TRIES: usize = 4;
+
+/// How an attempt to take a claim ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// It is held until the file is closed.
+    Held,
+    /// Another process holds the file.
+    InUse,
+    /// Shared locks are in the way, which any process can take that may read the file.
+    Obstructed,
+    /// The file's system has no such locks.
+    Unsupported,
+}
+
+/// A lock or a question about one.
+fn flock_of(kind: i32, start: i64, len: i64) -> libc::flock {
+    // SAFETY: all fields are integers, for which zeros are a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    #[allow(clippy::cast_possible_truncation, reason = "constants below 8")]
+    {
+        lock.l_type = kind as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+    }
+    lock.l_start = start;
+    lock.l_len = len;
+    lock
+}
+
+/// Takes an exclusive lock on `len` bytes from `start` on; false if another lock is in the way.
+fn lock(file: &File, start: i64, len: i64) -> io::Result<bool> {
+    let mut lock = flock_of(libc::F_WRLCK, start, len);
+    // SAFETY: the descriptor is open, and the kernel reads a `flock` that lives through the call.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    if done == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Whether another open file holds an exclusive lock in `len` bytes from `start` on.
+fn is_locked(file: &File, start: i64, len: i64) -> io::Result<bool> {
+    // A shared lock is in conflict with exclusive ones alone.
+    let mut lock = flock_of(libc::F_RDLCK, start, len);
+    // SAFETY: as in `lock`; the kernel writes a `flock` back.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(i32::from(lock.l_type) == libc::F_WRLCK)
+}
+
+/// Whether a writer or a reader holds the regular file `file`, or only a writer. Where that cannot be known, no.
+pub(crate) fn is_claimed(file: &File, by_readers_too: bool) -> bool {
+    let len = if by_readers_too { 1 + SLOT_COUNT } else { 1 };
+    is_locked(file, WRITER, len).unwrap_or(false)
+}
+
+/// Claims `file`, which can write, for a writer.
+pub(crate) fn for_writing(file: &File) -> Claim {
+    match lock(file, WRITER, 1 + SLOT_COUNT) {
+        Ok(true) => {
+            let _ = file.try_lock();
+            Claim::Held
+        }
+        Ok(false) if is_claimed(file, true) => Claim::InUse,
+        Ok(false) => Claim::Obstructed,
+        Err(_) => match file.try_lock() {
+            Ok(()) => Claim::Unsupported,
+            Err(_) => Claim::InUse,
+        },
+    }
+}
+
+/// Claims `mark`, which can write, for a reader: one slot.
+pub(crate) fn for_reading(mark: &File) -> Claim {
+    for _ in 0..TRIES {
+        let random = RandomState::new().hash_one(mark.as_raw_fd());
+        let slot = SLOTS + i64::from(u32::try_from(random >> 32).unwrap_or(0));
+        match lock(mark, slot, 1) {
+            Ok(true) => return Claim::Held,
+            Ok(false) if is_claimed(mark, false) => return Claim::InUse,
+            Ok(false) => {}
+            Err(_) => return Claim::Unsupported,
+        }
+    }
+    Claim::Obstructed
+}
+
+/// Whether any process of this host has the regular file `file`, which is open for reading, open for writing: the kernel
+/// included, for a loop device. `None` where the kernel does not say: the caller neither owns the file nor is privileged, or the
+/// file's system has no leases.
+///
+/// A read lease is granted only while no descriptor can write. It is given back at once; it does not outlive this call.
+pub(crate) fn is_open_for_writing(file: &File) -> Option<bool> {
+    let fd = file.as_raw_fd();
+    // An opener that meets the lease has the kernel signal this process: with a signal that does nothing, not with SIGIO,
+    // which ends a process. SAFETY: the descriptor is open, the argument a number.
+    if unsafe { libc::fcntl(fd, SET_SIGNAL, libc::SIGURG) } != 0 {
+        return None;
+    }
+    // SAFETY: as above.
+    if unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) } == 0 {
+        // SAFETY: as above.
+        unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+        return Some(false);
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN) => Some(true),
+        _ => None,
+    }
+}

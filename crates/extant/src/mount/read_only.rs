@@ -1,0 +1,118 @@
+//! Read-only mounts: what one puts in order first, and how to look at a volume without writing at all.
+//!
+//! # Responsibility
+//! A mount that refuses changes is not one that writes nothing. Like Linux's, the mount option `ro` on a device that can be written
+//! replays the journal and finishes the orphans; [`put_in_order`] does both. To look ([`look`]) writes nothing, whatever the device: what
+//! the volume would be after a replay is made in memory.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice, FlushLatch, memory_share};
+use extant_disk::features::RoCompat;
+use extant_disk::superblock::{State, Superblock};
+
+use super::journal::FoundJournal;
+use super::{build, mount, replay, start, superblock, unmount};
+use crate::error::{Error, Result};
+use crate::fs::Fs;
+use crate::options::MountOptions;
+use crate::tuning::Tuning;
+
+/// A volume that is looked at.
+pub(crate) struct Looked {
+    pub(crate) fs: Arc<Fs>,
+    /// Whether its journal was replayed in memory.
+    pub(crate) replayed: bool,
+}
+
+/// Mounts the volume on `dev` without ever writing to `dev`. A journal that is not empty is replayed in memory, unless `noload` says
+/// otherwise.
+///
+/// # Errors
+/// As [`mount`]; the replay takes more memory than it may.
+pub(crate) fn look(
+    dev: Arc<dyn BlockDevice>,
+    mut options: MountOptions,
+    tuning: Tuning,
+) -> Result<Looked> {
+    options.set_read_only();
+    let unwritten: Arc<dyn BlockDevice> = if dev.is_read_only() {
+        Arc::clone(&dev)
+    } else {
+        let sealed = CowDevice::new(Arc::clone(&dev));
+        sealed.freeze();
+        Arc::new(sealed)
+    };
+    match mount(unwritten, options.clone(), tuning) {
+        Err(Error::NeedsReplay) => {}
+        other => {
+            let replayed = false;
+            return other.map(|fs| Looked { fs, replayed });
+        }
+    }
+    let limit = tuning.replay_bytes.unwrap_or_else(memory_share);
+    let private = Arc::new(CowDevice::with_limit(dev, limit));
+    let copy: Arc<dyn BlockDevice> = private.clone();
+    let sb = superblock::read(&copy, &mut options)?;
+    replay(&copy, sb, &mut options, tuning)?;
+    private.freeze();
+    let fs = mount(copy, options, tuning)?;
+    let replayed = true;
+    Ok(Looked { fs, replayed })
+}
+
+/// Does what the mount option `ro` does on `dev`, which can be written, and lets go of it.
+///
+/// # Errors
+/// As [`mount`].
+pub(crate) fn put_in_order(
+    dev: Arc<dyn BlockDevice>,
+    mut options: MountOptions,
+    tuning: Tuning,
+) -> Result<()> {
+    options.set_read_only();
+    unmount(&mount(dev, options, tuning)?)
+}
+
+/// Whether the superblock on `dev` says that there are orphans. False where it cannot be read.
+pub(crate) fn has_orphans(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
+    !options.noload()
+        && superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))
+}
+
+fn names_orphans(sb: &Superblock) -> bool {
+    sb.raw().last_orphan.get() != 0 || sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT)
+}
+
+/// Finishes the orphans of a volume that is about to be mounted read-only, whose journal has been replayed; the superblock
+/// afterwards. As in Linux, not where a feature or an error on record forbids changes. What goes wrong is logged: the volume can be
+/// read with its orphans.
+///
+/// # Errors
+/// The superblock cannot be read any more.
+pub(super) fn finish_orphans(
+    (dev, latch): (&Arc<dyn BlockDevice>, &Arc<FlushLatch>),
+    sb: Superblock,
+    found: Option<&FoundJournal>,
+    (options, tuning): (&MountOptions, Tuning),
+) -> Result<Superblock> {
+    let erroneous = sb.raw().state().contains(State::ERROR);
+    if found.is_none() || erroneous || !names_orphans(&sb) {
+        return Ok(sb);
+    }
+    let mut how = options.clone();
+    how.set_recovering();
+    superblock::read(dev, &mut how)?;
+    if how.read_only() {
+        return Ok(sb);
+    }
+    let latched = (Arc::clone(dev), Arc::clone(latch));
+    let finished = build(latched, &sb, found, how, tuning).and_then(|fs| {
+        let started = start(&fs);
+        started.and(unmount(&fs))
+    });
+    if let Err(error) = finished {
+        tracing::warn!(%error, "orphans are left as they are");
+    }
+    superblock::read(dev, &mut options.clone())
+}
