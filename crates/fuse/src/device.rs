@@ -2,10 +2,16 @@
 //!
 //! The descriptor is non-blocking. Any number of threads may read, write and wait at once; the kernel hands each
 //! request to one reader. Once [`Device::close`] was called, every reader finds the device gone.
+//!
+//! # Errors
+//! A system call that fails is repeated, ends the session, or means that the mount is gone ([`Reaction`]). A lack of memory in
+//! the kernel is no reason to end: the call is repeated after a pause. A repeated reply is never lost: either the kernel
+//! has not matched the first one to its request and takes the second, or it has answered the request with EIO and says ENOENT.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -23,6 +29,71 @@ pub(crate) enum Received {
     Nothing,
     /// The file system is unmounted, or the connection was aborted.
     Gone,
+}
+
+/// Pause before a call is repeated for which the kernel lacked memory.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What a failed read or write of `/dev/fuse` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reaction {
+    /// Repeat it.
+    Again,
+    /// Repeat it after [`PAUSE`].
+    Later,
+    /// Nothing to receive, or no request that waits for this reply.
+    Nothing,
+    /// The mount is gone.
+    Gone,
+    /// The session ends.
+    Fail,
+}
+
+/// After a failed read.
+fn after_read(error: Sys) -> Reaction {
+    match error {
+        Sys::AGAIN => Reaction::Nothing,
+        // NOENT: the request was interrupted between being chosen and being read.
+        Sys::INTR | Sys::NOENT => Reaction::Again,
+        Sys::NOMEM => Reaction::Later,
+        Sys::NODEV | Sys::CONNABORTED => Reaction::Gone,
+        _ => Reaction::Fail,
+    }
+}
+
+/// After a failed write.
+fn after_write(error: Sys) -> Reaction {
+    match error {
+        // The caller was killed, or the request was answered already.
+        Sys::NOENT => Reaction::Nothing,
+        Sys::INTR => Reaction::Again,
+        Sys::NOMEM | Sys::AGAIN => Reaction::Later,
+        Sys::NODEV | Sys::CONNABORTED => Reaction::Gone,
+        _ => Reaction::Fail,
+    }
+}
+
+/// Makes `call` until it succeeds or `after` finds no reason to repeat it, or `closed` is set: then the mount is gone.
+fn repeat<T>(
+    closed: &AtomicBool,
+    after: impl Fn(Sys) -> Reaction,
+    mut call: impl FnMut() -> rustix::io::Result<T>,
+) -> io::Result<Result<T, Reaction>> {
+    loop {
+        let error = match call() {
+            Ok(value) => return Ok(Ok(value)),
+            Err(error) => error,
+        };
+        match after(error) {
+            Reaction::Again => {}
+            Reaction::Later => thread::sleep(PAUSE),
+            Reaction::Fail => return Err(error.into()),
+            reaction => return Ok(Err(reaction)),
+        }
+        if closed.load(Ordering::Acquire) {
+            return Ok(Err(Reaction::Gone));
+        }
+    }
 }
 
 /// An open `/dev/fuse` that belongs to one mount.
@@ -55,18 +126,39 @@ impl Device {
 
     /// Takes the next request, if there is one.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
-        loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Ok(Received::Gone);
-            }
-            match rustix::io::read(&self.fd, &mut *buf) {
-                Ok(0) | Err(Sys::NODEV | Sys::CONNABORTED) => return Ok(Received::Gone),
-                Ok(len) => return Ok(Received::Request(len)),
-                Err(Sys::AGAIN) => return Ok(Received::Nothing),
-                // NOENT: the request was interrupted between being chosen and being read.
-                Err(Sys::INTR | Sys::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(Received::Gone);
+        }
+        let read = || rustix::io::read(&self.fd, &mut *buf);
+        match repeat(&self.closed, after_read, read)? {
+            Ok(0) => Ok(Received::Gone),
+            Ok(len) => Ok(Received::Request(len)),
+            Err(Reaction::Nothing) => Ok(Received::Nothing),
+            Err(_) => Ok(Received::Gone),
+        }
+    }
+
+    /// Whether the kernel has let go of the mount, or [`Device::close`] was called: no request is to come.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.was_let_go()
+    }
+
+    /// Whether the kernel has let go of the mount. From then on its directory and device number may be another mount's.
+    pub(crate) fn was_let_go(&self) -> bool {
+        self.polled().intersects(PollFlags::ERR)
+    }
+
+    /// Whether a request waits for a reader.
+    pub(crate) fn has_request(&self) -> bool {
+        self.polled().intersects(PollFlags::IN)
+    }
+
+    fn polled(&self) -> PollFlags {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec::default())) {
+            Ok(_) => fds[0].revents(),
+            // Asked again by whoever has to know.
+            Err(_) => PollFlags::empty(),
         }
     }
 
@@ -81,6 +173,10 @@ impl Device {
         match poll(&mut fds, patience.as_ref()) {
             Ok(ready) => Ok(ready > 0),
             Err(Sys::INTR) => Ok(true),
+            Err(Sys::NOMEM | Sys::AGAIN) => {
+                thread::sleep(PAUSE);
+                Ok(true)
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -88,14 +184,8 @@ impl Device {
     /// Sends a reply and returns whether it arrived: the kernel may have given up on the request meanwhile, or be
     /// gone altogether.
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
-        loop {
-            match rustix::io::write(&self.fd, reply) {
-                Ok(_) => return Ok(true),
-                Err(Sys::NOENT | Sys::NODEV | Sys::CONNABORTED) => return Ok(false),
-                Err(Sys::INTR | Sys::AGAIN) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let write = || rustix::io::write(&self.fd, reply);
+        Ok(repeat(&self.closed, after_write, write)?.is_ok())
     }
 
     /// Tells the kernel that what it knows of a node's attributes is old, and, from `offset` on, its pages too
@@ -116,5 +206,61 @@ impl Device {
         message[..OUT_HEADER].copy_from_slice(header.as_bytes());
         message[OUT_HEADER..].copy_from_slice(body.as_bytes());
         self.send(&message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that fails as listed before it takes what is written.
+    fn writes(errors: &[Sys], closed: &AtomicBool) -> (io::Result<Result<(), Reaction>>, usize) {
+        let (mut left, mut calls) = (errors.iter(), 0);
+        let outcome = repeat(closed, after_write, || {
+            calls += 1;
+            left.next().map_or(Ok(()), |&error| Err(error))
+        });
+        (outcome, calls)
+    }
+
+    #[test]
+    fn a_reply_survives_a_kernel_without_memory() {
+        let open = AtomicBool::new(false);
+        let errors = [Sys::NOMEM, Sys::INTR, Sys::AGAIN, Sys::NOMEM];
+        let (outcome, calls) = writes(&errors, &open);
+        assert_eq!((outcome.unwrap(), calls), (Ok(()), 5));
+        let (outcome, calls) = writes(&[Sys::NOMEM, Sys::NOENT], &open);
+        assert_eq!((outcome.unwrap(), calls), (Err(Reaction::Nothing), 2));
+        let (outcome, calls) = writes(&[Sys::NOMEM, Sys::NODEV], &open);
+        assert_eq!((outcome.unwrap(), calls), (Err(Reaction::Gone), 2));
+        let (outcome, _) = writes(&[Sys::INVAL], &open);
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(22));
+        // A mount that ends does not wait for the kernel's memory.
+        let (outcome, calls) = writes(&[Sys::NOMEM; 100], &AtomicBool::new(true));
+        assert_eq!((outcome.unwrap(), calls), (Err(Reaction::Gone), 1));
+    }
+
+    #[test]
+    fn what_a_failed_read_asks_for() {
+        let closed = AtomicBool::new(false);
+        let errors = [Sys::NOMEM, Sys::INTR, Sys::NOENT, Sys::NOMEM];
+        let mut left = errors.into_iter();
+        let read = || left.next().map_or(Ok(80_usize), Err);
+        assert_eq!(repeat(&closed, after_read, read).unwrap(), Ok(80));
+        assert_eq!(after_read(Sys::AGAIN), Reaction::Nothing);
+        assert_eq!(after_read(Sys::NODEV), Reaction::Gone);
+        assert_eq!(after_read(Sys::IO), Reaction::Fail);
+    }
+
+    #[test]
+    fn a_closed_device_is_gone() {
+        let (ours, theirs) = rustix::pipe::pipe().unwrap();
+        let device = Device::new(ours).unwrap();
+        assert!(!device.is_gone() && !device.has_request());
+        rustix::io::write(&theirs, b"x").unwrap();
+        assert!(device.has_request());
+        device.close().unwrap();
+        assert!(device.is_gone());
+        assert!(matches!(device.receive(&mut [0; 8]), Ok(Received::Gone)));
     }
 }
