@@ -5,8 +5,8 @@
 //! has the figures.
 //!
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked operations) →
-//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `init` is the first
-//! message, `mount` attaches and detaches, `control` tells how an unmount ended, `live` tells the
+//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `in_flight` what is being served,
+//! `init` is the first message, `mount` attaches and detaches, `control` tells how an unmount ended to a `waiter`, `live` tells the
 //! counters, `session` puts them together.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
@@ -16,6 +16,7 @@ mod control;
 mod counters;
 mod device;
 mod errno;
+mod in_flight;
 mod init;
 mod live;
 mod mount;
@@ -25,8 +26,10 @@ mod reply;
 mod request;
 mod server;
 mod session;
+mod waiter;
 
-pub use control::{CONTROL_ATTRIBUTE, Waiter};
+pub use control::CONTROL_ATTRIBUTE;
 pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{MountEntry, MountOptions, OptionError, detach};
 pub use session::{Mount, MountError, Requests, Unmounter};
+pub use waiter::Waiter;

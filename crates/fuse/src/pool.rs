@@ -23,7 +23,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::device::{Device, Received};
+use crate::in_flight::InFlight;
 use crate::reply::ReplyBuf;
+use crate::request::Request;
 
 /// How long the watcher asks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -48,6 +50,7 @@ pub(crate) trait Serve: Sync {
 pub(crate) struct Pool<'a, S> {
     device: &'a Device,
     server: &'a S,
+    in_flight: &'a InFlight,
     spin: Duration,
     watched: AtomicBool,
     stopped: AtomicBool,
@@ -56,11 +59,34 @@ pub(crate) struct Pool<'a, S> {
     parked: Mutex<Vec<Thread>>,
 }
 
+/// What a worker keeps requests and replies in.
+struct Buffers {
+    request: Vec<u8>,
+    reply: ReplyBuf,
+}
+
+impl Buffers {
+    /// Fails, instead of ending the process, where there is no memory.
+    fn new(request_len: usize, reply_len: usize) -> io::Result<Self> {
+        let reply = ReplyBuf::try_new(reply_len)?;
+        let mut request = Vec::new();
+        request.try_reserve_exact(request_len)?;
+        request.resize(request_len, 0);
+        Ok(Self { request, reply })
+    }
+}
+
 impl<'a, S: Serve> Pool<'a, S> {
-    pub(crate) fn new(device: &'a Device, server: &'a S, cpus: usize) -> Self {
+    pub(crate) fn new(
+        device: &'a Device,
+        server: &'a S,
+        in_flight: &'a InFlight,
+        cpus: usize,
+    ) -> Self {
         Self {
             device,
             server,
+            in_flight,
             // On a single processor the watcher would keep it from whoever is to send the request.
             spin: if cpus > 1 { SPIN } else { Duration::ZERO },
             watched: AtomicBool::new(false),
@@ -71,25 +97,30 @@ impl<'a, S: Serve> Pool<'a, S> {
         }
     }
 
-    /// Serves with `workers` threads until the file system is unmounted. Requests are at most `request_len` bytes
-    /// long, replies have at most `reply_len` bytes behind their header.
+    /// Serves with a thread for each slot of the requests in flight until the file system is unmounted. Once there are threads that
+    /// serve, `ready` is called; should it fail, the mount ends. Requests are at most `request_len` bytes long, replies have
+    /// at most `reply_len` bytes behind their header.
     pub(crate) fn run(
         &self,
-        workers: usize,
-        request_len: usize,
-        reply_len: usize,
+        (request_len, reply_len): (usize, usize),
+        ready: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         thread::scope(|scope| {
             let supervisor = thread::Builder::new()
                 .name("fuse-supervisor".into())
                 .spawn_scoped(scope, || self.supervise())?;
             let mut result = Ok(());
+            let workers = self.in_flight.workers();
             let mut handles = Vec::with_capacity(workers);
             for i in 0..workers {
                 let rested = supervisor.thread().clone();
-                let work = move || self.work(&rested, request_len, reply_len);
-                let worker = thread::Builder::new().name(format!("fuse-{i}"));
-                match worker.spawn_scoped(scope, work) {
+                // Had before the mount answers: a worker that finds no memory for them would end the process.
+                let buffers = Buffers::new(request_len, reply_len);
+                let worker = buffers.and_then(|buffers| {
+                    let worker = thread::Builder::new().name(format!("fuse-{i}"));
+                    worker.spawn_scoped(scope, move || self.work(i, &rested, buffers))
+                });
+                match worker {
                     Ok(handle) => handles.push(handle),
                     // Fewer workers will do; none will not.
                     Err(error) if handles.is_empty() => {
@@ -98,6 +129,12 @@ impl<'a, S: Serve> Pool<'a, S> {
                     }
                     Err(_) => break,
                 }
+            }
+            if result.is_ok() {
+                result = ready();
+            }
+            if result.is_err() {
+                self.device.close()?;
             }
             for handle in handles {
                 let ended = handle
@@ -112,9 +149,11 @@ impl<'a, S: Serve> Pool<'a, S> {
         })
     }
 
-    fn work(&self, supervisor: &Thread, request_len: usize, reply_len: usize) -> io::Result<()> {
-        let mut request = vec![0; request_len];
-        let mut reply = ReplyBuf::new(reply_len);
+    fn work(&self, number: usize, supervisor: &Thread, buffers: Buffers) -> io::Result<()> {
+        let Buffers {
+            mut request,
+            mut reply,
+        } = buffers;
         let mut streak = 0;
         let result = loop {
             let len = match self.next(&mut request, &mut streak) {
@@ -130,8 +169,11 @@ impl<'a, S: Serve> Pool<'a, S> {
             if streak % BACKLOG == 0 || self.server.may_block(request) {
                 self.call_help();
             }
+            let unique = Request::new(request).map_or(0, |request| request.header.unique);
+            let in_flight = self.in_flight.begin(number, unique);
             let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(request, &mut reply)))
                 .unwrap_or_else(|_| self.server.panicked(request, &mut reply));
+            drop(in_flight);
             self.served.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = served {
                 break Err(error);

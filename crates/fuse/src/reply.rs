@@ -3,6 +3,7 @@
 //! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data that was read is
 //! placed straight behind the header, so that a READ copies it once.
 
+use std::io;
 use std::mem::size_of;
 
 use zerocopy::{Immutable, IntoBytes};
@@ -26,6 +27,18 @@ impl ReplyBuf {
             bytes: vec![0; OUT_HEADER + max_body].into_boxed_slice(),
             len: OUT_HEADER,
         }
+    }
+
+    /// The same, for a large one: fails where there is no memory.
+    pub(crate) fn try_new(max_body: usize) -> io::Result<Self> {
+        let len = OUT_HEADER + max_body;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        Ok(Self {
+            bytes: bytes.into_boxed_slice(),
+            len: OUT_HEADER,
+        })
     }
 
     /// Forgets what was put in.

@@ -2,11 +2,23 @@
 //!
 //! [`Mount::new`] attaches the connection and agrees with the kernel; from then on the mount answers as soon as
 //! [`Mount::run`] serves. That returns when the mount is gone and the image closed. An [`Unmounter`] ends it from another thread.
+//!
+//! # Invariants
+//! The steps of an end, in this order on every path:
+//! 1. No request is served any more: the kernel has let go of the mount, or the device was closed here.
+//! 2. The image is closed: everything is home, and the superblock says so, unless an error says otherwise.
+//! 3. The lock on the image is given back.
+//! 4. The clients of `control` are told, and `run` returns; the process exits after that.
+//!
+//! A mount that ends otherwise than by an unmount (an error of the connection, no thread to serve it) is taken off its directory: no
+//! dead mount is left there.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use extant::Volume;
 use tracing::{debug, info, warn};
@@ -14,6 +26,7 @@ use tracing::{debug, info, warn};
 use crate::control::Control;
 use crate::counters::Counters;
 use crate::device::Device;
+use crate::in_flight::InFlight;
 use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, Wishes};
 use crate::mount::{self, MountOptions, MountPoint};
 use crate::node_table::NodeTable;
@@ -25,16 +38,46 @@ const MIN_WORKERS: usize = 4;
 /// And at most this many.
 const MAX_WORKERS: usize = 32;
 
+/// How long the kernel may take to let go of a mount that nothing uses any more.
+const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in use ends.
+const WRITING_BACK: Duration = Duration::from_secs(5);
+/// Between two looks whether something has happened.
+const POLL: Duration = Duration::from_millis(5);
+
 /// A mounted file system that is ready to serve.
 pub struct Mount {
     volume: Volume,
     nodes: NodeTable,
     device: Arc<Device>,
-    point: MountPoint,
+    attachment: Attachment,
     control: Control,
     counters: Arc<Counters>,
+    in_flight: Arc<InFlight>,
     agreed: Agreed,
     strict_open: bool,
+    cpus: usize,
+}
+
+/// Takes the mount off its directory when dropped, if the kernel has not let go of it: a mount that is not served must not stay there.
+struct Attachment {
+    point: MountPoint,
+    device: Arc<Device>,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // Once the kernel has let go, the directory and the device number may be another mount's.
+        if !self.device.was_let_go() && self.point.is_there() {
+            take_off(&self.point);
+        }
+    }
+}
+
+fn take_off(point: &MountPoint) {
+    if let Err(error) = point.detach(true) {
+        warn!("{}: detaching: {error}", point.dir.display());
+    }
 }
 
 /// Why a mount failed.
@@ -72,37 +115,40 @@ impl Mount {
         let nodes = NodeTable::new(volume.root()?);
         let control = Control::open().map_err(failed)?;
         let mount::Attached { fd, point } = mount::attach(source, dir, options).map_err(failed)?;
+        let device = match Device::new(fd) {
+            Ok(device) => Arc::new(device),
+            Err(error) => {
+                take_off(&point);
+                return Err(failed(error));
+            }
+        };
+        let attachment = Attachment {
+            point,
+            device: Arc::clone(&device),
+        };
         let read_only = volume.read_only();
         let wishes = Wishes {
             writeback: options.writeback() && !read_only,
             time_gran: volume.time_granularity(),
         };
-        let ready = Device::new(fd).and_then(|device| {
-            let agreed = init::handshake(&device, wishes)?;
-            Ok((device, agreed))
-        });
-        let (device, agreed) = match ready {
-            Ok(ready) => ready,
-            Err(error) => {
-                if let Err(error) = point.detach(true) {
-                    warn!("{}: {error}", point.dir.display());
-                }
-                return Err(failed(error));
-            }
-        };
-        if let Err(error) = mount::raise_limits(&point.dir) {
+        let agreed = init::handshake(&device, wishes).map_err(failed)?;
+        control.watch(Arc::clone(&device));
+        if let Err(error) = mount::raise_limits(&attachment.point.dir) {
             debug!("limits of the mount stay as they are: {error}");
         }
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
         Ok(Mount {
             volume,
             nodes,
-            device: Arc::new(device),
-            point,
+            device,
+            attachment,
             control,
             counters: Arc::new(Counters::new()),
+            in_flight: Arc::new(InFlight::new(cpus.clamp(MIN_WORKERS, MAX_WORKERS))),
             agreed,
             // Where nothing can be written there is nothing to refuse.
             strict_open: options.strict_open() && !read_only,
+            cpus,
         })
     }
 
@@ -110,7 +156,8 @@ impl Mount {
     pub fn unmounter(&self) -> Unmounter {
         Unmounter {
             device: Arc::clone(&self.device),
-            point: self.point.clone(),
+            point: self.attachment.point.clone(),
+            in_flight: Arc::clone(&self.in_flight),
         }
     }
 
@@ -119,19 +166,22 @@ impl Mount {
         Requests(Arc::clone(&self.counters))
     }
 
-    /// Serves until the mount is gone, then closes the file system and tells whoever waits for it.
+    /// Serves until the mount is gone, then closes the file system and tells the clients that wait for it. `ready` is called
+    /// once the mount answers; should it fail, the mount ends.
     ///
     /// # Errors
-    /// What closing the file system reports, or what ended the connection.
-    pub fn run(self) -> Result<(), MountError> {
-        let served = self.serve();
+    /// What closing the file system reports, or what ended the connection. The image is closed all the same.
+    pub fn run(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), MountError> {
+        let served = self.serve(ready);
         let Mount {
             volume,
             nodes,
-            point,
+            attachment,
             control,
             ..
         } = self;
+        let dir = attachment.point.dir.clone();
+        drop(attachment);
         drop(nodes);
         let closed = volume.unmount();
         // The lock on the image goes with the last reference to the device.
@@ -139,18 +189,17 @@ impl Mount {
         let outcome = match (closed, served) {
             (Err(error), _) => Err(MountError::from(error)),
             (Ok(()), Err(source)) => Err(MountError::Attach {
-                dir: point.dir.clone(),
+                dir: dir.clone(),
                 source,
             }),
             (Ok(()), Ok(())) => Ok(()),
         };
-        info!("{}: unmounted", point.dir.display());
+        info!("{}: unmounted", dir.display());
         control.finish(outcome.as_ref().map(|_| ()).map_err(ToString::to_string));
         outcome
     }
 
-    fn serve(&self) -> io::Result<()> {
-        let cpus = thread::available_parallelism().map_or(1, usize::from);
+    fn serve(&self, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let settings = Settings {
             agreed: self.agreed,
             strict_open: self.strict_open,
@@ -163,8 +212,8 @@ impl Mount {
             &self.counters,
             settings,
         );
-        let pool = Pool::new(&self.device, &server, cpus);
-        pool.run(cpus.clamp(MIN_WORKERS, MAX_WORKERS), REQUEST_LEN, REPLY_LEN)
+        let pool = Pool::new(&self.device, &server, &self.in_flight, self.cpus);
+        pool.run((REQUEST_LEN, REPLY_LEN), ready)
     }
 }
 
@@ -172,23 +221,72 @@ impl Mount {
 pub struct Unmounter {
     device: Arc<Device>,
     point: MountPoint,
+    in_flight: Arc<InFlight>,
 }
 
 impl Unmounter {
-    /// Unmounts. If something still uses the mount, what the kernel holds is written back first, then it is detached and the
-    /// connection closed: open files fail from then on.
+    /// Unmounts. If something still uses the mount (open files, another mount point, another mount namespace), what the kernel holds is
+    /// written back first, as far as that takes seconds, then the connection is closed: open files fail from then on.
     ///
     /// # Errors
     /// Those of taking the mount off. The session ends regardless.
     pub fn unmount(&self) -> io::Result<()> {
-        let Err(busy) = self.point.detach(false) else {
-            return Ok(());
-        };
-        debug!("{}: {busy}; detaching", self.point.dir.display());
-        let written = mount::write_back(&self.point.dir);
-        let detached = self.point.detach(true);
+        let mut result = Ok(());
+        let mut patience = LETTING_GO;
+        if !self.device.is_gone() && self.point.is_there() {
+            result = self.write_back();
+            match self.point.detach(false) {
+                Ok(()) => {}
+                Err(busy) => {
+                    debug!("{}: {busy}; detaching", self.point.dir.display());
+                    result = result.and(self.point.detach(true));
+                    patience = Duration::ZERO;
+                }
+            }
+        }
+        if Self::within(patience, || self.device.is_gone()) {
+            return result;
+        }
+        // Requests that are on their way are served, as long as they do not keep coming.
+        Self::within(WRITING_BACK, || self.device.is_gone() || self.is_quiet());
         self.device.close()?;
-        written.and(detached)
+        result
+    }
+
+    /// Whether no request waits or is served, at two looks: one of them may fall between a worker's reading a request and its
+    /// beginning to serve it.
+    fn is_quiet(&self) -> bool {
+        let look = || !self.device.has_request() && self.in_flight.is_empty();
+        look() && {
+            thread::sleep(POLL);
+            look()
+        }
+    }
+
+    /// Has the kernel hand its dirty pages over, and waits for that for a while.
+    fn write_back(&self) -> io::Result<()> {
+        let (done, outcome) = mpsc::channel();
+        let dir = self.point.dir.clone();
+        let thread = thread::Builder::new().name("write-back".into());
+        thread.spawn(move || done.send(mount::write_back(&dir)))?;
+        match outcome.recv_timeout(WRITING_BACK) {
+            Ok(outcome) => outcome,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Whether `happened` becomes true within `patience`.
+    fn within(patience: Duration, happened: impl Fn() -> bool) -> bool {
+        let end = Instant::now() + patience;
+        loop {
+            if happened() {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            thread::sleep(POLL);
+        }
     }
 }
 

@@ -1,25 +1,27 @@
 //! `extant mount`: a mount and the daemon that serves it.
 //!
 //! The command starts itself again in a session of its own and waits for it: what goes wrong until the mount answers, the child
-//! prints where the person looks, and its exit status becomes ours. Once the mount answers, the child says so through a pipe, lets go of the terminal, and serves.
+//! prints on the terminal, and the exit status is a failure. Once the mount answers, the child says so through a pipe, lets go of the
+//! terminal, and serves.
 
 use std::env;
 use std::io::{self, Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
 use extant::Options;
-use extant_fuse::{Mount as Session, MountOptions, Unmounter};
+use extant_fuse::{Mount as Session, MountEntry, MountError, MountOptions, Unmounter, detach};
 use rustix::io::Errno;
-use rustix::process::setsid;
+use rustix::process::{geteuid, setsid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing::{error, warn};
 
+use super::umount;
 use crate::args::Mount;
-use crate::failure::{At, Failure, Outcome};
+use crate::failure::{At, Failure, Outcome, plain};
 use crate::{helper, logging};
 
 /// What the child says when the mount answers.
@@ -51,16 +53,40 @@ fn start_daemon(args: &Mount) -> Outcome {
             pipe.read_to_end(&mut said)?;
         }
         if said == READY {
-            Ok(true)
+            Ok(None)
         } else {
-            child.wait().map(|_| false)
+            child.wait().map(Some)
         }
     });
+    if !matches!(outcome, Ok(None)) {
+        take_off_dead_mount(args);
+    }
     match outcome {
-        Ok(true) => Outcome::Done,
-        // It has said why.
-        Ok(false) => Outcome::Printed,
+        Ok(None) => Outcome::Done,
+        Ok(Some(status)) => match status.signal() {
+            // It has said why.
+            None => Outcome::Printed,
+            Some(signal) => {
+                let what = format!("the daemon was ended by signal {signal} before it mounted");
+                Outcome::Failed(Failure::at(args.image.display(), what))
+            }
+        },
         Err(error) => Outcome::Failed(Failure::at(args.image.display(), error)),
+    }
+}
+
+/// Takes off what a daemon has left that died between mounting and answering, as for lack of memory. It cannot do so itself.
+fn take_off_dead_mount(args: &Mount) {
+    let dead = |error: io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
+    let (Ok(image), Ok(dir)) = (args.image.canonicalize(), umount::absolute(&args.dir)) else {
+        return;
+    };
+    let Ok(Some(entry)) = MountEntry::find(&dir) else {
+        return;
+    };
+    if entry.source == image && entry.dir.metadata().is_err_and(dead) {
+        // The failure that is told is the daemon's.
+        let _ = detach(&dir, true, !geteuid().is_root());
     }
 }
 
@@ -89,37 +115,48 @@ fn serve(args: &Mount) -> Result<(), Failure> {
     if volume.read_only() {
         options.set_read_only();
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
     let source = image.display().to_string();
-    let session = Session::new(volume, &source, &dir, &options).map_err(Failure::new)?;
-    let unmounter = session.unmounter();
+    let told = |error| told(&args.image, error);
+    let session = Session::new(volume, &source, &dir, &options).map_err(told)?;
+    watch_signals(signals, session.unmounter()).map_err(Failure::new)?;
     let requests = session.requests();
-    thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            if signals.forever().next().is_some() {
-                end(&unmounter);
-            }
-        })
-        .map_err(Failure::new)?;
-    if args.daemon {
-        detach_from_caller().map_err(Failure::new)?;
-    }
-    let ended = session.run();
+    let ended = session.run(|| {
+        if args.daemon {
+            detach_from_caller()?;
+        }
+        Ok(())
+    });
     if env::var_os("EXTANT_REQUESTS").is_some() {
         for (name, count) in requests.list() {
             eprintln!("{name} {count}");
         }
     }
-    match ended {
-        Ok(()) => Ok(()),
-        Err(failed) => {
-            if args.daemon {
-                error!("{failed}");
-            }
-            Err(Failure::at(args.image.display(), failed))
+    ended.map_err(|failed| {
+        if args.daemon {
+            error!("{failed}");
         }
+        told(failed)
+    })
+}
+
+/// Where a mount failed, and why.
+fn told(image: &Path, error: MountError) -> Failure {
+    match error {
+        MountError::Attach { dir, source } => Failure::at(dir.display(), plain(&source)),
+        MountError::FileSystem(error) => Failure::at(image.display(), error),
     }
+}
+
+/// Starts the thread that unmounts at the first signal.
+fn watch_signals(mut signals: Signals, unmounter: Unmounter) -> io::Result<()> {
+    let thread = thread::Builder::new().name("signals".into());
+    thread.spawn(move || {
+        if signals.forever().next().is_some() {
+            end(&unmounter);
+        }
+    })?;
+    Ok(())
 }
 
 /// The mount point; a file or a missing one is an error that says so.

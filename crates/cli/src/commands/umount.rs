@@ -1,20 +1,32 @@
 //! `extant umount`: unmounting, and waiting until the image is closed.
+//!
+//! # Invariants
+//! Without `-l` the exit status 0 means that the image is closed and marked clean, or that the mount goes on at another mount point of
+//! this mount namespace, as one on standard error says. If it is not known when the image is closed, or the wait for a mount in
+//! another namespace is given up, the status is a failure: the directory is unmounted all the same.
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_fuse::{MountEntry, Waiter, detach};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::args::Umount;
 use crate::failure::{At, Failure, Outcome, plain};
+use crate::output::harmless;
 use crate::utab;
 
-/// How often a lock that somebody holds is tried.
+/// Between two tries to lock an image.
 const POLL: Duration = Duration::from_millis(10);
+/// How long another mount namespace may hold the mount: those of starting services and containers let go soon.
+const ELSEWHERE: Duration = Duration::from_secs(10);
+/// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
+const LOCKED: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: &Umount) -> Outcome {
     unmount(args).into()
@@ -38,10 +50,10 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
             format!("a mount of type {}, not of Extant", entry.kind),
         ));
     }
-    let waiter = if args.lazy {
-        None
+    let wait = if args.lazy {
+        Wait::Nothing
     } else {
-        waiter(&dir, &entry).at(place)?
+        Wait::of(&dir, &entry).at(place)?
     };
     if let Err(error) = detach(&dir, args.lazy, !geteuid().is_root()) {
         let hint = match error.kind() {
@@ -53,51 +65,119 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
         return Err(Failure::at(place, format!("{}{hint}", plain(&error))));
     }
     utab::remove(&dir);
-    match waiter {
-        None => Ok(()),
-        Some(Wait::Daemon(waiter)) => waiter.wait().at(place),
-        Some(Wait::Lock(image)) => wait_for_lock(&image).at(image.display()),
+    match wait {
+        Wait::Nothing => Ok(()),
+        Wait::Daemon(waiter) => wait_for_daemon(waiter, &entry).at(place),
+        Wait::Lock(image) => wait_for_lock(&image).at(entry.source.display()),
+        Wait::Unknown(why) => {
+            let what = format!("unmounted, but it is not known when its image is closed: {why}");
+            Err(Failure::at(place, what))
+        }
     }
 }
 
 /// What tells that the image is closed.
 enum Wait {
+    /// Nothing: nothing is waited for.
+    Nothing,
     /// Its daemon.
     Daemon(Waiter),
-    /// The lock on the image: for a mount that we may not look into, or whose daemon is dead.
-    Lock(PathBuf),
+    /// The lock on the image, opened while it was mounted: for a mount that this user may not look into, or whose daemon is dead.
+    Lock(File),
+    /// Neither can be had.
+    Unknown(String),
 }
 
-fn waiter(dir: &Path, entry: &MountEntry) -> io::Result<Option<Wait>> {
-    match Waiter::connect(dir) {
-        Ok(waiter) => Ok(Some(Wait::Daemon(waiter))),
-        Err(_) if entry.kind == "fuse.extant" => Ok(entry
-            .source
-            .is_file()
-            .then(|| Wait::Lock(entry.source.clone()))),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error()) => {
-            Ok(None)
+impl Wait {
+    fn of(dir: &Path, entry: &MountEntry) -> io::Result<Wait> {
+        let error = match Waiter::connect(dir) {
+            Ok(waiter) => return Ok(Wait::Daemon(waiter)),
+            Err(error) => error,
+        };
+        let dead = error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
+        if entry.kind != "fuse.extant" && !dead {
+            return Err(io::Error::other(format!(
+                "a mount of type {}, not of Extant",
+                entry.kind
+            )));
         }
-        Err(_) => Err(io::Error::other(format!(
-            "a mount of type {}, not of Extant",
-            entry.kind
-        ))),
+        Ok(match open_image(&entry.source) {
+            Ok(file) => Wait::Lock(file),
+            Err(second) => Wait::Unknown(format!(
+                "its daemon: {}; {}: {}",
+                plain(&error),
+                entry.source.display(),
+                plain(&second)
+            )),
+        })
     }
 }
 
-fn wait_for_lock(image: &Path) -> io::Result<()> {
-    let file = File::open(image)?;
+/// The image by the name that the table of mounts has, which options may have changed.
+fn open_image(source: &Path) -> io::Result<File> {
+    let kind = source.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(io::Error::other("no image"));
+    }
+    File::open(source)
+}
+
+fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
+    if !waiter.is_gone_within(Duration::ZERO)? {
+        // The device number is this mount's only for as long as the daemon says that it is mounted: it is asked before and after.
+        let others = MountEntry::of_device(entry.device)?;
+        if let Some(other) = others.first()
+            && !waiter.is_gone_within(Duration::ZERO)?
+        {
+            let (dir, other) = (entry.dir.display(), other.dir.display());
+            let line = format!("{dir}: the image stays in use: it is mounted on {other} as well");
+            eprintln!("extant: umount: {}", harmless(&line));
+            return Ok(());
+        }
+        if !waiter.is_gone_within(ELSEWHERE)? {
+            return Err(io::Error::other(
+                "unmounted here, but another mount namespace still has the mount: the image stays in use until it is unmounted there",
+            ));
+        }
+    }
+    waiter.wait()
+}
+
+/// Waits until no daemon holds the image, and fails if it was left unclean.
+fn wait_for_lock(image: &File) -> io::Result<()> {
+    let end = Instant::now() + LOCKED;
     loop {
-        match file.try_lock_shared() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) => thread::sleep(POLL),
+        match image.try_lock_shared() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(POLL),
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other(
+                    "unmounted, but the image is still in use: it is being closed, or mounted elsewhere",
+                ));
+            }
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
+    if needs_recovery(image)? {
+        return Err(io::Error::other(
+            "unmounted, but its daemon died before the image was closed: the next mount replays the journal",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the superblock says that the journal is to be replayed.
+fn needs_recovery(image: &File) -> io::Result<bool> {
+    /// Offset of `s_feature_incompat`, and its bit.
+    const INCOMPAT: u64 = 1024 + 0x60;
+    const RECOVER: u32 = 0x4;
+    let mut bits = [0; 4];
+    image.read_exact_at(&mut bits, INCOMPAT)?;
+    Ok(u32::from_le_bytes(bits) & RECOVER != 0)
 }
 
 /// The canonical path of a mount point, without looking into the mount: its daemon may be dead.
-fn absolute(dir: &Path) -> io::Result<PathBuf> {
+pub(super) fn absolute(dir: &Path) -> io::Result<PathBuf> {
     match dir.canonicalize() {
         Ok(path) => Ok(path),
         Err(error) => {

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 use rustix::process::{getegid, geteuid};
 
@@ -34,6 +35,8 @@ pub(crate) struct Attached {
 pub(crate) struct MountPoint {
     pub(crate) dir: PathBuf,
     by_helper: bool,
+    /// The mount's number in the kernel's table, if it can be had; no other mount has it for as long as the connection lives.
+    device: Option<(u32, u32)>,
 }
 
 /// Attaches a new connection to `dir`.
@@ -47,23 +50,15 @@ pub(crate) fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Re
         match attach_directly(source, &dir, metadata.mode(), options) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             Ok(fd) => {
-                let point = MountPoint {
-                    dir,
-                    by_helper: false,
-                };
+                let point = MountPoint::new(dir, false);
                 return Ok(Attached { fd, point });
             }
             Err(error) => return Err(error),
         }
     }
     let fd = fusermount::mount(source, &dir, options)?;
-    Ok(Attached {
-        fd,
-        point: MountPoint {
-            dir,
-            by_helper: true,
-        },
-    })
+    let point = MountPoint::new(dir, true);
+    Ok(Attached { fd, point })
 }
 
 fn attach_directly(
@@ -105,6 +100,26 @@ fn attach_directly(
 }
 
 impl MountPoint {
+    fn new(dir: PathBuf, by_helper: bool) -> Self {
+        let device = device_of(&dir).ok();
+        Self {
+            dir,
+            by_helper,
+            device,
+        }
+    }
+
+    /// Whether what is mounted on the directory is this mount: it may have been moved, or another one may lie over it. Ask only while
+    /// the connection lives.
+    pub(crate) fn is_there(&self) -> bool {
+        match MountEntry::find(&self.dir) {
+            Ok(Some(entry)) => self.device.is_none_or(|device| device == entry.device),
+            Ok(None) => false,
+            // Without the table, the directory is what is known.
+            Err(_) => true,
+        }
+    }
+
     /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while something uses it, unless
     /// `lazy`, which lets what is open live on.
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
@@ -123,6 +138,12 @@ pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
         UnmountFlags::empty()
     };
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
+}
+
+/// The device number of the mount at `dir`, without asking the file system, which need not serve yet.
+fn device_of(dir: &Path) -> io::Result<(u32, u32)> {
+    let stat = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
 /// Writes the kernel's dirty pages of the mount at `dir` back to us. Needs workers that serve meanwhile.

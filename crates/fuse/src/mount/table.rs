@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 pub struct MountEntry {
     /// Where it is mounted.
     pub dir: PathBuf,
+    /// Device number, major and minor. Mounts of the same file system share it; once the last of them is gone, the kernel gives
+    /// it to another one.
+    pub device: (u32, u32),
     /// Its type, such as `fuse.extant`.
     pub kind: String,
     /// What is mounted: for us the image, unless `fsname=` says otherwise.
@@ -25,16 +28,32 @@ impl MountEntry {
     /// # Errors
     /// Those of reading the table.
     pub fn find(dir: &Path) -> io::Result<Option<MountEntry>> {
-        let table = fs::read("/proc/self/mountinfo")?;
-        let mut entries = table.split(|&b| b == b'\n').filter_map(parse);
-        Ok(entries.rfind(|entry| entry.dir == dir))
+        Ok(read()?.into_iter().rfind(|entry| entry.dir == dir))
     }
+
+    /// The mounts with this device number.
+    ///
+    /// # Errors
+    /// Those of reading the table.
+    pub fn of_device(device: (u32, u32)) -> io::Result<Vec<MountEntry>> {
+        let mut entries = read()?;
+        entries.retain(|entry| entry.device == device);
+        Ok(entries)
+    }
+}
+
+fn read() -> io::Result<Vec<MountEntry>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let lines = table.split(|&b| b == b'\n');
+    Ok(lines.filter_map(parse).collect())
 }
 
 /// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, super options.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ');
-    let dir = fields.nth(4)?;
+    let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let dir = fields.nth(1)?;
     let mut rest = fields.skip_while(|field| field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = rest.next()?;
@@ -44,6 +63,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         .find_map(|word| word.strip_prefix("user_id=")?.parse().ok());
     Some(MountEntry {
         dir: path(dir),
+        device,
         kind,
         source: path(source),
         user,
@@ -81,6 +101,7 @@ mod tests {
         let line = b"40 29 0:37 / /mnt/my\\040disk rw,nosuid shared:5 - fuse.extant /a\\134b rw,user_id=7,group_id=0";
         let entry = parse(line).unwrap();
         assert_eq!(entry.dir, Path::new("/mnt/my disk"));
+        assert_eq!(entry.device, (0, 37));
         assert_eq!(entry.kind, "fuse.extant");
         assert_eq!(entry.source, Path::new("/a\\b"));
         assert_eq!(entry.user, Some(7));

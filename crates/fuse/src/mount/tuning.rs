@@ -8,8 +8,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
-
 /// Read-ahead in KiB.
 const READ_AHEAD_KIB: &str = "1024";
 /// Share of the dirty pages that the system allows, in percent.
@@ -17,12 +15,8 @@ const MAX_DIRTY_RATIO: &str = "100";
 
 /// Raises the limits of the mount at `dir`.
 pub(crate) fn raise_limits(dir: &Path) -> io::Result<()> {
-    // Without asking the file system, which need not serve yet.
-    let stat = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
-    let limits = format!(
-        "/sys/class/bdi/{}:{}",
-        stat.stx_dev_major, stat.stx_dev_minor
-    );
+    let (major, minor) = super::device_of(dir)?;
+    let limits = format!("/sys/class/bdi/{major}:{minor}");
     let limits = Path::new(&limits);
     fs::write(limits.join("read_ahead_kb"), READ_AHEAD_KIB)?;
     fs::write(limits.join("max_ratio"), MAX_DIRTY_RATIO)?;

@@ -246,6 +246,16 @@ impl Mount {
         Ok(o.err)
     }
 
+    /// Waits until a daemon in our foreground has ended by itself, after a signal or an unmount of the caller's.
+    pub fn ended(mut self, limit: Duration) -> Result<crate::cmd::Output> {
+        let Some(mut daemon) = self.daemon.take() else {
+            bail!("{} has no daemon of ours to wait for", self.how)
+        };
+        let output = daemon.running().wait(limit);
+        self.live = table::is_mounted(&self.dir)?;
+        output
+    }
+
     /// Kills the daemon with SIGKILL, then detaches the dead mount.
     pub fn crash(mut self) -> Result<()> {
         let Some(mut daemon) = self.daemon.take() else {

@@ -1,0 +1,347 @@
+//! An unmount that has returned: the image is closed and marked clean, on every way to unmount; and what holds a mount does not hold
+//! the unmount for ever.
+
+use extant_testkit::cmd::{Output, Running};
+use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
+use extant_testkit::{ensure, need, tools};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
+/// Longer than any of these takes on a busy machine; a hang takes longer.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Whether the superblock, as it is in the image at this moment, says that the journal is to be replayed.
+fn is_marked(image: &Path) -> Result<bool> {
+    let mut bits = [0; 4];
+    File::open(image)?.read_exact_at(&mut bits, 1024 + 0x60)?;
+    Ok(u32::from_le_bytes(bits) & 0x4 != 0)
+}
+
+fn terminate(mount: &Mount) -> Result<()> {
+    let raw = mount.pid().and_then(|pid| i32::try_from(pid).ok());
+    let pid = raw.and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| Error::new("no daemon"))?;
+    Ok(kill_process(pid, Signal::TERM)?)
+}
+
+/// Unmounts `dir` by `program`. Linux may hold the last file of a finished process for a moment.
+fn umount(program: &Path, dir: &Path) -> Result<Output> {
+    let end = Instant::now() + BOUND;
+    loop {
+        let mut cmd = Cmd::new(program).limit(BOUND);
+        if program.ends_with("extant") {
+            cmd = cmd.arg("umount");
+        }
+        let o = cmd.arg(dir).run()?;
+        if !o.err.contains("busy") || Instant::now() >= end {
+            return Ok(o);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A file system with something to write home.
+fn mounted(image: &Path) -> Result<Mount> {
+    let mount = Subject::Extant.mount(image, "")?;
+    for number in 0..6_u8 {
+        let name = format!("f{number}");
+        fs::write(mount.join(name), vec![number; 40_000])?;
+    }
+    fs::remove_file(mount.join("f0"))?;
+    Ok(mount)
+}
+
+/// One mount and its end, in the `way`-th way; the daemon's exit status is 0.
+fn one_end(way: usize, helper: &Path) -> Result<()> {
+    let image = Image::of_mib(16).make()?;
+    let mount = mounted(image.path())?;
+    ensure!(is_marked(image.path())?, "not marked while mounted");
+    let bin = tools::extant()?;
+    let clean = |o: Output| -> Result<()> {
+        let marked = is_marked(image.path())?;
+        ensure!(o.code == Some(0) && !marked, "way {way}: {}", o.describe());
+        Ok(())
+    };
+    match way % 5 {
+        0 => clean(umount(&bin, mount.dir())?)?,
+        1 => clean(umount(helper, mount.dir())?)?,
+        2 => {
+            let beside = TempDir::new_in(&std::env::temp_dir(), "bind")?;
+            Cmd::new("mount")
+                .arg("--bind")
+                .args([mount.dir(), beside.path()])
+                .ok()?;
+            // At once: each of the two may be the last.
+            std::thread::scope(|scope| {
+                let first = scope.spawn(|| umount(&bin, mount.dir()));
+                umount(&bin, beside.path())?;
+                first.join().map_err(|_| Error::new("panicked"))?
+            })?;
+        }
+        3 => terminate(&mount)?,
+        _ => {
+            let mut held = File::create(mount.join("held"))?;
+            held.write_all(&[7; 300_000])?;
+            terminate(&mount)?;
+            clean(mount.ended(BOUND)?)?;
+            let linux = Subject::Extant.mount(image.path(), "ro")?;
+            let kept = fs::read(linux.join("held"))? == vec![7; 300_000];
+            ensure!(kept, "dirty pages of an open file were lost");
+            linux.unmount()?;
+            return Ok(());
+        }
+    }
+    clean(mount.ended(BOUND)?)?;
+    if way < 5 {
+        image.fsck_clean()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn many_at_once_are_clean_when_their_unmounts_return() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let links = TempDir::new("helper")?;
+    let helper = links.join("umount.fuse.extant");
+    std::os::unix::fs::symlink(tools::extant()?, &helper)?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..5)
+            .map(|first| {
+                let helper = &helper;
+                // In each thread another way at a time, so that device numbers go from one mount to the next.
+                scope.spawn(move || (0..6).try_for_each(|round| one_end(first + round * 6, helper)))
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            let joined = thread.join();
+            joined.map_err(|_| Error::new("a thread panicked"))?
+        })
+    })
+}
+
+#[test]
+fn one_of_two_mount_points_is_unmounted_at_once() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let mount = mounted(image.path())?;
+    let beside = TempDir::new_in(&std::env::temp_dir(), "bind")?;
+    Cmd::new("mount")
+        .arg("--bind")
+        .args([mount.dir(), beside.path()])
+        .ok()?;
+    let bin = tools::extant()?;
+    let o = umount(&bin, beside.path())?;
+    let told = o.err.contains("mounted on") && o.err.contains(&*mount.dir().to_string_lossy());
+    ensure!(o.code == Some(0) && told, "{}", o.describe());
+    ensure!(fs::read(mount.join("f1"))?.len() == 40_000, "it is gone");
+    mount.unmount()?;
+    ensure!(!is_marked(image.path())?, "marked after the last unmount");
+    Ok(())
+}
+
+/// A mount namespace of its own that holds every mount there is, until its file goes.
+struct Namespace {
+    process: Running,
+    dir: TempDir,
+}
+
+impl Namespace {
+    fn new() -> Result<Namespace> {
+        let dir = TempDir::new("namespace")?;
+        let hold = dir.join("hold");
+        File::create(&hold)?;
+        let script = r#": > "$0/ready"; while [ -e "$0/hold" ]; do sleep 0.02; done"#;
+        let process = Cmd::new("unshare")
+            .args(["-m", "sh", "-c", script])
+            .arg(dir.path())
+            .spawn()?;
+        let end = Instant::now() + BOUND;
+        while !dir.join("ready").exists() {
+            ensure!(Instant::now() < end, "no namespace");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Namespace { process, dir })
+    }
+
+    fn end(mut self) -> Result<()> {
+        fs::remove_file(self.dir.join("hold"))?;
+        self.process.wait(BOUND)?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_mount_held_by_another_namespace_is_told_and_ended_by_a_signal() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("unshare")]) {
+        return Ok(());
+    }
+    let images = [Image::of_mib(16).make()?, Image::of_mib(16).make()?];
+    let [unmounted, signalled] = [mounted(images[0].path())?, mounted(images[1].path())?];
+    let holder = Namespace::new()?;
+    let o = umount(&tools::extant()?, unmounted.dir())?;
+    let told = o.code == Some(1) && o.err.contains("another mount namespace");
+    ensure!(told, "{}", o.describe());
+    ensure!(is_marked(images[0].path())?, "closed, though held");
+    terminate(&signalled)?;
+    let o = signalled.ended(BOUND)?;
+    let clean = !is_marked(images[1].path())?;
+    ensure!(o.code == Some(0) && clean, "{}", o.describe());
+    holder.end()?;
+    let o = unmounted.ended(BOUND)?;
+    let clean = !is_marked(images[0].path())?;
+    ensure!(o.code == Some(0) && clean, "{}", o.describe());
+    images.iter().try_for_each(Image::fsck_clean)
+}
+
+#[test]
+fn a_signal_ends_a_mount_under_writers() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(64).make()?;
+    let mount = mounted(image.path())?;
+    let stop = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| -> Result<Output> {
+        for number in 0..4 {
+            let path = mount.join(format!("writer{number}"));
+            let stop = &stop;
+            scope.spawn(move || {
+                let Ok(file) = File::create(path) else { return };
+                let piece = [number; 65536];
+                for at in (0_u64..).map(|piece| piece % 100 * 65536) {
+                    let written = file.write_all_at(&piece, at);
+                    if written.is_err() || stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let end = Instant::now() + BOUND;
+        while fs::metadata(mount.join("writer3")).map_or(0, |m| m.len()) < 65536 {
+            ensure!(Instant::now() < end, "the writers do not start");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        terminate(&mount)?;
+        let output = mount.ended(BOUND);
+        stop.store(true, Ordering::Relaxed);
+        output
+    })?;
+    let clean = !is_marked(image.path())?;
+    ensure!(output.code == Some(0) && clean, "{}", output.describe());
+    image.fsck_clean()
+}
+
+#[test]
+fn a_dead_daemons_image_is_told() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let bin = tools::extant()?;
+    let mount = mounted(image.path())?;
+    let raw = mount.pid().and_then(|pid| i32::try_from(pid).ok());
+    let dir = mount.dir().to_owned();
+    if let Some(pid) = raw.and_then(Pid::from_raw) {
+        kill_process(pid, Signal::KILL)?;
+    }
+    let end = Instant::now() + BOUND;
+    while fs::metadata(&dir).is_ok() {
+        ensure!(Instant::now() < end, "it survives");
+    }
+    let o = umount(&bin, &dir)?;
+    let told = o.code == Some(1) && o.err.contains("died before the image was closed");
+    ensure!(told && is_marked(image.path())?, "{}", o.describe());
+    mount.ended(BOUND)?;
+    Ok(())
+}
+
+/// Sets the limit of address space of a process, in bytes.
+fn limit_memory(pid: u32, bytes: u64) -> Result<()> {
+    Cmd::new("prlimit")
+        .arg(format!("--pid={pid}"))
+        .arg(format!("--as={bytes}"))
+        .ok()?;
+    Ok(())
+}
+
+/// The address space that a process has, in bytes.
+fn memory_of(pid: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let pages = text.split(' ').next().unwrap_or("");
+    Ok(pages.parse::<u64>()? * 4096)
+}
+
+#[test]
+fn a_daemon_without_memory_for_threads_unmounts_cleanly() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("prlimit")]) {
+        return Ok(());
+    }
+    for by_signal in [false, true] {
+        let image = Image::of_mib(32).make()?;
+        let mount = mounted(image.path())?;
+        let pid = mount.pid().unwrap_or(0);
+        // Less than a thread's stack is left.
+        limit_memory(pid, memory_of(pid)? + (3 << 19))?;
+        fs::write(mount.join("late"), vec![9; 700_000])?;
+        let o = if by_signal {
+            let held = File::open(mount.join("f1"))?;
+            terminate(&mount)?;
+            let o = mount.ended(BOUND)?;
+            drop(held);
+            o
+        } else {
+            let o = umount(&tools::extant()?, mount.dir())?;
+            ensure!(o.code == Some(0), "{}", o.describe());
+            mount.ended(BOUND)?
+        };
+        let clean = !is_marked(image.path())?;
+        ensure!(o.code == Some(0) && clean, "{}", o.describe());
+        image.fsck_clean()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mount_that_cannot_be_served_says_why_and_is_not_left() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("prlimit")]) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let at = TempDir::new_in(&std::env::temp_dir(), "half")?;
+    let bin = tools::extant()?;
+    let (mut failed, mut mounted) = (0, 0);
+    for mib in (24..=360).step_by(24) {
+        let o = Cmd::new("prlimit")
+            .arg(format!("--as={}", mib << 20))
+            .arg(&bin)
+            .arg("mount")
+            .args([image.path(), at.path()])
+            .run()?;
+        let table = fs::read_to_string("/proc/self/mountinfo")?;
+        let there = table.contains(&*at.path().to_string_lossy());
+        if o.code == Some(0) {
+            mounted += 1;
+            // A daemon that finds no memory for a request dies of it; the image is sound.
+            let served = fs::metadata(at.path()).is_ok();
+            let o = umount(&bin, at.path())?;
+            let died = !served && o.err.contains("died");
+            ensure!(o.code == Some(0) || died, "{mib} MiB: {}", o.describe());
+        } else {
+            failed += 1;
+            let told = !o.err.trim().is_empty() && !o.err.contains("panicked");
+            ensure!(told && !there, "{mib} MiB, left {there}: {}", o.describe());
+        }
+    }
+    ensure!(failed > 0 && mounted > 0, "{failed} failed, {mounted} not");
+    image.fsck_clean()
+}
