@@ -16,7 +16,7 @@ const ALL: &[Need] = &[Need::Loop, Need::Tool("mke2fs"), Need::Tool("debugfs")];
 
 /// The runs of inode `spec`'s blocks, as debugfs prints them.
 fn runs(image: &Image, spec: &str) -> Vec<(Pblk, u32)> {
-    let text = image.debugfs(&format!("stat {spec}")).unwrap();
+    let text = image.debugfs_as_it_is(&format!("stat {spec}")).unwrap();
     let extents = text.split_once("EXTENTS:\n").unwrap().1;
     extents
         .split(", ")
@@ -176,7 +176,7 @@ fn logs_of_linux_replay_as_e2fsck_and_linux_replay_them() {
 
 /// Damages some of the copies that the log holds of the file system's blocks; their numbers.
 fn damage_copies(image: &Image) -> Vec<u64> {
-    let dump = image.debugfs("logdump -a").unwrap();
+    let dump = image.debugfs_as_it_is("logdump -a").unwrap();
     let copies: Vec<(u64, u64)> = dump
         .lines()
         .filter_map(|line| line.trim().strip_prefix("FS block "))

@@ -51,3 +51,21 @@ fn junk_fills_what_mke2fs_leaves_alone() {
         .count();
     assert!(junk > 2 << 20, "only {junk} bytes");
 }
+
+/// An image in use is copied between the writes of a bitmap and of the descriptor that has its checksum.
+#[test]
+fn debugfs_reads_what_waits_for_a_replay_and_says_when_it_cannot() {
+    if !need(TOOLS) {
+        return;
+    }
+    let i = Image::of_mib(8).args("-b 1024").make().unwrap();
+    let groups = i.debugfs("stats").unwrap();
+    let (_, rest) = groups.split_once("block bitmap at ").unwrap();
+    let (bitmap, _) = rest.split_once(',').unwrap();
+    let at = bitmap.parse::<u64>().unwrap() * 1024;
+    i.patch(at + 1000, 1, |byte| byte[0] ^= 0x10).unwrap();
+    let refused = i.debugfs("stat <8>").unwrap_err().to_string();
+    assert!(refused.contains("bitmap"), "{refused}");
+    let found = i.debugfs_as_it_is("stat <8>").unwrap();
+    assert!(found.contains("EXTENTS:"), "{found}");
+}
