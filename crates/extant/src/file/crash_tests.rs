@@ -257,7 +257,11 @@ fn j30_a_truncation_cut_short_anywhere_is_finished() {
     let mut short = 0;
     for (at, event) in events.iter().enumerate().skip(begin) {
         let Event::Flush { .. } = event else { continue };
-        let size = with_file(&bytes_after(&stage.base, &events[..=at]), |fs, inode| {
+        let state = bytes_after(&stage.base, &events[..=at]);
+        let device = Arc::new(MemoryDevice::from_bytes(&state));
+        let report = crate::check(device, &crate::CheckOptions::default()).unwrap();
+        assert!(report.is_clean(), "event {at}: {:?}", report.findings);
+        let size = with_file(&state, |fs, inode| {
             let end = map::last_end(fs, inode).unwrap();
             assert_eq!(end, inode.size() >> 10, "event {at}: blocks behind the end");
             inode.size()

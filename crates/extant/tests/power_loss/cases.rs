@@ -107,6 +107,7 @@ impl Case {
         let mut options = self.setup.options();
         options.mount_options(extra_mount_options);
         let mut tuning = self.setup.tuning();
+        tuning.commit_each_handle = self.setup.commit_each_handle;
         tuning.planted = self.bug.map_or(Planted::default(), Planted::one);
         options.tuning(tuning);
         let (mut run, base) = Run::new(self.setup, options, self.seed, self.workload.slow);

@@ -130,8 +130,16 @@ impl<'a> Judge<'a> {
         let likely: Vec<u64> = self
             .beginnings
             .iter()
-            .filter(|(first, _)| {
-                first[..known] == content[..known] || (self.setup.early_sizes && zeros)
+            .filter(|(first, id)| {
+                // What a truncation is about to cut off is zero before the size says so.
+                let cut_at = |cut: &u64| {
+                    let kept = index(*cut).min(known);
+                    first[..kept] == content[..kept]
+                        && content[kept..known].iter().all(|byte| *byte == 0)
+                };
+                first[..known] == content[..known]
+                    || self.ledger.file(*id).ever_cut.iter().any(cut_at)
+                    || (self.setup.early_sizes && zeros)
             })
             .map(|(_, id)| *id)
             .collect();

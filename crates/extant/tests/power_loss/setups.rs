@@ -14,6 +14,8 @@ pub(crate) struct Setup {
     mount: &'static str,
     /// The largest folio, if not the default.
     max_folio_order: Option<u8>,
+    /// Whether the workload's handles are committed one by one: what a crash shows between any two of an operation.
+    pub(crate) commit_each_handle: bool,
     /// Whether a size may be durable before the data below it, which then reads as zero.
     pub(crate) early_sizes: bool,
     /// Whether a block may show what it held before, where no fsync has come since it was allocated.
@@ -26,6 +28,7 @@ const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
         mkfs,
         mount: "",
         max_folio_order: None,
+        commit_each_handle: false,
         early_sizes: false,
         old_contents: false,
     }
@@ -46,6 +49,13 @@ impl Setup {
     const fn old_contents(self) -> Self {
         Self {
             old_contents: true,
+            ..self
+        }
+    }
+
+    const fn commit_each_handle(self) -> Self {
+        Self {
+            commit_each_handle: true,
             ..self
         }
     }
@@ -74,6 +84,11 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
     setup("no_index", "-b 1024 -O ^dir_index"),
     setup("small_folios", "-b 2048").max_folio_order(0),
+    setup("each_handle", "-b 1024").commit_each_handle(),
+    setup("each_handle_ordered", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes()
+        .commit_each_handle(),
     setup("discarding", "-b 1024").mounted("discard"),
     setup("data_writeback", "-b 1024").mounted("data=writeback"),
     setup("buffer_heads", "-b 1024")
