@@ -3,6 +3,7 @@
 //! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
 //! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at the end
 //!   what failed.
+//! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test` and `soak`.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
@@ -10,6 +11,7 @@ mod failures;
 mod soak;
 mod suite;
 mod tidy;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +22,7 @@ fn main() -> ExitCode {
     match args.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
         Some("test") => suite::test(&root(), rest),
+        Some("watch") => watch::run(rest),
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(

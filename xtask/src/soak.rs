@@ -153,10 +153,13 @@ impl Stage {
             let left = end.saturating_duration_since(Instant::now()).as_secs();
             let part = self.round.map_or(left, |round| round.min(left)).max(1);
             println!("soak: {}, {part} s, EXTANT_SEED={seed}", self.name);
+            // Whatever a stage does with its time, it is over long before that.
+            let limit = (600 + 3 * part).to_string();
             let (seed, part) = (seed.to_string(), part.to_string());
             let mut env = vec![
                 ("EXTANT_SEED", seed.as_str()),
                 ("EXTANT_SECONDS", part.as_str()),
+                ("EXTANT_TEST_LIMIT", limit.as_str()),
             ];
             env.extend_from_slice(self.env);
             let tests: Vec<String> = match self.tests {

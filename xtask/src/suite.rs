@@ -77,6 +77,18 @@ impl Logs {
     }
 }
 
+/// Cargo's arguments that have this program run the test binaries: none of them may hang.
+fn runner() -> Vec<String> {
+    let Ok(program) = std::env::current_exe() else {
+        return Vec::new();
+    };
+    let runner = format!(
+        "target.'cfg(all())'.runner = [{:?}, \"watch\"]",
+        program.display().to_string()
+    );
+    vec!["--config".to_owned(), runner]
+}
+
 /// `cargo test`, with `what` to choose the suites, `args` behind that, and `env` around it.
 pub(crate) fn run(
     root: &Path,
@@ -91,6 +103,7 @@ pub(crate) fn run(
         .arg("test")
         .args(what.split_whitespace())
         .arg("--no-fail-fast")
+        .args(runner())
         .args(args);
     cargo
         .env("EXTANT_SKIP_LOG", &logs.skips)

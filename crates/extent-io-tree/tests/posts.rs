@@ -1,12 +1,15 @@
 //! Ranges that are locked without a record, beside those with one: who excludes whom, and who waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{scope, yield_now};
+use std::thread::scope;
+use std::time::Duration;
 
 use extant_extent_io_tree::{Bits, ByteRange, Conflict, IoTree, Posted};
-use extant_testkit::Rng;
+use extant_testkit::{Rng, Watchdog, wait_until};
 
 const SECTOR: u64 = 512;
+/// What is posted stays posted when a test fails, and whoever waits for it waits.
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn sectors(first: u64, count: u64) -> ByteRange {
     ByteRange::from_len(first * SECTOR, count * SECTOR).unwrap()
@@ -47,6 +50,7 @@ fn what_is_posted_counts_as_locked() {
 /// Whoever locks waits for what is posted with its range held: posters cannot overtake it for ever.
 #[test]
 fn who_locks_keeps_new_posts_out_and_is_woken_by_the_last() {
+    let _limit = Watchdog::new(LIMIT);
     let tree = IoTree::default();
     let done = AtomicBool::new(false);
     scope(|scope| {
@@ -57,9 +61,7 @@ fn who_locks_keeps_new_posts_out_and_is_woken_by_the_last() {
             done.store(true, Ordering::SeqCst);
             drop(held);
         });
-        while tree.records() == 0 {
-            yield_now();
-        }
+        wait_until("the range has a record", || tree.records() > 0);
         assert!(tree.try_post(sectors(48, 8)).is_none());
         tree.unpost(first);
         assert!(!done.load(Ordering::SeqCst));

@@ -34,7 +34,7 @@ pub mod tree;
 pub use cmd::Cmd;
 pub use error::{Context, Error, Result};
 pub use image::Image;
-pub use limit::{Watchdog, wait_until};
+pub use limit::{Stop, Watchdog, wait_until};
 pub use loop_device::LoopDevice;
 pub use mount::{Mount, Subject};
 pub use need::{Need, need, report};

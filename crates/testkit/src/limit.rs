@@ -5,6 +5,7 @@
 //! its limit. `cargo xtask test` has limits of its own for each test and each test binary.
 
 use std::process::{abort, id};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{JoinHandle, current, yield_now};
 use std::time::{Duration, Instant};
@@ -27,6 +28,24 @@ pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
             panic!("this did not happen within {LIMIT:?}: {what}");
         }
         yield_now();
+    }
+}
+
+/// Raises a flag when it is dropped: threads that go on until then end also if the test that started them fails.
+#[derive(Debug)]
+#[must_use = "the flag is raised when this is dropped"]
+pub struct Stop<'a>(&'a AtomicBool);
+
+impl<'a> Stop<'a> {
+    /// Raises `flag` at the end of the scope.
+    pub fn at_end(flag: &'a AtomicBool) -> Self {
+        Self(flag)
+    }
+}
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }
 

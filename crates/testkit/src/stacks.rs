@@ -66,8 +66,14 @@ mod tests {
     #[test]
     fn each_thread_of_a_process_is_shown() {
         let (told, wait) = std::sync::mpsc::channel::<()>();
+        let (runs, begun) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("shown".into());
-        let thread = thread.spawn(move || wait.recv()).unwrap();
+        let body = move || {
+            runs.send(()).unwrap();
+            wait.recv()
+        };
+        let thread = thread.spawn(body).unwrap();
+        begun.recv().unwrap();
         let shown = super::from_kernel(std::process::id());
         assert!(shown.contains("(shown)"), "{shown}");
         drop(told);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use extant_blockdev::{FileDevice, OpenError, OpenMode};
-use extant_testkit::{Image, Rng};
+use extant_testkit::{Image, Rng, Stop};
 use extant_units::Lblk;
 
 use super::fallocate;
@@ -405,6 +405,8 @@ fn readers_and_flushers_keep_nothing_of_the_old_map() {
                     other.sync();
                 }
             });
+            // They end as well if this thread fails.
+            let _stop = Stop::at_end(&done);
             let mut rng = Rng::new(7);
             for round in 0..100 {
                 let (first, len) = (rng.below(500), rng.between(1, 60));
@@ -431,7 +433,6 @@ fn readers_and_flushers_keep_nothing_of_the_old_map() {
                 let wrong = found.iter().zip(&model).position(|(a, b)| a != b);
                 assert_eq!(wrong, None, "{path:?} {round}: {mode:?} {first}+{len}");
             }
-            done.store(true, Ordering::Relaxed);
         });
         let stage = stage.remount("", path);
         assert!(stage.bytes() == model, "{path:?}");

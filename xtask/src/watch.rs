@@ -1,0 +1,246 @@
+//! A runner for test binaries that lets none of them hang: `cargo xtask watch BINARY ARGS`, which `cargo xtask test` and the
+//! soak have cargo use.
+//!
+//! It passes the binary's output on. When a test, or the binary as a whole, has run for too long, the runner names the tests that have
+//! not ended, shows what every thread does, kills the binary, and says in the words of the test harness that they failed.
+//!
+//! # Errors
+//! `EXTANT_TEST_LIMIT` is the limit of one test in seconds; the limit of a binary is three times that.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+#[allow(unreachable_pub, reason = "the test kit's")]
+#[path = "../../crates/testkit/src/stacks.rs"]
+mod stacks;
+
+/// The limit of a test, unless the environment has another: several times what the slowest takes on a busy machine.
+const TEST_LIMIT: Duration = Duration::from_secs(600);
+/// When the test harness says for the first time that a test takes long.
+const TOLD_AFTER: Duration = Duration::from_secs(60);
+/// How often the limits are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long the output of a binary that has ended is waited for: a daemon that it left may keep it open.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Runs the test binary `args` to its end.
+pub(crate) fn run(args: &[String]) -> ExitCode {
+    let own = std::env::var("EXTANT_TEST_LIMIT").ok();
+    let own = own.and_then(|text| text.parse().ok());
+    let limit = own.map_or(TEST_LIMIT, Duration::from_secs);
+    match watch(args, limit, &mut std::io::stdout().lock()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(101)),
+        Err(error) => {
+            eprintln!("cannot run {args:?}: {error}");
+            ExitCode::from(101)
+        }
+    }
+}
+
+/// What is known of the tests of a binary.
+#[derive(Default)]
+struct Tests {
+    /// Those that ended, and whether well.
+    ended: BTreeMap<String, bool>,
+    ignored: usize,
+    /// Those that take long, and since when they run.
+    long: BTreeMap<String, Instant>,
+}
+
+impl Tests {
+    /// Takes the next line of the output.
+    fn line(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("test ") else {
+            return;
+        };
+        if let Some((name, _)) = rest.split_once(" has been running for over ") {
+            let since = Instant::now().checked_sub(TOLD_AFTER);
+            let since = since.unwrap_or_else(Instant::now);
+            self.long.entry(name.to_owned()).or_insert(since);
+        } else if let Some((name, result)) = rest.split_once(" ... ") {
+            self.long.remove(name);
+            if result.starts_with("ignored") {
+                self.ignored += 1;
+            }
+            self.ended.insert(name.to_owned(), result != "FAILED");
+        }
+    }
+}
+
+/// Runs a test binary with its arguments; its output goes to `out`. Returns its exit status.
+fn watch(args: &[String], limit: Duration, out: &mut impl Write) -> std::io::Result<i32> {
+    let (program, rest) = args.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    let mut child = command.args(rest).stdout(Stdio::piped()).spawn()?;
+    let lines = lines_of(&mut child);
+    let begin = Instant::now();
+    let mut tests = Tests::default();
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                tests.line(&String::from_utf8_lossy(&line));
+                out.write_all(&line)?;
+                out.write_all(b"\n")?;
+                out.flush()?;
+                continue;
+            }
+            // The output has ended, and the binary is about to.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(1)),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(status) = child.try_wait()? {
+            while let Ok(line) = lines.recv_timeout(LAST_WORDS) {
+                out.write_all(&line)?;
+                out.write_all(b"\n")?;
+            }
+            return Ok(status.code().unwrap_or(101));
+        }
+        let hung = tests
+            .long
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= limit);
+        let mut hung: Vec<String> = hung.map(|(name, _)| name.clone()).collect();
+        if hung.is_empty() && begin.elapsed() >= limit * 3 {
+            hung = not_ended(args, &tests);
+        } else if hung.is_empty() {
+            continue;
+        }
+        let told = stacks::of_process(child.id());
+        child.kill()?;
+        child.wait()?;
+        conclude(program, &hung, &tests, &told, out)?;
+        return Ok(101);
+    }
+}
+
+/// The lines of the output as they come.
+fn lines_of(child: &mut Child) -> Receiver<Vec<u8>> {
+    let (send, lines) = channel();
+    if let Some(output) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut all = BufReader::new(output).split(b'\n').map_while(Result::ok);
+            all.all(|line| send.send(line).is_ok())
+        });
+    }
+    lines
+}
+
+/// The tests that the binary was asked for and that have not ended, or have not begun.
+fn not_ended(args: &[String], tests: &Tests) -> Vec<String> {
+    let Some((program, rest)) = args.split_first() else {
+        return Vec::new();
+    };
+    let mut list = Command::new(program);
+    list.args(rest).args(["--list", "--format", "terse"]);
+    let listed = list.stderr(Stdio::null()).output();
+    let listed = listed.map(|output| output.stdout).unwrap_or_default();
+    let listed = String::from_utf8_lossy(&listed);
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"));
+    let left = names.filter(|name| !tests.ended.contains_key(*name));
+    let left: Vec<String> = left.map(str::to_owned).collect();
+    if left.is_empty() {
+        vec![program.clone()]
+    } else {
+        left
+    }
+}
+
+/// Says what hung, as the test harness says what failed.
+fn conclude(
+    program: &str,
+    hung: &[String],
+    tests: &Tests,
+    stacks: &str,
+    out: &mut impl Write,
+) -> std::io::Result<()> {
+    for name in hung {
+        writeln!(out, "test {name} ... FAILED")?;
+    }
+    writeln!(out, "\nfailures:\n")?;
+    for (nth, name) in hung.iter().enumerate() {
+        writeln!(out, "---- {name} stdout ----")?;
+        writeln!(
+            out,
+            "it had not ended at its limit, and {program} was killed"
+        )?;
+        if nth == 0 {
+            writeln!(out, "{stacks}")?;
+        }
+    }
+    let failed = tests.ended.values().filter(|fine| !**fine).count() + hung.len();
+    let passed = tests.ended.values().filter(|fine| **fine).count();
+    let passed = passed.saturating_sub(tests.ignored);
+    writeln!(
+        out,
+        "\nfailures:\n\ntest result: FAILED. {passed} passed; {failed} failed; {} ignored; 0 measured; 0 filtered out",
+        tests.ignored
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A program that speaks as a test binary does.
+    fn script(name: &str, body: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("xtask-{}-{name}", std::process::id()));
+        std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(&path, mode).unwrap();
+        path
+    }
+
+    fn watched(path: &PathBuf, limit: Duration) -> (i32, String) {
+        let mut out = Vec::new();
+        let args = [path.display().to_string(), "some_filter".to_owned()];
+        let code = loop {
+            match watch(&args, limit, &mut out) {
+                // A child that another test starts has the script open for writing until it runs its program.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                other => break other.unwrap(),
+            }
+        };
+        std::fs::remove_file(path).unwrap();
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_named_and_killed() {
+        let body = "echo running 3 tests; echo test a::fine ... ok; echo test c::not ... ignored\n\
+                    echo 'test b::hung has been running for over 60 seconds'; exec sleep 1000";
+        let path = script("hung", body);
+        let (code, told) = watched(&path, TOLD_AFTER);
+        assert_eq!(code, 101);
+        assert!(told.contains("\ntest b::hung ... FAILED\n"), "{told}");
+        assert!(told.contains("---- b::hung stdout ----\n"), "{told}");
+        let result = "test result: FAILED. 1 passed; 1 failed; 1 ignored;";
+        assert!(told.contains(result), "{told}");
+    }
+
+    #[test]
+    fn a_binary_that_hangs_has_those_named_that_did_not_end() {
+        let body = "if [ \"$2\" = --list ]; then echo a::fine: test; echo b::hung: test; exit; fi\n\
+                    echo running 2 tests; echo test a::fine ... ok; exec sleep 1000";
+        let path = script("binary", body);
+        let (code, told) = watched(&path, Duration::from_millis(500));
+        assert_eq!(code, 101);
+        assert!(told.contains("\ntest b::hung ... FAILED\n"), "{told}");
+        assert!(!told.contains("test a::fine ... FAILED"), "{told}");
+    }
+
+    #[test]
+    fn what_ends_in_time_is_passed_on() {
+        let path = script("fine", "echo test a ... ok; echo -n 'no newline'; exit 3");
+        let (code, told) = watched(&path, TEST_LIMIT);
+        assert_eq!((code, &*told), (3, "test a ... ok\nno newline\n"));
+    }
+}
