@@ -98,6 +98,11 @@ impl BlockCache {
         self.block_size
     }
 
+    /// Blocks that the budget has room for.
+    pub(crate) fn budget_blocks(&self) -> usize {
+        self.shard_budget * SHARDS
+    }
+
     /// The device that the blocks live on.
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.dev

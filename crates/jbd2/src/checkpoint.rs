@@ -5,8 +5,8 @@
 //! space free. The flush and the tail are one durable write where blocks and log share a device.
 //!
 //! # Who
-//! The checkpoint thread, once more than half of the log is in use, down to a quarter; a start that finds
-//! no room; [`crate::Journal::checkpoint_all`]. One at a time, by `Log::turn`. None of them holds
+//! The checkpoint thread, once more than half of the log is in use, down to a quarter; or once more blocks
+//! wait than the block cache has room for, as they stay in memory until then; a start that finds no room; [`crate::Journal::checkpoint_all`]. One at a time, by `Log::turn`. None of them holds
 //! `Core::state`, and none waits for a commit, so a commit can wait for a checkpoint.
 
 use std::sync::atomic::Ordering;
@@ -18,13 +18,6 @@ use crate::log::Log;
 
 /// Blocks that are in flight together.
 const BATCH: usize = 1024;
-
-impl Log {
-    /// The blocks in use above which the checkpoint thread starts.
-    pub(crate) fn high_water(&self) -> u32 {
-        self.ring.len() / 2
-    }
-}
 
 impl Core {
     /// Whether the log has `blocks` free blocks, or there is no log.
@@ -95,17 +88,20 @@ impl Core {
         };
         loop {
             let mut index = log.index.lock();
-            while index.used() <= log.high_water() {
+            let wanted = loop {
                 if index.stopping || self.check_alive().is_err() {
                     return;
                 }
+                if let Some(wanted) = index.wanted(self.cache.budget_blocks()) {
+                    break wanted;
+                }
                 log.pressure.wait(&mut index);
-            }
+            };
             if index.stopping || self.check_alive().is_err() {
                 return;
             }
             drop(index);
-            if self.checkpoint_for(log.ring.len() / 4 * 3).is_err() {
+            if self.checkpoint_for(wanted).is_err() {
                 return;
             }
         }

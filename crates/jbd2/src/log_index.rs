@@ -34,6 +34,8 @@ pub(crate) struct LogIndex {
     /// Blocks between tail and head.
     used: u32,
     queue: VecDeque<Logged>,
+    /// Blocks that are pending in any of them.
+    pending: usize,
     blocks: HashMap<u64, Resident, BlockHash>,
     in_flight: PblkSet,
     /// The checkpoint thread is to end.
@@ -110,6 +112,7 @@ impl LogIndex {
             next,
             used: 0,
             queue: VecDeque::new(),
+            pending: 0,
             blocks: HashMap::default(),
             in_flight: PblkSet::default(),
             stopping: false,
@@ -121,8 +124,15 @@ impl LogIndex {
         self.ring.len().saturating_sub(self.used)
     }
 
-    pub(crate) fn used(&self) -> u32 {
-        self.used
+    /// The free log blocks that the checkpoint thread is to make, if it is to do something: three quarters of
+    /// the log once more than half of it is in use; half of those in use once more than `most_pending` blocks
+    /// wait in memory.
+    pub(crate) fn wanted(&self, most_pending: usize) -> Option<u32> {
+        if self.used > self.ring.len() / 2 {
+            return Some(self.ring.len() / 4 * 3);
+        }
+        let heavy = self.pending > most_pending && self.used > 0;
+        heavy.then(|| self.free() + self.used.div_ceil(2))
     }
 
     /// Where the next transaction goes.
@@ -176,6 +186,7 @@ impl LogIndex {
                     data,
                     _block: block,
                 });
+                self.pending += 1;
             }
         }
         self.queue.push_back(Logged {
@@ -198,9 +209,11 @@ impl LogIndex {
     fn drop_pending(&mut self, p: u64) {
         if let Some(resident) = self.blocks.get_mut(&p)
             && let Some(pending) = resident.pending.take()
-            && let Some(logged) = self.logged_mut(pending.tid)
         {
-            logged.pending = logged.pending.saturating_sub(1);
+            self.pending = self.pending.saturating_sub(1);
+            if let Some(logged) = self.logged_mut(pending.tid) {
+                logged.pending = logged.pending.saturating_sub(1);
+            }
         }
     }
 

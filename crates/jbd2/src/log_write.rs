@@ -144,7 +144,7 @@ impl Core {
     ) -> Result<(), JournalError> {
         let mut index = log.index.lock();
         index.committed(len, noted, snapshots, freed);
-        if index.used() > log.high_water() {
+        if index.wanted(self.cache.budget_blocks()).is_some() {
             log.pressure.notify_one();
         }
         while index.is_in_flight(freed) {

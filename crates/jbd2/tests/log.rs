@@ -279,3 +279,22 @@ fn sync_covers_data_written_before_it() {
     assert_eq!(recover_log(&crashed, LEN).transactions, 2);
     assert_eq!(stamp_on(&crashed, 3), 2);
 }
+
+#[test]
+fn what_waits_in_memory_goes_home_before_the_log_is_full() {
+    const LEN: u32 = 4096;
+    let dev = Arc::new(formatted(LEN));
+    // Its cache has room for 256 blocks.
+    let (cache, journal) = open(dev, LEN, manual());
+    for round in 0..10 {
+        let blocks: Vec<u64> = (round * 40..(round + 1) * 40).map(|p| p + 1).collect();
+        journal.commit(put(&cache, &journal, &blocks, 7)).unwrap();
+    }
+    assert!(journal.stats().log_blocks_written < u64::from(LEN) / 4);
+    let begun = std::time::Instant::now();
+    while journal.stats().blocks_checkpointed < 144 {
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", journal.stats());
+        std::thread::yield_now();
+    }
+    journal.close().unwrap();
+}

@@ -66,7 +66,7 @@ fn the_tail_follows_what_was_written_home() {
     assert_eq!((tail.start, tail.tid), (61, Tid::new(1)));
     index.set_tail(tail);
     assert!(index.is_settled());
-    assert_eq!((index.used(), index.head()), (0, 61));
+    assert_eq!((index.used, index.head()), (0, 61));
 }
 
 #[test]
@@ -113,4 +113,22 @@ fn freed_blocks_do_not_go_home_but_stay_resident() {
     index.set_tail(tail);
     assert!(!index.is_resident(Pblk::new(1)));
     assert!(index.blocks.is_empty());
+}
+
+#[test]
+fn the_thread_is_wanted_for_a_full_log_and_for_full_memory() {
+    let mut index = index();
+    assert_eq!(index.wanted(0), None);
+    commit(&mut index, 10, &[1, 2, 3, 4], &[]);
+    assert_eq!(index.wanted(4), None);
+    assert_eq!(index.wanted(3), Some(95));
+    // Logged again, or freed, a block waits once, or not at all.
+    commit(&mut index, 10, &[1, 2, 5], &[4]);
+    assert_eq!(index.wanted(4), None);
+    assert_eq!(index.wanted(3), Some(90));
+    assert_eq!(home(&mut index, 90), [1, 2, 3]);
+    assert_eq!(index.wanted(1), None);
+    assert_eq!(index.wanted(0), Some(90));
+    commit(&mut index, 31, &[7], &[]);
+    assert_eq!(index.wanted(100), Some(75));
 }
