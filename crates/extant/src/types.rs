@@ -212,6 +212,9 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's `KILL_SUIDGID`).
     pub kill_priv: bool,
+    /// A new owner or size takes no set-id bits and no capabilities by itself: the front end has seen to that, or no user asks for it
+    /// (Linux's overlayfs gives a copy its owner).
+    pub keep_priv: bool,
     /// `mtime` is that of writes which a front end's cache took when they were allowed: the inode's flags do not forbid it.
     pub noted: bool,
 }

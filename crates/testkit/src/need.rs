@@ -17,6 +17,8 @@ pub enum Need {
     Fuse,
     /// Loop devices and Linux's ext4 (implies root).
     Loop,
+    /// The kernel's overlayfs.
+    Overlay,
     /// The kernel's io_uring.
     IoUring,
     /// A program on the path.
@@ -47,6 +49,11 @@ impl Need {
                     return Some("needs loop devices: no /dev/loop-control".to_owned());
                 }
                 None
+            }
+            Need::Overlay => {
+                let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+                let missing = !known.lines().any(|line| line.ends_with("\toverlay"));
+                missing.then(|| "needs overlayfs".to_owned())
             }
             Need::IoUring => extant_blockdev::io_uring().err(),
             Need::Tool(name) => tools::find(name)

@@ -71,6 +71,13 @@ fn is_touch(changes: &SetAttr) -> bool {
         && now(changes.mtime)
 }
 
+/// Whether the changes take set-id bits and capabilities.
+fn takes_privileges(kind: FileKind, changes: &SetAttr) -> bool {
+    let new_owner = changes.uid.is_some() || changes.gid.is_some();
+    let taken = new_owner && !changes.keep_priv || changes.kill_priv;
+    taken && kind != FileKind::Directory
+}
+
 /// Changes attributes. The size first, through the file's own path; then everything else under one handle.
 ///
 /// # Errors
@@ -86,7 +93,7 @@ pub(crate) fn setattr(
     fs.check_writable()?;
     check(inode, changes)?;
     if let Some(size) = changes.size {
-        {
+        if !changes.keep_priv {
             let _excluded = inode.lock.write();
             privileges::remove_privileges(fs, inode, cred)?;
         }
@@ -99,8 +106,7 @@ pub(crate) fn setattr(
     if inode.is_gone() {
         return Err(Error::Stale);
     }
-    let new_owner = changes.uid.is_some() || changes.gid.is_some();
-    let strips = (new_owner || changes.kill_priv) && inode.kind != FileKind::Directory;
+    let strips = takes_privileges(inode.kind, changes);
     let capable = strips && xattr::exists(fs, inode, &CAPABILITY)?;
     let listed = changes.perm.is_some() && acl::has_access(fs, inode)?;
 
@@ -164,8 +170,8 @@ fn apply(
     at: InodeTime,
 ) -> u16 {
     let wide = core.has_wide_times();
-    let new_owner = changes.uid.is_some() || changes.gid.is_some();
-    if (new_owner || changes.kill_priv) && kind != FileKind::Directory {
+    if takes_privileges(kind, changes) {
+        let new_owner = changes.uid.is_some() || changes.gid.is_some();
         let outsider = new_owner && cred.is_outsider(core.gid);
         core.mode = stripped(core.mode, outsider);
     }

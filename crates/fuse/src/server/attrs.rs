@@ -1,6 +1,6 @@
 //! Attributes, extended attributes, and the ioctls behind chattr.
 
-use extant::{Attr, Node, SetAttr, SetTime, Timestamp, XattrMode};
+use extant::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Done, FOREVER, Outcome, Server, attr_wire, perm};
 use crate::abi::{
@@ -40,6 +40,23 @@ const STATX_BTIME: u32 = 0x800;
 const WRITTEN: SetattrValid = SetattrValid::MTIME
     .union(SetattrValid::CTIME)
     .union(SetattrValid::FH);
+
+/// What every chown(2) of a regular file sends where the kernel keeps the change time, beside the owner.
+const CHOWN: SetattrValid = SetattrValid::KILL_SUIDGID.union(SetattrValid::CTIME);
+
+/// Whether a SETATTR of a regular file leaves privileges alone. `writeback`: the kernel keeps the change time.
+///
+/// * A new size: before truncate(2) the kernel removes capabilities by itself, and says when set-id bits go.
+/// * A new owner: overlayfs gives one to the copy of a file that it has just made. The kernel says of every owner that privileges go, but
+///   ext4 takes them only in chown(2) itself. That sets the change time as well, which is sent where the kernel keeps it.
+fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
+    let owner = SetattrValid::UID.union(SetattrValid::GID);
+    if valid.intersects(owner) {
+        writeback && valid & (owner | CHOWN) == owner | SetattrValid::KILL_SUIDGID
+    } else {
+        !valid.contains(SetattrValid::KILL_SUIDGID)
+    }
+}
 
 impl Server<'_> {
     pub(super) fn getattr(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
@@ -100,6 +117,8 @@ impl Server<'_> {
         };
         let (atime, atime_now) = (SetattrValid::ATIME, SetattrValid::ATIME_NOW);
         let (mtime, mtime_now) = (SetattrValid::MTIME, SetattrValid::MTIME_NOW);
+        let writeback = self.settings.agreed.writeback;
+        let keep_priv = node.kind() == FileKind::Regular && keeps_privileges(valid, writeback);
         let changes = SetAttr {
             perm: valid
                 .contains(SetattrValid::MODE)
@@ -113,7 +132,8 @@ impl Server<'_> {
                 secs: wire.ctime,
                 nanos: wire.ctimensec,
             }),
-            kill_priv: valid.contains(SetattrValid::KILL_SUIDGID),
+            kill_priv: valid.contains(SetattrValid::KILL_SUIDGID) && !keep_priv,
+            keep_priv,
             noted: valid == WRITTEN,
         };
         let attr = self.volume.setattr(node, &changes, cred)?;
