@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use extant_iomap::{Source, Stopped, whole_blocks};
 use extant_pagecache::{Folio, FolioGuard};
-use extant_units::{DevOff, Pos};
+use extant_units::{DevOff, PAGE_SIZE, Pos};
 
 use crate::commit::{commit, has_written_space};
 use crate::index;
@@ -70,9 +70,7 @@ fn write_folio<O: BufferOps + ?Sized>(
     let blocks = range.end.div_ceil(size) - range.start / size;
     let started = ops.start_write(pos, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let mut handle = started.map(|(handle, most)| {
-        // What the handle cannot pay for is written under the next.
-        let most = (most as usize).max(1);
-        range.end = range.end.min((range.start / size + most) * size);
+        range.end = range.end.min(paid_end(range.start, most as usize, size));
         handle
     });
     let Some(mut guard) = mapping.lock(&folio) else {
@@ -113,6 +111,14 @@ fn write_folio<O: BufferOps + ?Sized>(
     }
     ended?;
     Ok(Some(written.copied))
+}
+
+/// Where the part of a write from byte `start` of its folio on ends that a handle pays for with `most` blocks of `size` bytes. The rest
+/// is written under the next, from a page's start on: what a write puts into one page is in one transaction, if that can hold a page.
+fn paid_end(start: usize, most: usize, size: usize) -> usize {
+    let paid = (start / size + most.max(1)) * size;
+    let page = paid / PAGE_SIZE * PAGE_SIZE;
+    if page > start { page } else { paid }
 }
 
 type Failed<E> = (Option<Range<Pos>>, E);
@@ -207,4 +213,20 @@ fn blocks_of<'a>(
         }
     });
     blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paid_end;
+
+    #[test]
+    fn handles_end_at_pages_where_they_can() {
+        assert_eq!(paid_end(0, 9, 1024), 8192, "two pages and a block");
+        assert_eq!(paid_end(0, 4, 1024), 4096);
+        assert_eq!(paid_end(3000, 4, 1024), 4096, "from within a page");
+        assert_eq!(paid_end(4096, 3, 1024), 7168, "less than a page");
+        assert_eq!(paid_end(4096, 0, 1024), 5120, "a block at least");
+        assert_eq!(paid_end(100, 3, 4096), 12288);
+        assert_eq!(paid_end(65536, 1, 65536), 131_072);
+    }
 }

@@ -15,7 +15,7 @@ use extant_bufferhead::{BlockMap, BufferOps, BufferWriteback, Place, Stats, Wrot
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, Kind};
 use extant_jbd2::Handle;
-use extant_units::{DevOff, Lblk, Pos};
+use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
 
 use super::iomap_ops::FileOps;
 use super::{blocks_of, logged};
@@ -135,14 +135,14 @@ impl BufferOps for FileOps<'_> {
         let each = credits::allocate(self.fs)
             .saturating_add(convert)
             .saturating_add(u32::from(logs));
-        // Half of what one handle may have at most, so that others find room beside it.
-        let most = self.fs.journal.max_credits() / 2;
-        let most = (most.saturating_sub(undo) / each).clamp(1, MOST_AT_ONCE);
-        let blocks = blocks.min(most);
-        let credits = each
-            .saturating_mul(blocks)
-            .saturating_add(credits::INODE_UPDATE)
-            .saturating_add(undo);
+        let fixed = undo.saturating_add(credits::INODE_UPDATE);
+        let fits = |credits: u32| credits.saturating_sub(fixed) / each;
+        // Half of what one handle may have at most, so that others find room beside it; but all blocks of a page.
+        let max = self.fs.journal.max_credits();
+        let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
+        let most = fits(max / 2).max(fits(max).min(page));
+        let blocks = blocks.min(most.clamp(1, MOST_AT_ONCE));
+        let credits = each.saturating_mul(blocks).saturating_add(fixed);
         Ok(Some((self.fs.start(credits)?, blocks)))
     }
 
