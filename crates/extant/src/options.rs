@@ -34,7 +34,7 @@ pub enum DataMode {
     Ordered,
     /// Old contents of a block may show after a crash.
     Writeback,
-    /// File data goes through the journal: each write shows whole or not at all.
+    /// File data goes through the journal: what a write puts into a page shows whole or not at all.
     Journal,
 }
 
