@@ -87,6 +87,13 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "failing-hosts",
+        suites: "--profile soak -p extant --test failing_host",
+        tests: &["--nocapture", "--test-threads=1", "a_host"],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "range-races",
         suites: "--profile soak -p extant --test range_stress",
         tests: &["--nocapture"],

@@ -13,6 +13,7 @@ pub mod cmd;
 pub mod content;
 pub mod crash;
 pub mod error;
+pub mod failing_host;
 pub mod generations;
 pub mod image;
 pub mod limit;
