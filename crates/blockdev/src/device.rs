@@ -31,6 +31,12 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`.
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()>;
 
+    /// Fills `buf` from `offset`, with what the medium holds rather than this host's cache of it: for a block that another host
+    /// may have written. Where that cannot be had, as [`BlockDevice::read_at`].
+    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.read_at(offset, buf)
+    }
+
     /// Fills `bufs`, one after the other, from one contiguous range that begins at `offset`.
     fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         let mut at = offset;
@@ -103,6 +109,9 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         (**self).read_at(offset, buf)
+    }
+    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        (**self).read_fresh_at(offset, buf)
     }
     fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         (**self).read_vectored_at(offset, bufs)

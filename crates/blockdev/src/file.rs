@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use extant_units::DevOff;
-use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl};
 use tracing::{debug, warn};
 
 use crate::claim::{self, Claim};
@@ -370,6 +371,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.host.read(offset, buf)
+    }
+
+    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        let len = NonZeroU64::new(buf.len() as u64);
+        // Clean pages of the range leave the cache. Advice: where it is not taken, what is cached is read.
+        let _ = fadvise(self.host.file(), offset.get(), len, Advice::DontNeed);
         self.host.read(offset, buf)
     }
 

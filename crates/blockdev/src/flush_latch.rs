@@ -201,6 +201,10 @@ impl BlockDevice for LatchedDevice {
         self.inner.read_at(offset, buf)
     }
 
+    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_fresh_at(offset, buf)
+    }
+
     #[inline]
     fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
         self.inner.read_vectored_at(offset, bufs)

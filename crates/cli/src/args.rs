@@ -180,7 +180,9 @@ pub(crate) struct Defrag {
 ///
 /// Returns once the mount answers; the file system is then served by a process in the background.
 ///
-/// Root mounts directly, everybody else through fusermount3. The image stays locked until it is unmounted.
+/// Root mounts directly, other users through fusermount3. The image stays locked until it is unmounted. An image that another process
+/// has open for writing is waited for up to 2 seconds. A volume with multiple mount protection (mmp) that was not unmounted, or that
+/// another host uses, is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
     /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other, fsname=NAME,

@@ -18,6 +18,7 @@ pub mod group_desc;
 pub mod htree;
 pub mod inode;
 pub mod jbd2;
+pub mod mmp;
 pub mod orphan;
 pub mod superblock;
 pub mod xattr;

@@ -8,8 +8,8 @@
 //!
 //! A handle may be started with anything left of it held, and with nothing right of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Handle, Journal};
@@ -25,6 +25,7 @@ use crate::inode::InodeCache;
 use crate::interrupt;
 use crate::layout::Layout;
 use crate::map::StatusCache;
+use crate::mmp::Mmp;
 use crate::options::MountOptions;
 use crate::orphan::Orphans;
 use crate::stats::Stats;
@@ -69,6 +70,8 @@ pub(crate) struct Fs {
     pub(crate) tuning: Tuning,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
+    /// What keeps other hosts away, where the volume asks for it.
+    pub(crate) mmp: OnceLock<Mmp>,
     /// The latched failure, if any.
     pub(crate) fault: Fault,
     /// Held for renames of a directory into another parent, so that no two of them make a loop.

@@ -76,6 +76,7 @@ mod inode;
 mod interrupt;
 mod layout;
 mod map;
+mod mmp;
 mod mount;
 mod namei;
 mod new_inode;

@@ -35,6 +35,7 @@ const EXTANT: Order = Order {
         "stats",
         "editing",
         "super_block",
+        "mmp",
         "fault",
         "fs",
         "credits",

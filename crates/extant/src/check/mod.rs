@@ -24,6 +24,7 @@ mod inodes;
 mod journal;
 mod links;
 mod maps;
+mod mmp;
 mod report;
 mod reserved;
 mod role;

@@ -6,6 +6,7 @@ use extant_disk::bitmap;
 use extant_units::{Group, Pblk};
 use parking_lot::Mutex;
 
+use super::mmp;
 use super::report::Findings;
 use super::volume::Volume;
 use crate::error::Place;
@@ -65,6 +66,14 @@ impl Usage {
                     );
                 }
             }
+        }
+        if let Some(block) = mmp::check(volume, findings)
+            && let Some(taken) = usage.claim(block, 1)
+        {
+            let what = format_args!(
+                "the block of multiple mount protection overlaps other metadata at block {taken}"
+            );
+            findings.add(Place::Superblock, what);
         }
         usage
     }

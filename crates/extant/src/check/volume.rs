@@ -21,6 +21,7 @@ const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::EXTENTS)
     .union(Incompat::SIXTY_FOUR_BIT)
+    .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED);
 const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER

@@ -11,6 +11,7 @@ pub(super) const INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::EXTENTS)
     .union(Incompat::SIXTY_FOUR_BIT)
+    .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED);
 

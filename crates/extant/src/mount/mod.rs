@@ -1,7 +1,8 @@
 //! Mount and unmount: from a device to a file system and back.
 //!
 //! # Mount
-//! 1. The superblock is read and checked, its features are gated, open options take its defaults (`superblock.rs`).
+//! 1. The superblock is read and checked, its features are gated, open options take its defaults (`superblock.rs`). A volume with
+//!    multiple mount protection is taken (`mmp.rs`).
 //! 2. The journal is found and replayed (`journal.rs`), of a read-only mount too, as Linux does; the superblock is read again.
 //! 3. Group descriptors are read and checked, totals summed up, system zones built.
 //! 4. The journal is opened. The superblock says, durably and before the first transaction, that the volume is in use.
@@ -23,7 +24,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use extant_blockdev::{BlockDevice, FlushLatch, LatchedDevice};
 use extant_disk::features::Incompat;
@@ -45,6 +46,7 @@ use crate::group::{GroupTable, Totals};
 use crate::inode::InodeCache;
 use crate::layout::Layout;
 use crate::map::StatusCache;
+use crate::mmp::{self, Mmp};
 use crate::options::MountOptions;
 use crate::orphan::{self, Orphans};
 use crate::stats::Stats;
@@ -70,15 +72,22 @@ pub(crate) fn mount(
     }
     let (dev, latch) = latched(dev, &tuning);
     let sb = superblock::read(&dev, &mut options)?;
+    let unwritten = dev.is_read_only() || options.noload();
+    let protection = if unwritten {
+        None
+    } else {
+        Mmp::take(&dev, &sb)?
+    };
     let (mut sb, found) = replay(&dev, sb, &mut options, tuning)?;
-    if options.read_only() && !dev.is_read_only() && !options.noload() {
+    if options.read_only() && !unwritten {
         sb = read_only::finish_orphans((&dev, &latch), sb, found.as_ref(), (&options, tuning))?;
     }
     if let Some(path) = options.buffered_path() {
         tuning.buffered_path = path;
     }
     let fs = build((dev, latch), &sb, found.as_ref(), options, tuning)?;
-    if let Err(error) = start(&fs) {
+    let protected = protection.map_or(Ok(()), |mmp| protect(&fs, mmp));
+    if let Err(error) = protected.and_then(|()| start(&fs)) {
         // What was begun is ended in order; the first error is the one to tell.
         if let Err(second) = unmount(&fs) {
             tracing::warn!(error = %second, "ending the failed mount");
@@ -86,6 +95,20 @@ pub(crate) fn mount(
         return Err(error);
     }
     Ok(fs)
+}
+
+/// Has the loss of the volume to another host shut it down.
+fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
+    let weak = Arc::downgrade(fs);
+    let protected = mmp.protect(Box::new(move |why| {
+        if let Some(fs) = weak.upgrade() {
+            tracing::error!(why, "the volume is lost to another host");
+            fs.fault.shut_down(&fs, why);
+        }
+    }));
+    // Of a new file system it is not set yet.
+    let _ = fs.mmp.set(mmp);
+    protected
 }
 
 /// The device as this mount uses it: a failed flush is remembered until the unmount.
@@ -165,7 +188,8 @@ fn build(
     let layout = Layout::new(sb);
     let budget = usize::try_from(tuning.block_cache_bytes).unwrap_or(usize::MAX);
     let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
-    let journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
+    let mut journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
+    journal_zones.extend(mmp::zone(sb));
     let (groups, zones, totals) =
         GroupTable::load(&cache, &layout, journal_zones, options.read_only())?;
     let (groups, zones) = (Arc::new(groups), Arc::new(zones));
@@ -211,6 +235,7 @@ fn build(
         super_block: SuperBlock::new(&layout, sb.raw().state()),
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
+        mmp: OnceLock::new(),
         inodes: InodeCache::default(),
         status: Arc::new(StatusCache::default()),
         xattr_blocks: SharedBlocks::default(),
@@ -333,6 +358,9 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     }
     fs.clear_inodes();
     fs.fault.close();
+    if let Some(mmp) = fs.mmp.get() {
+        mmp.release();
+    }
     data.and(metadata)
 }
 

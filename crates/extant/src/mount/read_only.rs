@@ -15,6 +15,7 @@ use super::journal::FoundJournal;
 use super::{build, mount, replay, start, superblock, unmount};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::mmp;
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
 
@@ -43,6 +44,10 @@ pub(crate) fn look(
         sealed.freeze();
         Arc::new(sealed)
     };
+    let sb = superblock::read(&unwritten, &mut options)?;
+    if let Some(host) = mmp::user(&unwritten, &sb) {
+        tracing::warn!("in use by {host}, or not unmounted there: what is seen may be out of date");
+    }
     match mount(unwritten, options.clone(), tuning) {
         Err(Error::NeedsReplay) => {}
         other => {

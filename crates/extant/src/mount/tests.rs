@@ -292,7 +292,6 @@ fn the_gate_refuses_or_restricts_by_name() {
     for args in [
         "-O journal_dev -b 4096",
         "-O meta_bg,^resize_inode",
-        "-O mmp",
         "-O inline_data",
         "-O casefold",
         "-O encrypt",
