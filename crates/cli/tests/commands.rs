@@ -408,3 +408,22 @@ fn a_dirty_image_that_may_not_be_written_shows_what_it_will_be() -> Result<()> {
     ensure!(fs::read(&image)? == before, "the image changed");
     Ok(())
 }
+
+#[test]
+fn a_check_of_what_is_no_image_is_an_object_too() -> Result<()> {
+    let host = TempDir::new("host")?;
+    let path = host.join("no-image");
+    for content in [vec![], vec![0; 1 << 16]] {
+        fs::write(&path, content)?;
+        let o = extant(&["check", "--json", &path.display().to_string()]).run()?;
+        ensure!(o.code == Some(8), "{}", o.describe());
+        ensure!(
+            o.out.starts_with("{\"clean\":null,\"error\":\"")
+                && o.out.contains("not an ext4 file system")
+                && o.out.lines().count() == 1,
+            "{}",
+            o.describe()
+        );
+    }
+    Ok(())
+}

@@ -102,6 +102,10 @@ fn a_removed_directory_that_was_open_is_clean() {
         let crashed = Arc::new(MemoryDevice::from_bytes(&dev.to_bytes()));
         let report = check(crashed, &CheckOptions::default()).unwrap();
         assert!(report.replayed > 0 && report.is_clean(), "{report:?}");
+        let waits = report.notes.iter().any(|note| {
+            note.what == "1 inode waits to be deleted or truncated, which the next mount does"
+        });
+        assert!(waits, "{report:?}");
         drop(open);
     }
 }

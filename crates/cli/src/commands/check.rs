@@ -13,9 +13,18 @@ const FOUND: u8 = 4;
 const FAILED: u8 = 8;
 
 pub(crate) fn run(args: &Check) -> Outcome {
-    match examine(args).and_then(|report| show(args, &report).map(|()| report.is_clean())) {
-        Ok(true) => Outcome::Done,
-        Ok(false) => Outcome::Status(FOUND, None),
+    let report = match examine(args) {
+        Ok(report) => report,
+        Err(failure) if args.json => {
+            // A program gets its object whatever happens.
+            let shown = show_json(&json!({ "clean": Value::Null, "error": failure.to_string() }));
+            return Outcome::Status(FAILED, Some(shown.err().unwrap_or(failure)));
+        }
+        Err(failure) => return Outcome::Status(FAILED, Some(failure)),
+    };
+    match show(args, &report) {
+        Ok(()) if report.is_clean() => Outcome::Done,
+        Ok(()) => Outcome::Status(FOUND, None),
         Err(failure) => Outcome::Status(FAILED, Some(failure)),
     }
 }
@@ -42,18 +51,15 @@ fn examine(args: &Check) -> Result<Report, Failure> {
 }
 
 fn show(args: &Check, report: &Report) -> Result<(), Failure> {
-    let mut out = Output::new();
     if args.json {
-        out.json(&as_json(report))?;
-        return out.finish();
+        return show_json(&as_json(report));
     }
+    let mut out = Output::new();
     for finding in &report.findings {
         out.text(format!("{finding}\n"))?;
     }
     for note in &report.notes {
-        out.text(format!(
-            "{note} (no damage: the next mount puts it right)\n"
-        ))?;
+        out.text(format!("{note} (no damage)\n"))?;
     }
     if report.replayed > 0 {
         let replayed = report.replayed;
@@ -74,6 +80,12 @@ fn show(args: &Check, report: &Report) -> Result<(), Failure> {
         report.blocks_used,
         report.blocks
     ))?;
+    out.finish()
+}
+
+fn show_json(value: &Value) -> Result<(), Failure> {
+    let mut out = Output::new();
+    out.json(value)?;
     out.finish()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use extant_disk::features::Compat;
 use extant_disk::inode::InodeCore;
 use extant_disk::xattr::{BlockHeader, Entries, area_entries, block_entries, check_block};
 use extant_units::{Ino, Pblk};
@@ -43,6 +44,14 @@ impl Attributes {
         }
         let pblk = core.file_acl;
         if pblk == Pblk::ZERO {
+            return Ok(0);
+        }
+        if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
+            // The number means nothing then, and no block belongs to the inode by it.
+            if role.is_read() {
+                let what = format_args!("i_file_acl is {pblk} without the feature ext_attr");
+                findings.add(Place::Inode(ino), what);
+            }
             return Ok(0);
         }
         if !volume.holds(pblk, 1) {

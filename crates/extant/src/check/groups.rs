@@ -1,11 +1,11 @@
 //! Pass 4: bitmaps, descriptors, totals and backups against what was found.
 
 use extant_disk::bitmap;
-use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
-use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
+use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_units::{Group, Ino, Pblk};
 
 use super::Work;
+use super::copies;
 use super::inodes::{Facts, Scan};
 use super::report::Findings;
 use super::superblock;
@@ -45,10 +45,7 @@ pub(super) fn compare(
         inodes: sum.inodes + group.inodes,
     });
     superblock::totals(volume, total.blocks, total.inodes, findings);
-    for at in 1..volume.group_count() {
-        backup(volume, Group::new(at), findings)?;
-    }
-    Ok(())
+    copies::compare(volume, findings)
 }
 
 struct Check<'a> {
@@ -263,57 +260,4 @@ impl std::fmt::Display for Runs {
         }
         Ok(())
     }
-}
-
-/// The copies of superblock and descriptors: geometry and places must be the same; counters and times may lag behind.
-fn backup(volume: &Volume, group: Group, findings: &Findings) -> Result<()> {
-    if !volume.sb.has_backup(group) {
-        return Ok(());
-    }
-    let place = Place::Block(Pblk::new(volume.group_start(group)));
-    let bs = volume.sb.block_size();
-    // A copy begins its block; only the first superblock stands at byte 1024 whatever the block size.
-    let block = volume.block(Pblk::new(volume.group_start(group)))?;
-    let Some(copy) = block.get(..SUPERBLOCK_SIZE) else {
-        return Ok(());
-    };
-    match Superblock::parse(copy) {
-        Err(error) => findings.add(place, format_args!("copy of the superblock: {error}")),
-        Ok(copy) => {
-            let same = copy.blocks_count() == volume.sb.blocks_count()
-                && copy.inodes_count() == volume.sb.inodes_count()
-                && copy.block_size() == bs
-                && copy.raw().uuid == volume.sb.raw().uuid;
-            if !same {
-                findings.add(place, "copy of the superblock with another geometry");
-            }
-        }
-    }
-    let size = volume.sb.desc_size();
-    let per_block = (bs.bytes() / size).max(1);
-    let first = volume.group_start(group) + 1;
-    for at in 0..u64::from(volume.sb.desc_blocks()) {
-        let block = volume.block(Pblk::new(first + at))?;
-        for (nth, bytes) in block.chunks_exact(size).enumerate() {
-            let number = usize::try_from(at)
-                .unwrap_or(usize::MAX)
-                .saturating_mul(per_block)
-                + nth;
-            let Some(desc) = volume.groups.get(number) else {
-                break;
-            };
-            let of = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
-            let same = GroupDesc::parse(bytes, of, &GroupChecksum::None).is_ok_and(|copy| {
-                (copy.block_bitmap, copy.inode_bitmap, copy.inode_table)
-                    == (desc.block_bitmap, desc.inode_bitmap, desc.inode_table)
-            });
-            if !same {
-                findings.add(
-                    place,
-                    format_args!("copy of the descriptors: group {of} has other places"),
-                );
-            }
-        }
-    }
-    Ok(())
 }

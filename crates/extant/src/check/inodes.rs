@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use extant_disk::extent::Extent;
 use extant_disk::group_desc::GroupFlags;
-use extant_disk::inode::{InodeCore, InodeFlags, RawInode};
+use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
 use extant_units::{Group, Ino, Pblk};
 
 use super::Work;
@@ -189,7 +189,7 @@ impl Table<'_> {
         let role = Role::of(&self.volume.sb, ino);
         let orphan = self.orphans.contains(&ino);
         if raw.links.get() == 0 && !orphan && !role.is_reserved() {
-            self.deleted(ino, raw);
+            self.deleted(ino, raw, record);
             return Ok(None);
         }
         let mut facts = Facts {
@@ -236,11 +236,21 @@ impl Table<'_> {
         Ok(Some((facts, dir)))
     }
 
-    /// An inode without links that nobody is about to delete.
-    fn deleted(&self, ino: Ino, raw: &RawInode) {
+    /// An inode without links that is no orphan.
+    fn deleted(&self, ino: Ino, raw: &RawInode, record: &[u8]) {
         if raw.mode.get() != 0 && raw.dtime.get() == 0 {
             self.findings
                 .add(Place::Inode(ino), "deleted, but without a time of deletion");
+        }
+        // One that was never used is all zeros, and has no checksum.
+        if record.iter().all(|&byte| byte == 0) {
+            return;
+        }
+        if let Err(error @ InodeError::Checksum { .. }) =
+            InodeCore::decode(&self.volume.format, ino, record)
+        {
+            self.findings
+                .add(Place::Inode(ino), format_args!("deleted: {error}"));
         }
     }
 

@@ -54,10 +54,11 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     };
     if superblock.errno() != 0 {
         let errno = superblock.errno();
+        // A mount moves it to the superblock's state, and goes on. What the fault left is found here or nowhere.
         let what = format_args!(
-            "it remembers error {errno}, of a mount that a fault has stopped: e2fsck checks the volume and clears it"
+            "it remembers error {errno}, of a mount that a fault has stopped: the next mount or e2fsck clears it"
         );
-        findings.add(Place::Journal, what);
+        findings.note(Place::Journal, what);
     }
     if superblock.users() > 1 {
         let users = superblock.users();
@@ -68,7 +69,7 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
         // Linux forgets such a log at the next mount.
         findings.note(
             Place::Journal,
-            format_args!("it begins at block {start}, but the superblock says it is empty"),
+            format_args!("it begins at block {start}, but the superblock says it is empty, as the next mount makes it"),
         );
     }
     Ok(())

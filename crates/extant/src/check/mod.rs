@@ -10,13 +10,14 @@
 //!    claimed once ([`usage`]).
 //! 2. [`dirs`]: every directory block, htree order, names, what entries lead to.
 //! 3. [`links`]: connectivity and link counts.
-//! 4. [`groups`]: bitmaps, descriptors and totals against what was found; backups.
+//! 4. [`groups`]: bitmaps, descriptors and totals against what was found; copies of both ([`copies`]).
 //!
 //! [`superblock`], [`journal`] and [`special`] (orphans) come before all that. Memory is bounded by a bit per block in groups that are
 //! used and a few dozen bytes per inode in use; time by the size of the tables and of what is claimed, since no
 //! block is walked twice.
 
 mod attrs;
+mod copies;
 mod dirs;
 mod fields;
 mod groups;

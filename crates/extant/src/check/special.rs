@@ -43,6 +43,19 @@ pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<I
     if volume.sb.features().has_compat(Compat::ORPHAN_FILE) {
         from_file(volume, findings, &mut all)?;
     }
+    match all.len() {
+        0 => {}
+        1 => findings.note(
+            Place::Orphans,
+            "1 inode waits to be deleted or truncated, which the next mount does",
+        ),
+        count => findings.note(
+            Place::Orphans,
+            format_args!(
+                "{count} inodes wait to be deleted or truncated, which the next mount does"
+            ),
+        ),
+    }
     Ok(all)
 }
 

@@ -119,7 +119,8 @@ pub(super) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findi
     ];
     for (name, stored, found) in stored {
         if stored != found {
-            let what = format_args!("{stored} free {name}, found {found}");
+            let what =
+                format_args!("{stored} free {name}, found {found}: the next mount counts anew");
             findings.note(Place::Superblock, what);
         }
     }

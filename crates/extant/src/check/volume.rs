@@ -31,6 +31,7 @@ const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::READONLY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// The file system as the checker sees it. Immutable after [`Volume::open`], so shared freely by threads.

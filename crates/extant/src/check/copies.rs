@@ -1,0 +1,98 @@
+//! The copies of superblock and descriptors in other groups.
+//!
+//! # Invariants
+//! What is wrong with them is a note: no mount reads them, and e2fsck only if the first superblock cannot be
+//! used. Some programs that make images leave them out. Counters and times in them may lag behind.
+
+use extant_disk::group_desc::{GroupChecksum, GroupDesc};
+use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
+use extant_units::{Group, Pblk};
+
+use super::report::Findings;
+use super::volume::Volume;
+use crate::error::{Place, Result};
+
+/// Copies that cannot be used, of one kind.
+#[derive(Default)]
+struct Bad {
+    count: u64,
+    first: Option<Group>,
+}
+
+impl Bad {
+    fn add(&mut self, group: Group) {
+        self.count += 1;
+        self.first.get_or_insert(group);
+    }
+
+    fn note(&self, what: &str, all: u64, findings: &Findings) {
+        if let Some(first) = self.first {
+            let count = self.count;
+            let what = format_args!(
+                "{count} of {all} copies of the {what} cannot be used, the first in group {first}: only \
+                 a repair would read them"
+            );
+            findings.note(Place::Superblock, what);
+        }
+    }
+}
+
+/// Compares all copies with the originals. Geometry and places must be the same.
+pub(super) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
+    let (mut superblocks, mut descriptors) = (Bad::default(), Bad::default());
+    let mut all = 0;
+    for at in 1..volume.group_count() {
+        let group = Group::new(at);
+        if !volume.sb.has_backup(group) {
+            continue;
+        }
+        all += 1;
+        if !superblock(volume, group)? {
+            superblocks.add(group);
+        }
+        if !table(volume, group)? {
+            descriptors.add(group);
+        }
+    }
+    superblocks.note("superblock", all, findings);
+    descriptors.note("descriptors", all, findings);
+    Ok(())
+}
+
+/// Whether the copy of the superblock has the geometry of the original.
+fn superblock(volume: &Volume, group: Group) -> Result<bool> {
+    // A copy begins its block; only the first superblock stands at byte 1024 whatever the block size.
+    let block = volume.block(Pblk::new(volume.group_start(group)))?;
+    let copy = block.get(..SUPERBLOCK_SIZE).map(Superblock::parse);
+    let Some(Ok(copy)) = copy else {
+        return Ok(false);
+    };
+    Ok(copy.blocks_count() == volume.sb.blocks_count()
+        && copy.inodes_count() == volume.sb.inodes_count()
+        && copy.block_size() == volume.sb.block_size()
+        && copy.raw().uuid == volume.sb.raw().uuid)
+}
+
+/// Whether the copy of the descriptors says the places of the original.
+fn table(volume: &Volume, group: Group) -> Result<bool> {
+    let size = volume.sb.desc_size();
+    let mut groups = volume.groups.iter().enumerate();
+    let first = volume.group_start(group) + 1;
+    for at in 0..u64::from(volume.sb.desc_blocks()) {
+        let block = volume.block(Pblk::new(first + at))?;
+        for bytes in block.chunks_exact(size) {
+            let Some((number, desc)) = groups.next() else {
+                return Ok(true);
+            };
+            let of = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
+            let same = GroupDesc::parse(bytes, of, &GroupChecksum::None).is_ok_and(|copy| {
+                (copy.block_bitmap, copy.inode_bitmap, copy.inode_table)
+                    == (desc.block_bitmap, desc.inode_bitmap, desc.inode_table)
+            });
+            if !same {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
