@@ -6,10 +6,10 @@ use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
 use extant_testkit::{ensure, need, tools};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
@@ -149,21 +149,28 @@ fn one_of_two_mount_points_is_unmounted_at_once() -> Result<()> {
     Ok(())
 }
 
-/// A mount namespace of its own that holds every mount there is, until its file goes.
+/// A mount namespace of its own that holds some mounts of this one, until its file goes.
 struct Namespace {
     process: Running,
     dir: TempDir,
 }
 
 impl Namespace {
-    fn new() -> Result<Namespace> {
+    fn holding(mounts: &[&Mount]) -> Result<Namespace> {
         let dir = TempDir::new("namespace")?;
         let hold = dir.join("hold");
         File::create(&hold)?;
-        let script = r#": > "$0/ready"; while [ -e "$0/hold" ]; do sleep 0.02; done"#;
+        // The mounts of other tests, which the namespace would hold as well, go first.
+        let script = r#"
+            grep -o '[^ ]*/extant-mnt-[^ ]*' /proc/self/mountinfo | while read -r held; do
+                case " $* " in *" $held "*) ;; *) umount -l "$held" ;; esac
+            done
+            : > "$0/ready"
+            while [ -e "$0/hold" ]; do sleep 0.02; done"#;
         let process = Cmd::new("unshare")
             .args(["-m", "sh", "-c", script])
             .arg(dir.path())
+            .args(mounts.iter().map(|mount| mount.dir()))
             .spawn()?;
         let end = Instant::now() + BOUND;
         while !dir.join("ready").exists() {
@@ -187,7 +194,7 @@ fn a_mount_held_by_another_namespace_is_told_and_ended_by_a_signal() -> Result<(
     }
     let images = [Image::of_mib(16).make()?, Image::of_mib(16).make()?];
     let [unmounted, signalled] = [mounted(images[0].path())?, mounted(images[1].path())?];
-    let holder = Namespace::new()?;
+    let holder = Namespace::holding(&[&unmounted, &signalled])?;
     let o = umount(&tools::extant()?, unmounted.dir())?;
     let told = o.code == Some(1) && o.err.contains("another mount namespace");
     ensure!(told, "{}", o.describe());
@@ -239,6 +246,105 @@ fn a_signal_ends_a_mount_under_writers() -> Result<()> {
     let clean = !is_marked(image.path())?;
     ensure!(output.code == Some(0) && clean, "{}", output.describe());
     image.fsck_clean()
+}
+
+/// A volume whose directory `long` is one of 64 MiB: a look-up in it goes through 65,536 empty blocks.
+fn with_long_directory() -> Result<Image> {
+    const BLOCKS: usize = 65536;
+    let image = Image::of_mib(96).args("-b 1024 -O ^metadata_csum").make()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let path = mount.join("long");
+    let mut file = File::create(&path)?;
+    let entry = |ino: u32, len: u16, name: &[u8]| {
+        let mut bytes = ino.to_le_bytes().to_vec();
+        bytes.extend(len.to_le_bytes());
+        bytes.extend([u8::try_from(name.len()).unwrap_or(0), 2]);
+        bytes.extend(name);
+        bytes
+    };
+    let ino = u32::try_from(std::os::unix::fs::MetadataExt::ino(&file.metadata()?))?;
+    let mut first = entry(ino, 12, b".");
+    first.resize(12, 0);
+    first.extend(entry(2, 1012, b".."));
+    first.resize(1024, 0);
+    let mut empty = entry(0, 1024, b"");
+    empty.resize(1024, 0);
+    file.write_all(&first)?;
+    let empty = empty.repeat(255);
+    for _ in 0..BLOCKS / 256 {
+        file.write_all(&empty)?;
+    }
+    drop(file);
+    mount.unmount()?;
+    image.debugfs_write("set_inode_field long mode 040755")?;
+    image.debugfs_write("set_inode_field long links_count 2")?;
+    Ok(image)
+}
+
+#[test]
+fn a_long_search_ends_with_its_callers_signal() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("bash"), Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let image = with_long_directory()?;
+    let mount = Subject::Extant.mount(image.path(), "ro")?;
+    let flags = TempDir::new("flags")?;
+    let ready = flags.join("ready");
+    let mut caller = Cmd::new("bash")
+        .args(["-c", r#"trap : USR1; : > "$0"; cd "$1""#])
+        .args([&ready, &mount.join("long/missing")])
+        .spawn()?;
+    let raw = i32::try_from(caller.pid()).ok().and_then(Pid::from_raw);
+    let pid = raw.ok_or_else(|| Error::new("no caller"))?;
+    let end = Instant::now() + BOUND;
+    let said = loop {
+        if let Some(output) = caller.poll()? {
+            break output;
+        }
+        ensure!(Instant::now() < end, "the caller does not end");
+        if ready.exists() {
+            kill_process(pid, Signal::USR1)?;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    ensure!(said.err.contains("Interrupted"), "{}", said.describe());
+    mount.unmount()?;
+    Ok(())
+}
+
+#[test]
+fn a_signal_ends_a_mount_under_long_searches() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("debugfs")]) {
+        return Ok(());
+    }
+    let image = with_long_directory()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let searched = AtomicUsize::new(0);
+    let output = std::thread::scope(|scope| -> Result<Output> {
+        for thread in 0..8 {
+            let (searched, long) = (&searched, mount.join("long"));
+            scope.spawn(move || {
+                // Until the mount is gone from under it; the kernel remembers missing names.
+                for name in 0.. {
+                    match fs::metadata(long.join(format!("{thread}-{name}"))) {
+                        Err(error) if error.kind() == ErrorKind::NotFound && long.exists() => {}
+                        _ => return,
+                    }
+                    searched.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let end = Instant::now() + BOUND;
+        while searched.load(Ordering::Relaxed) == 0 {
+            ensure!(Instant::now() < end, "no search ends");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        terminate(&mount)?;
+        mount.ended(BOUND)
+    })?;
+    let clean = !is_marked(image.path())?;
+    ensure!(output.code == Some(0) && clean, "{}", output.describe());
+    Ok(())
 }
 
 #[test]

@@ -274,6 +274,7 @@ wire! {
     CopyFileRangeIn = 56 {
         fh_in: u64, off_in: u64, nodeid_out: u64, fh_out: u64, off_out: u64, len: u64, flags: u64,
     }
+    InterruptIn = 8 { unique: u64 }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }
     LseekOut = 8 { offset: u64 }
     /// Before the name of a directory entry.

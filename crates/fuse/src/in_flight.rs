@@ -1,23 +1,39 @@
-//! The requests that workers serve at this moment.
+//! The requests that workers serve at this moment, and how one is interrupted.
+//!
+//! # Invariants
+//! An interruption reaches the request it names and no other: it is set under the lock of the slot that has the request, and a slot whose
+//! interruption was set gets a new one for the next request.
 //!
 //! # Locks
 //! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them take it.
 
+use extant::Interrupt;
 use parking_lot::Mutex;
 
 /// A slot for each worker.
 pub(crate) struct InFlight(Vec<Slot>);
 
 #[derive(Default)]
-struct Slot(Mutex<Option<u64>>);
+struct Slot(Mutex<Current>);
+
+#[derive(Default)]
+struct Current {
+    /// What the kernel calls the request that is served.
+    unique: Option<u64>,
+    interrupt: Interrupt,
+}
 
 /// A request is being served until this is dropped.
 #[must_use]
-pub(crate) struct Served<'a>(&'a Slot);
+pub(crate) struct Served<'a> {
+    slot: &'a Slot,
+    /// Ends the request's walks in the engine.
+    pub(crate) interrupt: Interrupt,
+}
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        *self.0.0.lock() = None;
+        self.slot.0.lock().unique = None;
     }
 }
 
@@ -32,16 +48,34 @@ impl InFlight {
         self.0.len()
     }
 
-    /// The worker begins to serve the request that the kernel calls `unique`.
-    pub(crate) fn begin(&self, worker: usize, unique: u64) -> Option<Served<'_>> {
-        let slot = self.0.get(worker)?;
-        *slot.0.lock() = Some(unique);
-        Some(Served(slot))
+    /// Worker `worker`, one of [`InFlight::workers`], begins to serve the request that the kernel calls `unique`.
+    pub(crate) fn begin(&self, worker: usize, unique: u64) -> Served<'_> {
+        let slot = &self.0[worker];
+        let mut current = slot.0.lock();
+        current.unique = Some(unique);
+        if current.interrupt.is_set() {
+            current.interrupt = Interrupt::new();
+        }
+        let interrupt = current.interrupt.clone();
+        drop(current);
+        Served { slot, interrupt }
+    }
+
+    /// Interrupts request `unique`; false if no worker serves it.
+    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+        self.0.iter().any(|slot| {
+            let current = slot.0.lock();
+            let found = current.unique == Some(unique);
+            if found {
+                current.interrupt.set();
+            }
+            found
+        })
     }
 
     /// Whether no worker serves a request.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|slot| slot.0.lock().is_none())
+        self.0.iter().all(|slot| slot.0.lock().unique.is_none())
     }
 }
 
@@ -57,6 +91,17 @@ mod tests {
         assert!(!requests.is_empty());
         drop(one);
         assert!(requests.is_empty());
-        assert!(requests.begin(2, 78).is_none());
+    }
+
+    #[test]
+    fn an_interruption_reaches_its_request_only() {
+        let requests = InFlight::new(3);
+        let (one, two) = (requests.begin(0, 10), requests.begin(2, 12));
+        assert!(!requests.interrupt(11));
+        assert!(requests.interrupt(12));
+        assert!(two.interrupt.is_set() && !one.interrupt.is_set());
+        drop(two);
+        assert!(!requests.interrupt(12), "served");
+        assert!(!requests.begin(2, 14).interrupt.is_set());
     }
 }

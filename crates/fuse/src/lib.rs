@@ -26,10 +26,12 @@ mod reply;
 mod request;
 mod server;
 mod session;
+mod unmounter;
 mod waiter;
 
 pub use control::CONTROL_ATTRIBUTE;
 pub use live::{STATS_ATTRIBUTE, stats};
 pub use mount::{MountEntry, MountOptions, OptionError, detach};
-pub use session::{Mount, MountError, Requests, Unmounter};
+pub use session::{Mount, MountError, Requests};
+pub use unmounter::Unmounter;
 pub use waiter::Waiter;

@@ -171,7 +171,8 @@ impl<'a, S: Serve> Pool<'a, S> {
             }
             let unique = Request::new(request).map_or(0, |request| request.header.unique);
             let in_flight = self.in_flight.begin(number, unique);
-            let served = catch_unwind(AssertUnwindSafe(|| self.server.serve(request, &mut reply)))
+            let serve = || self.server.serve(request, &mut reply);
+            let served = catch_unwind(AssertUnwindSafe(|| in_flight.interrupt.during(serve)))
                 .unwrap_or_else(|_| self.server.panicked(request, &mut reply));
             drop(in_flight);
             self.served.fetch_add(1, Ordering::Relaxed);

@@ -133,7 +133,9 @@ pub(crate) enum Op<'a> {
         offset: u64,
         whence: u32,
     },
-    Interrupt,
+    Interrupt {
+        unique: u64,
+    },
     Destroy,
     /// Anything else: answered with ENOSYS.
     Unknown,
@@ -343,7 +345,12 @@ impl<'a> Request<'a> {
                     whence: head.whence,
                 }
             }
-            op::INTERRUPT => Op::Interrupt,
+            op::INTERRUPT => {
+                let head: &abi::InterruptIn = body.take()?;
+                Op::Interrupt {
+                    unique: head.unique,
+                }
+            }
             op::DESTROY => Op::Destroy,
             _ => Op::Unknown,
         };

@@ -16,9 +16,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use extant::Volume;
 use tracing::{debug, info, warn};
@@ -32,18 +30,12 @@ use crate::mount::{self, MountOptions, MountPoint};
 use crate::node_table::NodeTable;
 use crate::pool::Pool;
 use crate::server::{Server, Settings};
+use crate::unmounter::{Closing, Unmounter};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
 /// And at most this many.
 const MAX_WORKERS: usize = 32;
-
-/// How long the kernel may take to let go of a mount that nothing uses any more.
-const LETTING_GO: Duration = Duration::from_secs(2);
-/// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in use ends.
-const WRITING_BACK: Duration = Duration::from_secs(5);
-/// Between two looks whether something has happened.
-const POLL: Duration = Duration::from_millis(5);
 
 /// A mounted file system that is ready to serve.
 pub struct Mount {
@@ -54,6 +46,7 @@ pub struct Mount {
     control: Control,
     counters: Arc<Counters>,
     in_flight: Arc<InFlight>,
+    closing: Closing,
     agreed: Agreed,
     strict_open: bool,
     cpus: usize,
@@ -138,6 +131,7 @@ impl Mount {
         }
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Ok(Mount {
+            closing: Closing::new(volume.clone()),
             volume,
             nodes,
             device,
@@ -154,11 +148,12 @@ impl Mount {
 
     /// A handle that can end the mount.
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter {
-            device: Arc::clone(&self.device),
-            point: self.attachment.point.clone(),
-            in_flight: Arc::clone(&self.in_flight),
-        }
+        Unmounter::new(
+            Arc::clone(&self.device),
+            self.attachment.point.clone(),
+            Arc::clone(&self.in_flight),
+            self.closing.walks(),
+        )
     }
 
     /// A handle on the numbers of requests.
@@ -178,12 +173,14 @@ impl Mount {
             nodes,
             attachment,
             control,
+            closing,
             ..
         } = self;
         let dir = attachment.point.dir.clone();
         drop(attachment);
         drop(nodes);
         let closed = volume.unmount();
+        drop(closing);
         // The lock on the image goes with the last reference to the device.
         drop(volume);
         let outcome = match (closed, served) {
@@ -210,83 +207,11 @@ impl Mount {
             &self.device,
             &self.nodes,
             &self.counters,
+            &self.in_flight,
             settings,
         );
         let pool = Pool::new(&self.device, &server, &self.in_flight, self.cpus);
         pool.run((REQUEST_LEN, REPLY_LEN), ready)
-    }
-}
-
-/// Ends a mount from another thread than the one that serves it.
-pub struct Unmounter {
-    device: Arc<Device>,
-    point: MountPoint,
-    in_flight: Arc<InFlight>,
-}
-
-impl Unmounter {
-    /// Unmounts. If something still uses the mount (open files, another mount point, another mount namespace), what the kernel holds is
-    /// written back first, as far as that takes seconds, then the connection is closed: open files fail from then on.
-    ///
-    /// # Errors
-    /// Those of taking the mount off. The session ends regardless.
-    pub fn unmount(&self) -> io::Result<()> {
-        let mut result = Ok(());
-        let mut patience = LETTING_GO;
-        if !self.device.is_gone() && self.point.is_there() {
-            result = self.write_back();
-            match self.point.detach(false) {
-                Ok(()) => {}
-                Err(busy) => {
-                    debug!("{}: {busy}; detaching", self.point.dir.display());
-                    result = result.and(self.point.detach(true));
-                    patience = Duration::ZERO;
-                }
-            }
-        }
-        if Self::within(patience, || self.device.is_gone()) {
-            return result;
-        }
-        // Requests that are on their way are served, as long as they do not keep coming.
-        Self::within(WRITING_BACK, || self.device.is_gone() || self.is_quiet());
-        self.device.close()?;
-        result
-    }
-
-    /// Whether no request waits or is served, at two looks: one of them may fall between a worker's reading a request and its
-    /// beginning to serve it.
-    fn is_quiet(&self) -> bool {
-        let look = || !self.device.has_request() && self.in_flight.is_empty();
-        look() && {
-            thread::sleep(POLL);
-            look()
-        }
-    }
-
-    /// Has the kernel hand its dirty pages over, and waits for that for a while.
-    fn write_back(&self) -> io::Result<()> {
-        let (done, outcome) = mpsc::channel();
-        let dir = self.point.dir.clone();
-        let thread = thread::Builder::new().name("write-back".into());
-        thread.spawn(move || done.send(mount::write_back(&dir)))?;
-        match outcome.recv_timeout(WRITING_BACK) {
-            Ok(outcome) => outcome,
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
-
-    /// Whether `happened` becomes true within `patience`.
-    fn within(patience: Duration, happened: impl Fn() -> bool) -> bool {
-        let end = Instant::now() + patience;
-        loop {
-            if happened() {
-                return true;
-            }
-            if Instant::now() >= end {
-                return false;
-            }
-            thread::sleep(POLL);
-        }
     }
 }
 

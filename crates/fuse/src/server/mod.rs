@@ -23,6 +23,7 @@ use crate::abi::{self, InHeader, ROOT_ID};
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::errno::Errno;
+use crate::in_flight::InFlight;
 use crate::init::Agreed;
 use crate::node_table::NodeTable;
 use crate::pool::Serve;
@@ -50,6 +51,7 @@ pub(crate) struct Server<'a> {
     device: &'a Device,
     nodes: &'a NodeTable,
     counters: &'a Counters,
+    in_flight: &'a InFlight,
     settings: Settings,
 }
 
@@ -71,6 +73,7 @@ impl<'a> Server<'a> {
         device: &'a Device,
         nodes: &'a NodeTable,
         counters: &'a Counters,
+        in_flight: &'a InFlight,
         settings: Settings,
     ) -> Self {
         Self {
@@ -78,6 +81,7 @@ impl<'a> Server<'a> {
             device,
             nodes,
             counters,
+            in_flight,
             settings,
         }
     }
@@ -185,10 +189,18 @@ impl<'a> Server<'a> {
                 data,
                 out_size,
             } => self.ioctl(header, &node()?, command, data, out_size, reply),
+            // What changes nothing more ends early with EINTR; everything else goes on to its end.
+            Op::Interrupt { unique } => {
+                if self.in_flight.interrupt(unique) {
+                    return Ok(Done::Silent);
+                }
+                // A worker has read the request and is about to serve it, or it was answered: the kernel asks again, or knows.
+                Err(Errno::AGAIN)
+            }
             Op::Destroy => Ok(Done::Reply),
             // Each of these answers switches the kind of message off for the life of the mount; FLUSH has nothing to
             // do, since closing a file promises nothing.
-            Op::Flush | Op::Interrupt | Op::Ioctl { .. } | Op::Unknown => Err(Errno::NOSYS),
+            Op::Flush | Op::Ioctl { .. } | Op::Unknown => Err(Errno::NOSYS),
         }
     }
 

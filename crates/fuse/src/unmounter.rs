@@ -1,0 +1,152 @@
+//! Ending a mount from another thread than the one that serves it, as a signal does.
+//!
+//! # Invariants
+//! The mount ends within seconds, whatever it does: each step but the kernel's own unmount has a bound, and what takes long in the engine is interrupted.
+//! What is interrupted has changed nothing, or is finished by the next mount (a removal, as an orphan).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use extant::Volume;
+use parking_lot::Mutex;
+use tracing::debug;
+
+use crate::device::Device;
+use crate::in_flight::InFlight;
+use crate::mount::{self, MountPoint};
+
+/// How long the kernel may take to let go of a mount that nothing uses any more.
+const LETTING_GO: Duration = Duration::from_secs(2);
+/// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in use ends.
+const WRITING_BACK: Duration = Duration::from_secs(3);
+/// How long requests, and removals at the end, may take before they are interrupted.
+const FINISHING: Duration = Duration::from_secs(3);
+/// Between two looks whether something has happened.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The volume for as long as its walks can be interrupted: until it is closed.
+pub(crate) type Walks = Arc<Mutex<Option<Volume>>>;
+
+/// Lets go of the volume when dropped: after it was closed and before the lock on the image is to be given back.
+pub(crate) struct Closing(Walks);
+
+impl Closing {
+    pub(crate) fn new(volume: Volume) -> Self {
+        Self(Arc::new(Mutex::new(Some(volume))))
+    }
+
+    pub(crate) fn walks(&self) -> Walks {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let volume = self.0.lock().take();
+        drop(volume);
+    }
+}
+
+/// Ends a mount from another thread than the one that serves it.
+pub struct Unmounter {
+    device: Arc<Device>,
+    point: MountPoint,
+    in_flight: Arc<InFlight>,
+    walks: Walks,
+}
+
+impl Unmounter {
+    pub(crate) fn new(
+        device: Arc<Device>,
+        point: MountPoint,
+        in_flight: Arc<InFlight>,
+        walks: Walks,
+    ) -> Self {
+        Self {
+            device,
+            point,
+            in_flight,
+            walks,
+        }
+    }
+
+    /// Unmounts. If something still uses the mount (open files, another mount point, another mount namespace), what the kernel holds is
+    /// written back first, as far as that takes seconds, then the connection is closed: open files fail from then on. Long walks
+    /// of the engine are interrupted if they do not end by themselves.
+    ///
+    /// # Errors
+    /// Those of taking the mount off. The session ends regardless.
+    pub fn unmount(&self) -> io::Result<()> {
+        let result = self.end_requests();
+        if !within(FINISHING, || self.walks.lock().is_none())
+            && let Some(volume) = &*self.walks.lock()
+        {
+            debug!("{}: interrupting what takes long", self.point.dir.display());
+            volume.interrupt_all();
+        }
+        result
+    }
+
+    /// Takes the mount off, and closes the connection if the kernel does not let go of it.
+    fn end_requests(&self) -> io::Result<()> {
+        let mut result = Ok(());
+        let mut patience = LETTING_GO;
+        if !self.device.is_gone() && self.point.is_there() {
+            result = self.write_back();
+            match self.point.detach(false) {
+                Ok(()) => {}
+                Err(busy) => {
+                    debug!("{}: {busy}; detaching", self.point.dir.display());
+                    result = result.and(self.point.detach(true));
+                    patience = Duration::ZERO;
+                }
+            }
+        }
+        if within(patience, || self.device.is_gone()) {
+            return result;
+        }
+        // Requests that are on their way are served, as long as they do not keep coming.
+        within(WRITING_BACK, || self.device.is_gone() || self.is_quiet());
+        self.device.close()?;
+        result
+    }
+
+    /// Whether no request waits or is served, at two looks: one of them may fall between a worker's reading a request and its
+    /// beginning to serve it.
+    fn is_quiet(&self) -> bool {
+        let look = || !self.device.has_request() && self.in_flight.is_empty();
+        look() && {
+            thread::sleep(POLL);
+            look()
+        }
+    }
+
+    /// Has the kernel hand its dirty pages over, and waits for that for a while.
+    fn write_back(&self) -> io::Result<()> {
+        let (done, outcome) = mpsc::channel();
+        let dir = self.point.dir.clone();
+        let thread = thread::Builder::new().name("write-back".into());
+        thread.spawn(move || done.send(mount::write_back(&dir)))?;
+        match outcome.recv_timeout(WRITING_BACK) {
+            Ok(outcome) => outcome,
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// Whether `happened` becomes true within `patience`.
+fn within(patience: Duration, happened: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + patience;
+    loop {
+        if happened() {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(POLL);
+    }
+}
