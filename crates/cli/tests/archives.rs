@@ -256,6 +256,27 @@ fn a_full_image_ends_it_with_one_error() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn directories_of_a_cut_archive_have_their_times() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(32).make()?;
+    let place = at(&disk, "/");
+    let said = shell(
+        "cd $1; mkdir d; echo > d/f; touch -d @5 d; tar -b 1 -cf a.tar d; head -c 700 a.tar > cut.tar
+         ! $0 untar -f cut.tar $2 2>&1; $0 stat --json $2/d",
+        &[host.path(), Path::new(&place)],
+    )?;
+    ensure!(
+        said.contains("it ends in the middle of a header")
+            && said.contains("\"mtime\":{\"nanos\":0,\"secs\":5}"),
+        "{said}"
+    );
+    Ok(())
+}
+
 /// Gives `/f` of an image without checksums three extents of the same 1,900 blocks.
 fn share(disk: &Image) -> Result<()> {
     disk.debugfs_write("write /dev/null f")?;

@@ -84,3 +84,38 @@ fn a_directory_that_contains_itself_is_told() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn an_entry_that_leads_nowhere_hides_no_other() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(8).make()?;
+    for name in ["a", "b", "c"] {
+        image.debugfs_write(&format!("write /dev/null {name}"))?;
+    }
+    image.debugfs_write("clri b")?;
+    let place = format!("{}:/", image.path().display());
+    for args in [&["ls"][..], &["ls", "-l"], &["ls", "--json"]] {
+        let o = extant(args).arg(&place).run()?;
+        let names = ["a", "c", "lost+found"];
+        ensure!(
+            o.code == Some(1)
+                && o.err.contains("/b: corrupt inode 2")
+                && names.iter().all(|name| o.out.contains(name)),
+            "{}",
+            o.describe()
+        );
+    }
+    // Items of an array that is written piece by piece are an array.
+    let o = extant(&["ls", "--json", &place]).run()?;
+    ensure!(
+        o.out.starts_with("[{") && o.out.ends_with("}]\n") && o.out.contains("},{"),
+        "{}",
+        o.describe()
+    );
+    image.debugfs_write("mkdir empty")?;
+    let o = extant(&["ls", "--json", &format!("{place}empty")]).ok()?;
+    ensure!(o.out == "[]\n", "{}", o.describe());
+    Ok(())
+}

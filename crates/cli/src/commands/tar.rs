@@ -114,10 +114,18 @@ struct Pack<'a, W: Write> {
     fs: &'a Filesystem,
     top: &'a ImagePath,
     out: Writer<W>,
-    /// Files with several names, and the first of them in the archive.
-    links: HashMap<u64, Vec<u8>>,
+    /// Files with several names that are still to come.
+    links: HashMap<u64, Linked>,
     /// Bytes that one file can have.
     capacity: u64,
+}
+
+/// A file with several names.
+struct Linked {
+    /// The first of them, in the archive.
+    first: Vec<u8>,
+    /// Names that are left, if the file's count of them is right. Without, nothing is remembered.
+    left: u32,
 }
 
 impl<W: Write> Pack<'_, W> {
@@ -138,9 +146,13 @@ impl<W: Write> Pack<'_, W> {
         }
         if attr.kind != FileKind::Directory && attr.nlink > 1 {
             let ino = u64::from(attr.ino.get());
-            if let Some(first) = self.links.get(&ino) {
+            if let Some(linked) = self.links.get_mut(&ino) {
                 member.kind = kind::LINK;
-                member.link.clone_from(first);
+                member.link.clone_from(&linked.first);
+                linked.left = linked.left.saturating_sub(1);
+                if linked.left == 0 {
+                    self.links.remove(&ino);
+                }
                 return Ok(self.out.append(&member, io::empty())?);
             }
         }
@@ -202,7 +214,11 @@ impl<W: Write> Pack<'_, W> {
     fn archived(&mut self, step: &Step<'_>, name: Vec<u8>) {
         let attr = &step.attr;
         if attr.kind != FileKind::Directory && attr.nlink > 1 {
-            self.links.insert(u64::from(attr.ino.get()), name);
+            let linked = Linked {
+                first: name,
+                left: attr.nlink - 1,
+            };
+            self.links.insert(u64::from(attr.ino.get()), linked);
         }
     }
 }

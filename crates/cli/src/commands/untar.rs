@@ -124,18 +124,19 @@ impl<'a> Unpack<'a> {
     fn all(mut self, name: &str, input: Box<dyn Read + '_>) -> Result<(), Failure> {
         let broken = |error: io::Error| Failure::at(name, broken(&error));
         let mut archive = Reader::new(input);
-        let mut full = false;
-        while !full && let Some(member) = archive.next().map_err(broken)? {
+        let ended = loop {
+            let member = match archive.next() {
+                Ok(Some(member)) => member,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(broken(error)),
+            };
             match self.one(&member, &mut archive) {
                 Ok(()) => {}
                 Err(Trouble::Entry(failure)) => self.note(failure),
-                Err(Trouble::Full(failure)) => {
-                    self.note(failure);
-                    full = true;
-                }
+                Err(Trouble::Full(failure)) => break Err(failure),
             }
-        }
-        if !full && !archive.marked() {
+        };
+        if ended.is_ok() && !archive.marked() {
             warn!("{name}: no mark at its end: it may be cut short");
         }
         for (ino, times) in std::mem::take(&mut self.times) {
@@ -145,7 +146,7 @@ impl<'a> Unpack<'a> {
                 self.note(Failure::at(place, error));
             }
         }
-        Ok(())
+        ended
     }
 
     fn note(&mut self, failure: Failure) {
