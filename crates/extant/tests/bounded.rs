@@ -183,6 +183,17 @@ fn a_sound_directory_is_walked_once_for_that() {
     assert!(steps < 403 * 8, "{steps} looks at the map");
 }
 
+/// A journal of one block again and again is not taken for one of as many: the superblock has a copy of its map.
+#[test]
+fn a_journal_whose_blocks_come_twice_is_damage() {
+    let (image, spare) = forgeable(PLAIN);
+    let (journal, blocks) = (first_block(&image, "<8>"), 1024);
+    repeat(&image, "<8>", journal, spare, blocks * BLOCK);
+    let volume = open(&image);
+    find(&volume, "d").unwrap();
+    volume.unmount().unwrap();
+}
+
 /// Sizes of directories are judged when the inode is read.
 #[test]
 fn a_directory_larger_than_it_may_be_is_not_loaded() {

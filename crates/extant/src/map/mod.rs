@@ -17,6 +17,7 @@
 //! the status tree. Status hits take no `map_lock`: the status tree is truthful whenever its own lock is free.
 
 mod change;
+mod distinct;
 mod exchange;
 mod extent_status;
 mod extent_tree;
@@ -41,6 +42,7 @@ use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
 };
+pub(crate) use distinct::DistinctRuns;
 pub(crate) use exchange::exchange;
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;

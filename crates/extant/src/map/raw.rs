@@ -6,7 +6,7 @@ use extant_units::{Ino, Lblk, Pblk};
 
 use super::lookup::in_tree;
 use super::nodes::DiskNodes;
-use super::{MapState, indirect};
+use super::{DistinctRuns, MapState, indirect};
 use crate::error::{Error, Place, Result};
 use crate::layout::Layout;
 use crate::zones::SystemZones;
@@ -44,11 +44,12 @@ pub(crate) struct RawMap<'a> {
 /// the last cut at `blocks`.
 ///
 /// # Errors
-/// Damage or a failed read; [`Error::Corrupt`] for a hole or unwritten blocks.
+/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that comes twice.
 pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
     let owner = (map.ino, map.generation);
     let nodes = DiskNodes::new(map.cache, map.layout, map.zones, owner, map.i_block);
     let mut runs: Vec<RawRun> = Vec::new();
+    let mut seen = DistinctRuns::default();
     let mut at = 0;
     // Every round moves on by at least one block, and `blocks` is the caller's.
     while at < blocks {
@@ -63,6 +64,11 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
             let what = format!("block {at} of this internal file is not mapped");
             return Err(Error::corrupt(Place::Inode(map.ino), what));
         };
+        // Else a map of a few blocks could name more runs than memory can hold.
+        if !seen.add(pblk.get(), pblk.get().saturating_add(part.len.into())) {
+            let what = format!("block {pblk} of the volume is in this internal file twice");
+            return Err(Error::corrupt(Place::Inode(map.ino), what));
+        }
         at = at.saturating_add(part.len);
         match runs.last_mut() {
             Some(last) if last.pblk.checked_add(u64::from(last.len)) == Some(pblk) => {
