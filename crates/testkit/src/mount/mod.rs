@@ -289,7 +289,9 @@ impl Drop for Mount {
             return;
         }
         let asked = self.umount_command().limit(Duration::from_secs(30)).run();
-        let gone = asked.is_ok_and(|o| o.code == Some(0));
+        // A daemon whose mount went another way is closing its image, and must not be killed.
+        let gone = asked.is_ok_and(|o| o.code == Some(0))
+            || table::is_mounted(&self.dir).is_ok_and(|mounted| !mounted);
         if let Some(mut d) = self.daemon.take() {
             if gone && d.running().wait(Duration::from_secs(30)).is_ok() {
                 return;
