@@ -25,6 +25,8 @@ pub enum Event {
         /// Number of leading events that are durable now.
         covers: usize,
     },
+    /// A flush that failed: any write that no flush covers may be lost, and later flushes do not bring it back.
+    FailedFlush,
     /// A mark set by the test, such as "this fsync returned".
     Mark(u64),
 }
@@ -81,9 +83,12 @@ impl<D: BlockDevice> Recorder<D> {
 
     fn logged_flush(&self) -> io::Result<()> {
         let covers = self.position();
-        self.inner.flush()?;
-        self.log.lock().push(Event::Flush { covers });
-        Ok(())
+        let flushed = self.inner.flush();
+        self.log.lock().push(match &flushed {
+            Ok(()) => Event::Flush { covers },
+            Err(_) => Event::FailedFlush,
+        });
+        flushed
     }
 }
 

@@ -9,23 +9,26 @@
 //! | `EXTANT_CUT` | one state only, as a failure names it |
 //! | `EXTANT_RECORDING` | the run in this file, instead of a fresh one |
 //! | `EXTANT_BUG` | a planted bug |
+//! | `EXTANT_LOST` | `F:N`: the run's flush number F fails, and N chooses what it loses |
 //! | `EXTANT_THREADS` | threads |
 //! | `EXTANT_SECONDS` | how long a soak takes |
 //! | `EXTANT_KEEP_STATE` | where to write the device of a failing state |
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use extant_blockdev::Event;
 use extant_planted::{Bug, Planted};
 use extant_testkit::crash::{Budget, CrashState, Cut, Explorer, Recording, Totals};
 
 use crate::judge::{Judge, bytes_of};
 use crate::ledger::Ledger;
 use crate::notes;
-use crate::run::Run;
+use crate::run::{Habits, Run};
 use crate::setups::{SETUPS, Setup};
 use crate::workloads::{WORKLOADS, Workload};
 
@@ -74,6 +77,8 @@ pub(crate) struct Case {
     pub(crate) setup: &'static Setup,
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
+    /// A flush that fails, by number, and what chooses the writes that it loses.
+    pub(crate) lost: Option<(u64, u64)>,
 }
 
 impl Case {
@@ -83,6 +88,11 @@ impl Case {
             setup: Setup::named(setup).expect("a setup of this name"),
             seed,
             bug: knob::<String>("EXTANT_BUG").map(|name| Bug::named(&name).expect("a bug")),
+            lost: knob::<String>("EXTANT_LOST").map(|lost| {
+                let (flush, loss) = lost.split_once(':').expect("two numbers");
+                let number = |text: &str| text.parse().expect("a number");
+                (number(flush), number(loss))
+            }),
         }
     }
 
@@ -110,8 +120,17 @@ impl Case {
         tuning.commit_each_handle = self.setup.commit_each_handle;
         tuning.planted = self.bug.map_or(Planted::default(), Planted::one);
         options.tuning(tuning);
-        let (mut run, base) = Run::new(self.setup, options, self.seed, self.workload.slow);
-        (self.workload.run)(&mut run);
+        let habits = Habits {
+            slow: self.workload.slow,
+            fails: self.lost.map(|(flush, _)| flush),
+        };
+        let (mut run, base) = Run::new(self.setup, options, self.seed, habits);
+        let work = AssertUnwindSafe(|| (self.workload.run)(&mut run));
+        if let Err(panic) = catch_unwind(work)
+            && !run.failed()
+        {
+            resume_unwind(panic);
+        }
         run.finish(base)
     }
 
@@ -132,12 +151,29 @@ impl Case {
         let (recording, ledger) = self.record(extra_mount_options);
         let judge = Judge::new(self.setup, &ledger);
         let (base, events) = (recording.base.clone(), recording.events.clone());
+        if self.lost.is_some() && !events.contains(&Event::FailedFlush) {
+            // The run has fewer flushes.
+            return Ok(Totals::default());
+        }
         let mut explorer = Explorer::new(base, events, self.seed, depth.budget);
+        if let Some((_, loss)) = self.lost {
+            explorer = explorer.losing(loss);
+        }
         let only = knob::<Cut>("EXTANT_CUT");
         if let Some(cut) = only {
             explorer = explorer.only(cut);
         }
         let mut visited = 0;
+        // A recorded fault is a finding to others, and makes e2fsck leave orphans alone.
+        let depth = match self.lost {
+            None => depth,
+            Some(_) => Depth {
+                e2fsck: 0,
+                linux: 0,
+                unreplayed: 0,
+                ..depth
+            },
+        };
         let result = explorer.run(|state| {
             visited += 1;
             let due = |every: u64| every != 0 && (visited % every == every / 2 || only.is_some());
@@ -151,7 +187,7 @@ impl Case {
         });
         assert!(only.is_none() || visited > 0, "there is no such cut");
         assert!(
-            result.is_err() || only.is_some() || visited > 5,
+            result.is_err() || only.is_some() || self.lost.is_some() || visited > 5,
             "{}: only {visited} states",
             self.name()
         );
@@ -166,6 +202,9 @@ impl Case {
     fn reproduce(&self, cut: Cut, recording: &Recording) -> String {
         let (name, seed) = (self.name(), self.seed);
         let mut line = format!("EXTANT_WORKLOAD={name} EXTANT_SEED={seed} EXTANT_CUT={cut}");
+        if let Some((flush, loss)) = self.lost {
+            line = format!("{line} EXTANT_LOST={flush}:{loss}");
+        }
         if let Some(bug) = self.bug {
             // It is found in any run: no need to keep this one.
             line = format!("{line} EXTANT_BUG={}", bug.name());
@@ -222,13 +261,38 @@ pub(crate) fn short_round(seed: u64) -> Vec<Case> {
     named.map_or_else(|| wanted.collect(), |named| vec![named])
 }
 
+/// Cases of a short round in which a flush fails and loses writes, early and late in the run.
+pub(crate) fn losing_round(seed: u64) -> impl Iterator<Item = Case> {
+    const CASES: [(&str, &str); 8] = [
+        ("metadata_storm", "tiny_journal"),
+        ("journal_wraps", "tiny_journal"),
+        ("appends", "ordered"),
+        ("overwrites", "journalled"),
+        ("direct_overwrites", "4k"),
+        ("defragmented", "1k"),
+        ("grouped_fsyncs", "2k"),
+        ("whole_sync", "1k"),
+    ];
+    CASES.into_iter().flat_map(move |(workload, setup)| {
+        [0, 3, 8, 17, 34].map(|flush| Case {
+            lost: Some((flush + seed % 3, seed + flush)),
+            ..Case::new(workload, setup, seed)
+        })
+    })
+}
+
 /// All cases for ever, with seeds from `first` on: each workload comes round before a setup changes.
 pub(crate) fn endless(first: u64) -> impl Iterator<Item = Case> {
     (first..).flat_map(|seed| {
         let setups = SETUPS.iter();
         let cases = setups.flat_map(move |setup| {
             let workloads = WORKLOADS.iter();
-            workloads.map(move |workload| Case::new(workload.name, setup.name, seed))
+            workloads.flat_map(move |workload| {
+                let case = Case::new(workload.name, setup.name, seed);
+                // Of all flushes in turn one fails.
+                let lost = Some((seed.wrapping_mul(31) % 90, seed));
+                [case, Case { lost, ..case }]
+            })
         });
         cases.filter(Case::is_wanted)
     })

@@ -20,7 +20,7 @@ mod workloads;
 use extant_testkit::crash::Budget;
 use extant_testkit::{Need, need};
 
-use cases::{Case, Depth, endless, explore_all, seed, short_round, soak_time};
+use cases::{Case, Depth, endless, explore_all, losing_round, seed, short_round, soak_time};
 use setups::EXCLUDED;
 use workloads::WORKLOADS;
 
@@ -29,6 +29,14 @@ fn every_cut_of_every_workload_is_recovered() {
     let cases = short_round(seed());
     assert!(!cases.is_empty(), "no such workload");
     explore_all(cases.into_iter(), Depth::SHORT, None).report();
+}
+
+/// The host fails one flush, tells one caller, and goes on: what was promised before and after is there.
+#[test]
+fn a_failed_flush_costs_nothing_that_was_promised() {
+    let cases = losing_round(seed());
+    let tally = explore_all(cases, Depth::SHORT, None);
+    assert!(tally.report() > 200);
 }
 
 #[test]

@@ -97,3 +97,33 @@ fn ordered_data_left_out_is_found() {
 fn discard_before_commit_is_found() {
     is_found(Bug::DiscardBeforeCommit);
 }
+
+/// Tries the cases of the round in which a flush fails, with each of their first flushes.
+fn is_found_by_a_failed_flush(bug: Bug, workload: &str, setup: &str) {
+    for flush in 0..60 {
+        let case = Case {
+            bug: Some(bug),
+            lost: Some((flush, flush)),
+            ..Case::new(workload, setup, seed())
+        };
+        if let Err((why, states)) = case.explore_mounted(Depth::SHORT, "") {
+            let (name, first) = (bug.name(), why.lines().next().unwrap_or_default());
+            extant_testkit::report(&format!(
+                "planted {name}: flush {flush}, state {states} of {first}"
+            ));
+            assert!(why.contains(&format!("EXTANT_LOST={flush}:")), "{why}");
+            return;
+        }
+    }
+    panic!("{} hides from {workload}/{setup}", bug.name());
+}
+
+#[test]
+fn flush_failure_forgotten_is_found() {
+    is_found_by_a_failed_flush(Bug::FlushFailureForgotten, "direct_overwrites", "4k");
+}
+
+#[test]
+fn tail_after_failed_flush_is_found() {
+    is_found_by_a_failed_flush(Bug::TailAfterFailedFlush, "remounts", "1k");
+}

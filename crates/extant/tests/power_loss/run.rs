@@ -4,14 +4,15 @@
 //! take `&self`: a workload may use them from several threads, as long as each file has one thread.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use extant::{
     Cred, Error, FallocateMode, IoBuf, Node, Options, RenameFlags, SetAttr, Volume, XattrMode,
 };
 use extant_blockdev::{
-    BlockDevice, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
+    BlockDevice, Event, Fault, FaultyDevice, MemoryDevice, Recorder, Request, RequestKind,
 };
 use extant_testkit::crash::Recording;
 use extant_testkit::{Rng, content};
@@ -27,19 +28,36 @@ pub(crate) fn attr_value(seed: u64) -> Vec<u8> {
     content::fill(seed, 0, 8 + usize::try_from(seed % 400).unwrap_or(0))
 }
 
-/// A device in memory, with requests that may take their time.
-type Device = FaultyDevice<MemoryDevice, fn(Request) -> Fault>;
+/// What becomes of a request.
+type Plan = Box<dyn Fn(Request<'_>) -> Fault + Send + Sync>;
 
-/// Lets requests pass at once.
-fn prompt(_: Request) -> Fault {
-    Fault::Pass
+/// A device in memory, with requests that may take their time, and a flush that may fail.
+type Device = FaultyDevice<MemoryDevice, Plan>;
+
+/// What a device does besides what it is asked for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Habits {
+    /// Writes take long enough for other threads to do something.
+    pub(crate) slow: bool,
+    /// The flush of this number fails, counted from the first mount's end on.
+    pub(crate) fails: Option<u64>,
 }
 
-/// Lets writes take long enough for other threads to do something.
-fn slow(request: Request) -> Fault {
-    match request.kind {
-        RequestKind::Write => Fault::Delay(Duration::from_micros(100)),
-        RequestKind::Read | RequestKind::Flush => Fault::Pass,
+impl Habits {
+    /// `mounted`: flushes count.
+    fn plan(self, mounted: Arc<AtomicBool>) -> Plan {
+        let flushes = AtomicU64::new(0);
+        Box::new(move |request| match request.kind {
+            RequestKind::Write if self.slow => Fault::Delay(Duration::from_micros(100)),
+            RequestKind::Flush if mounted.load(Ordering::Relaxed) => {
+                let number = flushes.fetch_add(1, Ordering::Relaxed);
+                match self.fails == Some(number) {
+                    true => Fault::Fail(io::ErrorKind::Other),
+                    false => Fault::Pass,
+                }
+            }
+            _ => Fault::Pass,
+        })
     }
 }
 
@@ -104,13 +122,16 @@ pub(crate) struct Run {
 
 impl Run {
     /// Mounts a fresh image of `setup`, whose free space is junk.
-    pub(crate) fn new(setup: &Setup, options: Options, seed: u64, late: bool) -> (Self, Vec<u8>) {
+    pub(crate) fn new(
+        setup: &Setup,
+        options: Options,
+        seed: u64,
+        habits: Habits,
+    ) -> (Self, Vec<u8>) {
         let base = setup.image();
-        let plan = if late { slow } else { prompt };
-        let memory = FaultyDevice::new(
-            MemoryDevice::from_bytes(&base),
-            plan as fn(Request) -> Fault,
-        );
+        let mounted = Arc::new(AtomicBool::new(false));
+        let plan = habits.plan(mounted.clone());
+        let memory = FaultyDevice::new(MemoryDevice::from_bytes(&base), plan);
         let dev = Arc::new(Recorder::new(memory));
         let mut run = Self {
             options,
@@ -121,6 +142,7 @@ impl Run {
             ledger: Mutex::default(),
         };
         run.mount();
+        mounted.store(true, Ordering::Relaxed);
         (run, base)
     }
 
@@ -147,10 +169,35 @@ impl Run {
         self.mount();
     }
 
+    /// Whether a flush has failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.dev.events().contains(&Event::FailedFlush)
+    }
+
+    /// Whether a sync has promised something. It may fail after a flush has failed.
+    fn promises(&self, result: Result<(), Error>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(_) if self.failed() => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Unmounts; what was recorded, and what was promised.
     pub(crate) fn finish(mut self, base: Vec<u8>) -> (Recording, Ledger) {
-        self.unmount();
-        let ledger = self.ledger.into_inner().unwrap();
+        if !self.failed() {
+            self.unmount();
+        } else if let Some((volume, root)) = self.mounted.take() {
+            drop(root);
+            // A promise of everything, which must not be made.
+            let unmounted = volume.unmount();
+            let now = self.position();
+            if unmounted.is_ok() {
+                self.ledger().all_synced(now);
+            }
+        }
+        let ledger = self.ledger.into_inner();
+        let ledger = ledger.unwrap_or_else(PoisonError::into_inner);
         let recording = Recording {
             base,
             events: self.dev.events(),
@@ -164,7 +211,8 @@ impl Run {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap()
+        // Poisoned where a workload ended with a failed flush.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -423,9 +471,11 @@ impl Run {
     }
 
     pub(crate) fn fsync(&self, path: &str) {
-        self.volume().fsync(&self.node(path), false).unwrap();
+        let synced = self.volume().fsync(&self.node(path), false);
         let now = self.position();
-        self.ledger().synced(path, now);
+        if self.promises(synced) {
+            self.ledger().synced(path, now);
+        }
     }
 
     /// Tells the device of all that is free.
@@ -435,9 +485,11 @@ impl Run {
 
     /// Makes everything durable.
     pub(crate) fn sync(&self) {
-        self.volume().sync().unwrap();
+        let synced = self.volume().sync();
         let now = self.position();
-        self.ledger().all_synced(now);
+        if self.promises(synced) {
+            self.ledger().all_synced(now);
+        }
     }
 
     /// Removes the name; returns the file, which is open, and its number.

@@ -19,6 +19,10 @@ pub struct Explorer {
     seed: u64,
     budget: Budget,
     only: Option<Cut>,
+    /// Chooses what failed flushes lost.
+    loss: u64,
+    /// States before this event are not visited.
+    first: usize,
 }
 
 /// A state that the checker rejected.
@@ -44,7 +48,19 @@ impl Explorer {
             seed,
             budget,
             only: None,
+            loss: 0,
+            first: 0,
         }
+    }
+
+    /// Lets failed flushes lose other writes, and visits only what comes after the first of them: the host failed a flush, told
+    /// one caller, and went on.
+    #[must_use]
+    pub fn losing(mut self, loss: u64) -> Self {
+        let failed = |event: &Event| *event == Event::FailedFlush;
+        self.first = self.events.iter().position(failed).unwrap_or(0);
+        self.loss = loss;
+        self
     }
 
     /// Visits one state only.
@@ -89,6 +105,14 @@ impl Explorer {
                         visit(self.state(cut, pending.iter()))?;
                     }
                 }
+                Event::FailedFlush => {
+                    for cut in self.wanted(self.choices(index, &pending), Kind::Chosen, index) {
+                        visit(self.chosen(cut, &pending))?;
+                    }
+                    // What is lost is clean in the host's cache: it never arrives.
+                    let mut rng = self.rng(0x1057, index, self.loss);
+                    pending = pick(&mut rng, &pending).into_iter().cloned().collect();
+                }
                 Event::Flush { covers } => {
                     for cut in self.wanted(self.choices(index, &pending), Kind::Chosen, index) {
                         visit(self.chosen(cut, &pending))?;
@@ -113,6 +137,7 @@ impl Explorer {
     /// Of the cuts of one kind that the budget has at `event`, those to visit.
     fn wanted(&self, cuts: Vec<Cut>, kind: Kind, event: usize) -> Vec<Cut> {
         match self.only {
+            _ if event < self.first => Vec::new(),
             None => cuts,
             Some(only) if only.event() == event && Kind::of(only) == kind => vec![only],
             Some(_) => Vec::new(),
@@ -326,6 +351,39 @@ mod tests {
         let totals = explorer.run(look).unwrap();
         assert_eq!((totals.subsets, totals.torn), (40 + 1, 48));
         assert!(lost > 100 && parts > 50, "{lost} {parts}");
+    }
+
+    /// Two writes; a flush fails, the next one succeeds, and so does one more write.
+    #[test]
+    fn what_a_failed_flush_lost_never_arrives() {
+        let write = |at: u64| Event::Write {
+            offset: DevOff::new(at * 1024),
+            data: Arc::from(&[1; 1024][..]),
+        };
+        let events = vec![
+            write(0),
+            Event::Flush { covers: 1 },
+            write(1),
+            Event::FailedFlush,
+            Event::Flush { covers: 4 },
+            write(2),
+            Event::Flush { covers: 6 },
+        ];
+        let mut lost = 0;
+        for loss in 0..32 {
+            let explorer = Explorer::new(vec![0; 4096], events.clone(), 1, Budget::SHORT);
+            let mut at_end = None;
+            let look = |state: CrashState| {
+                assert!(state.cut.event() >= 3, "{}", state.cut);
+                at_end = Some(bytes_of(&state));
+                Ok(())
+            };
+            explorer.losing(loss).run(look).unwrap();
+            let bytes = at_end.unwrap();
+            assert_eq!((bytes[0], bytes[2048]), (1, 1));
+            lost += u64::from(bytes[1024] == 0);
+        }
+        assert!((4..28).contains(&lost), "{lost}");
     }
 
     #[test]

@@ -48,6 +48,7 @@ impl Recording {
                     number(&mut out, 2);
                     number(&mut out, *value);
                 }
+                Event::FailedFlush => number(&mut out, 3),
             }
         }
         std::fs::write(path, out).context(|| path.display())
@@ -77,6 +78,7 @@ impl Recording {
                     covers: usize::try_from(take_number(&mut rest)?).ok()?,
                 },
                 2 => Event::Mark(take_number(&mut rest)?),
+                3 => Event::FailedFlush,
                 _ => return None,
             });
         }
@@ -126,6 +128,7 @@ mod tests {
                     data: Arc::from(&[1u8, 2, 3][..]),
                 },
                 Event::Mark(9),
+                Event::FailedFlush,
                 Event::Flush { covers: 1 },
             ],
             notes: "a note\nand one more".into(),
