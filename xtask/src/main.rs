@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod failures;
+mod mutations;
 mod soak;
 mod suite;
 mod tidy;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::mutations;
 use crate::suite::{INTERLEAVINGS, Logs, MODELLED, Totals, conclude, run};
 
 /// A part of a soak.
@@ -24,6 +25,8 @@ struct Stage {
     env: &'static [(&'static str, &'static str)],
     /// The longest time in seconds that one run is to take. A stage with a bound is repeated with fresh seeds.
     round: Option<u64>,
+    /// Runs only if it is named: it changes the source instead of running suites of it, and takes a tool that a soak need not have.
+    changes_source: bool,
 }
 
 /// What most stages have.
@@ -34,6 +37,7 @@ const PLAIN: Stage = Stage {
     tests: &[],
     env: &[],
     round: None,
+    changes_source: false,
 };
 
 /// The stages, in the order in which they run.
@@ -122,6 +126,11 @@ const STAGES: &[Stage] = &[
         tests: &["--exact", "soak"],
         ..PLAIN
     },
+    Stage {
+        name: "mutations",
+        changes_source: true,
+        ..PLAIN
+    },
 ];
 
 /// Soaks for the minutes in `args` (60), with the stages named there (all).
@@ -135,9 +144,10 @@ pub(crate) fn run_all(root: &Path, args: &[String]) -> ExitCode {
         eprintln!("no stage {unknown}; there are: {}", known.join(" "));
         return ExitCode::from(2);
     }
-    let stages = STAGES
-        .iter()
-        .filter(|s| names.is_empty() || names.iter().any(|n| n == s.name));
+    let stages = STAGES.iter().filter(|s| match names {
+        [] => !s.changes_source,
+        names => names.iter().any(|n| n == s.name),
+    });
     let weights: u64 = stages.clone().map(|s| s.weight).sum();
     let logs = Logs::fresh(root);
     let mut all = Totals::default();
@@ -155,6 +165,9 @@ impl Stage {
     /// Runs the stage for about `seconds`.
     fn run(&self, root: &Path, seconds: u64, logs: &Logs) -> Totals {
         let end = Instant::now() + Duration::from_secs(seconds);
+        if self.changes_source {
+            return mutations::run(root, seconds, fresh_seed());
+        }
         let mut totals = Totals::default();
         for seed in fresh_seed().. {
             let left = end.saturating_duration_since(Instant::now()).as_secs();

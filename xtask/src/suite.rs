@@ -21,6 +21,15 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
+    /// So many that passed, and that failed.
+    pub(crate) fn of(passed: u64, failed: u64) -> Self {
+        Self {
+            passed,
+            failed,
+            skipped: 0,
+        }
+    }
+
     /// Whether nothing failed so far.
     pub(crate) fn fine(self) -> bool {
         self.failed == 0
