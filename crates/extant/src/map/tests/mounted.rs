@@ -63,6 +63,7 @@ impl Mounted {
             fault: Fault::new(ErrorsPolicy::Continue),
             rename_lock: Mutex::new(()),
             interrupted: false.into(),
+            mmp: std::sync::OnceLock::new(),
         };
         let mut fs = Arc::new(fs);
         if logged {
