@@ -149,6 +149,27 @@ fn one_of_two_mount_points_is_unmounted_at_once() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn several_directories_and_what_keeps_one_busy() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let images = [Image::of_mib(16).make()?, Image::of_mib(16).make()?];
+    let [busy, free] = [mounted(images[0].path())?, mounted(images[1].path())?];
+    let mut user = Cmd::new("sleep").arg("60").dir(busy.dir()).spawn()?;
+    let o = Cmd::new(tools::extant()?)
+        .arg("umount")
+        .args([busy.dir(), free.dir()])
+        .run()?;
+    let told = o.err.contains(&format!("sleep ({})", user.pid()));
+    user.kill()?;
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    ensure!(!is_marked(images[1].path())?, "the second was left");
+    free.ended(BOUND)?;
+    busy.unmount()?;
+    Ok(())
+}
+
 /// A mount namespace of its own that holds some mounts of this one, until its file goes.
 struct Namespace {
     process: Running,

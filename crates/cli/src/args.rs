@@ -212,8 +212,9 @@ pub(crate) struct Umount {
     /// Detach now, even if something still uses the mount; waits for nothing
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Directory that it is mounted on
-    pub(crate) dir: PathBuf,
+    /// Directories that are mount points; one that fails does not keep the others
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
 }
 
 /// List directories

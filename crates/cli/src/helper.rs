@@ -93,7 +93,7 @@ fn umount(arguments: &[OsString]) -> Outcome {
     };
     commands::umount::run(&Umount {
         lazy: parsed.letters.contains('l'),
-        dir: dir.clone(),
+        dirs: vec![dir.clone()],
     })
 }
 

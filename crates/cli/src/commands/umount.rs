@@ -5,7 +5,7 @@
 //! this mount namespace, as one on standard error says. If it is not known when the image is closed, or the wait for a mount in
 //! another namespace is given up, the status is a failure: the directory is unmounted all the same.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::args::Umount;
-use crate::failure::{At, Failure, Outcome, plain};
+use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::output::harmless;
 use crate::utab;
 
@@ -29,12 +29,16 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 const LOCKED: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: &Umount) -> Outcome {
-    unmount(args).into()
+    let mut failures = Failures::of("umount");
+    for dir in &args.dirs {
+        failures.note(unmount(dir, args.lazy));
+    }
+    failures.outcome()
 }
 
-fn unmount(args: &Umount) -> Result<(), Failure> {
-    let place = &args.dir.display();
-    let dir = absolute(&args.dir).at(place)?;
+fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
+    let place = &given.display();
+    let dir = absolute(given).at(place)?;
     let entry = MountEntry::find(&dir).at("/proc/self/mountinfo")?;
     let entry = entry.ok_or_else(|| {
         let what = if dir.exists() {
@@ -50,17 +54,15 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
             format!("a mount of type {}, not of Extant", entry.kind),
         ));
     }
-    let wait = if args.lazy {
+    let wait = if lazy {
         Wait::Nothing
     } else {
         Wait::of(&dir, &entry).at(place)?
     };
-    if let Err(error) = detach(&dir, args.lazy, !geteuid().is_root()) {
+    if let Err(error) = detach(&dir, lazy, !geteuid().is_root()) {
         let hint = match error.kind() {
-            io::ErrorKind::ResourceBusy if !args.lazy => {
-                " (something still uses it; -l detaches it all the same)"
-            }
-            _ => "",
+            io::ErrorKind::ResourceBusy if !lazy => busy_hint(&dir),
+            _ => String::new(),
         };
         return Err(Failure::at(place, format!("{}{hint}", plain(&error))));
     }
@@ -74,6 +76,47 @@ fn unmount(args: &Umount) -> Result<(), Failure> {
             Err(Failure::at(place, what))
         }
     }
+}
+
+/// What keeps `dir` busy, as far as this user may know, and what to do.
+fn busy_hint(dir: &Path) -> String {
+    let users = users_of(dir);
+    let by = match users.as_slice() {
+        [] => "something still uses it".to_owned(),
+        _ => format!("still used by {}", users.join(", ")),
+    };
+    format!(" ({by}; -l detaches it all the same)")
+}
+
+/// Processes with a file, a directory or a program of the mount at `dir` open; the first few. The mount itself is not asked.
+fn users_of(dir: &Path) -> Vec<String> {
+    /// More than these are not named.
+    const NAMED: usize = 5;
+    let inside = |link: PathBuf| fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
+    let mut users = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let path = process.path();
+        let number = process.file_name();
+        let Some(number) = number.to_str().filter(|n| n.parse::<u32>().is_ok()) else {
+            continue;
+        };
+        let mut files = fs::read_dir(path.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        let uses = ["cwd", "root", "exe"]
+            .iter()
+            .any(|link| inside(path.join(link)))
+            || files.any(|file| inside(file.path()));
+        if uses {
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            users.push(format!("{} ({number})", name.trim_end()));
+        }
+        if users.len() == NAMED {
+            break;
+        }
+    }
+    users
 }
 
 /// What tells that the image is closed.

@@ -139,6 +139,10 @@ impl MountOptions {
             ("auto_unmount", None) => {
                 return Err(OptionError::Unsupported(word.to_owned(), "extant umount"));
             }
+            ("remount", None) => {
+                let instead = "extant umount, and extant mount with the new options";
+                return Err(OptionError::Unsupported(word.to_owned(), instead));
+            }
             ("fsname", Some(name)) if !name.is_empty() => self.fs_name = Some(name.to_owned()),
             ("subtype", Some(name)) if !name.is_empty() && !name.contains(['.', '/']) => {
                 self.subtype = Some(name.to_owned());
@@ -310,5 +314,7 @@ mod tests {
         assert_eq!(error.to_string(), "mount option max_read=12: bad value");
         assert!(options.add("allow_root").is_err());
         assert!(options.add("fsname=").is_err());
+        let error = options.add("remount,ro").unwrap_err().to_string();
+        assert!(error.contains("umount, and extant mount"), "{error}");
     }
 }
