@@ -275,3 +275,105 @@ fn strangers_cannot_keep_a_mount_away_and_a_mount_keeps_others() -> Result<()> {
     stranger.kill()?;
     image.fsck_clean()
 }
+
+/// With few addresses (`ulimit -v`) a mount works to its end, or says why it does not begin.
+#[test]
+fn a_mount_with_few_addresses_works_or_says_why_not() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (bin, dir) = (tools::extant()?, TempDir::new("mount")?);
+    for (kib, works) in [
+        (100_000, false),
+        (300_000, false),
+        (520_000, false),
+        (540_000, true),
+        (600_000, true),
+        (1_000_000, true),
+    ] {
+        let image = Image::of_mib(64).make()?;
+        let (path, at) = (image.path().display(), dir.path().display());
+        let script = format!("ulimit -v {kib}; exec {} mount {path} {at}", bin.display());
+        let o = Cmd::new("sh").args(["-c", &script]).run()?;
+        if works {
+            ensure!(o.code == Some(0), "{kib}: {}", o.describe());
+            let written = std::thread::scope(|s| {
+                let write = |number: u64| {
+                    let path = dir.join(format!("f{number}"));
+                    fs::write(&path, content::fill(number, 0, 5_000_000))?;
+                    File::open(path)?.sync_all()
+                };
+                let all: Vec<_> = (0..4).map(|n| s.spawn(move || write(n))).collect();
+                all.into_iter().all(|t| matches!(t.join(), Ok(Ok(()))))
+            });
+            let o = extant(&["umount", &at.to_string()])?;
+            ensure!(written && o.code == Some(0), "{kib}: {}", o.describe());
+        } else {
+            let said = o.err.contains("address space is limited to");
+            ensure!(o.code == Some(1) && said, "{kib}: {}", o.describe());
+        }
+        image.fsck_clean()?;
+        ensure!(!image.needs_recovery()?, "{kib}: the journal is dirty");
+    }
+    Ok(())
+}
+
+/// Descriptors and superblocks that are wrong in a way that Linux passes by when it only reads: the volume can be read.
+#[test]
+fn damage_that_linux_reads_past_is_read_past() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let seal = "set_bg 1 checksum calc";
+    for (requests, writable) in [
+        (vec!["set_bg 1 checksum 0x1234"], false),
+        (vec!["set_bg 0 checksum 0x1234"], false),
+        (vec!["set_bg 1 free_blocks_count 65000", seal], false),
+        (vec!["set_bg 1 free_inodes_count 65000", seal], false),
+        (vec!["set_bg 1 used_dirs_count 65000", seal], false),
+        (vec!["set_bg 1 itable_unused 65000", seal], false),
+        (vec!["set_super_value free_blocks_count 99999999"], true),
+        (vec!["set_super_value free_inodes_count 99999999"], true),
+    ] {
+        let (image, host) = (
+            Image::of_mib(32).args("-b 1024").make()?,
+            TempDir::new("host")?,
+        );
+        fs::write(host.join("in"), content::fill(9, 0, 5000))?;
+        image.debugfs_write(&format!("write {} f0", host.join("in").display()))?;
+        // In one run: it does not open what the first of them leaves.
+        fs::write(host.join("requests"), requests.join("\n"))?;
+        let edit = Cmd::new("debugfs").args(["-w", "-f"]);
+        edit.arg(host.join("requests")).arg(image.path()).ok()?;
+        let linux = Subject::Ext4.mount(image.path(), "ro")?;
+        ensure!(
+            fs::read(linux.join("f0"))? == content::fill(9, 0, 5000),
+            "{requests:?}"
+        );
+        linux.unmount()?;
+        let mount = Subject::Extant.mount(image.path(), "ro")?;
+        ensure!(
+            fs::read(mount.join("f0"))? == content::fill(9, 0, 5000),
+            "{requests:?}"
+        );
+        mount.unmount()?;
+        let path = image.path().display();
+        for look in [vec!["cat", "f0"], vec!["ls", ""]] {
+            let o = extant(&[look[0], &format!("{path}:/{}", look[1])])?;
+            let warned = o.err.matches("corrupt descriptor of group").count();
+            let expected = usize::from(!writable);
+            ensure!(o.code == Some(0) && warned == expected, "{}", o.describe());
+        }
+        ensure!(
+            extant(&["info", "--groups", &path.to_string()])?.code == Some(0),
+            "info"
+        );
+        let o = extant(&["mkdir", &format!("{path}:/new")])?;
+        ensure!(
+            (o.code == Some(0)) == writable,
+            "{requests:?}: {}",
+            o.describe()
+        );
+    }
+    Ok(())
+}

@@ -22,7 +22,7 @@ use tracing::{error, warn};
 use super::umount;
 use crate::args::Mount;
 use crate::failure::{At, Failure, Outcome, plain};
-use crate::{helper, logging};
+use crate::{address_space, helper, logging};
 
 /// What the child says when the mount answers.
 const READY: &[u8] = b"ready\n";
@@ -91,6 +91,7 @@ fn take_off_dead_mount(args: &Mount) {
 }
 
 fn serve(args: &Mount) -> Result<(), Failure> {
+    address_space::prepare()?;
     let mut options = MountOptions::default();
     for words in &args.options {
         options.add(words).map_err(Failure::new)?;

@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
+use extant_blockdev::memory_share;
 use extant_bufferhead::Stats as BufferStats;
 use extant_extent_io_tree::{IoTree, Totals, TreeTuning};
 use extant_iomap::Stats as IomapStats;
@@ -71,7 +72,9 @@ fn default_budget() -> u64 {
         rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
     });
     let bytes = available.unwrap_or(0).saturating_mul(1024);
-    (bytes / 4).clamp(LEAST_BUDGET, MOST_BUDGET)
+    // Limits of this process count where there are any.
+    let share = memory_share().max(LEAST_BUDGET);
+    (bytes / 4).clamp(LEAST_BUDGET, MOST_BUDGET).min(share)
 }
 
 /// A file's data in memory: made at its first use.
