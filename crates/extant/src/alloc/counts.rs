@@ -71,11 +71,7 @@ impl Counts {
     ///
     /// Takes up to `want` blocks from what is available to `who`, but at least `min`; `None` if there are not as many.
     pub(crate) fn claim(&self, who: Claimant, min: u64, want: u64) -> Option<u64> {
-        let kept = match who {
-            Claimant::User => self.root_reserved.saturating_add(self.pool),
-            Claimant::Privileged => self.pool,
-            Claimant::Pool => 0,
-        };
+        let kept = self.kept(who);
         let mut granted = 0;
         self.available
             .fetch_update(Relaxed, Relaxed, |available| {
@@ -153,6 +149,25 @@ impl Counts {
     pub(crate) fn available_to_users(&self) -> Blocks {
         let kept = self.root_reserved.saturating_add(self.pool);
         Blocks::new(self.available.load(Relaxed).saturating_sub(kept))
+    }
+
+    /// Blocks that [`Counts::claim`] would grant to root, or to an ordinary user.
+    pub(crate) fn room(&self, privileged: bool) -> u64 {
+        let who = if privileged {
+            Claimant::Privileged
+        } else {
+            Claimant::User
+        };
+        self.available.load(Relaxed).saturating_sub(self.kept(who))
+    }
+
+    /// Blocks that `who` may not take.
+    fn kept(&self, who: Claimant) -> u64 {
+        match who {
+            Claimant::User => self.root_reserved.saturating_add(self.pool),
+            Claimant::Privileged => self.pool,
+            Claimant::Pool => 0,
+        }
     }
 
     /// Free inodes.

@@ -476,6 +476,13 @@ impl Volume {
         Ok(statfs::statfs(self.fs()))
     }
 
+    /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of other users'. Space of deleted files is
+    /// missing until it is free.
+    pub fn room(&self, privileged: bool) -> u64 {
+        let blocks = self.fs().alloc.counts.room(privileged);
+        blocks.saturating_mul(self.fs().layout.block_size.bytes_u64())
+    }
+
     /// The finest time that every inode can hold, in nanoseconds: 1, or a whole second where inodes have 128 bytes.
     pub fn time_granularity(&self) -> u32 {
         // From 256 bytes on Linux and mke2fs give inodes their nanoseconds.
