@@ -190,6 +190,10 @@ pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 /// Notification: drop an inode's cached attributes, and pages.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Notification: drop inodes that are not in use. Since Linux 6.18.
+pub(crate) const NOTIFY_PRUNE: i32 = 9;
+/// `GETATTR` flag: it carries a handle.
+pub(crate) const GETATTR_FH: u32 = 1;
 
 /// Declares wire structures with their sizes.
 macro_rules! wire {
@@ -247,6 +251,8 @@ wire! {
         ctime: i64, atimensec: u32, mtimensec: u32, ctimensec: u32, mode: u32, unused4: u32,
         uid: u32, gid: u32, unused5: u32,
     }
+    GetattrIn = 16 { getattr_flags: u32, dummy: u32, fh: u64 }
+    ReleaseIn = 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
     OpenIn = 8 { flags: u32, open_flags: u32 }
     CreateIn = 16 { flags: u32, mode: u32, umask: u32, open_flags: u32 }
     ReadIn = 40 {
@@ -288,6 +294,8 @@ wire! {
         btime: StatxTime, ctime: StatxTime, mtime: StatxTime, rdev_major: u32, rdev_minor: u32,
         dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
+    /// Before the node numbers.
+    PruneOut = 16 { count: u32, padding: u32, spare: u64 }
     InvalInodeOut = 24 { nodeid: u64, offset: i64, len: i64 }
 }
 

@@ -3,6 +3,12 @@
 //! The descriptor is non-blocking. Any number of threads may read, write and wait at once; the kernel hands each
 //! request to one reader. Once [`Device::close`] was called, every reader finds the device gone.
 //!
+//! # Concurrency
+//! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served a WRITE or knows that
+//! the request is none (`taken`). If (1) the queue is empty and (2), looked at after that, the count is 0, then each WRITE that was
+//! in the queue before (1) was taken by a reader that had counted itself before, and has been answered. The kernel holds back
+//! background requests only while more of them are in the queue or being served than there are workers.
+//!
 //! # Errors
 //! A system call that fails is repeated, ends the session, or means that the mount is gone ([`Reaction`]). A lack of memory in
 //! the kernel is no reason to end: the call is repeated after a pause. A repeated reply is never lost: either the kernel
@@ -10,7 +16,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,7 +25,9 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno as Sys;
 use zerocopy::IntoBytes;
 
-use crate::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, OUT_HEADER, OutHeader};
+use crate::abi::{
+    InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER, OutHeader, PruneOut,
+};
 
 /// What a read brought.
 pub(crate) enum Received {
@@ -100,6 +108,8 @@ fn repeat<T>(
 pub(crate) struct Device {
     fd: OwnedFd,
     closed: AtomicBool,
+    /// Readers that are reading, or serve a request that may be a WRITE.
+    taken: AtomicU64,
     /// Readable once closed, so that sleepers wake up.
     bell: OwnedFd,
 }
@@ -112,6 +122,7 @@ impl Device {
         Ok(Self {
             fd,
             closed: AtomicBool::new(false),
+            taken: AtomicU64::new(0),
             bell,
         })
     }
@@ -124,8 +135,27 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the next request, if there is one.
+    /// Takes the next request, if there is one. If so [`Device::served`] has to follow.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<Received> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        let received = self.read(buf);
+        if !matches!(received, Ok(Received::Request(_))) {
+            self.served();
+        }
+        received
+    }
+
+    /// A request that was received is answered, or is no WRITE.
+    pub(crate) fn served(&self) {
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether there was a moment during the call when each WRITE that the kernel had sent before was answered.
+    pub(crate) fn has_no_writes(&self) -> bool {
+        !self.has_request() && self.taken.load(Ordering::SeqCst) == 0
+    }
+
+    fn read(&self, buf: &mut [u8]) -> io::Result<Received> {
         if self.closed.load(Ordering::Acquire) {
             return Ok(Received::Gone);
         }
@@ -206,6 +236,25 @@ impl Device {
         message[..OUT_HEADER].copy_from_slice(header.as_bytes());
         message[OUT_HEADER..].copy_from_slice(body.as_bytes());
         self.send(&message)
+    }
+
+    /// Has the kernel forget those of `nodes` that are not in use: it will look them up again.
+    ///
+    /// # Errors
+    /// `EINVAL` from kernels before Linux 6.18, which do not know the message.
+    pub(crate) fn prune(&self, nodes: &[u64]) -> io::Result<()> {
+        let body = PruneOut {
+            count: u32::try_from(nodes.len()).unwrap_or(0),
+            ..PruneOut::default()
+        };
+        let len = OUT_HEADER + size_of::<PruneOut>() + size_of_val(nodes);
+        let header = OutHeader {
+            len: u32::try_from(len).unwrap_or(0),
+            error: NOTIFY_PRUNE,
+            unique: 0,
+        };
+        let message = [header.as_bytes(), body.as_bytes(), nodes.as_bytes()].concat();
+        self.send(&message).map(drop)
     }
 }
 

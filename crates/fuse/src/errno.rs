@@ -12,6 +12,7 @@ impl Errno {
     pub(crate) const INVAL: Errno = Errno::of(rustix::io::Errno::INVAL);
     pub(crate) const RANGE: Errno = Errno::of(rustix::io::Errno::RANGE);
     pub(crate) const NAMETOOLONG: Errno = Errno::of(rustix::io::Errno::NAMETOOLONG);
+    pub(crate) const NOSPC: Errno = Errno::of(rustix::io::Errno::NOSPC);
     pub(crate) const NOSYS: Errno = Errno::of(rustix::io::Errno::NOSYS);
     pub(crate) const NOTTY: Errno = Errno::of(rustix::io::Errno::NOTTY);
     pub(crate) const OPNOTSUPP: Errno = Errno::of(rustix::io::Errno::OPNOTSUPP);

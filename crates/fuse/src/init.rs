@@ -68,6 +68,7 @@ pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
                 continue;
             }
         };
+        device.served();
         let request = bytes.get(..len).and_then(Request::new);
         let Some((request, (init, upper))) = request.and_then(|r| r.init().map(|i| (r, i))) else {
             return Err(io::Error::other("the kernel's first request is not INIT"));

@@ -8,19 +8,21 @@
 //! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `in_flight` what is being served,
 //! `init` is the first message, `mount` attaches and detaches, `control` tells how an unmount ended to a `waiter`, `live` tells the
 //! counters, `session` puts them together.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod abi;
 mod control;
 mod counters;
 mod device;
+mod drainer;
 mod errno;
 mod in_flight;
 mod init;
 mod live;
 mod mount;
 mod node_table;
+mod open_files;
 mod pool;
 mod reply;
 mod request;

@@ -27,7 +27,10 @@ pub(crate) enum Op<'a> {
     BatchForget {
         nodes: &'a [abi::ForgetOne],
     },
-    Getattr,
+    /// With a handle, it comes before a write.
+    Getattr {
+        handle: Option<u64>,
+    },
     Statx,
     Setattr(&'a abi::SetattrIn),
     Readlink,
@@ -92,7 +95,9 @@ pub(crate) enum Op<'a> {
     },
     Statfs,
     Syncfs,
-    Release,
+    Release {
+        handle: u64,
+    },
     Flush,
     Opendir,
     Releasedir,
@@ -174,7 +179,13 @@ impl<'a> Request<'a> {
                     nodes: body.slice(head.count)?,
                 }
             }
-            op::GETATTR => Op::Getattr,
+            op::GETATTR => {
+                let head: &abi::GetattrIn = body.take()?;
+                let with = head.getattr_flags & abi::GETATTR_FH != 0;
+                Op::Getattr {
+                    handle: with.then_some(head.fh),
+                }
+            }
             op::STATX => Op::Statx,
             op::SETATTR => Op::Setattr(body.take()?),
             op::READLINK => Op::Readlink,
@@ -274,7 +285,9 @@ impl<'a> Request<'a> {
             }
             op::STATFS => Op::Statfs,
             op::SYNCFS => Op::Syncfs,
-            op::RELEASE => Op::Release,
+            op::RELEASE => Op::Release {
+                handle: body.take::<abi::ReleaseIn>()?.fh,
+            },
             op::FLUSH => Op::Flush,
             op::OPENDIR => Op::Opendir,
             op::RELEASEDIR => Op::Releasedir,

@@ -201,6 +201,8 @@ impl Mount {
             agreed: self.agreed,
             strict_open: self.strict_open,
             control: self.control.name().as_bytes().to_vec(),
+            dir: self.attachment.point.dir.clone(),
+            volume_len: self.volume_len(),
         };
         let server = Server::new(
             &self.volume,
@@ -211,7 +213,18 @@ impl Mount {
             settings,
         );
         let pool = Pool::new(&self.device, &server, &self.in_flight, self.cpus);
-        pool.run((REQUEST_LEN, REPLY_LEN), ready)
+        thread::scope(|scope| {
+            let ticker = thread::Builder::new().name("fuse-ticker".into());
+            let started = ticker.spawn_scoped(scope, || server.tick());
+            let served = started.and_then(|_| pool.run((REQUEST_LEN, REPLY_LEN), ready));
+            server.stop();
+            served
+        })
+    }
+
+    fn volume_len(&self) -> u64 {
+        let totals = self.volume.statfs();
+        totals.map_or(0, |t| t.blocks.saturating_mul(u64::from(t.block_size)))
     }
 }
 

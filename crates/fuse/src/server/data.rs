@@ -34,9 +34,10 @@ fn is_aligned(offset: u64, len: u64) -> bool {
 /// The most that one COPY_FILE_RANGE copies, so that a caller can be interrupted.
 const COPIED_AT_ONCE: u64 = 64 << 20;
 
-/// The answer to an open: no handle, since a node is all that is needed.
-pub(super) fn opened(open_flags: u32) -> OpenOut {
+/// The answer to an open. Handles are given to writers only, 0 to all others: for anything else a node is all that is needed.
+pub(super) fn opened(open_flags: u32, handle: u64) -> OpenOut {
     OpenOut {
+        fh: handle,
         open_flags,
         ..OpenOut::default()
     }
@@ -67,22 +68,34 @@ impl Server<'_> {
         if !self.sends_open() {
             return Err(Errno::NOSYS);
         }
-        if flags & O_ACCMODE != 0 && self.settings.strict_open {
-            let attributes = self.volume.flags(&self.nodes.get(nodeid)?)?;
-            if attributes & IMMUTABLE != 0 || attributes & APPEND_ONLY != 0 && flags & O_APPEND == 0
-            {
+        let mut handle = 0;
+        if flags & O_ACCMODE != 0 {
+            let node = self.nodes.get(nodeid)?;
+            let attributes = self.volume.flags(&node)?;
+            let kept = attributes & IMMUTABLE != 0
+                || attributes & APPEND_ONLY != 0 && flags & O_APPEND == 0;
+            if kept && self.settings.strict_open {
                 return Err(Errno::PERM);
             }
+            let arm;
+            (handle, arm) = self.opened_for_writing(nodeid, &self.volume.getattr(&node)?);
+            if arm {
+                self.arm(nodeid);
+            }
         }
-        reply.put(&opened(abi::FOPEN_KEEP_CACHE))?;
-        Ok(Done::Reply)
+        reply.put(&opened(abi::FOPEN_KEEP_CACHE, handle))?;
+        Ok(Done::Opened {
+            node: nodeid,
+            handle,
+            named: false,
+        })
     }
 
     pub(super) fn opendir(&self, reply: &mut ReplyBuf) -> Outcome {
         if self.settings.agreed.no_opendir {
             return Err(Errno::NOSYS);
         }
-        reply.put(&opened(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR))?;
+        reply.put(&opened(abi::FOPEN_KEEP_CACHE | abi::FOPEN_CACHE_DIR, 0))?;
         Ok(Done::Reply)
     }
 
@@ -110,9 +123,28 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
+    /// A failed write-back is told to the file's writers by the kernel at fsync and close only: it is noted for their next writes.
+    pub(super) fn write(
+        &self,
+        header: &InHeader,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        (flags, direct): (u32, bool),
+        reply: &mut ReplyBuf,
+    ) -> Outcome {
+        let outcome = self.put_data(header, node, offset, data, (flags, direct), reply);
+        if let Err(errno) = outcome
+            && flags & abi::WRITE_CACHE != 0
+        {
+            self.write_back_failed(header.nodeid, errno);
+        }
+        outcome
+    }
+
     /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not known any more. A direct
     /// write has gone around the kernel's pages, and goes around ours.
-    pub(super) fn write(
+    fn put_data(
         &self,
         header: &InHeader,
         node: &Node,
@@ -125,8 +157,9 @@ impl Server<'_> {
         let kill = flags & abi::WRITE_KILL_SUIDGID != 0;
         let mut cred = super::cred(header, 0);
         let cached = flags & abi::WRITE_CACHE != 0;
+        let before = self.volume.getattr(node)?;
         if cached {
-            let attr = self.volume.getattr(node)?;
+            let attr = &before;
             cred = Cred {
                 uid: attr.uid,
                 gid: attr.gid,
@@ -157,6 +190,9 @@ impl Server<'_> {
                 0 => return Err(Errno::IO),
                 more => done += more,
             }
+        }
+        if cached {
+            self.wrote_back(header.nodeid, node, &before);
         }
         if kill {
             // The mode may have changed, which the kernel does not expect of a WRITE.

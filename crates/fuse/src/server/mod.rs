@@ -13,8 +13,10 @@
 mod attrs;
 mod data;
 mod names;
+mod space;
 
 use std::io;
+use std::path::PathBuf;
 
 use extant::{Attr, Cred, Node, Volume};
 use tracing::error;
@@ -26,6 +28,7 @@ use crate::errno::Errno;
 use crate::in_flight::InFlight;
 use crate::init::Agreed;
 use crate::node_table::NodeTable;
+use crate::open_files::OpenFiles;
 use crate::pool::Serve;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
@@ -43,6 +46,10 @@ pub(crate) struct Settings {
     pub(crate) strict_open: bool,
     /// Answer to the request for [`crate::CONTROL_ATTRIBUTE`].
     pub(crate) control: Vec<u8>,
+    /// Where the mount is.
+    pub(crate) dir: PathBuf,
+    /// The volume's size in bytes.
+    pub(crate) volume_len: u64,
 }
 
 /// Serves one mount.
@@ -53,6 +60,8 @@ pub(crate) struct Server<'a> {
     counters: &'a Counters,
     in_flight: &'a InFlight,
     settings: Settings,
+    open: OpenFiles,
+    space: space::Space,
 }
 
 /// What a handler leaves behind.
@@ -61,6 +70,8 @@ enum Done {
     Reply,
     /// The reply names these nodes: should it not arrive, they are forgotten again.
     Named(Vec<u64>),
+    /// The reply gives a handle of this node, and names it if so: should it not arrive, both are taken back.
+    Opened { node: u64, handle: u64, named: bool },
     /// This kind of request has no reply.
     Silent,
 }
@@ -82,6 +93,8 @@ impl<'a> Server<'a> {
             nodes,
             counters,
             in_flight,
+            open: OpenFiles::default(),
+            space: space::Space::new(&settings.dir, settings.volume_len),
             settings,
         }
     }
@@ -92,12 +105,12 @@ impl<'a> Server<'a> {
         let node = || self.nodes.get(header.nodeid);
         match op {
             Op::Forget { count } => {
-                self.nodes.forget(header.nodeid, count);
+                self.forget(header.nodeid, count);
                 Ok(Done::Silent)
             }
             Op::BatchForget { nodes } => {
                 for one in nodes {
-                    self.nodes.forget(one.nodeid, one.nlookup);
+                    self.forget(one.nodeid, one.nlookup);
                 }
                 Ok(Done::Silent)
             }
@@ -142,7 +155,11 @@ impl<'a> Server<'a> {
             }
             Op::Open { flags } => self.open(header.nodeid, flags, reply),
             Op::Opendir => self.opendir(reply),
-            Op::Release | Op::Releasedir => Ok(Done::Reply),
+            Op::Release { handle } => {
+                self.closed_for_writing(header.nodeid, handle);
+                Ok(Done::Reply)
+            }
+            Op::Releasedir => Ok(Done::Reply),
             Op::Read {
                 offset,
                 size,
@@ -168,9 +185,21 @@ impl<'a> Server<'a> {
             Op::CopyFileRange(range) => self.copy_file_range(header, &node()?, range, reply),
             Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
             Op::Statfs => self.statfs(reply),
-            Op::Getattr => self.getattr(&node()?, reply),
-            Op::Statx => self.statx(&node()?, reply),
-            Op::Setattr(changes) => self.setattr(&node()?, changes, &cred(header, 0), reply),
+            Op::Getattr {
+                handle: Some(handle),
+            } => self.gate(header, handle, reply),
+            Op::Getattr { handle: None } => {
+                self.shows_attributes(header.nodeid);
+                self.getattr(&node()?, reply)
+            }
+            Op::Statx => {
+                self.shows_attributes(header.nodeid);
+                self.statx(&node()?, reply)
+            }
+            Op::Setattr(changes) => {
+                self.disarm(header.nodeid);
+                self.setattr(&node()?, changes, &cred(header, 0), reply)
+            }
             Op::Getxattr { name, size } => self.getxattr(header, name, size, reply),
             Op::Listxattr { size } => self.listxattr(&node()?, size, reply),
             Op::Setxattr {
@@ -204,9 +233,18 @@ impl<'a> Server<'a> {
         }
     }
 
+    /// The kernel has dropped `count` of the times that `id` was named.
+    fn forget(&self, id: u64, count: u64) {
+        self.nodes.forget(id, count);
+        if self.nodes.get(id).is_err() {
+            self.open.forget(id);
+        }
+    }
+
     /// A reply that names `node`.
     fn entry(&self, node: &Node, attr: &Attr) -> abi::EntryOut {
         let nodeid = self.nodes.remember(node);
+        self.shows_attributes(nodeid);
         abi::EntryOut {
             nodeid,
             generation: u64::from(node.generation()),
@@ -233,6 +271,8 @@ impl Serve for Server<'_> {
             | op::COPY_FILE_RANGE
             | op::DESTROY => true,
             op::WRITE => request.header.len as usize > MUCH_DATA,
+            // Before a write it may wait until other writes are done.
+            op::GETATTR => matches!(request.op(false), Ok(Op::Getattr { handle: Some(_) })),
             op::READ => match request.op(false) {
                 Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,
                 _ => false,
@@ -243,7 +283,13 @@ impl Serve for Server<'_> {
 
     fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf) -> io::Result<()> {
         reply.clear();
-        let Some(request) = Request::new(bytes) else {
+        let request = Request::new(bytes);
+        let writes = request
+            .as_ref()
+            .is_some_and(|request| request.header.opcode == abi::op::WRITE);
+        let served = Served(self.device);
+        let _until_answered = writes.then_some(served);
+        let Some(request) = request else {
             return Err(io::Error::other("the kernel sent a request that is none"));
         };
         self.counters.count(request.header.opcode);
@@ -257,6 +303,18 @@ impl Serve for Server<'_> {
                 if !self.device.send(reply.finish(unique, Ok(())))? {
                     for id in ids {
                         self.nodes.forget(id, 1);
+                    }
+                }
+            }
+            Ok(Done::Opened {
+                node,
+                handle,
+                named,
+            }) => {
+                if !self.device.send(reply.finish(unique, Ok(())))? {
+                    self.closed_for_writing(node, handle);
+                    if named {
+                        self.forget(node, 1);
                     }
                 }
             }
@@ -284,6 +342,15 @@ impl Serve for Server<'_> {
         self.device
             .send(reply.finish(request.header.unique, Err(Errno::IO)))?;
         Ok(())
+    }
+}
+
+/// Dropped when a request is answered, or known not to be a WRITE.
+struct Served<'a>(&'a Device);
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        self.0.served();
     }
 }
 

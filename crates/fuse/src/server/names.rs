@@ -107,7 +107,9 @@ impl Server<'_> {
             }
             // Named only now that it is known to fit.
             if let Some((node, _)) = &with {
-                ids.push(self.nodes.remember(node));
+                let id = self.nodes.remember(node);
+                self.shows_attributes(id);
+                ids.push(id);
             }
         }
         Ok(Done::Named(ids))
@@ -208,9 +210,7 @@ impl Server<'_> {
             return Err(Errno::NOSYS);
         }
         let node = self.volume.create(dir, name, perm(mode), cred)?;
-        let done = self.named(&node, reply)?;
-        reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE))?;
-        Ok(done)
+        self.named_open(&node, reply)
     }
 
     pub(super) fn tmpfile(
@@ -221,9 +221,25 @@ impl Server<'_> {
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let node = self.volume.tmpfile(dir, perm(mode), cred)?;
-        let done = self.named(&node, reply)?;
-        reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE))?;
-        Ok(done)
+        self.named_open(&node, reply)
+    }
+
+    /// The reply to what made `node` and opened it for writing.
+    fn named_open(&self, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+        let attr = self.volume.getattr(node)?;
+        let mut entry = self.entry(node, &attr);
+        let (handle, arm) = self.opened_for_writing(entry.nodeid, &attr);
+        if arm {
+            // The kernel does not know the node yet: its attributes are out of date from the beginning.
+            entry.attr_valid = 0;
+        }
+        reply.put(&entry)?;
+        reply.put(&super::data::opened(abi::FOPEN_KEEP_CACHE, handle))?;
+        Ok(Done::Opened {
+            node: entry.nodeid,
+            handle,
+            named: true,
+        })
     }
 
     pub(super) fn link(

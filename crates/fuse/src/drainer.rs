@@ -1,0 +1,146 @@
+//! A thread that has the kernel write back all dirty pages of our own mount, and waits for that.
+//!
+//! # Concurrency
+//! The thread waits in the kernel, where no signal reaches it, for requests that the daemon's workers serve. Should the daemon be
+//! killed meanwhile, the kernel ends the connection, and with it the wait, when the last descriptor of `/dev/fuse`
+//! is closed. So the thread has a descriptor table of its own, without that descriptor: otherwise it would keep open
+//! what it waits for. For the same reason it is never joined.
+//!
+//! # Locks
+//! `state` is a leaf.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::thread::UnshareFlags;
+use tracing::debug;
+
+use crate::device::Device;
+use crate::mount;
+
+/// How often a waiter looks whether the device was closed, after which nothing is served any more.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Default)]
+struct State {
+    asked: u64,
+    done: u64,
+    /// The thread has ended, or is to end.
+    ended: bool,
+}
+
+/// See the module's header.
+pub(crate) struct Drainer {
+    state: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl Drainer {
+    /// Starts the thread, for the mount at `dir`.
+    pub(crate) fn start(dir: &Path) -> Drainer {
+        let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
+        let (its, dir) = (Arc::clone(&state), dir.to_owned());
+        let thread = thread::Builder::new().name("fuse-drainer".into());
+        let started = thread.spawn(move || {
+            let shared = Shared(its);
+            if let Err(error) = run(&shared.0, &dir) {
+                debug!("dirty pages are not drained: {error}");
+            }
+        });
+        if started.is_err() {
+            state.0.lock().ended = true;
+        }
+        Drainer { state }
+    }
+
+    /// Waits until all pages that are dirty now have been written back, or found no space. Returns at once where that cannot be done.
+    pub(crate) fn drain(&self, device: &Device) {
+        let (state, changed) = &*self.state;
+        let mut state = state.lock();
+        state.asked += 1;
+        let turn = state.asked;
+        changed.notify_all();
+        while state.done < turn && !state.ended && !device.is_gone() {
+            changed.wait_for(&mut state, LOOK);
+        }
+    }
+}
+
+impl Drop for Drainer {
+    fn drop(&mut self) {
+        end(&self.state);
+    }
+}
+
+/// The thread's reference to the state: however it ends, its waiters hear of it.
+struct Shared(Arc<(Mutex<State>, Condvar)>);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        end(&self.0);
+    }
+}
+
+fn end((state, changed): &(Mutex<State>, Condvar)) {
+    state.lock().ended = true;
+    changed.notify_all();
+}
+
+fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
+    own_descriptors()?;
+    let (state, changed) = shared;
+    loop {
+        let turn = {
+            let mut state = state.lock();
+            while state.asked == state.done && !state.ended {
+                changed.wait(&mut state);
+            }
+            if state.ended {
+                return Ok(());
+            }
+            state.asked
+        };
+        // Pages that found no space are an error too, of their files: their writers are told otherwise.
+        if let Err(error) = mount::write_back(dir) {
+            debug!("draining: {error}");
+        }
+        state.lock().done = turn;
+        changed.notify_all();
+    }
+}
+
+/// Gives this thread a descriptor table of its own, with the standard streams only.
+fn own_descriptors() -> io::Result<()> {
+    let unshare = || {
+        // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its own out.
+        #[allow(unsafe_code, reason = "see SAFETY")]
+        unsafe {
+            rustix::thread::unshare_unsafe(UnshareFlags::FILES)
+        }
+    };
+    unshare()?;
+    let listed = fs::read_dir("/proc/thread-self/fd")?;
+    let numbers: Vec<i32> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    // The listing's own is closed already.
+    let is_open = |number: &i32| {
+        let name = format!("/proc/thread-self/fd/{number}");
+        fs::symlink_metadata(name).is_ok()
+    };
+    for number in numbers
+        .into_iter()
+        .filter(|&number| number > 2)
+        .filter(is_open)
+    {
+        // SAFETY: the table is this thread's alone, and nothing in the thread owns a descriptor of it: what other threads
+        // own are numbers in their table.
+        #[allow(unsafe_code, reason = "see SAFETY")]
+        unsafe {
+            rustix::io::close(number);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! The files that are open for writing through the kernel's cache, and what each handle has still to be told.
+//!
+//! # Responsibility
+//! With dirty pages in the kernel a write fails after the writer was told that it succeeded. The table keeps
+//! such a failure until each handle that was open then has been told of it once. It also counts how much dirty
+//! data the kernel may hold without a check of the space that is left ([`OpenFiles::exposed`]), and which files
+//! are armed: the kernel asks for their attributes, with the handle, before their next write.
+//!
+//! # Invariants
+//! The totals are the sums over the files. A handle that was opened after a failure is not told of it.
+//!
+//! # Locks
+//! One mutex, a leaf.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::errno::Errno;
+
+/// How often the kernel is asked to drop an unused inode whose size it has wrong. It cannot while the file is in use.
+const MAX_PRUNES: u32 = 100;
+
+/// Bytes that writers may have dirtied since the last drain but one began.
+#[derive(Clone, Copy, Debug, Default)]
+struct Exposure {
+    /// Granted since the last drain began.
+    current: u64,
+    /// Granted between the last drain but one and the last. A writer may not have used a grant yet when a drain
+    /// begins, so a grant counts until the second drain after it.
+    previous: u64,
+}
+
+/// One file.
+#[derive(Debug, Default)]
+struct OpenFile {
+    /// Handles open for writing, each with the number of failures that it knows of.
+    handles: HashMap<u64, u64>,
+    /// Failures so far.
+    failures: u64,
+    /// What the last one was.
+    error: Option<Errno>,
+    /// The kernel may take the file for longer than it is.
+    size_wrong: bool,
+    /// How often the kernel was asked to drop it since it was closed.
+    prunes: u32,
+    /// The kernel asks before the next write.
+    armed: bool,
+    exposure: Exposure,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    files: HashMap<u64, OpenFile>,
+    total: Exposure,
+}
+
+/// See the module's header. Files are named by node number.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    last_handle: AtomicU64,
+    /// Something failed once: until then a forgotten node needs no look at the table.
+    failed: AtomicBool,
+    /// Something was armed once: until then no reply needs a look at the table.
+    armed: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+impl OpenFiles {
+    /// A new handle of `node`, whose writer may dirty `exposed` bytes before it is checked.
+    pub(crate) fn open(&self, node: u64, exposed: u64) -> u64 {
+        let handle = self.last_handle.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut inner = self.inner.lock();
+        let Inner { files, total } = &mut *inner;
+        let file = files.entry(node).or_default();
+        file.handles.insert(handle, file.failures);
+        file.exposure.current += exposed;
+        total.current += exposed;
+        handle
+    }
+
+    /// The handle is closed; the kernel has written back what was dirty. Returns whether it was the last one of a file whose size the
+    /// kernel has wrong.
+    pub(crate) fn close(&self, node: u64, handle: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let Inner { files, total } = &mut *inner;
+        let Some(file) = files.get_mut(&node) else {
+            return false;
+        };
+        if file.handles.remove(&handle).is_none() || !file.handles.is_empty() {
+            return false;
+        }
+        total.current -= file.exposure.current;
+        total.previous -= file.exposure.previous;
+        file.exposure = Exposure::default();
+        file.prunes = 0;
+        let lingers = file.size_wrong;
+        if !lingers {
+            files.remove(&node);
+        }
+        lingers
+    }
+
+    /// Notes a failure, for each handle that is open. `size_wrong`: the kernel shows bytes that are lost.
+    pub(crate) fn fail(&self, node: u64, error: Errno, size_wrong: bool) {
+        self.failed.store(true, Ordering::Release);
+        let mut inner = self.inner.lock();
+        let file = inner.files.entry(node).or_default();
+        file.failures += 1;
+        file.error = Some(error);
+        file.size_wrong |= size_wrong;
+    }
+
+    /// The failure that `handle` has not been told of; it counts as told from then on.
+    pub(crate) fn untold(&self, node: u64, handle: u64) -> Option<Errno> {
+        let mut inner = self.inner.lock();
+        let file = inner.files.get_mut(&node)?;
+        let failures = file.failures;
+        // Where opens send no message all writers of a file share one handle, 0, that knows of nothing yet.
+        let told = file.handles.entry(handle).or_insert(0);
+        if *told == failures {
+            return None;
+        }
+        *told = failures;
+        file.error
+    }
+
+    /// The kernel has forgotten the node.
+    pub(crate) fn forget(&self, node: u64) {
+        if !self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if let Some(file) = inner.files.remove(&node) {
+            inner.total.current -= file.exposure.current;
+            inner.total.previous -= file.exposure.previous;
+        }
+    }
+
+    /// Lets writers of `node` dirty `bytes` more.
+    pub(crate) fn grant(&self, node: u64, bytes: u64) {
+        let mut inner = self.inner.lock();
+        let Inner { files, total } = &mut *inner;
+        if let Some(file) = files.get_mut(&node) {
+            file.exposure.current += bytes;
+            total.current += bytes;
+        }
+    }
+
+    /// Bytes that may be dirty in the kernel and were not checked against the space that is left.
+    pub(crate) fn exposed(&self) -> u64 {
+        let total = self.inner.lock().total;
+        total.current + total.previous
+    }
+
+    /// The kernel is about to write back all that is dirty.
+    pub(crate) fn drain(&self) {
+        let mut inner = self.inner.lock();
+        let Inner { files, total } = &mut *inner;
+        for exposure in files
+            .values_mut()
+            .map(|file| &mut file.exposure)
+            .chain([total])
+        {
+            *exposure = Exposure {
+                current: 0,
+                previous: exposure.current,
+            };
+        }
+    }
+
+    /// Notes whether the kernel will ask before the next write of `node`. Returns whether that changed.
+    pub(crate) fn set_armed(&self, node: u64, armed: bool) -> bool {
+        if armed {
+            self.armed.store(true, Ordering::Release);
+        } else if !self.armed.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let Some(file) = inner.files.get_mut(&node) else {
+            return false;
+        };
+        std::mem::replace(&mut file.armed, armed) != armed
+    }
+
+    /// Whether the kernel will ask before the next write of `node`.
+    pub(crate) fn is_armed(&self, node: u64) -> bool {
+        self.armed.load(Ordering::Acquire)
+            && self.inner.lock().files.get(&node).is_some_and(|f| f.armed)
+    }
+
+    /// Arms all files; returns those that were not.
+    pub(crate) fn arm_all(&self) -> Vec<u64> {
+        self.armed.store(true, Ordering::Release);
+        let mut inner = self.inner.lock();
+        let files = inner.files.iter_mut();
+        files
+            .filter(|(_, file)| !file.handles.is_empty() && !file.armed)
+            .map(|(node, file)| {
+                file.armed = true;
+                *node
+            })
+            .collect()
+    }
+
+    /// Files that are closed and whose size the kernel has wrong. Each is returned a limited number of times after a close.
+    pub(crate) fn to_prune(&self) -> Vec<u64> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut inner = self.inner.lock();
+        let files = inner.files.iter_mut();
+        files
+            .filter(|(_, file)| {
+                file.size_wrong && file.handles.is_empty() && file.prunes < MAX_PRUNES
+            })
+            .map(|(node, file)| {
+                file.prunes += 1;
+                *node
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_handle_is_told_once_of_failures_after_its_open() {
+        let open = OpenFiles::default();
+        let (a, b) = (open.open(12, 0), open.open(12, 0));
+        assert_eq!(open.untold(12, a), None);
+        open.fail(12, Errno::NOSPC, false);
+        let late = open.open(12, 0);
+        assert_eq!(open.untold(12, a), Some(Errno::NOSPC));
+        assert_eq!(open.untold(12, a), None);
+        assert_eq!(open.untold(12, late), None);
+        open.fail(12, Errno::IO, false);
+        assert_eq!(open.untold(12, b), Some(Errno::IO));
+        assert_eq!(open.untold(12, late), Some(Errno::IO));
+        for handle in [a, b, late] {
+            open.close(12, handle);
+        }
+        assert!(open.inner.lock().files.is_empty());
+    }
+
+    #[test]
+    fn without_handles_a_failure_is_told_once_and_ends_with_its_node() {
+        let open = OpenFiles::default();
+        open.fail(7, Errno::NOSPC, false);
+        assert_eq!(open.untold(7, 0), Some(Errno::NOSPC));
+        assert_eq!(open.untold(7, 0), None);
+        open.forget(7);
+        assert!(open.inner.lock().files.is_empty());
+    }
+
+    #[test]
+    fn a_grant_counts_until_the_second_drain_or_the_last_close() {
+        let open = OpenFiles::default();
+        let (a, b) = (open.open(1, 5), open.open(2, 0));
+        open.grant(2, 10);
+        assert_eq!(open.exposed(), 15);
+        open.drain();
+        open.grant(1, 1);
+        assert_eq!(open.exposed(), 16);
+        open.close(2, b);
+        assert_eq!(open.exposed(), 6);
+        open.drain();
+        assert_eq!(open.exposed(), 1);
+        open.close(1, a);
+        assert_eq!(open.exposed(), 0);
+    }
+
+    #[test]
+    fn a_closed_file_whose_size_is_wrong_stays_until_it_is_forgotten() {
+        let open = OpenFiles::default();
+        let handle = open.open(3, 0);
+        assert_eq!(open.arm_all(), [3]);
+        assert!(open.arm_all().is_empty());
+        assert!(open.set_armed(3, false) && !open.set_armed(3, false));
+        open.fail(3, Errno::NOSPC, true);
+        assert!(open.to_prune().is_empty(), "it is open");
+        open.close(3, handle);
+        assert_eq!(open.to_prune(), [3]);
+        assert!(open.arm_all().is_empty());
+        open.forget(3);
+        assert!(open.to_prune().is_empty());
+    }
+}

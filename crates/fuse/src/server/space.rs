@@ -1,0 +1,355 @@
+//! Space for what the kernel's cache takes: a writer is told in time that the volume is full.
+//!
+//! # Responsibility
+//! With `writeback_cache` the kernel takes writes without asking. Before each it does ask for a file's attributes, with the handle,
+//! if it was told that they are out of date; an error in the answer becomes the error of the write. So a
+//! file is *armed* by telling the kernel so, and the answer to that GETATTR is the *gate* of the write.
+//!
+//! As long as more space is left than the kernel can hold dirty pages, nothing is armed, unless a write-back has failed. From there on
+//! a ticker arms all files that are open for writing every [`TICK`], so that a writer passes a gate now and then;
+//! below [`TIGHT`] the gate arms the file again, so that each write passes one. The gate counts what writers may have dirtied
+//! since their last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the kernel write everything back first,
+//! by a [`Drainer`]. A write-back that took one of the last blocks is told to the file's writers as if it had failed: their
+//! data is there, the next write is refused.
+//!
+//! # Concurrency
+//! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it answers for those that come
+//! meanwhile.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use extant::{Attr, Node};
+use parking_lot::{Condvar, Mutex};
+use tracing::{debug, error};
+
+use super::{Done, Outcome, Server};
+use crate::abi::{AttrOut, InHeader};
+use crate::drainer::Drainer;
+use crate::errno::Errno;
+use crate::reply::ReplyBuf;
+
+/// How often files are armed while space is short.
+const TICK: Duration = Duration::from_millis(4);
+/// What a writer is assumed to dirty at most between two ticks.
+const A_TICK: u64 = 32 << 20;
+/// Below so much space each write passes a gate.
+const TIGHT: u64 = 64 << 20;
+/// What one write is assumed to dirty at most.
+const A_WRITE: u64 = 1 << 20;
+/// The dirty limit where the kernel's cannot be read.
+const DIRTY_LIMIT: u64 = 1 << 30;
+
+/// How often a drain looks whether the WRITEs are answered.
+const LOOK: Duration = Duration::from_micros(20);
+/// How long it waits for that at most: other writers may keep the queue from being empty.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Drains for one answer: a grant counts until the second one after it.
+const DRAINS: u32 = 2;
+
+/// A writer that waits for the answer to its GETATTR.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    unique: u64,
+    node: u64,
+    handle: u64,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// A worker drains and answers.
+    led: bool,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Ticker {
+    wanted: bool,
+    stopped: bool,
+}
+
+/// State of a mount's gates.
+pub(crate) struct Space {
+    dir: PathBuf,
+    /// Dirty pages that the kernel may hold, in bytes.
+    dirty_limit: u64,
+    /// The last bytes of the volume: a write-back that reaches into them is told.
+    last: u64,
+    drainer: OnceLock<Drainer>,
+    gate: Mutex<Gate>,
+    ticker: (Mutex<Ticker>, Condvar),
+}
+
+impl Space {
+    /// For the mount at `dir` of a volume of `total` bytes.
+    pub(super) fn new(dir: &Path, total: u64) -> Space {
+        Space {
+            dir: dir.to_owned(),
+            dirty_limit: dirty_limit().unwrap_or(DIRTY_LIMIT),
+            last: A_WRITE.min(total / 32),
+            drainer: OnceLock::new(),
+            gate: Mutex::default(),
+            ticker: (Mutex::default(), Condvar::new()),
+        }
+    }
+
+    /// Has the ticker look at the open files soon.
+    fn wake(&self) {
+        let mut ticker = self.ticker.0.lock();
+        if !ticker.wanted {
+            ticker.wanted = true;
+            self.ticker.1.notify_all();
+        }
+    }
+
+    /// Ends the ticker.
+    fn stop(&self) {
+        self.ticker.0.lock().stopped = true;
+        self.ticker.1.notify_all();
+    }
+}
+
+/// The dirty pages that the kernel lets writers have, in bytes.
+fn dirty_limit() -> Option<u64> {
+    let number = |name: &str| -> Option<u64> {
+        let text = fs::read_to_string(Path::new("/proc/sys/vm").join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    match number("dirty_bytes")? {
+        0 => {
+            let memory = fs::read_to_string("/proc/meminfo").ok()?;
+            let line = memory
+                .lines()
+                .find_map(|line| line.strip_prefix("MemTotal:"))?;
+            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+            Some((kib << 10) / 100 * number("dirty_ratio")?.min(100))
+        }
+        bytes => Some(bytes),
+    }
+}
+
+impl Server<'_> {
+    /// Bytes that a write-back of `attr`'s file may still take.
+    fn room(&self, attr: &Attr) -> u64 {
+        self.volume.room(attr.uid == 0)
+    }
+
+    /// Whether writers can dirty more than there is room for.
+    fn is_short(&self, room: u64) -> bool {
+        self.settings.agreed.writeback && room < self.space.dirty_limit
+    }
+
+    /// A file is opened for writing: its handle, and whether it is to be armed before its first write. Otherwise its writers
+    /// have until the next tick.
+    pub(super) fn opened_for_writing(&self, node: u64, attr: &Attr) -> (u64, bool) {
+        if !self.settings.agreed.writeback {
+            return (0, false);
+        }
+        let room = self.room(attr);
+        let short = self.is_short(room);
+        let arm = !self.may_have_a_tick(room);
+        let handle = self.open.open(node, if short && !arm { A_TICK } else { 0 });
+        if arm {
+            self.open.set_armed(node, true);
+        } else if short {
+            self.space.wake();
+        }
+        (handle, arm)
+    }
+
+    /// A handle that was opened for writing is closed. A size that the kernel has wrong may be forgotten now.
+    pub(super) fn closed_for_writing(&self, node: u64, handle: u64) {
+        if self.open.close(node, handle) {
+            self.space.wake();
+        }
+    }
+
+    /// A reply is to carry the attributes of `node`, after which the kernel does not ask for them before the next write. Where
+    /// that is needed the file is armed again, which makes the kernel keep nothing of the reply; the writers have
+    /// until the next tick otherwise.
+    pub(super) fn shows_attributes(&self, node: u64) {
+        if self.open.is_armed(node) && !self.may_have_a_tick(self.volume.room(false)) {
+            self.arm(node);
+        } else {
+            self.disarm(node);
+        }
+    }
+
+    /// The kernel does not ask before the next write of `node`.
+    pub(super) fn disarm(&self, node: u64) {
+        if self.open.set_armed(node, false) {
+            self.open.grant(node, A_TICK);
+            self.space.wake();
+        }
+    }
+
+    /// Whether writers may have another tick without being asked.
+    fn may_have_a_tick(&self, room: u64) -> bool {
+        !self.is_short(room) || self.open.exposed().saturating_add(A_TICK) <= room
+    }
+
+    /// Pages of `node` that the kernel wrote back are lost: the writers will be told.
+    pub(super) fn write_back_failed(&self, node: u64, errno: Errno) {
+        self.open.fail(node, errno, true);
+        self.arm(node);
+    }
+
+    /// Pages of a file that was as `before` were written back.
+    pub(super) fn wrote_back(&self, id: u64, node: &Node, before: &Attr) {
+        let room = self.room(before);
+        if !self.is_short(room) {
+            return;
+        }
+        self.space.wake();
+        let took_space = |after: Attr| after.blocks > before.blocks;
+        if room < self.space.last && self.volume.getattr(node).is_ok_and(took_space) {
+            // Space of deleted files comes back by this.
+            let _ = self.volume.statfs();
+            if self.room(before) < self.space.last {
+                self.open.fail(id, Errno::NOSPC, false);
+                self.arm(id);
+            }
+        }
+    }
+
+    /// Has the kernel ask before the next write of `node`. An answer that is under way counts as older.
+    pub(super) fn arm(&self, node: u64) {
+        self.open.set_armed(node, true);
+        if let Err(error) = self.device.invalidate(node, -1) {
+            error!("the kernel cannot be told of old attributes: {error}");
+        }
+    }
+
+    /// The gate: answers the GETATTR that comes before a write.
+    pub(super) fn gate(&self, header: &InHeader, handle: u64, reply: &mut ReplyBuf) -> Outcome {
+        if let Some(errno) = self.open.untold(header.nodeid, handle) {
+            return Err(errno);
+        }
+        let node = self.nodes.get(header.nodeid)?;
+        let room = self.room(&self.volume.getattr(&node)?);
+        if !self.is_short(room) || self.fits(room) {
+            return self.admit(header.nodeid, &node, reply);
+        }
+        let mut gate = self.space.gate.lock();
+        gate.waiting.push(Waiting {
+            unique: header.unique,
+            node: header.nodeid,
+            handle,
+        });
+        if !std::mem::replace(&mut gate.led, true) {
+            drop(gate);
+            self.lead();
+        }
+        Ok(Done::Silent)
+    }
+
+    /// Whether a writer that passes now cannot dirty more than `room`.
+    fn fits(&self, room: u64) -> bool {
+        self.open.exposed().saturating_add(a_grant(room)) <= room
+    }
+
+    /// Lets the writer pass.
+    fn admit(&self, id: u64, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+        let room = self.room(&self.volume.getattr(node)?);
+        let done = self.getattr(node, reply)?;
+        if self.is_short(room) && room < TIGHT {
+            self.open.grant(id, A_WRITE);
+            self.arm(id);
+        } else {
+            self.disarm(id);
+        }
+        Ok(done)
+    }
+
+    /// Drains, and answers all that wait, until none does.
+    fn lead(&self) {
+        let mut reply = ReplyBuf::new(size_of::<AttrOut>());
+        let start = || Drainer::start(&self.space.dir);
+        loop {
+            let waiting = {
+                let mut gate = self.space.gate.lock();
+                gate.led = !gate.waiting.is_empty();
+                std::mem::take(&mut gate.waiting)
+            };
+            if waiting.is_empty() {
+                return;
+            }
+            for _ in 0..DRAINS {
+                self.open.drain();
+                self.space.drainer.get_or_init(start).drain(self.device);
+                self.wait_for_writes();
+            }
+            for one in waiting {
+                reply.clear();
+                let outcome = match self.open.untold(one.node, one.handle) {
+                    Some(errno) => Err(errno),
+                    None => self
+                        .nodes
+                        .get(one.node)
+                        .and_then(|node| self.admit(one.node, &node, &mut reply)),
+                };
+                let answer = reply.finish(one.unique, outcome.map(|_| ()));
+                if let Err(error) = self.device.send(answer) {
+                    error!("a writer is not answered: {error}");
+                }
+            }
+        }
+    }
+
+    /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all files, which is what the
+    /// drainer asks for, does not wait for that.
+    fn wait_for_writes(&self) {
+        let begun = Instant::now();
+        while !self.device.has_no_writes() && !self.device.is_gone() && begun.elapsed() < PATIENCE {
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// The ticker: arms the files that are open for writing while space is short, and has the kernel forget sizes that are wrong.
+    /// Returns after [`Space::stop`].
+    pub(crate) fn tick(&self) {
+        let (ticker, changed) = &self.space.ticker;
+        loop {
+            {
+                let mut ticker = ticker.lock();
+                while !ticker.wanted && !ticker.stopped {
+                    changed.wait(&mut ticker);
+                }
+                // The time that files which were opened just now have until they are armed.
+                let stop = |ticker: &mut Ticker| !ticker.stopped;
+                changed.wait_while_for(&mut ticker, stop, TICK);
+                if ticker.stopped {
+                    return;
+                }
+                ticker.wanted = false;
+            }
+            if self.is_short(self.volume.room(false)) {
+                for node in self.open.arm_all() {
+                    self.arm(node);
+                }
+            }
+            let wrong = self.open.to_prune();
+            if !wrong.is_empty() {
+                // Kernels that do not know the message keep the size until they drop the inode by themselves.
+                match self.device.prune(&wrong) {
+                    Ok(()) => self.space.wake(),
+                    Err(error) => debug!("sizes stay as they are: {error}"),
+                }
+            }
+        }
+    }
+
+    /// Ends the ticker.
+    pub(crate) fn stop(&self) {
+        self.space.stop();
+    }
+}
+
+/// What passing a gate lets a writer dirty, where `room` is left.
+fn a_grant(room: u64) -> u64 {
+    if room < TIGHT { A_WRITE } else { A_TICK }
+}

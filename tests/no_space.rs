@@ -1,0 +1,267 @@
+//! A mount without space: each writer is told in time, what it was told to be written is there, and the sizes are true.
+
+use extant_testkit::{
+    Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need,
+};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")];
+const MIB: usize = 1 << 20;
+
+/// A volume so small that each write is checked.
+fn small() -> Result<(Image, Mount)> {
+    let image = Image::of_mib(32).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    Ok((image, mount))
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+const NO_SPACE: Option<i32> = Some(Errno::NOSPC.raw_os_error());
+const TOO_BIG: Option<i32> = Some(Errno::FBIG.raw_os_error());
+
+/// Writes pieces of `len` bytes until one is refused: how many bytes were taken.
+fn fill(file: &mut File, len: usize) -> Result<u64> {
+    let mut taken = 0;
+    while taken < 64 << 20 {
+        match file.write(&content::fill(7, taken, len)) {
+            Ok(done) => taken += done as u64,
+            Err(error) => {
+                ensure!(error.raw_os_error() == NO_SPACE, "{error}");
+                return Ok(taken);
+            }
+        }
+    }
+    bail!("{taken} bytes fit into 32 MiB")
+}
+
+#[test]
+fn a_write_is_refused_before_anything_is_lost() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for len in [MIB, 8192] {
+        let (image, mount) = small()?;
+        let path = mount.join("file");
+        let mut file = File::create(&path)?;
+        let taken = fill(&mut file, len)?;
+        ensure!(taken > 20 << 20, "refused after {taken} bytes");
+        ensure!(fs::metadata(&path)?.len() == taken, "another size");
+        file.sync_all()?;
+        // What is there can be written again.
+        file.write_all_at(&content::fill(7, 0, MIB), 0)?;
+        file.sync_all()?;
+        drop(file);
+        mount.unmount()?;
+        image.fsck_clean()?;
+        let linux = Subject::Ext4.mount(image.path(), "ro")?;
+        let there = fs::read(linux.join("file"))?;
+        ensure!(there.len() as u64 == taken, "Linux sees another size");
+        let wrong = content::first_wrong(7, 0, &there);
+        ensure!(wrong.is_none(), "wrong at {wrong:?}");
+    }
+    Ok(())
+}
+
+fn refused(tool: Cmd) -> Result<()> {
+    let output = tool.run()?;
+    let told = output.code != Some(0) && output.err.contains("No space left on device");
+    ensure!(told, "{}", output.describe());
+    Ok(())
+}
+
+#[test]
+fn tools_end_with_no_space() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (image, mount) = small()?;
+    let dir = TempDir::new("no-space")?;
+    let source = dir.join("source");
+    fs::write(&source, content::fill(3, 0, 40 * MIB))?;
+    refused(Cmd::new("cp").arg(&source).arg(mount.join("copy")))?;
+    let copy = fs::metadata(mount.join("copy"))?.len();
+    ensure!(copy > 20 << 20, "{copy} bytes copied");
+    let append = |from: &Path| {
+        let script = "cat \"$0\" >> \"$1\"";
+        let cat = Cmd::new("sh").args(["-c", script]);
+        cat.arg(from).arg(mount.join("copy"))
+    };
+    refused(append(&source))?;
+    fs::remove_file(mount.join("copy"))?;
+    let dd = Cmd::new("dd").args(["if=/dev/zero", "bs=1M"]);
+    let of = format!("of={}", mount.join("zeros").display());
+    refused(dd.arg(of))?;
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+fn python(words: &[&str], file: &Path) -> Result<String> {
+    let script = Cmd::new("python3").args(["-c", include_str!("no_space.py"), words[0]]);
+    Ok(script.arg(file).args(&words[1..]).ok()?.out)
+}
+
+#[test]
+fn a_mapping_that_does_not_fit_fails_once_for_each_handle() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    let (image, mount) = small()?;
+    let said = python(&["mapping"], &mount.join("file"))?;
+    let expected = "msync ENOSPC\nfirst ok\nsecond ENOSPC ok\n";
+    ensure!(said == expected, "{said}");
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+#[test]
+fn a_database_that_fills_its_volume_keeps_what_it_acknowledged() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Tool("python3")]) {
+        return Ok(());
+    }
+    for journal in ["delete", "wal"] {
+        let (image, mount) = small()?;
+        let said = python(&["database", journal], &mount.join("file"))?;
+        let expected = "error: database or disk is full\nintegrity: ok\nacknowledged ";
+        ensure!(said.starts_with(expected), "{journal}: {said}");
+        mount.unmount()?;
+        image.fsck_clean()?;
+    }
+    Ok(())
+}
+
+/// Whether the kernel can be made to forget an unused inode.
+fn prunes() -> bool {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let mut numbers = release.split('.').map(|n| n.parse().unwrap_or(0u32));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(18))
+}
+
+/// Waits until the file has `len` bytes: the kernel forgets a size shortly after the last close.
+fn shrinks_to(path: &Path, len: impl Fn(u64) -> bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let there = fs::metadata(path)?.len();
+        if len(there) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{there} bytes for 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One write of more than fits cannot be refused in time: its handles are told afterwards, each once.
+#[test]
+fn what_was_lost_is_told_once_and_not_shown_after_the_last_close() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (image, mount) = small()?;
+    let path = mount.join("file");
+    let mut file = File::create(&path)?;
+    let other = OpenOptions::new().write(true).open(&path)?;
+    let taken = file.write(&content::fill(5, 0, 48 * MIB))?;
+    ensure!(taken == 48 * MIB, "{taken} bytes taken");
+    ensure!(errno(file.sync_all()) == NO_SPACE, "fsync");
+    ensure!(errno(other.sync_all()) == NO_SPACE, "fsync of another");
+    ensure!(errno(file.write_all_at(b"x", 0)) == NO_SPACE, "write");
+    ensure!(
+        errno(other.write_all_at(b"x", 0)) == NO_SPACE,
+        "other write"
+    );
+    file.write_all_at(&content::fill(5, 0, 1), 0)?;
+    other.write_all_at(&content::fill(5, 1, 1), 1)?;
+    file.sync_all()?;
+    other.sync_all()?;
+    drop((file, other));
+    if prunes() {
+        shrinks_to(&path, |len| len <= 32 << 20)?;
+    }
+    let there = fs::read(&path)?;
+    let foreign = content::first_foreign(5, 0, &there);
+    ensure!(foreign.is_none(), "foreign at {foreign:?}");
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// The kernel knows no largest size of a file on FUSE: the write behind it is taken, and told like one without space.
+#[test]
+fn a_write_behind_the_largest_size_is_told() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (image, mount) = small()?;
+    let path = mount.join("file");
+    let file = File::create(&path)?;
+    file.write_all_at(b"a", 0)?;
+    file.sync_all()?;
+    let most = (1 << 44) - 4096;
+    match errno(file.write_all_at(b"b", most)) {
+        None => {
+            ensure!(errno(file.sync_all()) == TOO_BIG, "fsync");
+            ensure!(errno(file.write_all_at(b"c", 1)) == TOO_BIG, "next write");
+        }
+        error => ensure!(error == TOO_BIG, "{error:?}"),
+    }
+    file.write_all_at(b"d", 1)?;
+    file.sync_all()?;
+    drop(file);
+    if prunes() {
+        // The kernel wrote a whole page back, which it took to be inside of the file.
+        shrinks_to(&path, |len| len <= 4096)?;
+        ensure!(fs::read(&path)?.starts_with(b"ad"), "another content");
+    }
+    mount.unmount()?;
+    image.fsck_clean()
+}
+
+/// The number of GETATTR requests that were served.
+fn attribute_requests(mount: &Mount) -> Result<u64> {
+    let mut value = vec![0; 64 << 10];
+    let len = rustix::fs::getxattr(mount.dir(), "extant.stats", &mut value)?;
+    let list = String::from_utf8_lossy(&value[..len]).into_owned();
+    let mut lines = list.lines();
+    let number = lines.find_map(|line| line.strip_prefix("requests_getattr "));
+    Ok(number.map_or(Ok(0), str::parse)?)
+}
+
+/// As long as there is space, a file that is not kept open for writing is not asked about.
+#[test]
+fn checks_add_no_request_to_short_uses_of_files() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(256).make()?;
+    let mount = Subject::Extant.mount(image.path(), "")?;
+    let path = mount.join("file");
+    fs::write(&path, [1; 4096])?;
+    let mut least = [u64::MAX; 2];
+    // A tick may come between open and write on a busy machine.
+    for round in 0..20u8 {
+        let before = attribute_requests(&mount)?;
+        let file = OpenOptions::new().write(true).open(&path)?;
+        file.write_all_at(&[round; 1024], 1024)?;
+        drop(file);
+        let between = attribute_requests(&mount)?;
+        fs::write(mount.join(format!("new{round}")), [round; 1024])?;
+        let after = attribute_requests(&mount)?;
+        least = [
+            least[0].min(between - before),
+            least[1].min(after - between),
+        ];
+    }
+    // That of the directory, which changed.
+    ensure!(least == [0, 1], "{least:?} GETATTR");
+    mount.unmount()?;
+    image.fsck_clean()
+}
