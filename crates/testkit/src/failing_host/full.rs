@@ -5,9 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 use super::FailingHost;
-use crate::{Cmd, Context, LoopDevice, Result, Rng, TempDir};
+use crate::{Cmd, Context, LoopDevice, Result, Rng, TempDir, wait_until};
 
 /// The host's blocks.
 const BLOCK: usize = 4096;
@@ -103,10 +105,22 @@ impl FullHost {
             if path == self.tmpfs {
                 self.device = None;
             }
-            Cmd::new("umount").arg(&path).ok()?;
+            unmount(&path)?;
         }
         Ok(())
     }
+}
+
+/// Unmounts what may be held for some moments more: by a ring, or by a process that was just forked.
+fn unmount(path: &Path) -> Result<()> {
+    let mut result = Ok(());
+    wait_until("the host is not busy", || {
+        result = rustix::mount::unmount(path, UnmountFlags::NOFOLLOW);
+        result != Err(Errno::BUSY)
+    });
+    result
+        .map_err(std::io::Error::from)
+        .context(|| path.display())
 }
 
 /// Whether a block holds nothing, or one byte all over.
@@ -165,7 +179,7 @@ impl FailingHost for FullHost {
     }
 
     fn end(mut self: Box<Self>) -> Result<Vec<u8>> {
-        Cmd::new("umount").arg(&self.ext4).ok()?;
+        unmount(&self.ext4)?;
         let device = self.device.as_ref().map(|device| device.path().to_owned());
         Cmd::new("mount")
             .args(["-t", "ext4", "-o", "ro"])

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::FailingHost;
-use crate::{Context, Result, Rng, TempDir};
+use crate::{Context, Result, Rng, TempDir, wait_until};
 
 /// The pages of the largest write of one request.
 const PAGES: u16 = 32;
@@ -117,7 +118,14 @@ impl FuseHost {
 
     fn unmount(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.mounted, false) {
-            unmount(&self.file, UnmountFlags::NOFOLLOW)?;
+            // The kernel lets go of a ring's files some moments after their last close, and a process that
+            // another test has just forked holds a copy until it executes its program.
+            let mut result = Ok(());
+            wait_until("the host is not busy", || {
+                result = unmount(&self.file, UnmountFlags::NOFOLLOW);
+                result != Err(Errno::BUSY)
+            });
+            result?;
             if let Some(server) = self.server.take() {
                 let _ = server.join();
             }
