@@ -16,16 +16,19 @@ pub enum Bench {
     Parallel,
     /// Random direct writes, many in flight, and the clears in an I/O tree that they end with.
     Randwrite,
+    /// Names: create, write, stat, open, list, rename, unlink.
+    Meta,
 }
 
 impl Bench {
     /// All of them.
-    pub const ALL: [Bench; 5] = [
+    pub const ALL: [Bench; 6] = [
         Bench::Overwrite,
         Bench::Psync,
         Bench::Append,
         Bench::Parallel,
         Bench::Randwrite,
+        Bench::Meta,
     ];
 
     /// Its name on the command line and in rows.
@@ -36,6 +39,7 @@ impl Bench {
             Bench::Append => "append",
             Bench::Parallel => "parallel",
             Bench::Randwrite => "randwrite",
+            Bench::Meta => "meta",
         }
     }
 }
@@ -53,6 +57,8 @@ pub struct Plan {
     pub runs: u32,
     /// Bytes of the files that are streamed.
     pub stream_bytes: u64,
+    /// The most files in a directory.
+    pub most_names: u32,
     /// The longest that a sample of a stream lasts.
     pub sample: Duration,
     /// The time that a sample of small calls is to take.
@@ -75,6 +81,7 @@ impl Plan {
             variants: Vec::new(),
             runs: 9,
             stream_bytes: 256 << 20,
+            most_names: 100_000,
             sample: Duration::from_millis(1500),
             calls: Duration::from_millis(20),
             limit: None,
@@ -88,6 +95,7 @@ impl Plan {
         Plan {
             runs: 7,
             stream_bytes: 32 << 20,
+            most_names: 1000,
             sample: Duration::from_millis(50),
             calls: Duration::from_millis(3),
             limit: Some(Duration::from_secs(75)),
@@ -100,6 +108,7 @@ impl Plan {
         Plan {
             runs: 1,
             stream_bytes: 4 << 20,
+            most_names: 20,
             sample: Duration::from_millis(5),
             calls: Duration::from_micros(50),
             limit: None,

@@ -16,7 +16,7 @@ use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
-use crate::{append, clears, overwrite, parallel, psync, randwrite};
+use crate::{append, clears, meta, overwrite, parallel, psync, randwrite};
 
 /// One measurement at a time in a process: two would measure each other.
 static MEASURING: Mutex<()> = Mutex::new(());
@@ -40,7 +40,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
             progress(&format!("round {} of {}", round + 1, plan.runs));
             for case in &cases {
                 let mut order: Vec<Variant> = variants.clone();
-                order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench));
+                order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench, &case.name));
                 if round % 2 == 1 {
                     order.reverse();
                 }
@@ -115,6 +115,7 @@ fn cases(plan: &Plan) -> Result<Vec<Case>> {
             Bench::Psync => psync::cases(),
             Bench::Append => append::cases(),
             Bench::Parallel => parallel::cases(),
+            Bench::Meta => meta::cases(plan),
             Bench::Randwrite => clears::cases()
                 .into_iter()
                 .chain(randwrite::cases())

@@ -24,6 +24,8 @@ pub(crate) enum Setup {
     Direct,
     /// The same, and the time of each clear in an I/O tree is taken.
     DirectTimed,
+    /// As [`Setup::Cache`], with inodes for many files.
+    Names,
     /// An I/O tree and nothing else.
     Tree,
     /// The same, and the time of each clear is taken.
@@ -180,9 +182,20 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Variant {
-    /// Whether what it differs in from others shows in `bench`.
-    pub(crate) fn differs_in(&self, bench: Bench) -> bool {
-        bench == Bench::Randwrite || !matches!(self.name, "notrim" | "nopost")
+    /// Whether what it differs in from others shows in the case of this name. Both data paths read by
+    /// the same code, so `bufferhead` has no figure of its own for reads; `base` has, for its small
+    /// folios.
+    pub(crate) fn differs_in(&self, bench: Bench, case: &str) -> bool {
+        let reads = case.starts_with("read/");
+        if bench == Bench::Meta && matches!(self.kind, Kind::Library(_)) {
+            return self.name == "iomap";
+        }
+        match self.name {
+            "notrim" | "nopost" => bench == Bench::Randwrite,
+            "bufferhead" | "bufferhead-fullwalk" => !reads,
+            "base-dirty-inode" => !reads,
+            _ => true,
+        }
     }
 
     /// Whether it is somebody else's program.
@@ -198,6 +211,7 @@ impl Variant {
         match (self.kind, setup) {
             (Kind::Library(_), setup) => Some(setup),
             (_, Setup::Null) => None,
+            (_, Setup::Names) => Some(Setup::Names),
             _ => Some(Setup::Cache),
         }
     }
@@ -224,7 +238,11 @@ impl Variant {
     /// A place of this kind, freshly made.
     pub(crate) fn place(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Place>> {
         // Twice the largest file and a journal; xfs wants at least 300 MiB.
-        let mib = ((plan.stream_bytes >> 20) * 2 + 128).max(320);
+        let mib = match setup {
+            Setup::Names => 1024,
+            _ => ((plan.stream_bytes >> 20) * 2 + 128).max(320),
+        };
+        let fresh_image = |mib| fresh_image(mib, setup);
         let host = |mount, image, ext4| Host {
             mount,
             image: Some(image),
@@ -249,7 +267,8 @@ impl Variant {
                     tuning.flushers = 0;
                 }
                 let over = |device| Engine::over(device, tuning, plan.counting);
-                let null = |mib| Ok::<_, Error>(Arc::new(NullData(Engine::device(mib)?)));
+                let device = |mib| Engine::device(&fresh_image(mib)?, mib);
+                let null = |mib| Ok::<_, Error>(Arc::new(NullData(device(mib)?)));
                 match setup {
                     Setup::Tree | Setup::TreeTimed => Box::new(TreeOnly::new(TreeTuning {
                         trim_on_clear: tuning.trim_on_clear,
@@ -257,8 +276,8 @@ impl Variant {
                     })),
                     Setup::Null => Box::new(over(null(mib)?)?),
                     Setup::Direct | Setup::DirectTimed => Box::new(over(null(mib * LONGER)?)?),
-                    Setup::Cache | Setup::Writeback => {
-                        Box::new(over(Arc::new(Engine::device(mib)?))?)
+                    Setup::Cache | Setup::Writeback | Setup::Names => {
+                        Box::new(over(Arc::new(device(mib)?))?)
                     }
                 }
             }
@@ -302,8 +321,12 @@ impl Variant {
 }
 
 /// An image as mke2fs makes large ones: left alone it takes blocks of 1 KiB at this size.
-pub(crate) fn fresh_image(mib: u64) -> Result<Image> {
-    Image::of_mib(mib).args("-b 4096").make()
+fn fresh_image(mib: u64, setup: Setup) -> Result<Image> {
+    let args = match setup {
+        Setup::Names => "-b 4096 -N 400000",
+        _ => "-b 4096",
+    };
+    Image::of_mib(mib).args(args).make()
 }
 
 fn kernel_knows(kind: &str) -> bool {

@@ -536,7 +536,7 @@ pub(crate) struct Stats {
 ///
 /// overwrite: small writes to the same place of a cached file. psync: sequential reads and writes. append: threads that append to one
 /// file. parallel: threads that overwrite parts of one file. randwrite: random direct writes, many in flight, and the time of each clear in
-/// the file's I/O tree.
+/// the file's I/O tree. meta: names in directories of a thousand and of a hundred thousand files.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// Within two minutes, on smaller files
@@ -583,6 +583,7 @@ pub(crate) enum BenchName {
     Append,
     Parallel,
     Randwrite,
+    Meta,
     All,
 }
 

@@ -83,6 +83,7 @@ const BENCH: Order = Order {
         "clears",
         "overwrite",
         "parallel",
+        "meta",
         "psync",
         "randwrite",
         "runner",

@@ -1,6 +1,6 @@
 //! The library, in this process, over a device in memory.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use extant::{Cred, Error as FsError, File, Filesystem, Node, Tuning, Volume};
@@ -8,7 +8,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::{Image, Result, ensure};
 use extant_units::DevOff;
 
-use super::{Appender, Counters, Data, Place, VECTORS};
+use super::{Appender, Counters, Data, Names, Place, VECTORS};
 
 /// Bytes copied at once from an image into memory.
 const PIECE: usize = 64 << 10;
@@ -34,9 +34,8 @@ impl Engine {
         Ok(Engine { fs })
     }
 
-    /// A fresh image of `mib` MiB, with the blocks of a large one, in memory. Memory that holds nothing is not touched.
-    pub(crate) fn device(mib: u64) -> Result<MemoryDevice> {
-        let image = Image::of_mib(mib).args("-b 4096").make()?;
+    /// An image of `mib` MiB in memory. Memory that holds nothing is not touched.
+    pub(crate) fn device(image: &Image, mib: u64) -> Result<MemoryDevice> {
         let mut file = std::fs::File::open(image.path())?;
         let device = MemoryDevice::new(mib << 20);
         let mut piece = vec![0; PIECE];
@@ -70,6 +69,10 @@ impl Place for Engine {
             Err(FsError::NotFound) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    fn names(&self) -> Option<&dyn Names> {
+        Some(&self.fs)
     }
 
     fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>> {
@@ -133,7 +136,10 @@ impl Data for Open {
 
     #[inline]
     fn writev(&mut self, bytes: &[u8]) -> Result<()> {
-        (0..VECTORS).try_for_each(|_| self.write(bytes))
+        let vectors = [IoSlice::new(bytes); VECTORS];
+        let done = self.0.write_vectored(&vectors)?;
+        ensure!(done == bytes.len() * VECTORS, "{done} bytes written");
+        Ok(())
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use extant_testkit::{Image, Mount, Result, TempDir, ensure};
 use rustix::fs::{Advice, fadvise};
 
-use super::{Appender, Counters, Data, Place, VECTORS};
+use super::{Appender, Counters, Data, Names, Place, VECTORS};
 
 /// A mount, and what lies below it.
 #[derive(Debug)]
@@ -51,6 +51,10 @@ impl Place for Host {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    fn names(&self) -> Option<&dyn Names> {
+        Some(self)
     }
 
     fn appender(&mut self, name: &str) -> Result<Option<Box<dyn Appender>>> {

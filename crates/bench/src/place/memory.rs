@@ -1,6 +1,10 @@
 //! Plain memory: the limit that everything else is held against.
+//!
+//! A limit must be at least as good as what it limits. So the bytes lie as those of the page cache do:
+//! in memory of the host for which huge pages are asked, aligned to them.
 
 use extant_testkit::{Error, Result};
+use memmap2::{Advice, MmapMut};
 
 use super::{Counters, Data, Place, VECTORS};
 
@@ -11,9 +15,42 @@ pub(crate) struct Memory {
     pub(crate) zeros: bool,
 }
 
+/// The size of a huge page, and of the page cache's largest folio.
+const HUGE: usize = 2 << 20;
+
+/// Memory that begins at a multiple of [`HUGE`].
+struct Huge {
+    map: MmapMut,
+    /// Where the aligned part begins.
+    from: usize,
+    len: usize,
+}
+
+impl Huge {
+    /// `len` bytes, each touched and 1.
+    fn of(len: usize) -> Result<Huge> {
+        let mut map = MmapMut::map_anon(len + HUGE)?;
+        // Where the host has no huge pages the page cache has none either.
+        let _ = map.advise(Advice::HugePage);
+        let from = map.as_ptr().align_offset(HUGE);
+        map[from..from + len].fill(1);
+        Ok(Huge { map, from, len })
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.map[self.from..self.from + self.len]
+    }
+
+    #[inline]
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.map[self.from..self.from + self.len]
+    }
+}
+
 /// A buffer.
 struct Buffer {
-    bytes: Vec<u8>,
+    memory: Option<Huge>,
     pos: usize,
     zeros: bool,
 }
@@ -48,19 +85,35 @@ impl Place for Memory {
 impl Buffer {
     fn new(zeros: bool) -> Buffer {
         Buffer {
-            bytes: Vec::new(),
+            memory: None,
             pos: 0,
             zeros,
         }
     }
 
+    /// Makes the buffer at least `len` bytes long.
+    #[cold]
+    fn grow(&mut self, len: usize) -> Result<()> {
+        let mut larger = Huge::of(len.next_power_of_two().max(16 << 20))?;
+        if let Some(old) = &self.memory {
+            larger.bytes_mut()[..old.len].copy_from_slice(old.bytes());
+        }
+        self.memory = Some(larger);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.memory.as_ref().map_or(0, |memory| memory.len)
+    }
+
     #[inline]
     fn put(&mut self, bytes: &[u8], at: usize) -> Result<()> {
         let end = at + bytes.len();
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 1);
+        if self.len() < end {
+            self.grow(end)?;
         }
-        let to = self.bytes.get_mut(at..end);
+        let memory = self.memory.as_mut().ok_or_else(outside)?;
+        let to = memory.bytes_mut().get_mut(at..end);
         to.ok_or_else(outside)?
             .copy_from_slice(std::hint::black_box(bytes));
         Ok(())
@@ -103,14 +156,18 @@ impl Data for Buffer {
             return Ok(());
         }
         let at = usize::try_from(pos)?;
-        let from = self.bytes.get(at..at + buf.len());
+        let memory = self.memory.as_ref().ok_or_else(outside)?;
+        let from = memory.bytes().get(at..at + buf.len());
         buf.copy_from_slice(from.ok_or_else(outside)?);
         std::hint::black_box(buf);
         Ok(())
     }
 
     fn set_len(&mut self, len: u64) -> Result<()> {
-        self.bytes.resize(usize::try_from(len)?, 1);
+        let len = usize::try_from(len)?;
+        if self.len() < len {
+            self.grow(len)?;
+        }
         Ok(())
     }
 

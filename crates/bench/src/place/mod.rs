@@ -6,6 +6,7 @@
 mod engine;
 mod host;
 mod memory;
+mod names;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use extant_testkit::{Error, Result, ensure};
 pub(crate) use engine::Engine;
 pub(crate) use host::Host;
 pub(crate) use memory::Memory;
+pub(crate) use names::Names;
 pub(crate) use tree::TreeOnly;
 
 /// Counters by name.
@@ -40,6 +42,10 @@ pub(crate) trait Place {
     }
     /// The tree that this is, if it is one.
     fn tree(&self) -> Option<Arc<IoTree>> {
+        None
+    }
+    /// Calls on names; `None` where there are none.
+    fn names(&self) -> Option<&dyn Names> {
         None
     }
     /// A file that is there, opened once more, for a thread of its own.
@@ -115,6 +121,12 @@ impl Site {
     pub(crate) fn direct(&mut self, name: &str) -> Result<(Volume, Node)> {
         let file = self.place.direct(name)?;
         file.ok_or_else(|| Error::new("nothing to write directly"))
+    }
+
+    /// Calls on names.
+    pub(crate) fn names(&self) -> Result<&dyn Names> {
+        let names = self.place.names();
+        names.ok_or_else(|| Error::new("no names"))
     }
 
     /// The tree that this is.

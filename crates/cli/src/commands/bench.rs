@@ -17,6 +17,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Append => vec![Family::Append],
         BenchName::Parallel => vec![Family::Parallel],
         BenchName::Randwrite => vec![Family::Randwrite],
+        BenchName::Meta => vec![Family::Meta],
     };
     let command = helper::own_path().into();
     let mut plan = if args.quick {
