@@ -185,6 +185,27 @@ impl Core {
         }
     }
 
+    /// See [`super::room_for`]. Looks into a few groups only.
+    pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Option<Pblk> {
+        let len = u32::try_from(len).ok()?;
+        let (first, index) = self.layout.group_of_block(goal)?;
+        let disk = self.disk();
+        for step in 0..self.layout.groups.min(LOADS_PER_PASS) {
+            let group = Group::new((first.get().checked_add(step)?) % self.layout.groups);
+            let mut locked = self.groups.lock(group).ok()?;
+            if locked.state.broken {
+                continue;
+            }
+            let from = if step == 0 { index } else { 0 };
+            let found = locked.map(&disk).ok()?.find(from, len, len, len);
+            if let Some(run) = found.run {
+                let start = self.layout.group_start(group);
+                return Some(start.saturating_add(u64::from(run.start)));
+            }
+        }
+        None
+    }
+
     /// Takes a run of at least `accept` blocks (or a good part of the request right at the goal) from `group`.
     fn try_group(
         &self,

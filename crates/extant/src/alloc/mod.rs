@@ -238,6 +238,22 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     layout.group_start(extant_units::Group::new(goal))
 }
 
+/// Where the nodes of `inode`'s map go: to the front of its flex group, out of the way of data that grows together.
+pub(crate) fn goal_for_nodes(fs: &Fs, inode: &Inode) -> Pblk {
+    let layout = &fs.layout;
+    let Some((group, _)) = layout.group_of_inode(inode.ino) else {
+        return layout.first_data_block;
+    };
+    layout.group_start(extant_units::Group::new(
+        layout.flex_of(group) << layout.flex_bits,
+    ))
+}
+
+/// Where `len` blocks are free in a row, near `goal`. A hint: nothing is taken.
+pub(crate) fn room_for(fs: &Fs, goal: Pblk, len: u64) -> Option<Pblk> {
+    fs.alloc.core.room_for(goal, len)
+}
+
 /// Gives up the window of blocks kept for `ino`'s next allocation: at truncation, last close, eviction.
 pub(crate) fn release_window(fs: &Fs, ino: Ino) {
     fs.alloc.core.release_window(ino);

@@ -17,8 +17,9 @@ use crate::inode::Inode;
 use crate::types::FileKind;
 use crate::way;
 
-/// A goal keeps a gap of up to this many blocks open, for the blocks in between; beyond, files are sparse.
-const KEEP_GAP: u64 = 1024;
+/// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond, files are sparse. A kernel
+/// above has some ten requests of 1 MiB in flight, and they arrive in any order.
+const KEEP_GAP: u64 = 16 << 20;
 /// Extents that one step of a removal takes at most.
 const STEP_EXTENTS: u32 = 64;
 /// Metadata blocks (of directories) that are freed under one handle at most; see [`credits::remove`].
@@ -84,21 +85,34 @@ fn place(
     let extents = has_extents(inode);
     let unwritten = how.unwritten && extents;
     // Room for the entry first: once the data has its place, nothing can run out of space any more.
+    let keep_gap = KEEP_GAP / fs.layout.block_size.bytes_u64();
     let (goal, most) = with_nodes(fs, h, inode, delayed, |nodes| {
         nodes.allow_reserve(how.privileged);
         if extents {
             let beside = extent_tree::prepare(nodes, lblk)?;
-            return Ok((goal_beside(beside, lblk), Extent::max_len(unwritten)));
+            return Ok((
+                goal_beside(beside, lblk, keep_gap),
+                Extent::max_len(unwritten),
+            ));
         }
         let room = indirect::prepare(nodes, lblk)?;
         let most = room.end.saturating_sub(u64::from(lblk.get()));
         Ok((room.goal, u32::try_from(most).unwrap_or(1)))
     })?;
+    let want = found.len.min(most);
     let goal = wanted
         .or(goal)
         .filter(|&goal| goal < fs.layout.end)
-        .unwrap_or_else(|| alloc::goal_for(fs, inode));
-    let want = found.len.min(most);
+        .unwrap_or_else(|| {
+            let goal = alloc::goal_for(fs, inode);
+            let before = u64::from(lblk.get());
+            if before == 0 || before > keep_gap || inode.kind != FileKind::Regular {
+                return goal;
+            }
+            // The blocks before these come later, and belong in front of them.
+            let room = alloc::room_for(fs, goal, before.saturating_add(u64::from(want)));
+            room.map_or(goal, |start| start.saturating_add(before))
+        });
     let run = alloc::blocks(
         fs,
         h,
@@ -172,12 +186,16 @@ fn enter(
     Ok(tree.sequence())
 }
 
-/// Where `lblk` belongs beside the extents before and after it.
-fn goal_beside((before, after): (Option<Extent>, Option<Extent>), lblk: Lblk) -> Option<Pblk> {
+/// Where `lblk` belongs beside the extents before and after it; a gap of up to `keep_gap` blocks stays open.
+fn goal_beside(
+    (before, after): (Option<Extent>, Option<Extent>),
+    lblk: Lblk,
+    keep_gap: u64,
+) -> Option<Pblk> {
     let at = u64::from(lblk.get());
     if let Some(before) = before {
         let gap = at.saturating_sub(before.end());
-        let gap = if gap > KEEP_GAP { 0 } else { gap };
+        let gap = if gap > keep_gap { 0 } else { gap };
         return before
             .pblk
             .checked_add(u64::from(before.len))?
@@ -185,7 +203,7 @@ fn goal_beside((before, after): (Option<Extent>, Option<Extent>), lblk: Lblk) ->
     }
     let after = after?;
     let gap = u64::from(after.lblk.get()).saturating_sub(at);
-    after.pblk.checked_sub(gap).filter(|_| gap <= KEEP_GAP)
+    after.pblk.checked_sub(gap).filter(|_| gap <= keep_gap)
 }
 
 /// Turns the unwritten parts of `len` blocks from `lblk` on into written ones, exactly. Holes, delayed and

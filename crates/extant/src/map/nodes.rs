@@ -281,7 +281,7 @@ impl NodesMut for HandleNodes<'_> {
     }
 
     fn allocate(&mut self, goal: Option<Pblk>, count: usize) -> Result<Vec<Pblk>> {
-        let goal = goal.unwrap_or_else(|| alloc::goal_for(self.fs, self.inode));
+        let goal = goal.unwrap_or_else(|| alloc::goal_for_nodes(self.fs, self.inode));
         let mut nodes = Vec::with_capacity(count);
         while nodes.len() < count {
             let missing = count.saturating_sub(nodes.len()) as u64;

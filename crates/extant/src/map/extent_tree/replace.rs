@@ -289,5 +289,5 @@ fn allocate<N: NodesMut>(nodes: &mut N, path: &Path<N::Bytes>) -> Result<Vec<Pbl
             return Err(nodes.damaged(None, why));
         }
     }
-    nodes.allocate(path.nearest_block(), needed)
+    nodes.allocate(None, needed)
 }
