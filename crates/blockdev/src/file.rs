@@ -103,7 +103,7 @@ impl FileIo {
 }
 
 /// A regular file or block device of the host, claimed for as long as it is open, for one writer or for readers. A regular file is
-/// claimed by locks ([`crate::claim`] says which); for a writer, no other process of the host may have it open for writing, and no
+/// claimed by locks (the module `claim` says which); for a writer, no other process of the host may have it open for writing, and no
 /// loop device may be over it. A block device is opened with `O_EXCL`: the kernel refuses what it has mounted, what another
 /// device is made of, and a disk of which that is true for a partition.
 ///
