@@ -70,6 +70,50 @@ fn a_write_is_refused_before_anything_is_lost() -> Result<()> {
     Ok(())
 }
 
+/// A writer that ignores ENOSPC uses nothing up that others were promised.
+#[test]
+fn a_writer_that_goes_on_is_refused_and_loses_nothing() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(160).make()?;
+    let mount = Subject::under_test().mount(image.path(), "")?;
+    let (path, filler) = (mount.join("file"), mount.join("filler"));
+    fs::write(&filler, content::fill(1, 0, 100 * MIB))?;
+    File::open(&filler)?.sync_all()?;
+    let file = File::create(&path)?;
+    let (mut taken, mut refused) = (0, 0);
+    while refused < 1000 {
+        match file.write_at(&content::fill(7, taken, 8192), taken) {
+            Ok(done) => taken += done as u64,
+            Err(error) => {
+                ensure!(error.raw_os_error() == NO_SPACE, "{error}");
+                refused += 1;
+            }
+        }
+        ensure!(taken < 60 << 20, "{taken} bytes fit");
+    }
+    file.sync_all()?;
+    // Another handle overwrites; the first goes on as soon as there is space.
+    let other = OpenOptions::new().write(true).open(&path)?;
+    for at in (0..MIB as u64).step_by(8192) {
+        other.write_all_at(&content::fill(7, at, 8192), at)?;
+    }
+    other.sync_all()?;
+    fs::remove_file(&filler)?;
+    file.write_all_at(&content::fill(7, taken, MIB), taken)?;
+    file.sync_all()?;
+    drop((file, other));
+    mount.unmount()?;
+    image.fsck_clean()?;
+    let linux = Subject::Ext4.mount(image.path(), "ro")?;
+    let there = fs::read(linux.join("file"))?;
+    ensure!(there.len() as u64 == taken + MIB as u64, "another size");
+    let wrong = content::first_wrong(7, 0, &there);
+    ensure!(wrong.is_none(), "wrong at {wrong:?}");
+    Ok(())
+}
+
 fn refused(tool: Cmd) -> Result<()> {
     let output = tool.run()?;
     let told = output.code != Some(0) && output.err.contains("No space left on device");

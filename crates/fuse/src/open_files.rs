@@ -32,13 +32,42 @@ struct Exposure {
     previous: u64,
 }
 
+/// The most writes of a handle that are refused for one that took space, as a power of two.
+const MAX_REFUSALS_LOG2: u32 = 20;
+
+/// Why a write is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Data that the kernel took before is lost.
+    Lost(Errno),
+    /// Nothing is lost, but the last blocks are being taken.
+    Scarce,
+}
+
+/// What a handle knows, and what its writes did while space was scarce.
+#[derive(Debug, Default)]
+struct Handle {
+    /// Failures that it was told of, or that are older.
+    failures: u64,
+    /// The same of marks of scarcity.
+    marks: u64,
+    /// It was admitted while space was scarce; the next mark is put down to it.
+    probing: bool,
+    /// Writes that took space while it was scarce.
+    taken: u32,
+    /// Writes that are still to be refused.
+    refusals: u32,
+}
+
 /// One file.
 #[derive(Debug, Default)]
 struct OpenFile {
-    /// Handles open for writing, each with the number of failures that it knows of.
-    handles: HashMap<u64, u64>,
+    /// Handles open for writing.
+    handles: HashMap<u64, Handle>,
     /// Failures so far.
     failures: u64,
+    /// Write-backs so far that took some of the last blocks.
+    marks: u64,
     /// What the last one was.
     error: Option<Errno>,
     /// The kernel may take the file for longer than it is.
@@ -74,7 +103,12 @@ impl OpenFiles {
         let mut inner = self.inner.lock();
         let Inner { files, total } = &mut *inner;
         let file = files.entry(node).or_default();
-        file.handles.insert(handle, file.failures);
+        let knows = Handle {
+            failures: file.failures,
+            marks: file.marks,
+            ..Handle::default()
+        };
+        file.handles.insert(handle, knows);
         file.exposure.current += exposed;
         total.current += exposed;
         handle
@@ -102,28 +136,64 @@ impl OpenFiles {
         lingers
     }
 
-    /// Notes a failure, for each handle that is open. `size_wrong`: the kernel shows bytes that are lost.
-    pub(crate) fn fail(&self, node: u64, error: Errno, size_wrong: bool) {
+    /// Notes that data is lost, for each handle that is open. The kernel shows a size that includes it.
+    pub(crate) fn fail(&self, node: u64, error: Errno) {
         self.failed.store(true, Ordering::Release);
         let mut inner = self.inner.lock();
         let file = inner.files.entry(node).or_default();
         file.failures += 1;
         file.error = Some(error);
-        file.size_wrong |= size_wrong;
+        file.size_wrong = true;
     }
 
-    /// The failure that `handle` has not been told of; it counts as told from then on.
-    pub(crate) fn untold(&self, node: u64, handle: u64) -> Option<Errno> {
+    /// Notes that a write-back took some of the last blocks, for each handle that is open.
+    pub(crate) fn mark_scarce(&self, node: u64) {
+        self.failed.store(true, Ordering::Release);
+        let mut inner = self.inner.lock();
+        inner.files.entry(node).or_default().marks += 1;
+    }
+
+    /// A write of `handle` is admitted. While space is scarce it is a probe: only its write-back shows whether it takes
+    /// space. With space again the handle starts afresh.
+    pub(crate) fn admit(&self, node: u64, handle: u64, scarce: bool) {
+        let mut inner = self.inner.lock();
+        let Some(file) = inner.files.get_mut(&node) else {
+            return;
+        };
+        let marks = file.marks;
+        let Some(handle) = file.handles.get_mut(&handle) else {
+            return;
+        };
+        if scarce {
+            handle.probing = true;
+        } else {
+            *handle = Handle {
+                failures: handle.failures,
+                marks,
+                ..Handle::default()
+            };
+        }
+    }
+
+    /// Why the next write of `handle` is to be refused. A failure is told once to each handle, as is scarcity to handles
+    /// that did not cause it. A handle whose writes take the last blocks is refused once, twice, four times and so on, so
+    /// that a writer that goes on regardless does not use them up.
+    pub(crate) fn untold(&self, node: u64, handle: u64) -> Option<Refusal> {
         let mut inner = self.inner.lock();
         let file = inner.files.get_mut(&node)?;
-        let failures = file.failures;
         // Where opens send no message all writers of a file share one handle, 0, that knows of nothing yet.
-        let told = file.handles.entry(handle).or_insert(0);
-        if *told == failures {
-            return None;
+        let handle = file.handles.entry(handle).or_default();
+        if std::mem::replace(&mut handle.marks, file.marks) != file.marks {
+            let taken = u32::from(std::mem::take(&mut handle.probing));
+            handle.refusals = handle.refusals.max(1 << handle.taken);
+            handle.taken = (handle.taken + taken).min(MAX_REFUSALS_LOG2);
         }
-        *told = failures;
-        file.error
+        if std::mem::replace(&mut handle.failures, file.failures) != file.failures {
+            handle.refusals = handle.refusals.saturating_sub(1);
+            return file.error.map(Refusal::Lost);
+        }
+        handle.refusals = handle.refusals.checked_sub(1)?;
+        Some(Refusal::Scarce)
     }
 
     /// The kernel has forgotten the node.
@@ -232,25 +302,26 @@ mod tests {
         let open = OpenFiles::default();
         let (a, b) = (open.open(12, 0), open.open(12, 0));
         assert_eq!(open.untold(12, a), None);
-        open.fail(12, Errno::NOSPC, false);
+        open.fail(12, Errno::NOSPC);
         let late = open.open(12, 0);
-        assert_eq!(open.untold(12, a), Some(Errno::NOSPC));
+        assert_eq!(open.untold(12, a), Some(Refusal::Lost(Errno::NOSPC)));
         assert_eq!(open.untold(12, a), None);
         assert_eq!(open.untold(12, late), None);
-        open.fail(12, Errno::IO, false);
-        assert_eq!(open.untold(12, b), Some(Errno::IO));
-        assert_eq!(open.untold(12, late), Some(Errno::IO));
+        open.fail(12, Errno::IO);
+        assert_eq!(open.untold(12, b), Some(Refusal::Lost(Errno::IO)));
+        assert_eq!(open.untold(12, late), Some(Refusal::Lost(Errno::IO)));
         for handle in [a, b, late] {
             open.close(12, handle);
         }
+        open.forget(12);
         assert!(open.inner.lock().files.is_empty());
     }
 
     #[test]
     fn without_handles_a_failure_is_told_once_and_ends_with_its_node() {
         let open = OpenFiles::default();
-        open.fail(7, Errno::NOSPC, false);
-        assert_eq!(open.untold(7, 0), Some(Errno::NOSPC));
+        open.fail(7, Errno::NOSPC);
+        assert_eq!(open.untold(7, 0), Some(Refusal::Lost(Errno::NOSPC)));
         assert_eq!(open.untold(7, 0), None);
         open.forget(7);
         assert!(open.inner.lock().files.is_empty());
@@ -280,12 +351,32 @@ mod tests {
         assert_eq!(open.arm_all(), [3]);
         assert!(open.arm_all().is_empty());
         assert!(open.set_armed(3, false) && !open.set_armed(3, false));
-        open.fail(3, Errno::NOSPC, true);
+        open.fail(3, Errno::NOSPC);
         assert!(open.to_prune().is_empty(), "it is open");
         open.close(3, handle);
         assert_eq!(open.to_prune(), [3]);
         assert!(open.arm_all().is_empty());
         open.forget(3);
         assert!(open.to_prune().is_empty());
+    }
+
+    #[test]
+    fn a_handle_that_takes_the_last_blocks_is_refused_ever_longer() {
+        let open = OpenFiles::default();
+        let (greedy, other) = (open.open(4, 0), open.open(4, 0));
+        let refused = |handle: u64| (0..).find(|_| open.untold(4, handle).is_none());
+        for expected in [1, 2, 4, 8] {
+            open.admit(4, greedy, true);
+            open.mark_scarce(4);
+            assert_eq!(refused(greedy), Some(expected));
+            assert_eq!(refused(other), Some(1));
+            // An admitted write that takes no space costs nothing.
+            open.admit(4, other, true);
+            assert_eq!(refused(other), Some(0));
+            open.admit(4, other, false);
+        }
+        open.admit(4, greedy, false);
+        open.mark_scarce(4);
+        assert_eq!(refused(greedy), Some(1));
     }
 }

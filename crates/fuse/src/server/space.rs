@@ -10,7 +10,8 @@
 //! below [`TIGHT`] the gate arms the file again, so that each write passes one. The gate counts what writers may have dirtied
 //! since their last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the kernel write everything back first,
 //! by a [`Drainer`]. A write-back that took one of the last blocks is told to the file's writers as if it had failed: their
-//! data is there, the next write is refused.
+//! data is there, the next write is refused. Whether a later write takes space shows only once it is written back, so the gate
+//! admits it; a handle whose writes do is refused ever longer (`OpenFiles::untold`).
 //!
 //! # Concurrency
 //! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it answers for those that come
@@ -30,6 +31,7 @@ use super::{Done, Outcome, Server};
 use crate::abi::{AttrOut, InHeader};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
+use crate::open_files::Refusal;
 use crate::reply::ReplyBuf;
 
 /// How often files are armed while space is short.
@@ -194,7 +196,7 @@ impl Server<'_> {
 
     /// Pages of `node` that the kernel wrote back are lost: the writers will be told.
     pub(super) fn write_back_failed(&self, node: u64, errno: Errno) {
-        self.open.fail(node, errno, true);
+        self.open.fail(node, errno);
         self.arm(node);
     }
 
@@ -210,7 +212,7 @@ impl Server<'_> {
             // Space of deleted files comes back by this.
             let _ = self.volume.statfs();
             if self.room(before) < self.space.last {
-                self.open.fail(id, Errno::NOSPC, false);
+                self.open.mark_scarce(id);
                 self.arm(id);
             }
         }
@@ -226,13 +228,11 @@ impl Server<'_> {
 
     /// The gate: answers the GETATTR that comes before a write.
     pub(super) fn gate(&self, header: &InHeader, handle: u64, reply: &mut ReplyBuf) -> Outcome {
-        if let Some(errno) = self.open.untold(header.nodeid, handle) {
-            return Err(errno);
-        }
         let node = self.nodes.get(header.nodeid)?;
+        self.check_told(header.nodeid, handle, &node)?;
         let room = self.room(&self.volume.getattr(&node)?);
         if !self.is_short(room) || self.fits(room) {
-            return self.admit(header.nodeid, &node, reply);
+            return self.admit((header.nodeid, handle), &node, reply);
         }
         let mut gate = self.space.gate.lock();
         gate.waiting.push(Waiting {
@@ -252,9 +252,27 @@ impl Server<'_> {
         self.open.exposed().saturating_add(a_grant(room)) <= room
     }
 
+    /// Refuses the write if its handle has to be told something. Scarcity that is over is not told.
+    fn check_told(&self, id: u64, handle: u64, node: &Node) -> Result<(), Errno> {
+        match self.open.untold(id, handle) {
+            None => Ok(()),
+            Some(Refusal::Lost(errno)) => Err(errno),
+            Some(Refusal::Scarce) => {
+                // Space of deleted files comes back by this.
+                let _ = self.volume.statfs();
+                if self.room(&self.volume.getattr(node)?) < self.space.last {
+                    return Err(Errno::NOSPC);
+                }
+                self.open.admit(id, handle, false);
+                Ok(())
+            }
+        }
+    }
+
     /// Lets the writer pass.
-    fn admit(&self, id: u64, node: &Node, reply: &mut ReplyBuf) -> Outcome {
+    fn admit(&self, (id, handle): (u64, u64), node: &Node, reply: &mut ReplyBuf) -> Outcome {
         let room = self.room(&self.volume.getattr(node)?);
+        self.open.admit(id, handle, room < self.space.last);
         let done = self.getattr(node, reply)?;
         if self.is_short(room) && room < TIGHT {
             self.open.grant(id, A_WRITE);
@@ -285,13 +303,10 @@ impl Server<'_> {
             }
             for one in waiting {
                 reply.clear();
-                let outcome = match self.open.untold(one.node, one.handle) {
-                    Some(errno) => Err(errno),
-                    None => self
-                        .nodes
-                        .get(one.node)
-                        .and_then(|node| self.admit(one.node, &node, &mut reply)),
-                };
+                let outcome = self.nodes.get(one.node).and_then(|node| {
+                    self.check_told(one.node, one.handle, &node)?;
+                    self.admit((one.node, one.handle), &node, &mut reply)
+                });
                 let answer = reply.finish(one.unique, outcome.map(|_| ()));
                 if let Err(error) = self.device.send(answer) {
                     error!("a writer is not answered: {error}");
