@@ -127,6 +127,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "postgres",
+        suites: "-p extant-tests --test postgres",
+        tests: &["--nocapture"],
+        env: &[("EXTANT_POSTGRES", "1")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "mutations",
         changes_source: true,
         ..PLAIN

@@ -21,6 +21,8 @@ pub enum Need {
     Overlay,
     /// The kernel's io_uring.
     IoUring,
+    /// PostgreSQL's server and clients.
+    Postgres,
     /// A program on the path.
     Tool(&'static str),
 }
@@ -56,6 +58,9 @@ impl Need {
                 missing.then(|| "needs overlayfs".to_owned())
             }
             Need::IoUring => extant_blockdev::io_uring().err(),
+            Need::Postgres => tools::postgres().is_none().then(|| {
+                "needs PostgreSQL's server and client (Debian's package postgresql)".to_owned()
+            }),
             Need::Tool(name) => tools::find(name)
                 .is_none()
                 .then(|| format!("needs the program `{name}`")),

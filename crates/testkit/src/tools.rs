@@ -26,6 +26,19 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|p| p.is_file())
 }
 
+/// The directory of PostgreSQL's programs: Debian keeps those of a server off the path.
+pub fn postgres() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql");
+    let debian = versions.into_iter().flatten().flatten();
+    let debian = debian.map(|version| version.path().join("bin"));
+    let on_path = find("postgres").and_then(|p| Some(p.parent()?.to_owned()));
+    let whole = |bin: &PathBuf| {
+        let programs = ["postgres", "initdb", "psql", "pg_checksums"];
+        programs.iter().all(|name| bin.join(name).is_file())
+    };
+    on_path.into_iter().chain(debian).find(whole)
+}
+
 /// The checkout's root.
 pub fn workspace() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
