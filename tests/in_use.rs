@@ -1,5 +1,5 @@
-//! Volumes that are in use elsewhere or were left in the middle: they are not written to, commands that look write nothing at all,
-//! and a read-only mount leaves what Linux's leaves.
+//! Volumes that are in use elsewhere or were left in the middle: they are not written to, commands
+//! that look write nothing at all, and a read-only mount leaves what Linux's leaves.
 
 use extant_testkit::{Cmd, Image, LoopDevice, Mount, Need, Result, Subject, TempDir};
 use extant_testkit::{content, ensure, need, tools};
@@ -17,7 +17,8 @@ fn extant(args: &[&str]) -> Result<extant_testkit::cmd::Output> {
     Cmd::new(tools::extant()?).args(args).run()
 }
 
-/// The commands that only look, at a volume that has the file `/f0`; the host's directory takes what they put out.
+/// The commands that only look, at a volume that has the file `/f0`; the host's directory takes
+/// what they put out.
 fn looks(image: &Image, host: &TempDir) -> Vec<Vec<String>> {
     let image = image.path().display().to_string();
     let (root, file) = (format!("{image}:/"), format!("{image}:/f0"));
@@ -194,7 +195,8 @@ fn a_read_only_mount_replays_and_finishes_orphans_as_linux_does() -> Result<()> 
     Ok(())
 }
 
-/// On a device that cannot be written orphans stay, and a log that is not empty is an error, as in Linux.
+/// On a device that cannot be written orphans stay, and a log that is not empty is an error, as in
+/// Linux.
 #[test]
 fn a_read_only_device_is_left_alone() -> Result<()> {
     if !need(NEEDS) {
@@ -225,7 +227,8 @@ fn a_read_only_device_is_left_alone() -> Result<()> {
     Ok(())
 }
 
-/// A mount keeps other writers and readers away; what a process holds that may only read the image keeps nothing away.
+/// A mount keeps other writers and readers away; what a process holds that may only read the image
+/// keeps nothing away.
 #[test]
 fn strangers_cannot_keep_a_mount_away_and_a_mount_keeps_others() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("setpriv"), Need::Tool("flock")]) {
@@ -318,7 +321,8 @@ fn a_mount_with_few_addresses_works_or_says_why_not() -> Result<()> {
     Ok(())
 }
 
-/// Descriptors and superblocks that are wrong in a way that Linux passes by when it only reads: the volume can be read.
+/// Descriptors and superblocks that are wrong in a way that Linux passes by when it only reads: the
+/// volume can be read.
 #[test]
 fn damage_that_linux_reads_past_is_read_past() -> Result<()> {
     if !need(NEEDS) {

@@ -1,5 +1,5 @@
-//! A mount whose image lies on a host that fails to write some of it back: Linux tells the mount's process once, and every
-//! caller of the mount must be told.
+//! A mount whose image lies on a host that fails to write some of it back: Linux tells the mount's
+//! process once, and every caller of the mount must be told.
 
 use extant_testkit::failing_host::{FailingHost, FullHost};
 use extant_testkit::{Image, Need, Result, Subject, ensure, need};

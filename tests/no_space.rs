@@ -1,4 +1,5 @@
-//! A mount without space: each writer is told in time, what it was told to be written is there, and the sizes are true.
+//! A mount without space: each writer is told in time, what it was told to be written is there, and
+//! the sizes are true.
 
 use extant_testkit::{
     Cmd, Image, Mount, Need, Result, Subject, TempDir, bail, content, ensure, need,
@@ -204,7 +205,8 @@ fn shrinks_to(path: &Path, len: impl Fn(u64) -> bool) -> Result<()> {
     }
 }
 
-/// One write of more than fits cannot be refused in time: its handles are told afterwards, each once.
+/// One write of more than fits cannot be refused in time: its handles are told afterwards, each
+/// once.
 #[test]
 fn what_was_lost_is_told_once_and_not_shown_after_the_last_close() -> Result<()> {
     if !need(NEEDS) {
@@ -238,7 +240,8 @@ fn what_was_lost_is_told_once_and_not_shown_after_the_last_close() -> Result<()>
     image.fsck_clean()
 }
 
-/// The kernel knows no largest size of a file on FUSE: the write behind it is taken, and told like one without space.
+/// The kernel knows no largest size of a file on FUSE: the write behind it is taken, and told like
+/// one without space.
 #[test]
 fn a_write_behind_the_largest_size_is_told() -> Result<()> {
     if !need(NEEDS) {

@@ -1,4 +1,5 @@
-//! A mount under Linux's overlayfs: what is copied up keeps its privileges, and loses them where Linux's ext4 takes them.
+//! A mount under Linux's overlayfs: what is copied up keeps its privileges, and loses them where
+//! Linux's ext4 takes them.
 
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need};
 use std::fs::{self, File};
@@ -32,7 +33,8 @@ fn privileges(file: &Path) -> Result<String> {
     Ok(format!("{mode:o} {uid}:{gid} capable {capable}"))
 }
 
-/// What becomes of files of the lower directory that are touched, given another owner, written and renamed above it.
+/// What becomes of files of the lower directory that are touched, given another owner, written and
+/// renamed above it.
 fn copied_up(subject: Subject, options: &str) -> Result<Vec<String>> {
     let image = Image::of_mib(32).make()?;
     let mount = subject.mount(image.path(), options)?;

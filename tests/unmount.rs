@@ -1,5 +1,5 @@
-//! An unmount that has returned: the image is closed and marked clean, on every way to unmount; and what holds a mount does not hold
-//! the unmount for ever.
+//! An unmount that has returned: the image is closed and marked clean, on every way to unmount; and
+//! what holds a mount does not hold the unmount for ever.
 
 use extant_testkit::cmd::{Output, Running};
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
@@ -16,7 +16,8 @@ const NEEDS: &[Need] = &[Need::Root, Need::Fuse, Need::Tool("mke2fs")];
 /// Longer than any of these takes on a busy machine; a hang takes longer.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Whether the superblock, as it is in the image at this moment, says that the journal is to be replayed.
+/// Whether the superblock, as it is in the image at this moment, says that the journal is to be
+/// replayed.
 fn is_marked(image: &Path) -> Result<bool> {
     let mut bits = [0; 4];
     File::open(image)?.read_exact_at(&mut bits, 1024 + 0x60)?;
@@ -116,7 +117,8 @@ fn many_at_once_are_clean_when_their_unmounts_return() -> Result<()> {
         let threads: Vec<_> = (0..5)
             .map(|first| {
                 let helper = &helper;
-                // In each thread another way at a time, so that device numbers go from one mount to the next.
+                // In each thread another way at a time, so that device numbers go from one mount to
+                // the next.
                 scope.spawn(move || (0..6).try_for_each(|round| one_end(first + round * 6, helper)))
             })
             .collect();
@@ -269,7 +271,8 @@ fn a_signal_ends_a_mount_under_writers() -> Result<()> {
     image.fsck_clean()
 }
 
-/// A volume whose directory `long` is one of 64 MiB: a look-up in it goes through 65,536 empty blocks.
+/// A volume whose directory `long` is one of 64 MiB: a look-up in it goes through 65,536 empty
+/// blocks.
 fn with_long_directory() -> Result<Image> {
     const BLOCKS: usize = 65536;
     let image = Image::of_mib(96).args("-b 1024 -O ^metadata_csum").make()?;

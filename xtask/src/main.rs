@@ -3,7 +3,8 @@
 //! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
 //! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at the end
 //!   what failed.
-//! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test` and `soak`.
+//! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
+//!   and `soak`.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,10 @@
-//! A stage of the soak that changes the source, one place at a time, and looks for changes that no test notices.
+//! A stage of the soak that changes the source, one place at a time, and looks for changes that no
+//! test notices.
 //!
-//! `cargo mutants` makes the changes and runs the short suites. A round takes a share of them that fits its time, by its seed. What
-//! survives and does not stand in `xtask/survivors.txt`, with the reason why it changes nothing, is a failure; so is a line of
-//! that file whose change was noticed: the list may only shrink.
+//! `cargo mutants` makes the changes and runs the short suites. A round takes a share of them that
+//! fits its time, by its seed. What survives and does not stand in `xtask/survivors.txt`, with the
+//! reason why it changes nothing, is a failure; so is a line of that file whose change was noticed:
+//! the list may only shrink.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +13,8 @@ use std::time::Duration;
 
 use crate::suite::Totals;
 
-/// Which sources are changed: their package, their files, and cargo test's arguments for the suites.
+/// Which sources are changed: their package, their files, and cargo test's arguments for the
+/// suites.
 const SUBJECTS: &[(&str, &[&str], &[&str])] = &[
     (
         "extant-extent-io-tree",

@@ -25,7 +25,8 @@ struct Stage {
     env: &'static [(&'static str, &'static str)],
     /// The longest time in seconds that one run is to take. A stage with a bound is repeated with fresh seeds.
     round: Option<u64>,
-    /// Runs only if it is named: it changes the source instead of running suites of it, and takes a tool that a soak need not have.
+    /// Runs only if it is named: it changes the source instead of running suites of it, and takes a
+    /// tool that a soak need not have.
     changes_source: bool,
 }
 

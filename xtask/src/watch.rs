@@ -1,11 +1,13 @@
-//! A runner for test binaries that lets none of them hang: `cargo xtask watch BINARY ARGS`, which `cargo xtask test` and the
-//! soak have cargo use.
+//! A runner for test binaries that lets none of them hang: `cargo xtask watch BINARY ARGS`, which
+//! `cargo xtask test` and the soak have cargo use.
 //!
-//! It passes the binary's output on. When a test, or the binary as a whole, has run for too long, the runner names the tests that have
-//! not ended, shows what every thread does, kills the binary, and says in the words of the test harness that they failed.
+//! It passes the binary's output on. When a test, or the binary as a whole, has run for too long,
+//! the runner names the tests that have not ended, shows what every thread does, kills the binary,
+//! and says in the words of the test harness that they failed.
 //!
 //! # Errors
-//! `EXTANT_TEST_LIMIT` is the limit of one test in seconds; the limit of a binary is three times that.
+//! `EXTANT_TEST_LIMIT` is the limit of one test in seconds; the limit of a binary is three times
+//! that.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,13 +19,15 @@ use std::time::{Duration, Instant};
 #[path = "../../crates/testkit/src/stacks.rs"]
 mod stacks;
 
-/// The limit of a test, unless the environment has another: several times what the slowest takes on a busy machine.
+/// The limit of a test, unless the environment has another: several times what the slowest takes on
+/// a busy machine.
 const TEST_LIMIT: Duration = Duration::from_secs(600);
 /// When the test harness says for the first time that a test takes long.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 /// How often the limits are looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long the output of a binary that has ended is waited for: a daemon that it left may keep it open.
+/// How long the output of a binary that has ended is waited for: a daemon that it left may keep it
+/// open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Runs the test binary `args` to its end.
@@ -204,7 +208,8 @@ mod tests {
         let args = [path.display().to_string(), "some_filter".to_owned()];
         let code = loop {
             match watch(&args, limit, &mut out) {
-                // A child that another test starts has the script open for writing until it runs its program.
+                // A child that another test starts has the script open for writing until it runs
+                // its program.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
                 other => break other.unwrap(),
             }

@@ -5,8 +5,10 @@
 //! Markdown, as JSON, and as plots.
 //!
 //! From below: `place` is where the files of a variant are (memory, the library, a mount) and times calls on them; `variant`
-//! lists what is compared; `case` says what a case is; `overwrite`, `psync`, `append`, `parallel`, `randwrite`, `clears` and `meta` have them, with the names that the seeds
-//! give them; `runner` runs cases and variants in turns, there and back again, so that whatever else the machine does falls on all of them.
+//! lists what is compared; `case` says what a case is; `overwrite`, `psync`, `append`, `parallel`,
+//! `randwrite`, `clears` and `meta` have them, with the names that the seeds give them; `runner`
+//! runs cases and variants in turns, there and back again, so that whatever else the machine does
+//! falls on all of them.
 #![forbid(unsafe_code)]
 
 mod append;

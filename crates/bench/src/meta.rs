@@ -1,10 +1,10 @@
 //! Names: what a call costs in a directory of a thousand and of a hundred thousand files.
 //!
-//! `create`, `write100` (the first 100 bytes, with open and close), `stat`, `open`, `chmod`, `list` (an
-//! entry), `rename` and `unlink`, each by path, one after the other over all files of one directory.
-//! `create/1K/2` has two threads, each in a directory of its own. A figure is the time of one call;
-//! `processor_ns` among the counters is what the calling thread itself used. Nothing is synced: what
-//! the journal does beside the calls is part of what they cost.
+//! `create`, `write100` (the first 100 bytes, with open and close), `stat`, `open`, `chmod`, `list`
+//! (an entry), `rename` and `unlink`, each by path, one after the other over all files of one
+//! directory. `create/1K/2` has two threads, each in a directory of its own. A figure is the time
+//! of one call; `processor_ns` among the counters is what the calling thread itself used. Nothing
+//! is synced: what the journal does beside the calls is part of what they cost.
 
 use std::time::Instant;
 
@@ -17,7 +17,8 @@ use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::variant::{Kind, Setup};
 
-/// Sizes of directories; the second takes minutes through some peers, and is left out with `--quick`.
+/// Sizes of directories; the second takes minutes through some peers, and is left out with
+/// `--quick`.
 const SIZES: [(&str, u32); 2] = [("1K", 1000), ("100K", 100_000)];
 /// What `write100` writes.
 const FIRST: [u8; 100] = [b'x'; 100];

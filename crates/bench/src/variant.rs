@@ -182,9 +182,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Variant {
-    /// Whether what it differs in from others shows in the case of this name. Both data paths read by
-    /// the same code, so `bufferhead` has no figure of its own for reads; `base` has, for its small
-    /// folios.
+    /// Whether what it differs in from others shows in the case of this name. Both data paths read
+    /// by the same code, so `bufferhead` has no figure of its own for reads; `base` has, for its
+    /// small folios.
     pub(crate) fn differs_in(&self, bench: Bench, case: &str) -> bool {
         let reads = case.starts_with("read/");
         if bench == Bench::Meta && matches!(self.kind, Kind::Library(_)) {

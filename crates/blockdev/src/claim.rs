@@ -1,21 +1,24 @@
 //! Claims: the locks that keep a second user of an image away.
 //!
 //! # Responsibility
-//! One process of this host may write an image, or several may read it. The locks are those of open file descriptions
-//! (`F_OFD_SETLK`), on bytes behind the end of any file: one byte for a writer, a region of slots for readers.
+//! One process of this host may write an image, or several may read it. The locks are those of open
+//! file descriptions (`F_OFD_SETLK`), on bytes behind the end of any file: one byte for a writer, a
+//! region of slots for readers.
 //!
 //! # Invariants
 //! - A writer holds an exclusive lock on the writer's byte and on all slots.
-//! - A reader that may write the file holds an exclusive lock on one slot. A reader that may not holds nothing: it sees a
-//!   writer, but keeps none away.
-//! - Only an exclusive lock says that a file is in use. It needs a descriptor that can write. A process that may only read the
-//!   file can take shared locks, and `flock` of both kinds; so neither decides. `flock` is taken beside, where it can be had, for
-//!   programs that know nothing else.
+//! - A reader that may write the file holds an exclusive lock on one slot. A reader that may not
+//!   holds nothing: it sees a writer, but keeps none away.
+//! - Only an exclusive lock says that a file is in use. It needs a descriptor that can write. A
+//!   process that may only read the file can take shared locks, and `flock` of both kinds; so
+//!   neither decides. `flock` is taken beside, where it can be had, for programs that know nothing
+//!   else.
 //!
 //! # Concurrency
-//! Where shared locks of others keep a writer from its lock, [`is_open_for_writing`] decides instead. Every writer asks it before it
-//! opens the file, so a writer that has no lock is seen by the next one. Two writers that start at the same moment while a
-//! third process holds shared locks on purpose may miss each other; nothing in the kernel tells them apart from the third.
+//! Where shared locks of others keep a writer from its lock, [`is_open_for_writing`] decides
+//! instead. Every writer asks it before it opens the file, so a writer that has no lock is seen by
+//! the next one. Two writers that start at the same moment while a third process holds shared locks
+//! on purpose may miss each other; nothing in the kernel tells them apart from the third.
 
 #![allow(unsafe_code, reason = "locks and leases have no safe interface")]
 
@@ -89,7 +92,8 @@ fn is_locked(file: &File, start: i64, len: i64) -> io::Result<bool> {
     Ok(i32::from(lock.l_type) == libc::F_WRLCK)
 }
 
-/// Whether a writer or a reader holds the regular file `file`, or only a writer. Where that cannot be known, no.
+/// Whether a writer or a reader holds the regular file `file`, or only a writer. Where that cannot
+/// be known, no.
 pub(crate) fn is_claimed(file: &File, by_readers_too: bool) -> bool {
     let len = if by_readers_too { 1 + SLOT_COUNT } else { 1 };
     is_locked(file, WRITER, len).unwrap_or(false)
@@ -126,15 +130,17 @@ pub(crate) fn for_reading(mark: &File) -> Claim {
     Claim::Obstructed
 }
 
-/// Whether any process of this host has the regular file `file`, which is open for reading, open for writing: the kernel
-/// included, for a loop device. `None` where the kernel does not say: the caller neither owns the file nor is privileged, or the
-/// file's system has no leases.
+/// Whether any process of this host has the regular file `file`, which is open for reading, open
+/// for writing: the kernel included, for a loop device. `None` where the kernel does not say: the
+/// caller neither owns the file nor is privileged, or the file's system has no leases.
 ///
-/// A read lease is granted only while no descriptor can write. It is given back at once; it does not outlive this call.
+/// A read lease is granted only while no descriptor can write. It is given back at once; it does
+/// not outlive this call.
 pub(crate) fn is_open_for_writing(file: &File) -> Option<bool> {
     let fd = file.as_raw_fd();
-    // An opener that meets the lease has the kernel signal this process: with a signal that does nothing, not with SIGIO,
-    // which ends a process. SAFETY: the descriptor is open, the argument a number.
+    // An opener that meets the lease has the kernel signal this process: with a signal that does
+    // nothing, not with SIGIO, which ends a process. SAFETY: the descriptor is open, the argument a
+    // number.
     if unsafe { libc::fcntl(fd, SET_SIGNAL, libc::SIGURG) } != 0 {
         return None;
     }

@@ -3,8 +3,8 @@
 //! # Invariants
 //! - The base is never written.
 //! - A changed block is kept whole, unless all its bytes are zero; then only that is kept.
-//! - The memory of the changes stays within the limit, where there is one: the write that would exceed it fails and changes
-//!   nothing behind the blocks before.
+//! - The memory of the changes stays within the limit, where there is one: the write that would
+//!   exceed it fails and changes nothing behind the blocks before.
 //!
 //! # Concurrency
 //! One lock guards the changes; it is held over reads of the base when a block is changed in part.
@@ -25,8 +25,9 @@ const BLOCK_U64: u64 = BLOCK as u64;
 /// What an entry costs beside its bytes, with the free places of the table.
 const ENTRY: u64 = 64;
 
-/// A writable device over a base that it never writes. Dropping it drops the changes, which live in memory. Used to look
-/// at a dirty image as it would be after a replay, and to rebuild the states that a power cut leaves.
+/// A writable device over a base that it never writes. Dropping it drops the changes, which live in
+/// memory. Used to look at a dirty image as it would be after a replay, and to rebuild the states
+/// that a power cut leaves.
 pub struct CowDevice<D> {
     base: D,
     changes: RwLock<Changes>,
@@ -88,7 +89,8 @@ impl Changes {
 }
 
 impl<D: BlockDevice> CowDevice<D> {
-    /// A device that reads as `base` until it is written. What may be written is bounded by the caller.
+    /// A device that reads as `base` until it is written. What may be written is bounded by the
+    /// caller.
     pub fn new(base: D) -> Self {
         Self::with_limit(base, u64::MAX)
     }
@@ -125,7 +127,8 @@ impl<D: BlockDevice> CowDevice<D> {
     }
 }
 
-/// The parts of blocks that `[offset, offset + len)` covers: block, range in the block, range in the buffer.
+/// The parts of blocks that `[offset, offset + len)` covers: block, range in the block, range in
+/// the buffer.
 fn pieces(
     offset: DevOff,
     len: usize,

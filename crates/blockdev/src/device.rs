@@ -31,8 +31,9 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`.
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()>;
 
-    /// Fills `buf` from `offset`, with what the medium holds rather than this host's cache of it: for a block that another host
-    /// may have written. Where that cannot be had, as [`BlockDevice::read_at`].
+    /// Fills `buf` from `offset`, with what the medium holds rather than this host's cache of it:
+    /// for a block that another host may have written. Where that cannot be had, as
+    /// [`BlockDevice::read_at`].
     fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         self.read_at(offset, buf)
     }
@@ -74,8 +75,8 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
-    /// Writes `buf` at `offset` and flushes, as well as can be, even after a flush has failed: for a note
-    /// of what went wrong. Success promises nothing, neither of `buf` nor of earlier writes.
+    /// Writes `buf` at `offset` and flushes, as well as can be, even after a flush has failed: for
+    /// a note of what went wrong. Success promises nothing, neither of `buf` nor of earlier writes.
     fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.write_at(offset, buf)?;
         self.flush()

@@ -102,9 +102,10 @@ impl FileIo {
     };
 }
 
-/// A regular file or block device of the host, claimed for as long as it is open, for one writer or for readers. A regular file is
-/// claimed by locks (the module `claim` says which); for a writer, no other process of the host may have it open for writing, and no
-/// loop device may be over it. A block device is opened with `O_EXCL`: the kernel refuses what it has mounted, what another
+/// A regular file or block device of the host, claimed for as long as it is open, for one writer or
+/// for readers. A regular file is claimed by locks (the module `claim` says which); for a writer,
+/// no other process of the host may have it open for writing, and no loop device may be over it. A
+/// block device is opened with `O_EXCL`: the kernel refuses what it has mounted, what another
 /// device is made of, and a disk of which that is true for a partition.
 ///
 /// The synchronous methods are system calls, whatever [`FileIo`] says: a request that somebody waits for gains nothing
@@ -172,8 +173,8 @@ impl FileDevice {
         })
     }
 
-    /// The loop devices that were over it when it was opened: through one that is not read-only, Linux may change it. Always none
-    /// of a device that was opened for writing.
+    /// The loop devices that were over it when it was opened: through one that is not read-only,
+    /// Linux may change it. Always none of a device that was opened for writing.
     pub fn loops(&self) -> &[LoopUse] {
         &self.loops
     }
@@ -203,8 +204,8 @@ struct Opened {
     len: u64,
 }
 
-/// How long a writer waits for others that have the file open for writing: after the end of a process, its rings hold their
-/// files for a moment.
+/// How long a writer waits for others that have the file open for writing: after the end of a
+/// process, its rings hold their files for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -299,7 +300,8 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
             return Err(OpenError::Io(path.to_owned(), source));
         }
         let file = open_raw(path, true, true)?;
-        // Keeps programs that look at new devices away; a lock of one of them keeps nobody from anything.
+        // Keeps programs that look at new devices away; a lock of one of them excludes
+        // nothing.
         let _ = file.try_lock();
         return Ok(file);
     }
@@ -320,7 +322,8 @@ fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
     }
 }
 
-/// Waits until no other process has `probe` open for writing, as far as the kernel says; or by what it is in use.
+/// Waits until no other process has `probe` open for writing, as far as the kernel says; or by what
+/// it is in use.
 fn wait_for_writers(probe: &File) -> Result<Option<bool>, &'static str> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -376,7 +379,8 @@ impl BlockDevice for FileDevice {
 
     fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         let len = NonZeroU64::new(buf.len() as u64);
-        // Clean pages of the range leave the cache. Advice: where it is not taken, what is cached is read.
+        // Clean pages of the range leave the cache. Advice: where it is not taken, what is cached
+        // is read.
         let _ = fadvise(self.host.file(), offset.get(), len, Advice::DontNeed);
         self.host.read(offset, buf)
     }

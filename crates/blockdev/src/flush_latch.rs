@@ -4,21 +4,22 @@
 //! A host reports lost writes once. Linux gives one error to each open file description; the next
 //! `fdatasync` of that description returns 0 although the pages are gone. All callers of a mount
 //! share one description, so a caller whose writes were lost may ask after another one was told.
-//! [`LatchedDevice`] remembers the first failure for as long as the device is open: every later flush
-//! and durable write fails with an error that names it.
+//! [`LatchedDevice`] remembers the first failure for as long as the device is open: every later
+//! flush and durable write fails with an error that names it.
 //!
 //! # Invariants
 //! - At most one flush runs in the inner device. A flush that succeeds began after every failed one
 //!   had ended, and none had failed.
-//! - A caller that arrives while a flush runs is served by a flush that begins later: the running one
-//!   may have missed its writes. Callers that wait share that flush.
+//! - A caller that arrives while a flush runs is served by a flush that begins later: the running
+//!   one may have missed its writes. Callers that wait share that flush.
 //! - The latch never opens. What was lost cannot be known, so no later flush can repair it.
 //!
 //! # Concurrency
 //! Reads and writes pass without a lock. [`FlushLatch`] has one mutex that is never held over I/O.
 //!
 //! # Errors
-//! The caller whose flush failed gets the device's error. Later callers get [`io::ErrorKind::Other`].
+//! The caller whose flush failed gets the device's error. Later callers get
+//! [`io::ErrorKind::Other`].
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -178,7 +179,8 @@ impl LatchedDevice {
         &self.latch
     }
 
-    /// Refuses a write that no state of the device could accept: that says nothing of earlier writes.
+    /// Refuses a write that no state of the device could accept: that says nothing of earlier
+    /// writes.
     fn check_write(&self, offset: DevOff, len: usize) -> io::Result<()> {
         if self.inner.is_read_only() {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());

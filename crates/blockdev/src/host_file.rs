@@ -62,8 +62,9 @@ pub(crate) struct HostFile {
 }
 
 impl HostFile {
-    /// Takes a file of `len` bytes that is open and claimed, and for rings the same file opened once more. Goes past the
-    /// host's cache if that is asked for, and the file's system says (by statx) that it can be done and how.
+    /// Takes a file of `len` bytes that is open and claimed, and for rings the same file opened
+    /// once more. Goes past the host's cache if that is asked for, and the file's system says (by
+    /// statx) that it can be done and how.
     pub(crate) fn new(
         claimed: Claimed,
         for_rings: Option<File>,

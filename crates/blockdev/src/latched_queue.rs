@@ -1,4 +1,5 @@
-//! The queue of a device that remembers its failed flush, where the inner device has a queue of its own.
+//! The queue of a device that remembers its failed flush, where the inner device has a queue of its
+//! own.
 //!
 //! # Responsibility
 //! Reads and writes go to the inner queue. A flush does not: it is made by

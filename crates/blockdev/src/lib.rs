@@ -10,8 +10,8 @@
 //! that began after it, or when it was made by [`BlockDevice::write_durable`]. Between two flushes
 //! writes may reach the medium in any order.
 //!
-//! A flush that failed may have lost any write since the last one that succeeded, and a device need not
-//! tell again: the next flush may succeed without them. [`LatchedDevice`] remembers.
+//! A flush that failed may have lost any write since the last one that succeeded, and a device need
+//! not tell again: the next flush may succeed without them. [`LatchedDevice`] remembers.
 //!
 //! # Concurrency
 //! All methods take `&self` and may run from many threads. Overlapping concurrent writes leave either

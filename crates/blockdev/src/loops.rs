@@ -1,9 +1,10 @@
 //! Loop devices: whether Linux uses an image as a block device.
 //!
-//! A loop device holds no lock on the file behind it, so nothing but the list of loop devices tells. The kernel names the file
-//! by device and inode (`LOOP_GET_STATUS64`), which needs the right to open the loop device; and by its path
-//! (`/sys/block/loopN/loop/backing_file`), which any process may read, and which leads nowhere when the file was renamed, deleted, or lies
-//! in another mount namespace.
+//! A loop device holds no lock on the file behind it, so nothing but the list of loop devices
+//! tells. The kernel names the file by device and inode (`LOOP_GET_STATUS64`), which needs the
+//! right to open the loop device; and by its path (`/sys/block/loopN/loop/backing_file`), which any
+//! process may read, and which leads nowhere when the file was renamed, deleted, or lies in another
+//! mount namespace.
 
 #![allow(unsafe_code, reason = "the status of a loop device is an ioctl")]
 
@@ -41,8 +42,8 @@ impl Backing {
     }
 }
 
-/// The loop devices over the file or block device of `metadata`, and where that is a loop device itself, the others over what it
-/// is over.
+/// The loop devices over the file or block device of `metadata`, and where that is a loop device
+/// itself, the others over what it is over.
 pub(crate) fn over(metadata: &Metadata) -> Vec<LoopUse> {
     let own = metadata
         .file_type()
@@ -101,7 +102,8 @@ fn one(name: &str) -> Option<Attached> {
 fn status(device: &Path, number: u64) -> Option<Backing> {
     /// `LOOP_GET_STATUS64`.
     const STATUS: libc::c_ulong = 0x4C05;
-    /// 64-bit words of `struct loop_info64`. It begins with device, inode and device number of the file.
+    /// 64-bit words of `struct loop_info64`. It begins with device, inode and device number of the
+    /// file.
     const WORDS: usize = 29;
     let file = File::open(device).ok()?;
     let metadata = file.metadata().ok()?;
@@ -109,8 +111,8 @@ fn status(device: &Path, number: u64) -> Option<Backing> {
         return None;
     }
     let mut words = [0_u64; WORDS];
-    // SAFETY: the device is a loop device, by its number; for this request it writes a `struct loop_info64`, of 232 bytes,
-    // to memory that is as long.
+    // SAFETY: the device is a loop device, by its number; for this request it writes a `struct
+    // loop_info64`, of 232 bytes, to memory that is as long.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), STATUS as _, words.as_mut_ptr()) };
     match (done, words) {
         (0, [_, _, rdev, ..]) if rdev != 0 => Some(Backing::Device(rdev)),

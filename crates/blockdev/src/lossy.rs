@@ -1,9 +1,9 @@
 //! A device over a cache of writes that it can lose: the model of a host whose writeback fails.
 //!
 //! # Responsibility
-//! A flush that fails loses any sectors written since the last flush that succeeded. It tells its one
-//! caller; later flushes succeed and do not bring the sectors back. Linux treats the dirty pages of a
-//! file in this way.
+//! A flush that fails loses any sectors written since the last flush that succeeded. It tells its
+//! one caller; later flushes succeed and do not bring the sectors back. Linux treats the dirty
+//! pages of a file in this way.
 //!
 //! # Invariants
 //! - A sector is lost with the content that it had at the last flush that made it durable.
@@ -30,10 +30,11 @@ const SECTOR: usize = 512;
 pub struct Loss {
     /// Flushes that succeed before it.
     pub after: u64,
-    /// Chooses the sectors that are lost: about as many as a number of eighths, which it chooses too.
+    /// Chooses the sectors that are lost: about as many as a number of eighths, which it chooses
+    /// too.
     pub seed: u64,
-    /// The cache shows what was written until [`LossyDevice::drop_cache`]. Otherwise reads show the old
-    /// content at once.
+    /// The cache shows what was written until [`LossyDevice::drop_cache`]. Otherwise reads show the
+    /// old content at once.
     pub cached: bool,
 }
 

@@ -25,7 +25,8 @@ pub enum Event {
         /// Number of leading events that are durable now.
         covers: usize,
     },
-    /// A flush that failed: any write that no flush covers may be lost, and later flushes do not bring it back.
+    /// A flush that failed: any write that no flush covers may be lost, and later flushes do not
+    /// bring it back.
     FailedFlush,
     /// A mark set by the test, such as "this fsync returned".
     Mark(u64),

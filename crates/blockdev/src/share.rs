@@ -9,8 +9,9 @@ const PART: u64 = 4;
 /// Where nothing is known of the machine.
 const UNKNOWN: u64 = 256 << 20;
 
-/// A quarter of the memory that this process may have: of the machine's, of its control group's, or of its address space where
-/// that is limited (`ulimit -v`), whichever is the least. Asked for once in the life of a process.
+/// A quarter of the memory that this process may have: of the machine's, of its control group's, or
+/// of its address space where that is limited (`ulimit -v`), whichever is the least. Asked for once
+/// in the life of a process.
 pub fn memory_share() -> u64 {
     static SHARE: OnceLock<u64> = OnceLock::new();
     *SHARE.get_or_init(measured)

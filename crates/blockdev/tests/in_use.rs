@@ -1,5 +1,5 @@
-//! Images that are in use elsewhere: which second openers are refused, which are not, and what a process that may only read the
-//! file can do about it.
+//! Images that are in use elsewhere: which second openers are refused, which are not, and what a
+//! process that may only read the file can do about it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::File;
@@ -25,7 +25,8 @@ fn user(path: &Path, mode: OpenMode) -> String {
     }
 }
 
-/// Opens it, where a process that another test is just starting may share this one's files for a moment.
+/// Opens it, where a process that another test is just starting may share this one's files for a
+/// moment.
 fn open(path: &Path, mode: OpenMode) -> FileDevice {
     for _ in 0..2000 {
         match FileDevice::open(path, mode) {

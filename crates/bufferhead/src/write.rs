@@ -113,8 +113,9 @@ fn write_folio<O: BufferOps + ?Sized>(
     Ok(Some(written.copied))
 }
 
-/// Where the part of a write from byte `start` of its folio on ends that a handle pays for with `most` blocks of `size` bytes. The rest
-/// is written under the next, from a page's start on: what a write puts into one page is in one transaction, if that can hold a page.
+/// Where the part of a write from byte `start` of its folio on ends that a handle pays for with
+/// `most` blocks of `size` bytes. The rest is written under the next, from a page's start on: what
+/// a write puts into one page is in one transaction, if that can hold a page.
 fn paid_end(start: usize, most: usize, size: usize) -> usize {
     let paid = (start / size + most.max(1)) * size;
     let page = paid / PAGE_SIZE * PAGE_SIZE;

@@ -1,8 +1,9 @@
 //! A limited address space (`ulimit -v`): enough for a mount, or a plain error before it begins.
 //!
-//! The C library's allocator reserves 64 MiB of addresses for each of several threads. Where addresses are few it runs out of them while
-//! there is memory, and a failed allocation ends the process in the middle of its work. So a mount whose addresses are limited begins
-//! again with one such reserve for all threads, which only the environment of a new process can say.
+//! The C library's allocator reserves 64 MiB of addresses for each of several threads. Where
+//! addresses are few it runs out of them while there is memory, and a failed allocation ends the
+//! process in the middle of its work. So a mount whose addresses are limited begins again with one
+//! such reserve for all threads, which only the environment of a new process can say.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -13,7 +14,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::failure::Failure;
 use crate::helper;
 
-/// The least that a mount needs: its threads' stacks, its caches (a quarter, and 64 MiB), and requests.
+/// The least that a mount needs: its threads' stacks, its caches (a quarter, and 64 MiB), and
+/// requests.
 const LEAST: u64 = 512 << 20;
 /// How many reserves the allocator makes.
 const RESERVES: &str = "MALLOC_ARENA_MAX";

@@ -83,7 +83,8 @@ pub(crate) struct Member {
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// ACLs in words, by the end of their key: `access`, `default`.
     pub(crate) acls: Vec<(Vec<u8>, Vec<u8>)>,
-    /// For a file with holes: what lies between them. The archive has these bytes only, while `size` is the file's.
+    /// For a file with holes: what lies between them. The archive has these bytes only, while
+    /// `size` is the file's.
     pub(crate) pieces: Option<Vec<Piece>>,
     /// What is wrong with it, so that it cannot be made.
     pub(crate) damage: Option<&'static str>,
@@ -164,7 +165,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Goes to the bytes of a member. One with holes gets its pieces, and the size and name that the file has.
+    /// Goes to the bytes of a member. One with holes gets its pieces, and the size and name that
+    /// the file has.
     fn begin(&mut self, header: &[u8; BLOCK], member: &mut Member, told: Told) -> io::Result<()> {
         let empty = matches!(
             member.kind,

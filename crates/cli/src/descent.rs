@@ -1,11 +1,11 @@
 //! The way down to the directory of each name that is unpacked.
 //!
 //! # Invariants
-//! - It holds the directories from the top to where the last name went. The next name goes down from
-//!   the last of these that both have in common: an archive in the order of its tree costs one lookup
-//!   for each directory, however deep they are.
-//! - A held directory is what its path leads to. Only the removal of a symbolic link can change that;
-//!   then everything is let go ([`Descent::forget`]).
+//! - It holds the directories from the top to where the last name went. The next name goes down
+//!   from the last of these that both have in common: an archive in the order of its tree costs one
+//!   lookup for each directory, however deep they are.
+//! - A held directory is what its path leads to. Only the removal of a symbolic link can change
+//!   that; then everything is let go ([`Descent::forget`]).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

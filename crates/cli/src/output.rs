@@ -56,7 +56,8 @@ impl Output {
         Ok(())
     }
 
-    /// Makes a hole where a regular file that is not appended to has nothing yet; writes zeros to anything else.
+    /// Makes a hole where a regular file that is not appended to has nothing yet; writes zeros to
+    /// anything else.
     pub(crate) fn hole(&mut self, len: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::at("standard output", plain(&error));
         self.out.flush().map_err(failed)?;

@@ -3,9 +3,10 @@
 //! # Invariants
 //! - A directory is entered once. A second name of one is damage: how an image is linked up, the
 //!   image decides, and a graph of such names has more paths than a walk could ever end.
-//! - Each step is one lookup in a directory that is at hand; no path is followed from the root again.
-//! - Memory: no recursion; the names that wait on all levels together take [`NAMES`] bytes and those
-//!   of one directory at most.
+//! - Each step is one lookup in a directory that is at hand; no path is followed from the root
+//!   again.
+//! - Memory: no recursion; the names that wait on all levels together take [`NAMES`] bytes and
+//!   those of one directory at most.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,5 @@
-//! Holes, ACLs and full images: what `extant tar` and `extant untar` owe to tar(1) beyond plain files.
+//! Holes, ACLs and full images: what `extant tar` and `extant untar` owe to tar(1) beyond plain
+//! files.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -28,7 +29,8 @@ fn shell(script: &str, args: &[&Path]) -> Result<String> {
     Ok(cmd.arg(env!("CARGO_BIN_EXE_extant")).args(args).ok()?.out)
 }
 
-/// Files with holes at their beginning, between, and at their end; one with more pieces than a header has room for.
+/// Files with holes at their beginning, between, and at their end; one with more pieces than a
+/// header has room for.
 fn plant(top: &Path) -> Result<()> {
     fs::create_dir(top)?;
     let make = |name: &str, size: u64, pieces: &[(u64, usize)]| -> Result<()> {
@@ -345,7 +347,8 @@ fn a_terminal_sees_how_far_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Feeds an archive of as many small files as it is told to a command; prints the most memory that it had, in KiB.
+/// Feeds an archive of as many small files as it is told to a command; prints the most memory that
+/// it had, in KiB.
 const FEED: &str = r#"
 import resource, subprocess, sys
 count, command = int(sys.argv[1]), sys.argv[2:]

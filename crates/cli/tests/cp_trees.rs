@@ -1,5 +1,5 @@
-//! `extant cp` of trees that are made to lead it astray: links swapped in while it runs, trees deeper than a path
-//! can say, and directories with many names; and what it makes of holes.
+//! `extant cp` of trees that are made to lead it astray: links swapped in while it runs, trees
+//! deeper than a path can say, and directories with many names; and what it makes of holes.
 
 use std::ffi::OsStr;
 use std::fs;

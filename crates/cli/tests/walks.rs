@@ -1,4 +1,5 @@
-//! Walks over trees that no file system should have: they end, say what is wrong, and show the rest.
+//! Walks over trees that no file system should have: they end, say what is wrong, and show the
+//! rest.
 
 use std::fmt::Write;
 

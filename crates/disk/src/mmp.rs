@@ -1,7 +1,8 @@
 //! The block of multiple mount protection: by which host a volume is in use, and its sign of life.
 //!
-//! The block holds a sequence number that the host using the volume changes every few seconds. A host that wants the volume
-//! watches it for longer than that. Two numbers are no sequence: the volume is not in use, or e2fsck is at work.
+//! The block holds a sequence number that the host using the volume changes every few seconds. A
+//! host that wants the volume watches it for longer than that. Two numbers are no sequence: the
+//! volume is not in use, or e2fsck is at work.
 
 use core::mem::{offset_of, size_of};
 

@@ -185,7 +185,8 @@ pub enum Error {
     /// The call came from code that edits a file of the same file system in place, on the same thread: it would wait for itself.
     #[error("Resource deadlock avoided")]
     Deadlock,
-    /// A long walk was told to end: by [`crate::Interrupt::set`] or [`crate::Volume::interrupt_all`].
+    /// A long walk was told to end: by [`crate::Interrupt::set`] or
+    /// [`crate::Volume::interrupt_all`].
     #[error("Interrupted system call")]
     Interrupted,
     /// The inode is gone.

@@ -3,9 +3,10 @@
 //! A fault is damage found on disk, or metadata that could not be read or written in the middle of a change. It
 //! never takes the process: by policy the file system goes on (`continue`), refuses changes (`remount-ro`), or
 //! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Metadata that could not be
-//! written stops the journal, and with it changes, whatever the policy. So does a failed flush of the device
-//! ([`Fault::flush_failed`], the one place that says what it means). Each fault is recorded in the superblock as Linux
-//! does, so that the next check looks for it: past the journal where it has stopped, through it where it goes on.
+//! written stops the journal, and with it changes, whatever the policy. So does a failed flush of
+//! the device ([`Fault::flush_failed`], the one place that says what it means). Each fault is
+//! recorded in the superblock as Linux does, so that the next check looks for it: past the journal
+//! where it has stopped, through it where it goes on.
 //!
 //! # Locks
 //! The level is an atomic; the record has a lock that nothing is called under. [`Fault::report`] may be called with
@@ -213,11 +214,12 @@ impl Fault {
         self.stopped(fs, why, "journal");
     }
 
-    /// A flush of the device has failed: any write since the last one that succeeded may be lost, of data, of the log,
-    /// and of what a checkpoint wrote home. What was lost cannot be known, so nothing of it may be believed. The journal
-    /// stops, with it changes, whatever the policy, and every opener of a file in memory is told once of lost data. A file
-    /// that is opened later meets the file system that refuses changes. Called wherever the failure is met, with what tells
-    /// the openers: it runs once.
+    /// A flush of the device has failed: any write since the last one that succeeded may be lost,
+    /// of data, of the log, and of what a checkpoint wrote home. What was lost cannot be known, so
+    /// nothing of it may be believed. The journal stops, with it changes, whatever the policy, and
+    /// every opener of a file in memory is told once of lost data. A file that is opened later
+    /// meets the file system that refuses changes. Called wherever the failure is met, with what
+    /// tells the openers: it runs once.
     #[cold]
     pub(crate) fn flush_failed(&self, fs: &Fs, why: &str, tell_openers: fn(&Fs)) {
         if !std::mem::replace(&mut self.inner.lock().writes_lost, true) {
@@ -226,7 +228,8 @@ impl Fault {
         self.stopped(fs, &format!("a flush of the device failed: {why}"), "flush");
     }
 
-    /// Raises the level for a device that lost metadata; the first caller stops the journal and records the fault.
+    /// Raises the level for a device that lost metadata; the first caller stops the journal and
+    /// records the fault.
     fn stopped(&self, fs: &Fs, why: &str, place: &'static str) {
         let level = match self.policy {
             ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => Level::ReadOnly,

@@ -106,7 +106,8 @@ impl Fs {
         })
     }
 
-    /// Fails if a long walk of this thread shall end. Asked at every block of one, where nothing is half done.
+    /// Fails if a long walk of this thread shall end. Asked at every block of one, where nothing is
+    /// half done.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -119,7 +120,8 @@ impl Fs {
         Ok(())
     }
 
-    /// The same for a removal of blocks between two of its transactions, which a single request's end does not end.
+    /// The same for a removal of blocks between two of its transactions, which a single request's
+    /// end does not end.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -145,8 +147,9 @@ impl Fs {
         self.fault.check()
     }
 
-    /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if either is so. Called
-    /// wherever that is met: before a change, and when a commit or a flush has failed.
+    /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if
+    /// either is so. Called wherever that is met: before a change, and when a commit or a flush has
+    /// failed.
     #[inline]
     pub(crate) fn note_stopped_journal(&self) {
         if let Some(why) = self.latch.failure() {

@@ -1,14 +1,17 @@
 //! Requests to end long walks early.
 //!
-//! A walk whose length the image decides (searching and listing a directory, going through a file's map) asks at every block whether
-//! it shall go on, by [`crate::fs::Fs::go_on`]. There are two ways to tell it not to:
+//! A walk whose length the image decides (searching and listing a directory, going through a file's
+//! map) asks at every block whether it shall go on, by [`crate::fs::Fs::go_on`]. There are two ways
+//! to tell it not to:
 //!
-//! * An [`Interrupt`] ends the walks of the calls inside of [`Interrupt::during`], on that thread: one request of a front end.
-//! * [`crate::Volume::interrupt_all`] ends those of all threads, removals of many transactions included: the end of a mount.
+//! * An [`Interrupt`] ends the walks of the calls inside of [`Interrupt::during`], on that thread:
+//!   one request of a front end.
+//! * [`crate::Volume::interrupt_all`] ends those of all threads, removals of many transactions
+//!   included: the end of a mount.
 //!
 //! # Invariants
-//! A walk ends where it has changed nothing, or between two transactions. A file whose blocks were being freed stays an orphan, which
-//! the next mount finishes.
+//! A walk ends where it has changed nothing, or between two transactions. A file whose blocks were
+//! being freed stays an orphan, which the next mount finishes.
 //!
 //! # Concurrency
 //! A flag is set by any thread and read without order: a walk sees it at one of its next blocks.
@@ -51,8 +54,8 @@ impl Interrupt {
         Self::default()
     }
 
-    /// Ends the walks of the calls inside of [`Interrupt::during`], now and later: they fail with [`crate::Error::Interrupted`].
-    /// There is no way back; a new request takes a new one.
+    /// Ends the walks of the calls inside of [`Interrupt::during`], now and later: they fail with
+    /// [`crate::Error::Interrupted`]. There is no way back; a new request takes a new one.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -63,8 +66,9 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Runs `calls`: those to any file system on this thread end early once this is set. What they hand to other threads
-    /// (writeback, commits, deletions) goes on. A call that walks no longer than any sound request needs may succeed all the same.
+    /// Runs `calls`: those to any file system on this thread end early once this is set. What they
+    /// hand to other threads (writeback, commits, deletions) goes on. A call that walks no longer
+    /// than any sound request needs may succeed all the same.
     pub fn during<R>(&self, calls: impl FnOnce() -> R) -> R {
         let before = CURRENT.with(|current| current.replace(Some(self.clone())));
         let _restore = Restore(before);

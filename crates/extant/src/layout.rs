@@ -124,8 +124,8 @@ impl Layout {
         self.features.group_csum()
     }
 
-    /// The largest directory in bytes: as Linux has it, 2 GiB unless `large_dir` is on; and no larger than the volume, since each
-    /// of its blocks is one of its own.
+    /// The largest directory in bytes: as Linux has it, 2 GiB unless `large_dir` is on; and no
+    /// larger than the volume, since each of its blocks is one of its own.
     pub(crate) fn max_dir_bytes(&self) -> u64 {
         let volume = self.end.get() << self.block_size.log2();
         if self.features.has_incompat(Incompat::LARGEDIR) {

@@ -43,7 +43,8 @@
 //! - After a crash at any moment the journal makes the file system consistent, with everything in it that `sync_all` has returned for.
 //! - An image has one writer or many readers; the others get [`Error::InUse`].
 //! - Damage that is found later stops changes ([`Error::Shutdown`], or [`Error::ReadOnly`]), of that file system only.
-//! - Opening for reading never writes to the image: a journal that was left dirty is replayed in memory.
+//! - Opening for reading never writes to the image: a journal that was left dirty is replayed in
+//!   memory.
 //!
 //! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
 //!

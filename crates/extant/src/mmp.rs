@@ -1,19 +1,23 @@
 //! Multiple mount protection: one host at a time uses a volume that several can reach.
 //!
 //! # Responsibility
-//! [`Mmp::take`] waits until the volume is known to be free, and marks it as in use; a thread keeps the sign of life; the end of the
-//! mount marks it clean. Only for a device that is written: as in Linux, a volume that is only read is not protected.
+//! [`Mmp::take`] waits until the volume is known to be free, and marks it as in use; a thread keeps
+//! the sign of life; the end of the mount marks it clean. Only for a device that is written: as in
+//! Linux, a volume that is only read is not protected.
 //!
 //! # Waiting
-//! A volume that was unmounted is taken at once. Otherwise its sequence number is watched for twice the interval in which its user
-//! must change it, and then once more after this host has written its own: at most [`LONGEST_WAIT`] each time.
+//! A volume that was unmounted is taken at once. Otherwise its sequence number is watched for twice
+//! the interval in which its user must change it, and then once more after this host has written
+//! its own: at most [`LONGEST_WAIT`] each time.
 //!
 //! # Concurrency
-//! One mutex guards what was written last; it is held over the I/O of one update. The thread ends before [`Mmp::release`] returns.
+//! One mutex guards what was written last; it is held over the I/O of one update. The thread ends
+//! before [`Mmp::release`] returns.
 //!
 //! # Errors
-//! [`Error::InUse`] names the host. A volume that another host has taken from this one is shut down, as is one whose sign of life could
-//! not be written for so long that another host may take it.
+//! [`Error::InUse`] names the host. A volume that another host has taken from this one is shut
+//! down, as is one whose sign of life could not be written for so long that another host may take
+//! it.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -110,7 +114,8 @@ impl Mmp {
     /// Takes the volume of `sb` on `dev`, which is about to be written; `None` without the feature.
     ///
     /// # Errors
-    /// [`Error::InUse`]; the block is damaged; the device failed; there is no thread for the signs of life.
+    /// [`Error::InUse`]; the block is damaged; the device failed; there is no thread for the signs
+    /// of life.
     pub(crate) fn take(dev: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Option<Self>> {
         let Some(block) = place(sb)? else {
             return Ok(None);
@@ -173,7 +178,8 @@ impl Mmp {
         }
     }
 
-    /// Ends the signs of life and marks the volume as not in use, unless it is another host's now. Idempotent.
+    /// Ends the signs of life and marks the volume as not in use, unless it is another host's now.
+    /// Idempotent.
     pub(crate) fn release(&self) {
         let Some(thread) = self.thread.lock().take() else {
             return;
@@ -285,7 +291,8 @@ impl Reader<'_> {
         Ok(self.dev.write_durable(self.at, mmp.as_bytes())?)
     }
 
-    /// Watches the block until no host changes it; the block. Returns at once where the last user said that it had finished.
+    /// Watches the block until no host changes it; the block. Returns at once where the last user
+    /// said that it had finished.
     fn wait_until_free(&self, interval: u16) -> Result<Block> {
         let mmp = self.read()?;
         match mmp.state() {
@@ -309,7 +316,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Writes `mmp` and, where the volume was not clean, waits once more: another host may be doing the same.
+    /// Writes `mmp` and, where the volume was not clean, waits once more: another host may be doing
+    /// the same.
     fn take(&self, mmp: &mut Block, interval: u16) -> Result<()> {
         let old = self.read()?;
         let check = old.check_interval.get().max(interval).max(LEAST_CHECK);

@@ -154,8 +154,9 @@ pub(crate) fn write_directly(
     Ok(())
 }
 
-/// Changes the primary superblock on the device as [`write_directly`] does, as well as can be, on a device that may have
-/// lost writes: for the record of a fault. The mark of a volume in use stays as it is.
+/// Changes the primary superblock on the device as [`write_directly`] does, as well as can be, on a
+/// device that may have lost writes: for the record of a fault. The mark of a volume in use stays
+/// as it is.
 ///
 /// # Errors
 /// The device failed. Success promises nothing.

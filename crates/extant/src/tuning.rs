@@ -38,12 +38,14 @@ pub struct Tuning {
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
-    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of the host's.
+    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of
+    /// the host's.
     pub replay_bytes: Option<u64>,
     /// Threads that write dirty data back. With none, whoever needs clean memory does it, and deferred times are stored with deletions,
     /// by syncs and by the unmount only.
     pub flushers: u8,
-    /// Each start of a handle first commits what was done before: slow, for tests of the order between handles.
+    /// Each start of a handle first commits what was done before: slow, for tests of the order
+    /// between handles.
     pub commit_each_handle: bool,
     /// A bug that a test wants found. Nothing can be planted in a shipped build.
     pub planted: Planted,

@@ -94,8 +94,9 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The clock of all of the file system's times: the host's coarse one, which moves on every few milliseconds. The kernel stamps by it
-    /// what it writes through a mount, so that times which the two give to one file are in order.
+    /// The clock of all of the file system's times: the host's coarse one, which moves on every few
+    /// milliseconds. The kernel stamps by it what it writes through a mount, so that times which
+    /// the two give to one file are in order.
     #[must_use]
     pub fn now() -> Timestamp {
         let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -212,8 +213,8 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's `KILL_SUIDGID`).
     pub kill_priv: bool,
-    /// A new owner or size takes no set-id bits and no capabilities by itself: the front end has seen to that, or no user asks for it
-    /// (Linux's overlayfs gives a copy its owner).
+    /// A new owner or size takes no set-id bits and no capabilities by itself: the front end has
+    /// seen to that, or no user asks for it (Linux's overlayfs gives a copy its owner).
     pub keep_priv: bool,
     /// `mtime` is that of writes which a front end's cache took when they were allowed: the inode's flags do not forbid it.
     pub noted: bool,

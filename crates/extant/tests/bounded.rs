@@ -1,5 +1,6 @@
-//! Work per call is bounded: damaged maps that name the same blocks again and again are refused after no more steps than a sound
-//! volume of that size could need, and what takes long can be interrupted. Steps are counted, never timed.
+//! Work per call is bounded: damaged maps that name the same blocks again and again are refused
+//! after no more steps than a sound volume of that size could need, and what takes long can be
+//! interrupted. Steps are counted, never timed.
 
 use extant::{Cred, Error, Interrupt, Node, Options, SeekTarget, Volume};
 use extant_testkit::Image;
@@ -35,12 +36,13 @@ fn counter(volume: &Volume, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no counter {name}")).1
 }
 
-/// Lookups in maps, whoever answered.
+/// Lookups in maps, answered by the status tree or from disk.
 fn map_steps(volume: &Volume) -> u64 {
     counter(volume, "es_hits") + counter(volume, "es_misses")
 }
 
-/// A volume with a directory `d` of one entry, a file `f`, and four more blocks to forge maps of: their numbers.
+/// A volume with a directory `d` of one entry, a file `f`, and four more blocks to forge maps of:
+/// their numbers.
 fn forgeable(args: &str) -> (Image, [u64; 4]) {
     let image = Image::of_mib((BLOCKS * BLOCK) >> 20)
         .args(args)
@@ -76,7 +78,8 @@ fn fill(image: &Image, at: u64, with: u64) {
     image.patch(at * BLOCK, 1024, forge).unwrap();
 }
 
-/// Gives the block map of `name` three levels that name `data` at every place. Its size becomes `size`.
+/// Gives the block map of `name` three levels that name `data` at every place. Its size becomes
+/// `size`.
 fn repeat(image: &Image, name: &str, data: u64, [one, two, three, _]: [u64; 4], size: u64) {
     for (at, with) in [(one, data), (two, one), (three, two)] {
         fill(image, at, with);
@@ -178,12 +181,14 @@ fn a_sound_directory_is_walked_once_for_that() {
         }
     }
     assert_eq!(listed, 403);
-    // Three blocks of the index and the leaf for each entry, and nothing that goes through the whole map.
+    // Three blocks of the index and the leaf for each entry, and nothing that goes through the
+    // whole map.
     let steps = map_steps(&volume) - before;
     assert!(steps < 403 * 8, "{steps} looks at the map");
 }
 
-/// A journal of one block again and again is not taken for one of as many: the superblock has a copy of its map.
+/// A journal of one block again and again is not taken for one of as many: the superblock has a
+/// copy of its map.
 #[test]
 fn a_journal_whose_blocks_come_twice_is_damage() {
     let (image, spare) = forgeable(PLAIN);
@@ -311,7 +316,8 @@ fn an_interrupt_ends_the_walks_of_its_request() {
     image.fsck_clean().unwrap();
 }
 
-/// The end of a mount: a removal of several transactions stops between two, and the next mount finishes it.
+/// The end of a mount: a removal of several transactions stops between two, and the next mount
+/// finishes it.
 #[test]
 fn interrupting_all_leaves_an_orphan_that_the_next_mount_frees() {
     for args in ["-b 1024 -O ^orphan_file", "-b 1024 -O orphan_file"] {

@@ -1,4 +1,5 @@
-//! Images that other programs make, and rare states: `check` and e2fsck agree, or Linux is the judge.
+//! Images that other programs make, and rare states: `check` and e2fsck agree, or Linux is the
+//! judge.
 
 mod check_kit;
 
@@ -102,7 +103,8 @@ fn copies_that_were_never_written_are_no_damage() -> Result<()> {
     agree_clean(&image, "3 of 3 copies of the descriptors cannot be used")
 }
 
-/// As tar2ext4 makes them: for reading only, with copies nowhere. The padding of a bitmap must be set all the same.
+/// As tar2ext4 makes them: for reading only, with copies nowhere. The padding of a bitmap must be
+/// set all the same.
 #[test]
 fn images_to_be_read_only_are_judged() -> Result<()> {
     if !need(NEEDS) {
@@ -144,7 +146,8 @@ fn deepen(image: &Image, depth: u16) -> Result<()> {
             for (to, word) in node.chunks_exact_mut(2).zip(words) {
                 to.copy_from_slice(&word.to_le_bytes());
             }
-            // An extent of one block, or an entry of an index: each begins with block 0 of the file.
+            // An extent of one block, or an entry of an index: each begins with block 0 of the
+            // file.
             if level == 0 {
                 node[16..20].copy_from_slice(&1_u32.to_le_bytes());
                 node[20..24].copy_from_slice(&data.to_le_bytes());

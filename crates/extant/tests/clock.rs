@@ -1,5 +1,6 @@
-//! Every time that the file system gives is of the kernel's coarse clock: the one by which the kernel stamps what it writes through a
-//! mount. With a finer one a file would be born after its last change.
+//! Every time that the file system gives is of the kernel's coarse clock: the one by which the
+//! kernel stamps what it writes through a mount. With a finer one a file would be born after its
+//! last change.
 
 use extant::{Cred, Node, Options, RenameFlags, SetAttr, SetTime, Timestamp, Volume, XattrMode};
 use extant_testkit::Image;

@@ -2,9 +2,10 @@
 //!
 //! # Responsibility
 //! Threads write and sync files, data and names, while Linux fails to write some of the image back
-//! ([`extant_testkit::failing_host`]). Then the volume is unmounted, or killed, and the host's cache dropped.
-//! Whatever a sync had promised must be there, and the replayed volume must check clean. `EXTANT_SECONDS` makes it a
-//! stage of the soak; `EXTANT_RUNS` and `EXTANT_SEED` choose runs.
+//! ([`extant_testkit::failing_host`]). Then the volume is unmounted, or killed, and the host's
+//! cache dropped. Whatever a sync had promised must be there, and the replayed volume must check
+//! clean. `EXTANT_SECONDS` makes it a stage of the soak; `EXTANT_RUNS` and `EXTANT_SEED` choose
+//! runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +79,8 @@ impl Ledger {
     }
 }
 
-/// One thread's work: number 0 overwrites past the cache, 1 through it, 2 makes files, 3 uses a queue and syncs everything.
+/// One thread's work: number 0 overwrites past the cache, 1 through it, 2 makes files, 3 uses a
+/// queue and syncs everything.
 fn work(nth: usize, fs: &Filesystem, files: &[File], ledger: &Ledger) {
     for version in 2..VERSIONS {
         let told = ledger.told.load(Ordering::SeqCst);

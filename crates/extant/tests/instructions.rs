@@ -1,9 +1,9 @@
 //! Guard of the hot paths: instructions per operation, counted by callgrind.
 //!
-//! Callgrind counts the same for the same binary whatever else the machine does, so a path that gets
-//! longer is seen on a noisy machine as well. The recorded numbers are those of this build profile
-//! (`dev`: with debug assertions), not of a release build. A number may change only together with the
-//! reason, in the commit that changes it.
+//! Callgrind counts the same for the same binary whatever else the machine does, so a path that
+//! gets longer is seen on a noisy machine as well. The recorded numbers are those of this build
+//! profile (`dev`: with debug assertions), not of a release build. A number may change only
+//! together with the reason, in the commit that changes it.
 //!
 //! The test starts this very binary under valgrind with [`COUNTED`] set. Each operation stands in a
 //! function of its own, which switches the counting on while it runs.

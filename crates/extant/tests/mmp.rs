@@ -1,5 +1,5 @@
-//! Multiple mount protection: volumes that two hosts can reach. The other host is Linux on a loop device, which the devices of
-//! these tests do not look for.
+//! Multiple mount protection: volumes that two hosts can reach. The other host is Linux on a loop
+//! device, which the devices of these tests do not look for.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::File;
@@ -112,7 +112,8 @@ fn a_volume_that_e2fsck_has_is_refused() {
     assert_eq!(state(&image), MmpState::Fsck);
 }
 
-/// The thread looks before it writes: what another host has written is neither overwritten nor ignored.
+/// The thread looks before it writes: what another host has written is neither overwritten nor
+/// ignored.
 #[test]
 fn a_volume_taken_by_another_host_is_shut_down() {
     let image = image();

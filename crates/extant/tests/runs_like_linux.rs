@@ -1,5 +1,5 @@
-//! A file that a kernel above writes back lies in as few runs as Linux gives it, in whatever order the kernel's
-//! requests arrive.
+//! A file that a kernel above writes back lies in as few runs as Linux gives it, in whatever order
+//! the kernel's requests arrive.
 
 use extant::{Cred, Node, Options, Volume};
 use extant_testkit::{Image, Need, Result, Rng, Subject, ensure, need, report};

@@ -1,5 +1,5 @@
-//! With `data=journal` what one write puts into a page of 4 KiB shows whole or not at all after a power cut, however small the blocks
-//! and the journal are.
+//! With `data=journal` what one write puts into a page of 4 KiB shows whole or not at all after a
+//! power cut, however small the blocks and the journal are.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -115,8 +115,8 @@ impl<H: Hooks> IoTree<H> {
         self.state.lock().stats
     }
 
-    /// Whether a thread sleeps until a posted range is given back: for tests. Threads that sleep for a record are counted
-    /// by [`TreeStats::lock_waits`] before they do.
+    /// Whether a thread sleeps until a posted range is given back: for tests. Threads that sleep
+    /// for a record are counted by [`TreeStats::lock_waits`] before they do.
     #[doc(hidden)]
     pub fn is_waiting_for_posts(&self) -> bool {
         self.board.get().is_some_and(Board::has_sleepers)

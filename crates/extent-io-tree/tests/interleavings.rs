@@ -117,8 +117,8 @@ fn parts_can_be_unlocked_under_waiters() {
     });
 }
 
-/// What is left of a range may stay locked for ever: those beside it go on when their part is unlocked, be it the end or the
-/// beginning.
+/// What is left of a range may stay locked for ever: those beside it go on when their part is
+/// unlocked, be it the end or the beginning.
 #[test]
 fn a_part_that_is_unlocked_wakes_those_who_wait_for_it_alone() {
     for (part, rest) in [((3, 5), (0, 2)), ((0, 2), (3, 5)), ((2, 3), (0, 1))] {

@@ -8,7 +8,7 @@ use extant_extent_io_tree::{Bits, ByteRange, Conflict, IoTree, Posted};
 use extant_testkit::{Rng, Watchdog, wait_until};
 
 const SECTOR: u64 = 512;
-/// What is posted stays posted when a test fails, and whoever waits for it waits.
+/// A posted range stays posted when a test fails: a thread that waits for it waits for ever.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn sectors(first: u64, count: u64) -> ByteRange {

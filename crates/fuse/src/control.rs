@@ -1,7 +1,8 @@
 //! The daemon's end of the way to learn how an unmount ended; [`crate::Waiter`] is the other end.
 //!
-//! A plain FUSE mount is gone from the directory before its daemon has written everything home. A client that unmounts asks the mount
-//! for its extended attribute [`CONTROL_ATTRIBUTE`] first, which names an abstract socket, connects to it, and unmounts.
+//! A plain FUSE mount is gone from the directory before its daemon has written everything home. A
+//! client that unmounts asks the mount for its extended attribute [`CONTROL_ATTRIBUTE`] first,
+//! which names an abstract socket, connects to it, and unmounts.
 //!
 //! | who | sends | meaning |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //! | daemon | `ok`, or `!` and what went wrong; a newline | the image is closed; the daemon hangs up |
 //!
 //! # Invariants
-//! No client makes the daemon wait or grow: there are at most [`CLIENTS`], of root and of the daemon's user; reads and writes do not
-//! block, and a client that does not read its answers is hung up on. A refused client finds the socket closed before the greeting.
+//! No client makes the daemon wait or grow: there are at most [`CLIENTS`], of root and of the
+//! daemon's user; reads and writes do not block, and a client that does not read its answers is
+//! hung up on. A refused client finds the socket closed before the greeting.
 //!
 //! # Concurrency
 //! One thread owns the socket and all clients; a bell wakes it for the end.
@@ -184,7 +186,8 @@ impl Shared {
     }
 }
 
-/// Greets the clients that wait at the socket, and refuses those of other users and those that are too many.
+/// Greets the clients that wait at the socket, and refuses those of other users and those that are
+/// too many.
 fn take_in(listener: &UnixListener, clients: &mut Vec<UnixStream>) {
     for _ in 0..ACCEPTED_AT_ONCE {
         let mut client = match listener.accept() {

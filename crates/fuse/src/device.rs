@@ -4,15 +4,17 @@
 //! request to one reader. Once [`Device::close`] was called, every reader finds the device gone.
 //!
 //! # Concurrency
-//! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served a WRITE or knows that
-//! the request is none (`taken`). If (1) the queue is empty and (2), looked at after that, the count is 0, then each WRITE that was
-//! in the queue before (1) was taken by a reader that had counted itself before, and has been answered. The kernel holds back
-//! background requests only while more of them are in the queue or being served than there are workers.
+//! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served
+//! a WRITE or knows that the request is none (`taken`). If (1) the queue is empty and (2), looked
+//! at after that, the count is 0, then each WRITE that was in the queue before (1) was taken by a
+//! reader that had counted itself before, and has been answered. The kernel holds back background
+//! requests only while more of them are in the queue or being served than there are workers.
 //!
 //! # Errors
-//! A system call that fails is repeated, ends the session, or means that the mount is gone ([`Reaction`]). A lack of memory in
-//! the kernel is no reason to end: the call is repeated after a pause. A repeated reply is never lost: either the kernel
-//! has not matched the first one to its request and takes the second, or it has answered the request with EIO and says ENOENT.
+//! A system call that fails is repeated, ends the session, or means that the mount is gone
+//! ([`Reaction`]). A lack of memory in the kernel is no reason to end: the call is repeated after a
+//! pause. A repeated reply is never lost: either the kernel has not matched the first one to its
+//! request and takes the second, or it has answered the request with EIO and says ENOENT.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -81,7 +83,8 @@ fn after_write(error: Sys) -> Reaction {
     }
 }
 
-/// Makes `call` until it succeeds or `after` finds no reason to repeat it, or `closed` is set: then the mount is gone.
+/// Makes `call` until it succeeds or `after` finds no reason to repeat it, or `closed` is set: then
+/// the mount is gone.
 fn repeat<T>(
     closed: &AtomicBool,
     after: impl Fn(Sys) -> Reaction,
@@ -150,7 +153,8 @@ impl Device {
         self.taken.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether there was a moment during the call when each WRITE that the kernel had sent before was answered.
+    /// Whether there was a moment during the call when each WRITE that the kernel had sent before
+    /// was answered.
     pub(crate) fn has_no_writes(&self) -> bool {
         !self.has_request() && self.taken.load(Ordering::SeqCst) == 0
     }
@@ -168,12 +172,14 @@ impl Device {
         }
     }
 
-    /// Whether the kernel has let go of the mount, or [`Device::close`] was called: no request is to come.
+    /// Whether the kernel has let go of the mount, or [`Device::close`] was called: no request is
+    /// to come.
     pub(crate) fn is_gone(&self) -> bool {
         self.closed.load(Ordering::Acquire) || self.was_let_go()
     }
 
-    /// Whether the kernel has let go of the mount. From then on its directory and device number may be another mount's.
+    /// Whether the kernel has let go of the mount. From then on its directory and device number may
+    /// be another mount's.
     pub(crate) fn was_let_go(&self) -> bool {
         self.polled().intersects(PollFlags::ERR)
     }
@@ -187,7 +193,7 @@ impl Device {
         let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec::default())) {
             Ok(_) => fds[0].revents(),
-            // Asked again by whoever has to know.
+            // A caller that needs the answer asks again.
             Err(_) => PollFlags::empty(),
         }
     }

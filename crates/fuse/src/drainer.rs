@@ -1,10 +1,11 @@
 //! A thread that has the kernel write back all dirty pages of our own mount, and waits for that.
 //!
 //! # Concurrency
-//! The thread waits in the kernel, where no signal reaches it, for requests that the daemon's workers serve. Should the daemon be
-//! killed meanwhile, the kernel ends the connection, and with it the wait, when the last descriptor of `/dev/fuse`
-//! is closed. So the thread has a descriptor table of its own, without that descriptor: otherwise it would keep open
-//! what it waits for. For the same reason it is never joined.
+//! The thread waits in the kernel, where no signal reaches it, for requests that the daemon's
+//! workers serve. Should the daemon be killed meanwhile, the kernel ends the connection, and with
+//! it the wait, when the last descriptor of `/dev/fuse` is closed. So the thread has a descriptor
+//! table of its own, without that descriptor: otherwise it would keep open what it waits for. For
+//! the same reason it is never joined.
 //!
 //! # Locks
 //! `state` is a leaf.
@@ -55,7 +56,8 @@ impl Drainer {
         Drainer { state }
     }
 
-    /// Waits until all pages that are dirty now have been written back, or found no space. Returns at once where that cannot be done.
+    /// Waits until all pages that are dirty now have been written back, or found no space. Returns
+    /// at once where that cannot be done.
     pub(crate) fn drain(&self, device: &Device) {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
@@ -102,7 +104,8 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
             }
             state.asked
         };
-        // Pages that found no space are an error too, of their files: their writers are told otherwise.
+        // Pages that found no space are an error too, of their files: their writers are told
+        // otherwise.
         if let Err(error) = mount::write_back(dir) {
             debug!("draining: {error}");
         }
@@ -114,7 +117,8 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
 /// Gives this thread a descriptor table of its own, with the standard streams only.
 fn own_descriptors() -> io::Result<()> {
     let unshare = || {
-        // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its own out.
+        // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its
+        // own out.
         #[allow(unsafe_code, reason = "see SAFETY")]
         unsafe {
             rustix::thread::unshare_unsafe(UnshareFlags::FILES)
@@ -135,8 +139,8 @@ fn own_descriptors() -> io::Result<()> {
         .filter(|&number| number > 2)
         .filter(is_open)
     {
-        // SAFETY: the table is this thread's alone, and nothing in the thread owns a descriptor of it: what other threads
-        // own are numbers in their table.
+        // SAFETY: the table is this thread's alone, and nothing in the thread owns a descriptor of
+        // it: what other threads own are numbers in their table.
         #[allow(unsafe_code, reason = "see SAFETY")]
         unsafe {
             rustix::io::close(number);

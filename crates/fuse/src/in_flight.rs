@@ -1,11 +1,12 @@
 //! The requests that workers serve at this moment, and how one is interrupted.
 //!
 //! # Invariants
-//! An interruption reaches the request it names and no other: it is set under the lock of the slot that has the request, and a slot whose
-//! interruption was set gets a new one for the next request.
+//! An interruption reaches the request it names and no other: it is set under the lock of the slot
+//! that has the request, and a slot whose interruption was set gets a new one for the next request.
 //!
 //! # Locks
-//! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them take it.
+//! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them
+//! take it.
 
 use extant::Interrupt;
 use parking_lot::Mutex;
@@ -48,7 +49,8 @@ impl InFlight {
         self.0.len()
     }
 
-    /// Worker `worker`, one of [`InFlight::workers`], begins to serve the request that the kernel calls `unique`.
+    /// Worker `worker`, one of [`InFlight::workers`], begins to serve the request that the kernel
+    /// calls `unique`.
     pub(crate) fn begin(&self, worker: usize, unique: u64) -> Served<'_> {
         let slot = &self.0[worker];
         let mut current = slot.0.lock();

@@ -5,9 +5,10 @@
 //! has the figures.
 //!
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked operations) →
-//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows, `in_flight` what is being served,
-//! `init` is the first message, `mount` attaches and detaches, `control` tells how an unmount ended to a `waiter`, `live` tells the
-//! counters, `session` puts them together.
+//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows,
+//! `in_flight` what is being served, `init` is the first message, `mount` attaches and detaches,
+//! `control` tells how an unmount ended to a `waiter`, `live` tells the counters, `session` puts
+//! them together.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

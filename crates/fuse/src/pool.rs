@@ -97,9 +97,10 @@ impl<'a, S: Serve> Pool<'a, S> {
         }
     }
 
-    /// Serves with a thread for each slot of the requests in flight until the file system is unmounted. Once there are threads that
-    /// serve, `ready` is called; should it fail, the mount ends. Requests are at most `request_len` bytes long, replies have
-    /// at most `reply_len` bytes behind their header.
+    /// Serves with a thread for each slot of the requests in flight until the file system is
+    /// unmounted. Once there are threads that serve, `ready` is called; should it fail, the mount
+    /// ends. Requests are at most `request_len` bytes long, replies have at most `reply_len` bytes
+    /// behind their header.
     pub(crate) fn run(
         &self,
         (request_len, reply_len): (usize, usize),
@@ -114,7 +115,8 @@ impl<'a, S: Serve> Pool<'a, S> {
             let mut handles = Vec::with_capacity(workers);
             for i in 0..workers {
                 let rested = supervisor.thread().clone();
-                // Had before the mount answers: a worker that finds no memory for them would end the process.
+                // Had before the mount answers: a worker that finds no memory for them would end
+                // the process.
                 let buffers = Buffers::new(request_len, reply_len);
                 let worker = buffers.and_then(|buffers| {
                     let worker = thread::Builder::new().name(format!("fuse-{i}"));

@@ -5,13 +5,15 @@
 //!
 //! # Invariants
 //! The steps of an end, in this order on every path:
-//! 1. No request is served any more: the kernel has let go of the mount, or the device was closed here.
-//! 2. The image is closed: everything is home, and the superblock says so, unless an error says otherwise.
+//! 1. No request is served any more: the kernel has let go of the mount, or the device was closed
+//!    here.
+//! 2. The image is closed: everything is home, and the superblock says so, unless an error says
+//!    otherwise.
 //! 3. The lock on the image is given back.
 //! 4. The clients of `control` are told, and `run` returns; the process exits after that.
 //!
-//! A mount that ends otherwise than by an unmount (an error of the connection, no thread to serve it) is taken off its directory: no
-//! dead mount is left there.
+//! A mount that ends otherwise than by an unmount (an error of the connection, no thread to serve
+//! it) is taken off its directory: no dead mount is left there.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,7 +54,8 @@ pub struct Mount {
     cpus: usize,
 }
 
-/// Takes the mount off its directory when dropped, if the kernel has not let go of it: a mount that is not served must not stay there.
+/// Takes the mount off its directory when dropped, if the kernel has not let go of it: a mount that
+/// is not served must not stay there.
 struct Attachment {
     point: MountPoint,
     device: Arc<Device>,
@@ -161,11 +164,12 @@ impl Mount {
         Requests(Arc::clone(&self.counters))
     }
 
-    /// Serves until the mount is gone, then closes the file system and tells the clients that wait for it. `ready` is called
-    /// once the mount answers; should it fail, the mount ends.
+    /// Serves until the mount is gone, then closes the file system and tells the clients that wait
+    /// for it. `ready` is called once the mount answers; should it fail, the mount ends.
     ///
     /// # Errors
-    /// What closing the file system reports, or what ended the connection. The image is closed all the same.
+    /// What closing the file system reports, or what ended the connection. The image is closed all
+    /// the same.
     pub fn run(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), MountError> {
         let served = self.serve(ready);
         let Mount {

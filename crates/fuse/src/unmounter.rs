@@ -1,8 +1,9 @@
 //! Ending a mount from another thread than the one that serves it, as a signal does.
 //!
 //! # Invariants
-//! The mount ends within seconds, whatever it does: each step but the kernel's own unmount has a bound, and what takes long in the engine is interrupted.
-//! What is interrupted has changed nothing, or is finished by the next mount (a removal, as an orphan).
+//! The mount ends within seconds, whatever it does: each step but the kernel's own unmount has a
+//! bound, and what takes long in the engine is interrupted. What is interrupted has changed
+//! nothing, or is finished by the next mount (a removal, as an orphan).
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use crate::mount::{self, MountPoint};
 
 /// How long the kernel may take to let go of a mount that nothing uses any more.
 const LETTING_GO: Duration = Duration::from_secs(2);
-/// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in use ends.
+/// How long the kernel's dirty pages may take to be handed over, and to be served, when a mount in
+/// use ends.
 const WRITING_BACK: Duration = Duration::from_secs(3);
 /// How long requests, and removals at the end, may take before they are interrupted.
 const FINISHING: Duration = Duration::from_secs(3);
@@ -30,7 +32,8 @@ const POLL: Duration = Duration::from_millis(5);
 /// The volume for as long as its walks can be interrupted: until it is closed.
 pub(crate) type Walks = Arc<Mutex<Option<Volume>>>;
 
-/// Lets go of the volume when dropped: after it was closed and before the lock on the image is to be given back.
+/// Lets go of the volume when dropped: after it was closed and before the lock on the image is to
+/// be given back.
 pub(crate) struct Closing(Walks);
 
 impl Closing {
@@ -73,9 +76,10 @@ impl Unmounter {
         }
     }
 
-    /// Unmounts. If something still uses the mount (open files, another mount point, another mount namespace), what the kernel holds is
-    /// written back first, as far as that takes seconds, then the connection is closed: open files fail from then on. Long walks
-    /// of the engine are interrupted if they do not end by themselves.
+    /// Unmounts. If something still uses the mount (open files, another mount point, another mount
+    /// namespace), what the kernel holds is written back first, as far as that takes seconds, then
+    /// the connection is closed: open files fail from then on. Long walks of the engine are
+    /// interrupted if they do not end by themselves.
     ///
     /// # Errors
     /// Those of taking the mount off. The session ends regardless.
@@ -114,8 +118,8 @@ impl Unmounter {
         result
     }
 
-    /// Whether no request waits or is served, at two looks: one of them may fall between a worker's reading a request and its
-    /// beginning to serve it.
+    /// Whether no request waits or is served, at two looks: one of them may fall between a worker's
+    /// reading a request and its beginning to serve it.
     fn is_quiet(&self) -> bool {
         let look = || !self.device.has_request() && self.in_flight.is_empty();
         look() && {

@@ -1,7 +1,8 @@
 //! A client's end of the way to learn how an unmount ended; see [`crate::control`].
 //!
 //! # Invariants
-//! No daemon makes the client grow, and one that neither answers nor hangs up makes it wait for [`PATIENCE`] at most.
+//! No daemon makes the client grow, and one that neither answers nor hangs up makes it wait for
+//! [`PATIENCE`] at most.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -33,7 +34,8 @@ impl Waiter {
     /// Connects to the daemon of the Extant mount at `dir`. Do so before unmounting it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant, or whatever reaching it brings.
+    /// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant, or whatever reaching it
+    /// brings.
     pub fn connect(dir: &Path) -> io::Result<Waiter> {
         let mut name = [0; 128];
         let len = rustix::fs::getxattr(dir, CONTROL_ATTRIBUTE, &mut name)?;
@@ -57,8 +59,8 @@ impl Waiter {
         }
     }
 
-    /// Whether the kernel lets go of the mount within `patience`: no mount point, in whatever mount namespace, and no open
-    /// file holds it. The daemon is asked at least once.
+    /// Whether the kernel lets go of the mount within `patience`: no mount point, in whatever mount
+    /// namespace, and no open file holds it. The daemon is asked at least once.
     ///
     /// # Errors
     /// The daemon does not answer, or died without reporting anything.
@@ -243,7 +245,8 @@ mod tests {
         let name = control.name().to_owned();
         let mut waiter = Waiter::connect_to(name.as_bytes()).unwrap();
         let address = SocketAddr::from_abstract_name(&name).unwrap();
-        // None of them reads; each asks until its answers have filled the socket, or the daemon has hung up.
+        // None of them reads; each asks until its answers have filled the socket, or the daemon has
+        // hung up.
         let crowd: Vec<UnixStream> = (0..300)
             .filter_map(|_| UnixStream::connect_addr(&address).ok())
             .collect();

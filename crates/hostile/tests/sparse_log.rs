@@ -1,5 +1,5 @@
-//! A log whose copies are holes: an image of few bytes that names gigabytes. Looking at it and mounting it cost little, or are
-//! refused.
+//! A log whose copies are holes: an image of few bytes that names gigabytes. Looking at it and
+//! mounting it cost little, or are refused.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::unix::fs::MetadataExt;

@@ -178,8 +178,8 @@ fn copy_cached<O: IomapOps + ?Sized>(
     copied.flatten().unwrap_or(0)
 }
 
-/// Handles a miss at `pos`, the first of `want` bytes: answers with zeros if nothing is stored there
-/// (and returns how many of `out` these are), otherwise fills the cache.
+/// Handles a miss at `pos`, the first of `want` bytes: answers with zeros if nothing is stored
+/// there (and returns how many of `out` these are), otherwise fills the cache.
 fn miss<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,

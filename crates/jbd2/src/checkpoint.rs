@@ -5,9 +5,10 @@
 //! space free. The flush and the tail are one durable write where blocks and log share a device.
 //!
 //! # Who
-//! The checkpoint thread, once more than half of the log is in use, down to a quarter; or once more blocks
-//! wait than the block cache has room for, as they stay in memory until then; a start that finds no room; [`crate::Journal::checkpoint_all`]. One at a time, by `Log::turn`. None of them holds
-//! `Core::state`, and none waits for a commit, so a commit can wait for a checkpoint.
+//! The checkpoint thread, once more than half of the log is in use, down to a quarter; or once more
+//! blocks wait than the block cache has room for, as they stay in memory until then; a start that
+//! finds no room; [`crate::Journal::checkpoint_all`]. One at a time, by `Log::turn`. None of them
+//! holds `Core::state`, and none waits for a commit, so a commit can wait for a checkpoint.
 
 use std::sync::atomic::Ordering;
 

@@ -108,8 +108,9 @@ impl Core {
         Ok(covered)
     }
 
-    /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits what has been done so far. A start may wait
-    /// for a commit at any time, so no lock is held here that a commit needs.
+    /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits what has been done
+    /// so far. A start may wait for a commit at any time, so no lock is held here that a commit
+    /// needs.
     pub(crate) fn commit_before_start(&self) -> Result<(), JournalError> {
         if !self.config.commit_each_handle {
             return Ok(());

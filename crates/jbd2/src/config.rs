@@ -17,9 +17,9 @@ pub struct Config {
     /// Whether a handle that uses more credits than it declared is let off with a count, instead of failing
     /// an assertion. False in builds with debug assertions.
     pub tolerate_overflow: bool,
-    /// Whether each start of a handle first commits what the handles before it did, and waits for that: for tests.
-    /// A crash then shows the state between any two handles of one operation, which otherwise mostly share a
-    /// transaction.
+    /// Whether each start of a handle first commits what the handles before it did, and waits for
+    /// that: for tests. A crash then shows the state between any two handles of one operation,
+    /// which otherwise mostly share a transaction.
     pub commit_each_handle: bool,
     /// A bug that a test wants found.
     pub planted: Planted,

@@ -15,9 +15,9 @@
 //! the log's superblock (`s_errno`), for the next mount or e2fsck. Reads go on; blocks modified but not written stay
 //! in memory.
 //!
-//! A failed flush is a fault on every path: a commit's, a checkpoint's, one that an fsync asked for. The tail of
-//! the log does not move after it. The device must remember it ([`extant_blockdev::LatchedDevice`]): the journal
-//! meets only its own flushes.
+//! A failed flush is a fault on every path: a commit's, a checkpoint's, one that an fsync asked
+//! for. The tail of the log does not move after it. The device must remember it
+//! ([`extant_blockdev::LatchedDevice`]): the journal meets only its own flushes.
 //!
 //! # Lock order
 //! checkpoint turn → `Core::state` → (block → transaction parts) → log index. The journal's superblock is
@@ -239,7 +239,8 @@ impl Journal {
         }
     }
 
-    /// Makes everything durable that was written to the device before this call, if barriers are on.
+    /// Makes everything durable that was written to the device before this call, if barriers are
+    /// on.
     ///
     /// # Errors
     /// The journal has stopped, or the device failed to flush, which stops the journal.
@@ -448,8 +449,8 @@ impl Core {
         }
     }
 
-    /// Flushes the device that the blocks live on, if barriers are on. A failure stops the journal: what
-    /// was lost cannot be known, and blocks that a checkpoint wrote home may be among it.
+    /// Flushes the device that the blocks live on, if barriers are on. A failure stops the journal:
+    /// what was lost cannot be known, and blocks that a checkpoint wrote home may be among it.
     pub(crate) fn flush(&self) -> Result<(), JournalError> {
         if !self.config.barrier {
             return Ok(());

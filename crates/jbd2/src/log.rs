@@ -155,8 +155,8 @@ impl Log {
         })
     }
 
-    /// Records that the journal stopped because of a fault, for the next user: a note, which may not arrive.
-    /// It repeats the tail that was written last with success.
+    /// Records that the journal stopped because of a fault, for the next user: a note, which may
+    /// not arrive. It repeats the tail that was written last with success.
     pub(crate) fn record_errno(&self, errno: i32) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
         on_disk.superblock.set_errno(errno);

@@ -124,9 +124,9 @@ impl LogIndex {
         self.ring.len().saturating_sub(self.used)
     }
 
-    /// The free log blocks that the checkpoint thread is to make, if it is to do something: three quarters of
-    /// the log once more than half of it is in use; half of those in use once more than `most_pending` blocks
-    /// wait in memory.
+    /// The free log blocks that the checkpoint thread is to make, if it is to do something: three
+    /// quarters of the log once more than half of it is in use; half of those in use once more than
+    /// `most_pending` blocks wait in memory.
     pub(crate) fn wanted(&self, most_pending: usize) -> Option<u32> {
         if self.used > self.ring.len() / 2 {
             return Some(self.ring.len() / 4 * 3);

@@ -1,5 +1,5 @@
-//! A flush that fails, loses earlier writes and says so once: whichever path meets it, the journal stops,
-//! the tail stays, and the next recovery finds every transaction that was acknowledged.
+//! A flush that fails, loses earlier writes and says so once: whichever path meets it, the journal
+//! stops, the tail stays, and the next recovery finds every transaction that was acknowledged.
 
 mod common;
 
@@ -113,7 +113,8 @@ fn the_tail_does_not_move_after_a_flush_that_failed_elsewhere() {
             let tid = put(&rig.cache, &rig.journal, &[3, 4, 5], value);
             rig.journal.commit(tid).unwrap();
         }
-        // What a checkpoint has written home is lost with a file's data; the file's owner asked the device itself.
+        // What a checkpoint has written home is lost with a file's data; the file's owner asked the
+        // device itself.
         rig.fail(0, seed);
         for block in 3..6 {
             let at = BS.dev_off(extant_units::Pblk::new(block)).unwrap();

@@ -175,8 +175,9 @@ impl Image {
         self.ask_debugfs(&[], request)
     }
 
-    /// The same of an image whose journal waits for a replay. Until then the bitmaps on the device may be newer or older than the
-    /// group descriptors that hold their checksums, so they are not read.
+    /// The same of an image whose journal waits for a replay. Until then the bitmaps on the device
+    /// may be newer or older than the group descriptors that hold their checksums, so they are not
+    /// read.
     pub fn debugfs_as_it_is(&self, request: &str) -> Result<String> {
         self.ask_debugfs(&["-c"], request)
     }

@@ -1,8 +1,8 @@
 //! Limits of time for tests: a hang is a failure that says what every thread did.
 //!
 //! [`wait_until`] bounds one wait of a test; [`Watchdog`] a whole test, whose hang may be in the
-//! code under test. Neither decides an outcome: on a machine of any speed a sound test stays far below
-//! its limit. `cargo xtask test` has limits of its own for each test and each test binary.
+//! code under test. Neither decides an outcome: on a machine of any speed a sound test stays far
+//! below its limit. `cargo xtask test` has limits of its own for each test and each test binary.
 
 use std::process::{abort, id};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,8 @@ pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
     }
 }
 
-/// Raises a flag when it is dropped: threads that go on until then end also if the test that started them fails.
+/// Raises a flag when it is dropped: threads that go on until then end also if the test that
+/// started them fails.
 #[derive(Debug)]
 #[must_use = "the flag is raised when this is dropped"]
 pub struct Stop<'a>(&'a AtomicBool);

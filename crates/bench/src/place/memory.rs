@@ -1,7 +1,7 @@
 //! Plain memory: the limit that everything else is held against.
 //!
-//! A limit must be at least as good as what it limits. So the bytes lie as those of the page cache do:
-//! in memory of the host for which huge pages are asked, aligned to them.
+//! A limit must be at least as good as what it limits. So the bytes lie as those of the page cache
+//! do: in memory of the host for which huge pages are asked, aligned to them.
 
 use extant_testkit::{Error, Result};
 use memmap2::{Advice, MmapMut};

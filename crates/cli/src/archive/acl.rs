@@ -2,8 +2,9 @@
 //! `other::r-x`, in lines or with commas between them.
 //!
 //! GNU tar writes names or numbers; star and libarchive write a number behind the permissions too,
-//! which goes before the name. Inside of an image ACLs have numbers only, in the form of the extended
-//! attributes: a version of four bytes, then tag, permissions and id of each entry, little-endian.
+//! which goes before the name. Inside of an image ACLs have numbers only, in the form of the
+//! extended attributes: a version of four bytes, then tag, permissions and id of each entry,
+//! little-endian.
 
 use std::collections::HashMap;
 

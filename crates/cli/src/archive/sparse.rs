@@ -1,8 +1,9 @@
-//! Files with holes in archives: a map of the pieces that are there, and these, one after the other.
+//! Files with holes in archives: a map of the pieces that are there, and these, one after the
+//! other.
 //!
-//! Four forms of the map are read. In GNU's own format it is in the header and in blocks after it. In
-//! pax headers, 0.0 has two records for each piece, 0.1 one record for all of them; with 1.0 it is in
-//! front of the pieces, as decimal lines. That one is written.
+//! Four forms of the map are read. In GNU's own format it is in the header and in blocks after it.
+//! In pax headers, 0.0 has two records for each piece, 0.1 one record for all of them; with 1.0 it
+//! is in front of the pieces, as decimal lines. That one is written.
 
 use std::io::{self, Read};
 

@@ -58,7 +58,8 @@ struct Entry<'a> {
 
 impl Listing<'_> {
     fn operand(&mut self, fs: &Filesystem, at: &ImagePath, index: usize) -> Result<(), Failure> {
-        // A link is followed to the directory that it leads to, unless the link itself is asked about.
+        // A link is followed to the directory that it leads to, unless the link itself is asked
+        // about.
         let follow = !self.args.directory && !self.args.long;
         let node = match fs.node(&at.path, follow) {
             Err(Error::NotFound) if follow => fs.node(&at.path, false),

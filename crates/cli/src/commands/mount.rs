@@ -1,8 +1,8 @@
 //! `extant mount`: a mount and the daemon that serves it.
 //!
 //! The command starts itself again in a session of its own and waits for it: what goes wrong until the mount answers, the child
-//! prints on the terminal, and the exit status is a failure. Once the mount answers, the child says so through a pipe, lets go of the
-//! terminal, and serves.
+//! prints on the terminal, and the exit status is a failure. Once the mount answers, the child says
+//! so through a pipe, lets go of the terminal, and serves.
 
 use std::env;
 use std::io::{self, Read, Write};
@@ -75,7 +75,8 @@ fn start_daemon(args: &Mount) -> Outcome {
     }
 }
 
-/// Takes off what a daemon has left that died between mounting and answering, as for lack of memory. It cannot do so itself.
+/// Takes off what a daemon has left that died between mounting and answering, as for lack of
+/// memory. It cannot do so itself.
 fn take_off_dead_mount(args: &Mount) {
     let dead = |error: io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
     let (Ok(image), Ok(dir)) = (args.image.canonicalize(), umount::absolute(&args.dir)) else {

@@ -234,7 +234,8 @@ fn name(top: &Path, path: &Path, kind: FileKind) -> OsString {
     name
 }
 
-/// What a file has between its holes. Where its map is damaged, all that follows: reading it will tell.
+/// What a file has between its holes. Where its map is damaged, all that follows: reading it will
+/// tell.
 fn pieces(volume: &Volume, node: &Node, size: u64) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut pos = 0;

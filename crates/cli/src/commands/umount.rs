@@ -1,9 +1,10 @@
 //! `extant umount`: unmounting, and waiting until the image is closed.
 //!
 //! # Invariants
-//! Without `-l` the exit status 0 means that the image is closed and marked clean, or that the mount goes on at another mount point of
-//! this mount namespace, as one on standard error says. If it is not known when the image is closed, or the wait for a mount in
-//! another namespace is given up, the status is a failure: the directory is unmounted all the same.
+//! Without `-l` the exit status 0 means that the image is closed and marked clean, or that the
+//! mount goes on at another mount point of this mount namespace, as one on standard error says. If
+//! it is not known when the image is closed, or the wait for a mount in another namespace is given
+//! up, the status is a failure: the directory is unmounted all the same.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -23,7 +24,8 @@ use crate::utab;
 
 /// Between two tries to lock an image.
 const POLL: Duration = Duration::from_millis(10);
-/// How long another mount namespace may hold the mount: those of starting services and containers let go soon.
+/// How long another mount namespace may hold the mount: those of starting services and containers
+/// let go soon.
 const ELSEWHERE: Duration = Duration::from_secs(10);
 /// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
 const LOCKED: Duration = Duration::from_secs(60);
@@ -88,7 +90,8 @@ fn busy_hint(dir: &Path) -> String {
     format!(" ({by}; -l detaches it all the same)")
 }
 
-/// Processes with a file, a directory or a program of the mount at `dir` open; the first few. The mount itself is not asked.
+/// Processes with a file, a directory or a program of the mount at `dir` open; the first few. The
+/// mount itself is not asked.
 fn users_of(dir: &Path) -> Vec<String> {
     /// More than these are not named.
     const NAMED: usize = 5;
@@ -125,7 +128,8 @@ enum Wait {
     Nothing,
     /// Its daemon.
     Daemon(Waiter),
-    /// The lock on the image, opened while it was mounted: for a mount that this user may not look into, or whose daemon is dead.
+    /// The lock on the image, opened while it was mounted: for a mount that this user may not look
+    /// into, or whose daemon is dead.
     Lock(File),
     /// Neither can be had.
     Unknown(String),
@@ -167,7 +171,8 @@ fn open_image(source: &Path) -> io::Result<File> {
 
 fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
     if !waiter.is_gone_within(Duration::ZERO)? {
-        // The device number is this mount's only for as long as the daemon says that it is mounted: it is asked before and after.
+        // The device number is this mount's only for as long as the daemon says that it is mounted:
+        // it is asked before and after.
         let others = MountEntry::of_device(entry.device)?;
         if let Some(other) = others.first()
             && !waiter.is_gone_within(Duration::ZERO)?

@@ -360,7 +360,8 @@ impl<'a> Unpack<'a> {
         self.set(to, &size).on(at)
     }
 
-    /// Writes the first `len` bytes of the buffer, but for whole pieces of zeros: those become holes.
+    /// Writes the first `len` bytes of the buffer, but for whole pieces of zeros: those become
+    /// holes.
     fn write(&self, to: &Node, pos: u64, len: usize) -> extant::Result<()> {
         let data = self.buf.get(..len).unwrap_or(&[]);
         for (start, end) in written(data) {
@@ -431,7 +432,8 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// Adds the attributes for ACLs that the archive has in words. One that it has as an attribute is exact, and stays.
+/// Adds the attributes for ACLs that the archive has in words. One that it has as an attribute is
+/// exact, and stays.
 fn add_acls(member: &Member, xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
     for (key, text) in &member.acls {
         let Some((_, name)) = acl::KINDS.into_iter().find(|(kind, _)| kind == key) else {

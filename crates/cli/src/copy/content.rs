@@ -25,8 +25,8 @@ pub(super) struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Copies `len` bytes, or all there are if that is [`UNKNOWN`]. A file that shrinks meanwhile gives a
-    /// shorter copy.
+    /// Copies `len` bytes, or all there are if that is [`UNKNOWN`]. A file that shrinks meanwhile
+    /// gives a shorter copy.
     pub(super) fn copy(&self, len: u64, buf: &mut [u8]) -> Result<(), Trouble> {
         let mut pos = 0;
         let mut ended = None;

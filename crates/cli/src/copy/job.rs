@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //! - A tree is walked without recursion and by open directories on both sides, see [`super::tree`].
-//! - Attributes of a directory are set when everything in it is copied, so that neither its permissions
-//!   nor its times are in the way.
-//! - A directory of an image is entered once: a second name of one is damage, and a graph of such names
-//!   has more paths than a walk could end.
+//! - Attributes of a directory are set when everything in it is copied, so that neither its
+//!   permissions nor its times are in the way.
+//! - A directory of an image is entered once: a second name of one is damage, and a graph of such
+//!   names has more paths than a walk could end.
 //!
 //! # Errors
 //! Failures are noted, and the copy goes on with the next name.
@@ -79,8 +79,8 @@ struct Slot<'a> {
     dir: Option<Rc<dyn Dir<'a> + 'a>>,
     name: OsString,
     existing: Option<Found<'a>>,
-    /// The path is what the caller wrote, so that a link there is followed. Links at names that the source
-    /// gave could lead anywhere.
+    /// The path is what the caller wrote, so that a link there is followed. Links at names that the
+    /// source gave could lead anywhere.
     named: bool,
 }
 
@@ -99,7 +99,8 @@ impl<'a> Slot<'a> {
 /// The access ACL and the default ACL: a new file may have inherited them.
 const ACLS: [&str; 2] = ["system.posix_acl_access", "system.posix_acl_default"];
 
-/// Directories, from the innermost out, that stay open on each side: a process may have 1024 descriptors.
+/// Directories, from the innermost out, that stay open on each side: a process may have 1024
+/// descriptors.
 const OPEN_LEVELS: usize = 64;
 
 fn is_special(kind: FileKind) -> bool {
@@ -191,7 +192,8 @@ impl<'j, 'a> Job<'j, 'a> {
         let to = level.to.restore_parent();
         let restored = restored.and(to.at(self.to.show(&self.to_path)));
         if self.note(restored).is_none() {
-            // No directory above is at hand any more. The innermost goes first: each holds the one above.
+            // No directory above is at hand any more. The innermost goes first: each holds the one
+            // above.
             while stack.pop().is_some() {}
         }
         self.step_back();
@@ -419,12 +421,14 @@ impl<'j, 'a> Job<'j, 'a> {
         Ok(Some(made.change().id()))
     }
 
-    /// The permissions that a copy begins with. What is kept may be secret until its owner is right.
+    /// The permissions that a copy begins with. What is kept may be secret until its owner is
+    /// right.
     fn first_perm(&self, attributes: &Attributes) -> u16 {
         attributes.perm & if self.rules.preserve { 0o700 } else { 0o777 }
     }
 
-    /// Copies the bytes, and keeps the attributes; returns what the copy is, unless that was there before.
+    /// Copies the bytes, and keeps the attributes; returns what the copy is, unless that was there
+    /// before.
     fn content(&mut self, from: &Item<'a>, slot: &Slot<'a>) -> Result<Option<Id>, Failure> {
         let attributes = from.attributes();
         let len = match attributes.kind {

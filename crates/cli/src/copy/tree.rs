@@ -1,9 +1,9 @@
 //! What a copy asks of the side it reads from and of the side it writes to.
 //!
 //! # Invariants
-//! A path is followed once, for an operand. From there on each step is one name in a directory that is
-//! open, and attributes are set of files that are open: what becomes of names meanwhile leads no step
-//! to another place.
+//! A path is followed once, for an operand. From there on each step is one name in a directory that
+//! is open, and attributes are set of files that are open: what becomes of names meanwhile leads no
+//! step to another place.
 //!
 //! # Errors
 //! A failure from here says what happened. The job adds where.
@@ -88,7 +88,8 @@ pub(crate) trait Target {
     fn change(&self) -> Option<&dyn Change>;
 }
 
-/// A file that was found, by name or by path; a symbolic link itself unless it was asked to be followed.
+/// A file that was found, by name or by path; a symbolic link itself unless it was asked to be
+/// followed.
 pub(crate) trait Item<'a> {
     /// The attributes when it was found.
     fn attributes(&self) -> &Attributes;
@@ -134,7 +135,8 @@ pub(crate) trait Dir<'a>: Change {
     fn hard_link(&self, name: &OsStr, first: &First) -> Result<(), Failure>;
     /// Removes a name of anything but a directory.
     fn remove(&self, name: &OsStr) -> Result<(), Failure>;
-    /// Lets go of its descriptor, if it has one: a deep tree has more directories than a process may open.
+    /// Lets go of its descriptor, if it has one: a deep tree has more directories than a process
+    /// may open.
     fn park(&self);
     /// Gets the descriptor of the directory above back, if that was parked.
     fn restore_parent(&self) -> Result<(), Failure>;
@@ -144,7 +146,8 @@ pub(crate) trait Dir<'a>: Change {
 pub(crate) trait Tree<'a> {
     /// How a path is shown to people.
     fn show(&self, path: &Path) -> String;
-    /// Whether this is the live system: there is something behind devices and pipes, and symbolic links lead out of a tree.
+    /// Whether this is the live system: there is something behind devices and pipes, and symbolic
+    /// links lead out of a tree.
     fn live(&self) -> bool;
     /// What is at a path; `None` if there is nothing.
     fn item(&self, path: &Path, follow: bool) -> Result<Option<Found<'a>>, Failure>;

@@ -238,7 +238,8 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     layout.group_start(extant_units::Group::new(goal))
 }
 
-/// Where the nodes of `inode`'s map go: to the front of its flex group, out of the way of data that grows together.
+/// Where the nodes of `inode`'s map go: to the front of its flex group, out of the way of data that
+/// grows together.
 pub(crate) fn goal_for_nodes(fs: &Fs, inode: &Inode) -> Pblk {
     let layout = &fs.layout;
     let Some((group, _)) = layout.group_of_inode(inode.ino) else {

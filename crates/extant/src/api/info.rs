@@ -112,7 +112,8 @@ impl ImageInfo {
     /// Reads an image file or block device, even one that is in use.
     ///
     /// # Errors
-    /// [`Error::NotExt4`] and damage to the superblock, by name. A group descriptor with a wrong checksum is logged.
+    /// [`Error::NotExt4`] and damage to the superblock, by name. A group descriptor with a wrong
+    /// checksum is logged.
     pub fn read(path: impl AsRef<Path>) -> Result<ImageInfo> {
         let path = path.as_ref();
         // Before it is opened: opening a pipe would wait for a writer.

@@ -43,7 +43,8 @@ impl Options {
         Options::default()
     }
 
-    /// Whether the image may be written to, and, unless the mount option `ro` says otherwise, the file system be changed.
+    /// Whether the image may be written to, and, unless the mount option `ro` says otherwise, the
+    /// file system be changed.
     pub fn write(&mut self, yes: bool) -> &mut Options {
         self.write = yes;
         self
@@ -77,20 +78,22 @@ impl Options {
         self
     }
 
-    /// Opens the image file or block device at `path` at the level of inodes. It stays claimed against other openers until
-    /// it is unmounted.
+    /// Opens the image file or block device at `path` at the level of inodes. It stays claimed
+    /// against other openers until it is unmounted.
     ///
-    /// Opened for reading ([`Options::write`] not set), the image is never written to. A journal that is not empty is replayed in memory,
-    /// within [`Tuning::replay_bytes`], with a warning; so is the use of a loop device over the image told. The mount option `noload` leaves
-    /// the journal alone.
+    /// Opened for reading ([`Options::write`] not set), the image is never written to. A journal
+    /// that is not empty is replayed in memory, within [`Tuning::replay_bytes`], with a warning; so
+    /// is the use of a loop device over the image told. The mount option `noload` leaves the
+    /// journal alone.
     ///
-    /// Opened for writing with the mount option `ro`, it is what `mount -o ro` is on Linux: changes are refused, but the journal is
-    /// replayed onto the image and orphans are finished, where the image can be written.
+    /// Opened for writing with the mount option `ro`, it is what `mount -o ro` is on Linux: changes
+    /// are refused, but the journal is replayed onto the image and orphans are finished, where the
+    /// image can be written.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another process or Linux uses it, [`Error::NotExt4`] and its neighbours for what is wrong with
-    /// the image, [`Error::BadOption`] for a mount option, [`Error::NeedsReplay`] for a journal to replay on a device that
-    /// cannot be written.
+    /// [`Error::InUse`] if another process or Linux uses it, [`Error::NotExt4`] and its neighbours
+    /// for what is wrong with the image, [`Error::BadOption`] for a mount option,
+    /// [`Error::NeedsReplay`] for a journal to replay on a device that cannot be written.
     pub fn open_volume(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = self.parsed()?;
@@ -110,7 +113,8 @@ impl Options {
         mounted(device, options, self.tuning)
     }
 
-    /// Mounts as Linux does with `ro`: puts the volume in order where that is needed and the image can be written, then only reads.
+    /// Mounts as Linux does with `ro`: puts the volume in order where that is needed and the image
+    /// can be written, then only reads.
     fn mount_read_only(&self, path: &Path, io: FileIo, options: MountOptions) -> Result<Volume> {
         let device = open_unchanging(path, io)?;
         if !mount::has_orphans(&device, &options) {
@@ -186,7 +190,8 @@ fn open_file(path: &Path, mode: OpenMode, io: FileIo) -> Result<FileDevice> {
     }
 }
 
-/// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which is logged.
+/// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which
+/// is logged.
 pub(crate) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
     let device = open_file(path, OpenMode::ReadOnly, io)?;
     if let Some(one) = device.loops().iter().find(|one| !one.read_only) {

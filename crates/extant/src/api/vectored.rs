@@ -1,7 +1,8 @@
 //! Vectored I/O: one operation on several buffers, as preadv(2) and pwritev(2) have it.
 //!
-//! A vectored write takes one byte-range lock, or one look at each cached folio, whatever the number
-//! of buffers; it never interleaves with another write. A vectored read sees each folio whole.
+//! A vectored write takes one byte-range lock, or one look at each cached folio, whatever the
+//! number of buffers; it never interleaves with another write. A vectored read sees each folio
+//! whole.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -69,9 +70,9 @@ impl Volume {
 }
 
 impl File {
-    /// Writes the bytes of `bufs`, one after the other, at byte `pos`, as one write; less than given
-    /// only if space ran out on the way. A file opened for appending is written at its end instead.
-    /// With `O_DIRECT` the bytes are copied together first.
+    /// Writes the bytes of `bufs`, one after the other, at byte `pos`, as one write; less than
+    /// given only if space ran out on the way. A file opened for appending is written at its end
+    /// instead. With `O_DIRECT` the bytes are copied together first.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -110,8 +111,8 @@ impl File {
         volume.append_vectored(node, bufs, cred)
     }
 
-    /// Fills `bufs`, one after the other, from byte `pos`, as one read; less than asked for only at the
-    /// end of the file. With `O_DIRECT` the bytes are read into one buffer first.
+    /// Fills `bufs`, one after the other, from byte `pos`, as one read; less than asked for only at
+    /// the end of the file. With `O_DIRECT` the bytes are read into one buffer first.
     ///
     /// # Errors
     /// As [`File::read_at`].

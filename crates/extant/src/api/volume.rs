@@ -476,8 +476,8 @@ impl Volume {
         Ok(statfs::statfs(self.fs()))
     }
 
-    /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of other users'. Space of deleted files is
-    /// missing until it is free.
+    /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of
+    /// other users'. Space of deleted files is missing until it is free.
     pub fn room(&self, privileged: bool) -> u64 {
         let blocks = self.fs().alloc.counts.room(privileged);
         blocks.saturating_mul(self.fs().layout.block_size.bytes_u64())

@@ -1,8 +1,9 @@
 //! The copies of superblock and descriptors in other groups.
 //!
 //! # Invariants
-//! What is wrong with them is a note: no mount reads them, and e2fsck only if the first superblock cannot be
-//! used. Some programs that make images leave them out. Counters and times in them may lag behind.
+//! What is wrong with them is a note: no mount reads them, and e2fsck only if the first superblock
+//! cannot be used. Some programs that make images leave them out. Counters and times in them may
+//! lag behind.
 
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
@@ -61,7 +62,8 @@ pub(super) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
 
 /// Whether the copy of the superblock has the geometry of the original.
 fn superblock(volume: &Volume, group: Group) -> Result<bool> {
-    // A copy begins its block; only the first superblock stands at byte 1024 whatever the block size.
+    // A copy begins its block; only the first superblock stands at byte 1024 whatever the block
+    // size.
     let block = volume.block(Pblk::new(volume.group_start(group)))?;
     let copy = block.get(..SUPERBLOCK_SIZE).map(Superblock::parse);
     let Some(Ok(copy)) = copy else {

@@ -54,7 +54,8 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     };
     if superblock.errno() != 0 {
         let errno = superblock.errno();
-        // A mount moves it to the superblock's state, and goes on. What the fault left is found here or nowhere.
+        // A mount moves it to the superblock's state, and goes on. What the fault left is found
+        // here or nowhere.
         let what = format_args!(
             "it remembers error {errno}, of a mount that a fault has stopped: the next mount or e2fsck clears it"
         );

@@ -10,7 +10,8 @@
 //!    claimed once ([`usage`]).
 //! 2. [`dirs`]: every directory block, htree order, names, what entries lead to.
 //! 3. [`links`]: connectivity and link counts.
-//! 4. [`groups`]: bitmaps, descriptors and totals against what was found; copies of both ([`copies`]).
+//! 4. [`groups`]: bitmaps, descriptors and totals against what was found; copies of both
+//!    ([`copies`]).
 //!
 //! [`superblock`], [`journal`] and [`special`] (orphans) come before all that. Memory is bounded by a bit per block in groups that are
 //! used and a few dozen bytes per inode in use; time by the size of the tables and of what is claimed, since no
@@ -53,7 +54,8 @@ pub struct CheckOptions<'a> {
     pub threads: usize,
     /// Stop collecting after this many findings (the count goes on).
     pub max_findings: usize,
-    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of the host's.
+    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of
+    /// the host's.
     pub replay_bytes: Option<u64>,
     /// Called now and then with the work done and the work in all, in no unit.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
@@ -72,7 +74,8 @@ impl Default for CheckOptions<'_> {
     }
 }
 
-/// Checks the image file or block device at `path`, which no other process may write meanwhile. See [`check`].
+/// Checks the image file or block device at `path`, which no other process may write meanwhile. See
+/// [`check`].
 ///
 /// # Errors
 /// [`crate::Error::InUse`], or another reason why it cannot be opened; else as [`check`].

@@ -31,8 +31,9 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// How many findings there were in all.
     pub found: u64,
-    /// What is not as it could be, but is no damage: totals in the superblock, which Linux lets lag behind
-    /// the groups; orphans; an error that the journal remembers; copies that only a repair would read.
+    /// What is not as it could be, but is no damage: totals in the superblock, which Linux lets lag
+    /// behind the groups; orphans; an error that the journal remembers; copies that only a repair
+    /// would read.
     pub notes: Vec<Finding>,
     /// Transactions that were replayed, in memory, before the check.
     pub replayed: u64,

@@ -47,7 +47,8 @@ pub(super) struct Volume {
 }
 
 impl Volume {
-    /// Reads superblock and descriptors, replaying the journal into at most `memory` bytes if it is dirty.
+    /// Reads superblock and descriptors, replaying the journal into at most `memory` bytes if it is
+    /// dirty.
     pub(super) fn open(
         dev: Arc<dyn BlockDevice>,
         memory: u64,

@@ -1,9 +1,10 @@
 //! Whether the blocks of a directory are all different ones.
 //!
-//! A map that names the same blocks again and again makes a directory as large as its size field says, whatever the volume has:
-//! a walk over it would take as long, and give as many names, as the image likes. So a walk over many blocks first goes
-//! through the map, once for as long as the inode is in memory. It ends at the first block that comes twice; so it meets no more
-//! blocks than the volume has. What is appended later comes from the allocator.
+//! A map that names the same blocks again and again makes a directory as large as its size field
+//! says, whatever the volume has: a walk over it would take as long, and give as many names, as the
+//! image likes. So a walk over many blocks first goes through the map, once for as long as the
+//! inode is in memory. It ends at the first block that comes twice; so it meets no more blocks than
+//! the volume has. What is appended later comes from the allocator.
 
 use extant_units::{Lblk, Pblk};
 
@@ -24,7 +25,8 @@ pub(super) fn check(
 ) -> Result<()> {
     let mut seen = DistinctRuns::default();
     let mut at = 0;
-    // Every round moves on by at least one block; a map of many short runs has them on disk, or ends at the first that comes again.
+    // Every round moves on by at least one block; a map of many short runs has them on disk, or
+    // ends at the first that comes again.
     while at < blocks {
         go_on()?;
         let lblk = Lblk::new(at);

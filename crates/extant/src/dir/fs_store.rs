@@ -77,7 +77,8 @@ impl<'a> FsStore<'a> {
         })
     }
 
-    /// As [`FsStore::open`], for a caller that changes nothing: what takes long ends when it [shall](Fs::go_on).
+    /// As [`FsStore::open`], for a caller that changes nothing: what takes long ends when it
+    /// [shall](Fs::go_on).
     pub(super) fn open_to_walk(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
         Ok(Self {
             may_end: true,

@@ -4,8 +4,9 @@
 //! knows nothing of what they mean (that is [`crate::namei`]). Inside: [`store`] is the border to the file system,
 //! with [`fs_store`] behind it; [`entries`] chooses between [`linear`] and [`index`]; [`list`] reads in batches
 //! whose [`position`]s stay valid while others create and unlink.
-//! Before a walk over many blocks [`distinct`] makes sure that they are as many as they seem; so is a directory's size when its inode is
-//! loaded. A walk of [`lookup`], [`is_empty`] and [`read`] ends at the next block when it [shall](Fs::go_on).
+//! Before a walk over many blocks [`distinct`] makes sure that they are as many as they seem; so is
+//! a directory's size when its inode is loaded. A walk of [`lookup`], [`is_empty`] and [`read`]
+//! ends at the next block when it [shall](Fs::go_on).
 //!
 //! Invariants: names in a directory are unique; the size is a whole number of blocks, in memory and on disk; every
 //! block is intact by itself before and after every change.
@@ -41,7 +42,8 @@ use crate::types::{Dirent, FileKind};
 /// The inode that `name` leads to, with the dots.
 ///
 /// # Errors
-/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage; [`crate::Error::Interrupted`].
+/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
+/// [`crate::Error::Interrupted`].
 pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     let store = FsStore::open_to_walk(fs, dir)?;
     match name {
@@ -147,7 +149,8 @@ pub(crate) fn is_indexed(fs: &Fs, dir: &Inode) -> bool {
 /// Entries that are there for the whole listing are seen once; those that come or go meanwhile may be seen or not.
 ///
 /// # Errors
-/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage; [`crate::Error::Interrupted`].
+/// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
+/// [`crate::Error::Interrupted`].
 pub(crate) fn read(
     fs: &Fs,
     dir: &Inode,

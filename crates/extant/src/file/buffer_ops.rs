@@ -137,7 +137,8 @@ impl BufferOps for FileOps<'_> {
             .saturating_add(u32::from(logs));
         let fixed = undo.saturating_add(credits::INODE_UPDATE);
         let fits = |credits: u32| credits.saturating_sub(fixed) / each;
-        // Half of what one handle may have at most, so that others find room beside it; but all blocks of a page.
+        // Half of what one handle may have at most, so that others find room beside it; but all
+        // blocks of a page.
         let max = self.fs.journal.max_credits();
         let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
         let most = fits(max / 2).max(fits(max).min(page));

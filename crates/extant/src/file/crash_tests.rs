@@ -1,4 +1,5 @@
-//! What a crash shows of operations that change sizes: sizes move after data, whichever operation moves them.
+//! What a crash shows of operations that change sizes: sizes move after data, whichever operation
+//! moves them.
 //!
 //! Free space is junk before each test, and a crash is a copy of the device: of everything that was
 //! written ([`Stage::after_a_crash`]), or of what was written before some flush.
@@ -92,8 +93,8 @@ impl Stage {
         map.unwrap().state
     }
 
-    /// Gives `count` blocks from `first` on places that count as written, full of junk, as a crash between a conversion and its
-    /// size may leave them.
+    /// Gives `count` blocks from `first` on places that count as written, full of junk, as a crash
+    /// between a conversion and its size may leave them.
     fn leave_written(&self, first: u32, count: u32) {
         let mut h = self.fs.start(credits::allocate(&self.fs)).unwrap();
         let (lblk, how) = (Lblk::new(first), map::How::default());
@@ -166,8 +167,8 @@ fn contents(device: &[u8]) -> Vec<u8> {
     })
 }
 
-/// A range operation that takes away data moves the size on disk up to itself. Before that, whatever the size passes is on the
-/// device where it has a place.
+/// A range operation that takes away data moves the size on disk up to itself. Before that,
+/// whatever the size passes is on the device where it has a place.
 #[test]
 fn a_range_operation_moves_no_size_over_data_that_has_not_arrived() {
     for mode in [PunchHole, ZeroRange { keep_size: true }] {
@@ -194,7 +195,8 @@ fn a_range_operation_moves_no_size_over_data_that_has_not_arrived() {
     }
 }
 
-/// A direct write makes the file longer while data before it is in the cache alone: that is written first.
+/// A direct write makes the file longer while data before it is in the cache alone: that is written
+/// first.
 #[test]
 fn a_direct_write_moves_no_size_over_data_that_only_the_cache_has() {
     let stage = Stage::new("-b 1024");
@@ -211,8 +213,8 @@ fn a_direct_write_moves_no_size_over_data_that_only_the_cache_has() {
     stage.end();
 }
 
-/// What could not be written at the old end of the file keeps the size on disk where it is: data behind it that did arrive
-/// counts as lost with it.
+/// What could not be written at the old end of the file keeps the size on disk where it is: data
+/// behind it that did arrive counts as lost with it.
 #[test]
 fn data_behind_a_lost_old_end_does_not_arrive() {
     let stage = Stage::new("-b 1024");
@@ -239,8 +241,8 @@ fn data_behind_a_lost_old_end_does_not_arrive() {
     stage.end();
 }
 
-/// A truncation that a crash interrupts between any two of its transactions is finished by the next mount: the size and the
-/// mark as an orphan become durable together.
+/// A truncation that a crash interrupts between any two of its transactions is finished by the next
+/// mount: the size and the mark as an orphan become durable together.
 #[test]
 fn j30_a_truncation_cut_short_anywhere_is_finished() {
     let tuning = Tuning {
@@ -282,7 +284,8 @@ fn is_flushed(events: &[Event], data: &[u8]) -> bool {
         .any(|event| matches!(event, Event::Flush { covers } if *covers > last))
 }
 
-/// Data that went over its own old bytes changes nothing that a transaction holds: fdatasync flushes the device itself.
+/// Data that went over its own old bytes changes nothing that a transaction holds: fdatasync
+/// flushes the device itself.
 #[test]
 fn an_overwrite_after_a_remount_is_durable_with_fdatasync() {
     let stage = Stage::new("-b 4096");

@@ -22,8 +22,8 @@ pub(super) fn note_failure(fs: &Fs, error: &Error) {
     }
 }
 
-/// Notes for every regular file in memory that data of it may be lost: a flush of the device has failed. A shard's lock of the
-/// inode cache is taken.
+/// Notes for every regular file in memory that data of it may be lost: a flush of the device has
+/// failed. A shard's lock of the inode cache is taken.
 pub(crate) fn note_lost_writes(fs: &Fs) {
     for inode in fs.inodes.all() {
         if let Some(data) = inode.data.get() {

@@ -1,8 +1,8 @@
 //! What waits for what: operations that meet another one whose request the device holds back.
 //!
-//! The device has a gate (`extant_blockdev::Gate`): an operation is stopped in its middle, the other
-//! one is started, and the test sees it wait, by a counter or by a lock, or finish too early. Nothing
-//! depends on time.
+//! The device has a gate (`extant_blockdev::Gate`): an operation is stopped in its middle, the
+//! other one is started, and the test sees it wait, by a counter or by a lock, or finish too early.
+//! Nothing depends on time.
 
 use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -34,7 +34,8 @@ use crate::{credits, mount, namei};
 const BLOCK: u64 = 4096;
 const BLOCK_LEN: usize = 4096;
 
-/// A volume on a device with a gate; free space is junk. Nothing is written or committed but by the test.
+/// A volume on a device with a gate; free space is junk. Nothing is written or committed but by the
+/// test.
 struct Stage {
     fs: Arc<Fs>,
     dev: Arc<GatedDevice<MemoryDevice>>,
@@ -147,8 +148,8 @@ fn waiting<'s>(
     worker
 }
 
-/// Blocks that a queued direct write is on its way to are not freed under it: they could be another file's by the time
-/// the write arrives.
+/// Blocks that a queued direct write is on its way to are not freed under it: they could be another
+/// file's by the time the write arrives.
 #[test]
 fn range_operations_wait_for_direct_writes_in_flight() {
     for post_ranges in [true, false] {
@@ -191,8 +192,8 @@ fn range_operations_wait_for_direct_writes_in_flight() {
     }
 }
 
-/// Between its flush and the moment when it empties the cache, an operation that moves ranges has the file to itself. A write
-/// into the cache in between would be lost.
+/// Between its flush and the moment when it empties the cache, an operation that moves ranges has
+/// the file to itself. A write into the cache in between would be lost.
 #[test]
 fn a_cached_overwrite_waits_for_an_operation_that_has_the_file_alone() {
     let stage = Stage::new("", true);
@@ -221,7 +222,8 @@ fn a_cached_overwrite_waits_for_an_operation_that_has_the_file_alone() {
     stage.end();
 }
 
-/// A fill that has asked the map holds the invalidate lock until its bytes are there: no block is freed under it.
+/// A fill that has asked the map holds the invalidate lock until its bytes are there: no block is
+/// freed under it.
 #[test]
 fn a_truncation_waits_for_a_fill() {
     let stage = Stage::new("", true);
@@ -245,7 +247,8 @@ fn a_truncation_waits_for_a_fill() {
     stage.end();
 }
 
-/// A write that ends early gives back what was promised for the rest; no fill may be on its way to those blocks.
+/// A write that ends early gives back what was promised for the rest; no fill may be on its way to
+/// those blocks.
 #[test]
 fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
     let stage = Stage::new("", true);
@@ -275,9 +278,11 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
     stage.end();
 }
 
-/// From the moment when it empties the cache until its map has changed, a range operation keeps writeback of the file away.
+/// From the moment when it empties the cache until its map has changed, a range operation keeps
+/// writeback of the file away.
 ///
-/// The operation is stopped in between: a handle of the test's keeps a transaction from ending, so no other can start.
+/// The operation is stopped in between: a handle of the test's keeps a transaction from ending, so
+/// no other can start.
 #[test]
 fn range_operations_keep_writeback_away_until_the_map_has_changed() {
     for mode in [PunchHole, CollapseRange, InsertRange] {
@@ -308,7 +313,8 @@ fn range_operations_keep_writeback_away_until_the_map_has_changed() {
     }
 }
 
-/// data=ordered: data that writeback has handed to the device is waited for by the commit of its blocks.
+/// data=ordered: data that writeback has handed to the device is waited for by the commit of its
+/// blocks.
 #[test]
 fn a_commit_waits_for_ordered_data_in_flight() {
     let stage = Stage::new("nobuffered_iomap,dioread_lock", true);
@@ -333,8 +339,9 @@ fn a_commit_waits_for_ordered_data_in_flight() {
     stage.end();
 }
 
-/// data=ordered: a transaction is committing while one of its files loses its data. The commit can not find that data any
-/// more, so it is written before it goes: a crash after that commit shows it, not what the blocks held before.
+/// data=ordered: a transaction is committing while one of its files loses its data. The commit can
+/// not find that data any more, so it is written before it goes: a crash after that commit shows
+/// it, not what the blocks held before.
 #[test]
 fn ordered_data_is_written_before_it_is_dropped() {
     type Drops = fn(&Stage, &InodeRef);

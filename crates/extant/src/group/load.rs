@@ -30,8 +30,8 @@ pub(crate) struct Totals {
 
 impl GroupTable {
     /// Reads and checks every group descriptor. `more` are further blocks of the format (the journal's); with
-    /// the descriptors' they become the system zones. To be only read, a volume may have descriptors with bad checksums and wrong
-    /// counts, as in Linux: they are logged.
+    /// the descriptors' they become the system zones. To be only read, a volume may have
+    /// descriptors with bad checksums and wrong counts, as in Linux: they are logged.
     ///
     /// # Errors
     /// A descriptor that cannot be read, has a bad checksum, counts more than its group has, or points
@@ -137,8 +137,9 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
     Ok(desc)
 }
 
-/// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read: where the group's parts lie must make
-/// sense, its counts are cut to what is possible, and what it calls never used is looked at.
+/// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read: where the
+/// group's parts lie must make sense, its counts are cut to what is possible, and what it calls
+/// never used is looked at.
 fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> Result<GroupDesc> {
     let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
         .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;

@@ -251,7 +251,8 @@ impl Inode {
         self.distinct.load(Ordering::Acquire)
     }
 
-    /// Remembers that a directory has each of its blocks once: no change of its map makes that false.
+    /// Remembers that a directory has each of its blocks once: no change of its map makes that
+    /// false.
     pub(crate) fn note_distinct(&self) {
         self.distinct.store(true, Ordering::Release);
     }

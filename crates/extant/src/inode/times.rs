@@ -5,7 +5,8 @@
 //! stores it. Under `lazytime` access times wait for another reason to be written: an update, `sync`, or unmount, half a day at most.
 //! A crash loses the deferred times, nothing else.
 //!
-//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a lock, by the tick of the clock.
+//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a
+//! lock, by the tick of the clock.
 //!
 //! Locks: `core`, and the list of marked inodes inside it.
 

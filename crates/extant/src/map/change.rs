@@ -17,8 +17,8 @@ use crate::inode::Inode;
 use crate::types::FileKind;
 use crate::way;
 
-/// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond, files are sparse. A kernel
-/// above has some ten requests of 1 MiB in flight, and they arrive in any order.
+/// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond, files are
+/// sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any order.
 const KEEP_GAP: u64 = 16 << 20;
 /// Extents that one step of a removal takes at most.
 const STEP_EXTENTS: u32 = 64;
@@ -186,7 +186,8 @@ fn enter(
     Ok(tree.sequence())
 }
 
-/// Where `lblk` belongs beside the extents before and after it; a gap of up to `keep_gap` blocks stays open.
+/// Where `lblk` belongs beside the extents before and after it; a gap of up to `keep_gap` blocks
+/// stays open.
 fn goal_beside(
     (before, after): (Option<Extent>, Option<Extent>),
     lblk: Lblk,
@@ -285,8 +286,9 @@ fn convert(
 /// Between its steps the map is what the disk says; a crash there leaves the front part.
 ///
 /// # Errors
-/// Damage, a stopped journal or [`crate::Error::Interrupted`], with a part removed; [`crate::Error::NoSpace`] if cutting an extent in two needs
-/// a node and not even the pool has a block.
+/// Damage, a stopped journal or [`crate::Error::Interrupted`], with a part removed;
+/// [`crate::Error::NoSpace`] if cutting an extent in two needs a node and not even the pool has a
+/// block.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64) -> Result<()> {
     let start = u64::from(from.get());
     let mut end = to.min(MAX_END);

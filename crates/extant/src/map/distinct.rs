@@ -1,4 +1,5 @@
-//! Runs of blocks on the volume, no block twice: what tells a sound map from one that names the same blocks again and again.
+//! Runs of blocks on the volume, no block twice: what tells a sound map from one that names the
+//! same blocks again and again.
 
 use std::collections::BTreeMap;
 

@@ -316,7 +316,8 @@ fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
 }
 
 /// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data blocks that the
-/// caller frees, from where on nothing is left, and whether emptied blocks of numbers could be freed. The caller holds `map_lock` for writing.
+/// caller frees, from where on nothing is left, and whether emptied blocks of numbers could be
+/// freed. The caller holds `map_lock` for writing.
 ///
 /// # Errors
 /// Damage, with nothing changed, or a stopped journal.
@@ -401,8 +402,8 @@ pub(super) fn remove_some(
             true,
         ));
     }
-    // The map is right already: the caller frees the data, and ends with this failure. A map that names its blocks of numbers
-    // again and again is not gone through to its end.
+    // The map is right already: the caller frees the data, and ends with this failure. A map that
+    // names its blocks of numbers again and again is not gone through to its end.
     Ok((runs, if full { clear_from } else { from }, result))
 }
 

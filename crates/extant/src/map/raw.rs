@@ -44,7 +44,8 @@ pub(crate) struct RawMap<'a> {
 /// the last cut at `blocks`.
 ///
 /// # Errors
-/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that comes twice.
+/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that comes
+/// twice.
 pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
     let owner = (map.ino, map.generation);
     let nodes = DiskNodes::new(map.cache, map.layout, map.zones, owner, map.i_block);

@@ -1,8 +1,10 @@
 //! What a walk through a file's map has seen, so that it ends where no sound file would go on.
 //!
-//! A block map may name the same block of numbers at every place, and so map 2^32 blocks with three. A file has no more blocks than the
-//! volume: a walk that has met twice as many (other threads may move blocks along behind it) ends with damage. Holes need no such
-//! bound: one block of numbers tells at least of as many as it has places, so a map without data is gone through in 2^20 steps.
+//! A block map may name the same block of numbers at every place, and so map 2^32 blocks with
+//! three. A file has no more blocks than the volume: a walk that has met twice as many (other
+//! threads may move blocks along behind it) ends with damage. Holes need no such bound: one block
+//! of numbers tells at least of as many as it has places, so a map without data is gone through in
+//! 2^20 steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -56,7 +56,8 @@ impl FoundJournal {
         Ok(Some(Self { ino, runs }))
     }
 
-    /// Replays the log if it is not empty. What is kept of it takes at most `memory` bytes, if that is given.
+    /// Replays the log if it is not empty. What is kept of it takes at most `memory` bytes, if that
+    /// is given.
     ///
     /// # Errors
     /// [`Error::NeedsReplay`] if the device cannot be written; a log that is damaged or unsupported.

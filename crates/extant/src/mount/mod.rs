@@ -1,8 +1,8 @@
 //! Mount and unmount: from a device to a file system and back.
 //!
 //! # Mount
-//! 1. The superblock is read and checked, its features are gated, open options take its defaults (`superblock.rs`). A volume with
-//!    multiple mount protection is taken (`mmp.rs`).
+//! 1. The superblock is read and checked, its features are gated, open options take its defaults
+//!    (`superblock.rs`). A volume with multiple mount protection is taken (`mmp.rs`).
 //! 2. The journal is found and replayed (`journal.rs`), of a read-only mount too, as Linux does; the superblock is read again.
 //! 3. Group descriptors are read and checked, totals summed up, system zones built.
 //! 4. The journal is opened. The superblock says, durably and before the first transaction, that the volume is in use.
@@ -10,8 +10,8 @@
 //!
 //! # Unmount
 //! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
-//! metadata could not be written, or a flush of the device has failed at any time, the superblock keeps saying that the
-//! volume needs a replay.
+//! metadata could not be written, or a flush of the device has failed at any time, the superblock
+//! keeps saying that the volume needs a replay.
 //!
 //! # Concurrency
 //! Mount runs alone. Unmount runs once, whoever asks first; callers have ended their operations. One that has not ends
@@ -269,7 +269,8 @@ fn counts(layout: &Layout, totals: Totals) -> Counts {
 }
 
 /// Says on the device, before the first transaction, that the volume is in use: it needs its journal, or without
-/// one a check, should this mount not end in order. The totals are the groups'. A mount that only recovers does not count.
+/// one a check, should this mount not end in order. The totals are the groups'. A mount that only
+/// recovers does not count.
 fn mark_in_use(
     dev: &Arc<dyn BlockDevice>,
     has_journal: bool,

@@ -1,9 +1,11 @@
-//! Read-only mounts: what one puts in order first, and how to look at a volume without writing at all.
+//! Read-only mounts: what one puts in order first, and how to look at a volume without writing at
+//! all.
 //!
 //! # Responsibility
-//! A mount that refuses changes is not one that writes nothing. Like Linux's, the mount option `ro` on a device that can be written
-//! replays the journal and finishes the orphans; [`put_in_order`] does both. To look ([`look`]) writes nothing, whatever the device: what
-//! the volume would be after a replay is made in memory.
+//! A mount that refuses changes is not one that writes nothing. Like Linux's, the mount option `ro`
+//! on a device that can be written replays the journal and finishes the orphans; [`put_in_order`]
+//! does both. To look ([`look`]) writes nothing, whatever the device: what the volume would be
+//! after a replay is made in memory.
 
 use std::sync::Arc;
 
@@ -26,8 +28,8 @@ pub(crate) struct Looked {
     pub(crate) replayed: bool,
 }
 
-/// Mounts the volume on `dev` without ever writing to `dev`. A journal that is not empty is replayed in memory, unless `noload` says
-/// otherwise.
+/// Mounts the volume on `dev` without ever writing to `dev`. A journal that is not empty is
+/// replayed in memory, unless `noload` says otherwise.
 ///
 /// # Errors
 /// As [`mount`]; the replay takes more memory than it may.
@@ -89,9 +91,9 @@ fn names_orphans(sb: &Superblock) -> bool {
     sb.raw().last_orphan.get() != 0 || sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT)
 }
 
-/// Finishes the orphans of a volume that is about to be mounted read-only, whose journal has been replayed; the superblock
-/// afterwards. As in Linux, not where a feature or an error on record forbids changes. What goes wrong is logged: the volume can be
-/// read with its orphans.
+/// Finishes the orphans of a volume that is about to be mounted read-only, whose journal has been
+/// replayed; the superblock afterwards. As in Linux, not where a feature or an error on record
+/// forbids changes. What goes wrong is logged: the volume can be read with its orphans.
 ///
 /// # Errors
 /// The superblock cannot be read any more.

@@ -1,9 +1,10 @@
-//! A host that loses writes and says so once: no caller is promised what is lost, whichever caller was told.
+//! A host that loses writes and says so once: no caller is promised what is lost, whichever caller
+//! was told.
 //!
 //! # Responsibility
-//! Several callers ask for durability in every order, and one flush of the device fails. The caller that
-//! meets it is told; all later ones must be told as well. After a power cut of the host, what any of them
-//! was promised must be there.
+//! Several callers ask for durability in every order, and one flush of the device fails. The caller
+//! that meets it is told; all later ones must be told as well. After a power cut of the host, what
+//! any of them was promised must be there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,7 +219,8 @@ impl Rig {
         }
     }
 
-    /// Each opener that has not asked yet is told once of lost data, and then that nothing can be changed.
+    /// Each opener that has not asked yet is told once of lost data, and then that nothing can be
+    /// changed.
     fn ask_the_others(&mut self) {
         for (name, file) in NAMES.iter().zip(&self.cached) {
             let answers = [file.sync_data(), file.sync_all()].map(|result| errno(&result));
@@ -284,8 +286,8 @@ impl Rig {
     }
 }
 
-/// Whether the superblock says that the volume needs a replay or a check: RECOVER in the incompatible features, or no VALID in
-/// the state.
+/// Whether the superblock says that the volume needs a replay or a check: RECOVER in the
+/// incompatible features, or no VALID in the state.
 fn needs_care(memory: &MemoryDevice) -> bool {
     let mut superblock = [0; 1024];
     memory.read_at(DevOff::new(1024), &mut superblock).unwrap();
@@ -489,7 +491,8 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
                     let (mut told, mut version) = (false, 1);
                     while version < 200 {
                         version += 1;
-                        // One flush begins before the failure and ends after it: no promise of it counts.
+                        // One flush begins before the failure and ends after it: no promise of it
+                        // counts.
                         let before = host.failures();
                         let result = match nth {
                             3 => fs

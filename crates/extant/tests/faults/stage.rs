@@ -63,7 +63,8 @@ pub(crate) enum Mode {
     Full,
     /// A write is done in part, and fails.
     Tear,
-    /// The flush fails, or the one that a durable write begins with: it loses any earlier writes. Later ones succeed.
+    /// The flush fails, or the one that a durable write begins with: it loses any earlier writes.
+    /// Later ones succeed.
     Lose,
     /// The same of the flush that a durable write ends with.
     LoseLate,
@@ -169,7 +170,8 @@ impl Stage {
         }
     }
 
-    /// Lets a host that lost writes lose its power: what it still shows of them is gone, and some of what was not flushed.
+    /// Lets a host that lost writes lose its power: what it still shows of them is gone, and some
+    /// of what was not flushed.
     pub(crate) fn end(&self) {
         if let Some(Order { at, .. }) = self.order().filter(|order| order.mode.loses()) {
             self.host.crash(at).unwrap();

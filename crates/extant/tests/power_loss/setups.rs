@@ -14,7 +14,8 @@ pub(crate) struct Setup {
     mount: &'static str,
     /// The largest folio, if not the default.
     max_folio_order: Option<u8>,
-    /// Whether the workload's handles are committed one by one: what a crash shows between any two of an operation.
+    /// Whether the workload's handles are committed one by one: what a crash shows between any two
+    /// of an operation.
     pub(crate) commit_each_handle: bool,
     /// Whether a size may be durable before the data below it, which then reads as zero.
     pub(crate) early_sizes: bool,

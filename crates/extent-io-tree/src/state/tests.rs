@@ -174,7 +174,8 @@ fn trimming_a_locked_record_wakes_those_beside_what_is_left() {
     assert_eq!(state.woken(), [middle]);
 }
 
-/// Neighbours with the same bits are one record, unless they are bounded: however they come to lie side by side.
+/// Neighbours with the same bits are one record, unless they are bounded: however they come to lie
+/// side by side.
 #[test]
 fn bounded_records_stay_apart() {
     for (more, records) in [(Bits::empty(), 1), (Bits::BOUNDARY, 3)] {

@@ -35,7 +35,8 @@ pub(crate) struct Attached {
 pub(crate) struct MountPoint {
     pub(crate) dir: PathBuf,
     by_helper: bool,
-    /// The mount's number in the kernel's table, if it can be had; no other mount has it for as long as the connection lives.
+    /// The mount's number in the kernel's table, if it can be had; no other mount has it for as
+    /// long as the connection lives.
     device: Option<(u32, u32)>,
 }
 
@@ -109,8 +110,8 @@ impl MountPoint {
         }
     }
 
-    /// Whether what is mounted on the directory is this mount: it may have been moved, or another one may lie over it. Ask only while
-    /// the connection lives.
+    /// Whether what is mounted on the directory is this mount: it may have been moved, or another
+    /// one may lie over it. Ask only while the connection lives.
     pub(crate) fn is_there(&self) -> bool {
         match MountEntry::find(&self.dir) {
             Ok(Some(entry)) => self.device.is_none_or(|device| device == entry.device),
@@ -140,7 +141,8 @@ pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// The device number of the mount at `dir`, without asking the file system, which need not serve yet.
+/// The device number of the mount at `dir`, without asking the file system, which need not serve
+/// yet.
 fn device_of(dir: &Path) -> io::Result<(u32, u32)> {
     let stat = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
     Ok((stat.stx_dev_major, stat.stx_dev_minor))

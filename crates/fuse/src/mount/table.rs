@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct MountEntry {
     /// Where it is mounted.
     pub dir: PathBuf,
-    /// Device number, major and minor. Mounts of the same file system share it; once the last of them is gone, the kernel gives
-    /// it to another one.
+    /// Device number, major and minor. Mounts of the same file system share it; once the last of
+    /// them is gone, the kernel gives it to another one.
     pub device: (u32, u32),
     /// Its type, such as `fuse.extant`.
     pub kind: String,

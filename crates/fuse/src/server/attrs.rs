@@ -41,14 +41,18 @@ const WRITTEN: SetattrValid = SetattrValid::MTIME
     .union(SetattrValid::CTIME)
     .union(SetattrValid::FH);
 
-/// What every chown(2) of a regular file sends where the kernel keeps the change time, beside the owner.
+/// What every chown(2) of a regular file sends where the kernel keeps the change time, beside the
+/// owner.
 const CHOWN: SetattrValid = SetattrValid::KILL_SUIDGID.union(SetattrValid::CTIME);
 
-/// Whether a SETATTR of a regular file leaves privileges alone. `writeback`: the kernel keeps the change time.
+/// Whether a SETATTR of a regular file leaves privileges alone. `writeback`: the kernel keeps the
+/// change time.
 ///
-/// * A new size: before truncate(2) the kernel removes capabilities by itself, and says when set-id bits go.
-/// * A new owner: overlayfs gives one to the copy of a file that it has just made. The kernel says of every owner that privileges go, but
-///   ext4 takes them only in chown(2) itself. That sets the change time as well, which is sent where the kernel keeps it.
+/// * A new size: before truncate(2) the kernel removes capabilities by itself, and says when set-id
+///   bits go.
+/// * A new owner: overlayfs gives one to the copy of a file that it has just made. The kernel says
+///   of every owner that privileges go, but ext4 takes them only in chown(2) itself. That sets the
+///   change time as well, which is sent where the kernel keeps it.
 fn keeps_privileges(valid: SetattrValid, writeback: bool) -> bool {
     let owner = SetattrValid::UID.union(SetattrValid::GID);
     if valid.intersects(owner) {

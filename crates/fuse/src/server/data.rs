@@ -34,7 +34,8 @@ fn is_aligned(offset: u64, len: u64) -> bool {
 /// The most that one COPY_FILE_RANGE copies, so that a caller can be interrupted.
 const COPIED_AT_ONCE: u64 = 64 << 20;
 
-/// The answer to an open. Handles are given to writers only, 0 to all others: for anything else a node is all that is needed.
+/// The answer to an open. Handles are given to writers only, 0 to all others: for anything else a
+/// node is all that is needed.
 pub(super) fn opened(open_flags: u32, handle: u64) -> OpenOut {
     OpenOut {
         fh: handle,
@@ -123,7 +124,8 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// A failed write-back is told to the file's writers by the kernel at fsync and close only: it is noted for their next writes.
+    /// A failed write-back is told to the file's writers by the kernel at fsync and close only: it
+    /// is noted for their next writes.
     pub(super) fn write(
         &self,
         header: &InHeader,

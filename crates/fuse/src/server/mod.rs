@@ -70,7 +70,8 @@ enum Done {
     Reply,
     /// The reply names these nodes: should it not arrive, they are forgotten again.
     Named(Vec<u64>),
-    /// The reply gives a handle of this node, and names it if so: should it not arrive, both are taken back.
+    /// The reply gives a handle of this node, and names it if so: should it not arrive, both are
+    /// taken back.
     Opened { node: u64, handle: u64, named: bool },
     /// This kind of request has no reply.
     Silent,
@@ -223,7 +224,8 @@ impl<'a> Server<'a> {
                 if self.in_flight.interrupt(unique) {
                     return Ok(Done::Silent);
                 }
-                // A worker has read the request and is about to serve it, or it was answered: the kernel asks again, or knows.
+                // A worker has read the request and is about to serve it, or it was answered: the
+                // kernel asks again, or knows.
                 Err(Errno::AGAIN)
             }
             Op::Destroy => Ok(Done::Reply),

@@ -230,7 +230,8 @@ impl Server<'_> {
         let mut entry = self.entry(node, &attr);
         let (handle, arm) = self.opened_for_writing(entry.nodeid, &attr);
         if arm {
-            // The kernel does not know the node yet: its attributes are out of date from the beginning.
+            // The kernel does not know the node yet: its attributes are out of date from the
+            // beginning.
             entry.attr_valid = 0;
         }
         reply.put(&entry)?;

@@ -16,12 +16,13 @@
 //!
 //! # Untrusted logs
 //! Every loop is bounded by the length of the log, which is bounded by the device. Memory is bounded by the
-//! number of copies, not of revoke records: only revokes of logged blocks are kept. The number of copies has a limit of its own: the
-//! log of a sparse image can have far more blocks than the image has bytes. A copy may go anywhere on the file system but into the
-//! log itself.
+//! number of copies, not of revoke records: only revokes of logged blocks are kept. The number of
+//! copies has a limit of its own: the log of a sparse image can have far more blocks than the image
+//! has bytes. A copy may go anywhere on the file system but into the log itself.
 //!
-//! A copy of zeros is not written where zeros are already. So the copies of a sparse log, whose holes are such copies, do not make
-//! the image grow: what is written home was bytes of the log, each of its blocks once.
+//! A copy of zeros is not written where zeros are already. So the copies of a sparse log, whose
+//! holes are such copies, do not make the image grow: what is written home was bytes of the log,
+//! each of its blocks once.
 //!
 //! # Sequence numbers
 //! The number of the first transaction that was not found is left unused: a copy of it that reached the log
@@ -119,12 +120,13 @@ pub fn recover(
 
 /// Replays a log that is not empty onto the file system on the same device and marks it empty, unless copies had to be
 /// skipped. Copies may belong to any of the file system's `device_blocks` blocks. This goes past any
-/// [`crate::BlockCache`]: make the cache afterwards. The list of copies takes at most `memory` bytes.
+/// [`crate::BlockCache`]: make the cache afterwards. The list of copies takes at most `memory`
+/// bytes.
 ///
 /// # Errors
-/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported, holds fast commits or more copies than fit `memory`,
-/// the device failed or is read-only. Nothing was written unless the device failed while the copies were being written; then the log
-/// is still there.
+/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported, holds fast commits
+/// or more copies than fit `memory`, the device failed or is read-only. Nothing was written unless
+/// the device failed while the copies were being written; then the log is still there.
 pub fn recover_within(
     dev: &dyn BlockDevice,
     bs: BlockSize,

@@ -80,7 +80,8 @@ struct Walk<'a> {
     memory: u64,
 }
 
-/// Bytes that a copy takes until it is written home: in the list while it grows, in the table of last copies, in the list of those.
+/// Bytes that a copy takes until it is written home: in the list while it grows, in the table of
+/// last copies, in the list of those.
 const COPY_BYTES: u64 = 160;
 
 /// Finds the complete transactions of a log.

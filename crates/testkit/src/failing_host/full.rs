@@ -1,4 +1,5 @@
-//! A file in ext4 on a loop device over a tmpfs that is full: blocks without backing cannot be written.
+//! A file in ext4 on a loop device over a tmpfs that is full: blocks without backing cannot be
+//! written.
 
 use std::fs::File;
 use std::io::Write;
@@ -58,7 +59,8 @@ impl FullHost {
             .arg(&back)
             .ok()?;
         let device = LoopDevice::over(&back, 512)?;
-        // Linux's loop driver takes a write that its file ends early for done: only whole requests may fail.
+        // Linux's loop driver takes a write that its file ends early for done: only whole requests
+        // may fail.
         let name = device.path().file_name().unwrap_or_default().to_owned();
         let queue = Path::new("/sys/block").join(name).join("queue");
         let most = queue.join("max_sectors_kb");
@@ -111,7 +113,8 @@ impl FullHost {
     }
 }
 
-/// Unmounts what may be held for some moments more: by a ring, or by a process that was just forked.
+/// Unmounts what may be held for some moments more: by a ring, or by a process that was just
+/// forked.
 fn unmount(path: &Path) -> Result<()> {
     let mut result = Ok(());
     wait_until("the host is not busy", || {
@@ -133,7 +136,8 @@ impl FailingHost for FullHost {
         &self.file
     }
 
-    /// Takes the backing of some runs of blocks away that are all zeros, or all ones, and fills the tmpfs.
+    /// Takes the backing of some runs of blocks away that are all zeros, or all ones, and fills the
+    /// tmpfs.
     fn fail(&mut self, seed: u64) -> Result<()> {
         let mut rng = Rng::new(seed);
         let bytes = std::fs::read(&self.file).context(|| self.file.display())?;

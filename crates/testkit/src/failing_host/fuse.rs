@@ -1,7 +1,9 @@
-//! A FUSE file system of one file in memory, with the kernel's writeback cache, that fails chosen writes.
+//! A FUSE file system of one file in memory, with the kernel's writeback cache, that fails chosen
+//! writes.
 //!
 //! # Responsibility
-//! The mount point is the file: a node of its own is all that the protocol needs. One thread serves it.
+//! The mount point is the file: a node of its own is all that the protocol needs. One thread serves
+//! it.
 //!
 //! # Concurrency
 //! The server's state has one mutex. The thread ends when the mount is gone.
@@ -118,8 +120,8 @@ impl FuseHost {
 
     fn unmount(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.mounted, false) {
-            // The kernel lets go of a ring's files some moments after their last close, and a process that
-            // another test has just forked holds a copy until it executes its program.
+            // The kernel lets go of a ring's files some moments after their last close, and a
+            // process that another test has just forked holds a copy until it executes its program.
             let mut result = Ok(());
             wait_until("the host is not busy", || {
                 result = unmount(&self.file, UnmountFlags::NOFOLLOW);
@@ -235,7 +237,8 @@ fn answer(code: u32, request: &[u8], served: &mut Served) -> std::result::Result
     }
 }
 
-/// The answer to the first message: version 7.31, with a writeback cache. `readahead` is the kernel's.
+/// The answer to the first message: version 7.31, with a writeback cache. `readahead` is the
+/// kernel's.
 fn init(readahead: u32) -> Vec<u8> {
     const BIG_WRITES: u32 = 1 << 5;
     const WRITEBACK_CACHE: u32 = 1 << 16;

@@ -1,10 +1,11 @@
-//! Hosts of an image whose writeback fails, served by Linux: what a full pool or a failing disk does to a file.
+//! Hosts of an image whose writeback fails, served by Linux: what a full pool or a failing disk
+//! does to a file.
 //!
 //! # Responsibility
-//! Each host holds one file. Writes to it enter Linux's page cache and succeed; Linux writes them back later
-//! or for an `fsync`, and some of that fails. Linux then reports one error to each open file description, and
-//! shows the new content until the cache is dropped. [`FuseHost`] decides which writes fail; [`FullHost`] is ext4
-//! on a loop device whose backing has no space.
+//! Each host holds one file. Writes to it enter Linux's page cache and succeed; Linux writes them
+//! back later or for an `fsync`, and some of that fails. Linux then reports one error to each open
+//! file description, and shows the new content until the cache is dropped. [`FuseHost`] decides
+//! which writes fail; [`FullHost`] is ext4 on a loop device whose backing has no space.
 
 mod full;
 mod fuse;

@@ -52,7 +52,8 @@ fn junk_fills_what_mke2fs_leaves_alone() {
     assert!(junk > 2 << 20, "only {junk} bytes");
 }
 
-/// An image in use is copied between the writes of a bitmap and of the descriptor that has its checksum.
+/// An image in use is copied between the writes of a bitmap and of the descriptor that has its
+/// checksum.
 #[test]
 fn debugfs_reads_what_waits_for_a_replay_and_says_when_it_cannot() {
     if !need(TOOLS) {

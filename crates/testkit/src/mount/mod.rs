@@ -246,7 +246,8 @@ impl Mount {
         Ok(o.err)
     }
 
-    /// Waits until a daemon in our foreground has ended by itself, after a signal or an unmount of the caller's.
+    /// Waits until a daemon in our foreground has ended by itself, after a signal or an unmount of
+    /// the caller's.
     pub fn ended(mut self, limit: Duration) -> Result<crate::cmd::Output> {
         let Some(mut daemon) = self.daemon.take() else {
             bail!("{} has no daemon of ours to wait for", self.how)

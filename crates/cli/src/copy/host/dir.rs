@@ -1,8 +1,8 @@
 //! Open directories of the host.
 //!
 //! # Invariants
-//! A directory keeps its identity (device and inode number). Its descriptor may be closed and fetched
-//! again as the `..` of a directory in it; what is found there must have that identity.
+//! A directory keeps its identity (device and inode number). Its descriptor may be closed and
+//! fetched again as the `..` of a directory in it; what is found there must have that identity.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +73,8 @@ impl<'a> HostDir<'a> {
         pin(&self.handle()?.file, Path::new(name), false)
     }
 
-    /// The directory that holds the first copy of a file, and its name there: step by step, no link is followed.
+    /// The directory that holds the first copy of a file, and its name there: step by step, no link
+    /// is followed.
     fn holder(&self, first: &First) -> Result<(File, OsString), Failure> {
         let top = self.top.as_deref().unwrap_or(self);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

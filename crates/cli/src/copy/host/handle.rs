@@ -1,9 +1,9 @@
 //! Attributes of open files of the host.
 //!
 //! # Invariants
-//! Nothing here takes a path that another process could change. A descriptor of `O_PATH` (links, nodes,
-//! directories that may not be read) has no permissions, times or attributes of its own system calls;
-//! those go by its name in `/proc/self/fd`, which always leads to the same file.
+//! Nothing here takes a path that another process could change. A descriptor of `O_PATH` (links,
+//! nodes, directories that may not be read) has no permissions, times or attributes of its own
+//! system calls; those go by its name in `/proc/self/fd`, which always leads to the same file.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

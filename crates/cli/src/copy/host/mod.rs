@@ -1,14 +1,14 @@
 //! The host's side of a copy.
 //!
 //! # Responsibility
-//! [`Host`] opens what an operand names. [`dir`] has the directories below that, [`item`] what is found
-//! in them, [`handle`] the attributes of open files.
+//! [`Host`] opens what an operand names. [`dir`] has the directories below that, [`item`] what is
+//! found in them, [`handle`] the attributes of open files.
 //!
 //! # Invariants
-//! Another user may rename anything in a tree that is copied, at any moment. So below an operand each file
-//! is opened by one name in an open directory, without following a link, and what is opened for content
-//! is the file that was found (device and inode number), or the copy of it fails. Files are created with
-//! `O_EXCL`. Nothing outside of the operand's directory is reached.
+//! Another user may rename anything in a tree that is copied, at any moment. So below an operand
+//! each file is opened by one name in an open directory, without following a link, and what is
+//! opened for content is the file that was found (device and inode number), or the copy of it
+//! fails. Files are created with `O_EXCL`. Nothing outside of the operand's directory is reached.
 
 mod dir;
 mod handle;

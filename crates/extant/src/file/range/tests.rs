@@ -471,7 +471,8 @@ fn j31_written_blocks_behind_the_end_become_unwritten() {
         }
         // The tail of the old last block at most.
         assert!(counter(&stage, "wb_bytes") - before <= 1024, "{how}");
-        // The write, from within block 24 to the end of block 39, goes over five blocks that stay written ones.
+        // The write, from within block 24 to the end of block 39, goes over five blocks that stay
+        // written ones.
         let behind = match how {
             0 => format!("{}{}{}", ".".repeat(7), "u".repeat(20), ".".repeat(10)),
             1 => format!("{}{}wwwww{}", ".".repeat(7), "u".repeat(15), "d".repeat(10)),

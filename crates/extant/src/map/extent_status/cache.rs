@@ -12,7 +12,8 @@ use super::{Shared, StatusGuard};
 const LIMIT: u64 = 1 << 19;
 /// Ranges looked at in one inode before the next has its turn.
 const BATCH: usize = 256;
-/// Trees that are gone which the list may hold before it is swept, beside one per tree that is there: each holds its memory.
+/// Trees that are gone which the list may hold before it is swept, beside one per tree that is
+/// there: each holds its memory.
 const SLACK: usize = 1024;
 
 /// Counts what the status trees of a file system remember and makes them forget beyond a limit.

@@ -299,7 +299,8 @@ fn the_cache_stays_within_its_limit() {
     assert_eq!(counts.promised().get(), 0);
 }
 
-/// Inodes come and go without end; what is gone must not stay in the cache's list, whose references hold its memory.
+/// Inodes come and go without end; what is gone must not stay in the cache's list, whose references
+/// hold its memory.
 #[test]
 fn trees_that_are_gone_leave_the_list() {
     let cache = Arc::new(StatusCache::default());
