@@ -38,8 +38,8 @@ struct Figures {
     ended: bool,
 }
 
-/// The file that is removed to make space. Reading rows for the first time logs their pages, for which
-/// a log on the volume needs more.
+/// The file that is removed to make space. Reading rows for the first time logs their pages, for
+/// which a log on the volume needs more.
 fn filler(mount: &Mount, layout: Layout, rng: &mut Rng) -> Result<()> {
     let more = match layout {
         Layout::Tablespace | Layout::Data => 0,

@@ -80,6 +80,15 @@ fn lock(file: &File, start: i64, len: i64) -> io::Result<bool> {
     }
 }
 
+/// Gives back what [`for_writing`] or [`for_reading`] took, also where a process that is being
+/// forked shares the open file.
+pub(crate) fn release(file: &File) {
+    let mut lock = flock_of(libc::F_UNLCK, WRITER, 1 + SLOT_COUNT);
+    // SAFETY: as in `lock`.
+    let _ = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    let _ = file.unlock();
+}
+
 /// Whether another open file holds an exclusive lock in `len` bytes from `start` on.
 fn is_locked(file: &File, start: i64, len: i64) -> io::Result<bool> {
     // A shared lock is in conflict with exclusive ones alone.

@@ -22,7 +22,7 @@
 //! [`io::ErrorKind::Other`].
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use extant_units::DevOff;
@@ -39,6 +39,8 @@ pub struct FlushLatch {
     /// A flush has ended.
     ended: Condvar,
     failure: OnceLock<Arc<str>>,
+    /// Nothing may be written any more.
+    severed: AtomicBool,
     /// Calls that another caller's flush has served.
     shared: AtomicU64,
 }
@@ -59,6 +61,22 @@ impl FlushLatch {
     #[inline]
     pub fn failure(&self) -> Option<Arc<str>> {
         self.failure.get().map(Arc::clone)
+    }
+
+    /// Refuses every write and flush from now on: the device is to stay as it is, because another
+    /// host uses it or a caller has asked for that.
+    pub fn sever(&self) {
+        self.severed.store(true, Ordering::Release);
+    }
+
+    /// # Errors
+    /// Nothing may be written any more.
+    #[inline]
+    pub(crate) fn check_write(&self) -> io::Result<()> {
+        if self.severed.load(Ordering::Acquire) {
+            return Err(io::Error::other("the device is not written any more"));
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -185,6 +203,7 @@ impl LatchedDevice {
         if self.inner.is_read_only() {
             return Err(io::ErrorKind::ReadOnlyFilesystem.into());
         }
+        self.latch.check_write()?;
         check_range(offset, len, self.inner.len())
     }
 }
@@ -214,11 +233,13 @@ impl BlockDevice for LatchedDevice {
 
     #[inline]
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.latch.check_write()?;
         self.inner.write_at(offset, buf)
     }
 
     #[inline]
     fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.latch.check_write()?;
         self.inner.write_vectored_at(offset, bufs)
     }
 
@@ -238,6 +259,7 @@ impl BlockDevice for LatchedDevice {
     }
 
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.latch.check_write()?;
         self.inner.discard(offset, len)
     }
 

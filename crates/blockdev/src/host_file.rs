@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicU64;
 use extant_units::DevOff;
 use rustix::io::Errno;
 
+use crate::claim;
 use crate::device::check_range;
 use crate::direct::Direct;
 
@@ -52,7 +53,7 @@ pub(crate) struct Claimed {
 pub(crate) struct HostFile {
     file: File,
     /// Held, not used.
-    _mark: Option<File>,
+    mark: Option<File>,
     /// Opened once more, for rings: neither locked nor exclusive.
     for_rings: Option<Arc<File>>,
     len: u64,
@@ -80,7 +81,7 @@ impl HostFile {
         };
         Self {
             file,
-            _mark: mark,
+            mark,
             for_rings: for_rings.map(Arc::new),
             len,
             read_only,
@@ -224,6 +225,9 @@ impl Drop for HostFile {
     /// Gives the lock back at once. Closing the file is not enough: a process that this one is forking just now
     /// shares the open file until it executes its program.
     fn drop(&mut self) {
-        let _ = self.file.unlock();
+        claim::release(&self.file);
+        if let Some(mark) = &self.mark {
+            claim::release(mark);
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::queue::{Completion, IoOp, IoQueue, IoRequest};
 pub(crate) struct LatchedQueue {
     inner: Box<dyn IoQueue>,
     device: LatchedDevice,
-    /// Flushes that are over and not reaped.
+    /// Flushes, and refused writes, that are over and not reaped.
     flushed: Vec<Completion>,
 }
 
@@ -49,13 +49,18 @@ impl IoQueue for LatchedQueue {
         if self.in_flight() >= self.depth() {
             return Err(request);
         }
-        if request.op != IoOp::Flush {
-            return self.inner.submit(request);
-        }
+        let result = match request.op {
+            IoOp::Flush => self.device.flush(),
+            IoOp::Write => match self.device.latch().check_write() {
+                Ok(()) => return self.inner.submit(request),
+                refused => refused,
+            },
+            IoOp::Read => return self.inner.submit(request),
+        };
         self.flushed.push(Completion {
             tag: request.tag,
             buf: request.buf,
-            result: self.device.flush(),
+            result,
         });
         Ok(())
     }

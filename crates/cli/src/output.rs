@@ -60,7 +60,13 @@ impl Output {
     /// anything else.
     pub(crate) fn hole(&mut self, len: u64) -> Result<(), Failure> {
         let failed = |error: io::Error| Failure::at("standard output", plain(&error));
-        self.out.flush().map_err(failed)?;
+        match self.out.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
+            flushed => flushed.map_err(failed)?,
+        }
+        if self.closed {
+            return Ok(());
+        }
         let out = self.out.get_ref();
         let made = || -> rustix::io::Result<bool> {
             let (stat, flags) = (fstat(out)?, fcntl_getfl(out)?);

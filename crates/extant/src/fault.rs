@@ -248,6 +248,7 @@ impl Fault {
 
     /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], nothing more is written.
     pub(crate) fn shut_down(&self, fs: &Fs, why: &str) {
+        fs.latch.sever();
         self.raise(Level::Shutdown, why, |_| ());
         fs.journal.abort(why);
     }

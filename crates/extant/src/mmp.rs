@@ -243,16 +243,28 @@ impl Shared {
     /// Writes the next number; why the volume is lost, if it is.
     fn update(&self, state: &mut State) -> Option<String> {
         let reader = self.reader();
-        let stale = Duration::from_secs(state.written.check_interval.get().into());
+        let begun = Instant::now();
+        let check = Duration::from_secs(state.written.check_interval.get().into());
+        // A host that watches waits longer than that.
+        let stale = 2 * check;
         let result = reader.read().and_then(|found| {
-            if found.state() != state.written.state() || found.node != state.written.node {
-                return Ok(Some(host_of(&found)));
-            }
-            let MmpState::InUse(seq) = found.state() else {
+            let Some(seq) = ours(&found, &state.written) else {
                 return Ok(Some(host_of(&found)));
             };
-            state.written.set_state(MmpState::InUse(seq + 1));
-            reader.write(&mut state.written).map(|()| None)
+            let mut next = state.written.clone();
+            next.set_state(MmpState::InUse(seq + 1));
+            reader.write(&mut next)?;
+            state.written = next;
+            if begun.elapsed() < check {
+                return Ok(None);
+            }
+            // The write may have come too late, over what another host had written meanwhile: that
+            // host writes again.
+            thread::sleep(self.interval);
+            let again = reader.read()?;
+            Ok(ours(&again, &state.written)
+                .is_none()
+                .then(|| host_of(&again)))
         });
         match result {
             Ok(None) => {
@@ -267,6 +279,16 @@ impl Shared {
             Err(error) => Some(format!("another host, perhaps: {error}")),
         }
     }
+}
+
+/// The number in `found` if this host wrote it: the one that was `written` last, or the next one,
+/// of a write whose success was not told.
+fn ours(found: &Block, written: &Block) -> Option<u32> {
+    let (MmpState::InUse(seq), MmpState::InUse(last)) = (found.state(), written.state()) else {
+        return None;
+    };
+    let known = seq == last || seq == last.saturating_add(1);
+    (known && found.node == written.node).then_some(seq)
 }
 
 /// Reads and writes the block past all caches.
@@ -288,7 +310,9 @@ impl Reader<'_> {
     fn write(&self, mmp: &mut Block) -> Result<()> {
         mmp.time.set(now());
         mmp.seal(self.seed);
-        Ok(self.dev.write_durable(self.at, mmp.as_bytes())?)
+        // A sign of life: nothing before it has to be durable first, and it goes on after a flush
+        // has failed, when changes are refused and the volume is still in use.
+        Ok(self.dev.write_note(self.at, mmp.as_bytes())?)
     }
 
     /// Watches the block until no host changes it; the block. Returns at once where the last user

@@ -115,7 +115,7 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
 }
 
 /// Gives this thread a descriptor table of its own, with the standard streams only.
-fn own_descriptors() -> io::Result<()> {
+pub(crate) fn own_descriptors() -> io::Result<()> {
     let unshare = || {
         // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its
         // own out.

@@ -1,13 +1,16 @@
-//! The files that are open for writing through the kernel's cache, and what each handle has still to be told.
+//! The files that are open for writing through the kernel's cache, and what each handle has still
+//! to be told.
 //!
 //! # Responsibility
-//! With dirty pages in the kernel a write fails after the writer was told that it succeeded. The table keeps
-//! such a failure until each handle that was open then has been told of it once. It also counts how much dirty
-//! data the kernel may hold without a check of the space that is left ([`OpenFiles::exposed`]), and which files
-//! are armed: the kernel asks for their attributes, with the handle, before their next write.
+//! With dirty pages in the kernel a write fails after the writer was told that it succeeded. The
+//! table keeps such a failure until each handle that was open then has been told of it once. It
+//! also counts how much dirty data the kernel may hold without a check of the space that is left
+//! ([`OpenFiles::exposed`]), and which files are armed: the kernel asks for their attributes, with
+//! the handle, before their next write.
 //!
 //! # Invariants
-//! The totals are the sums over the files. A handle that was opened after a failure is not told of it.
+//! The totals are the sums over the files. A handle that was opened after a failure is not told of
+//! it.
 //!
 //! # Locks
 //! One mutex, a leaf.
@@ -19,7 +22,8 @@ use parking_lot::Mutex;
 
 use crate::errno::Errno;
 
-/// How often the kernel is asked to drop an unused inode whose size it has wrong. It cannot while the file is in use.
+/// How often the kernel is asked to drop an unused inode whose size it has wrong. It cannot while
+/// the file is in use.
 const MAX_PRUNES: u32 = 100;
 
 /// Bytes that writers may have dirtied since the last drain but one began.
@@ -27,8 +31,8 @@ const MAX_PRUNES: u32 = 100;
 struct Exposure {
     /// Granted since the last drain began.
     current: u64,
-    /// Granted between the last drain but one and the last. A writer may not have used a grant yet when a drain
-    /// begins, so a grant counts until the second drain after it.
+    /// Granted between the last drain but one and the last. A writer may not have used a grant yet
+    /// when a drain begins, so a grant counts until the second drain after it.
     previous: u64,
 }
 
@@ -114,8 +118,8 @@ impl OpenFiles {
         handle
     }
 
-    /// The handle is closed; the kernel has written back what was dirty. Returns whether it was the last one of a file whose size the
-    /// kernel has wrong.
+    /// The handle is closed; the kernel has written back what was dirty. Returns whether it was the
+    /// last one of a file whose size the kernel has wrong.
     pub(crate) fn close(&self, node: u64, handle: u64) -> bool {
         let mut inner = self.inner.lock();
         let Inner { files, total } = &mut *inner;
@@ -136,7 +140,8 @@ impl OpenFiles {
         lingers
     }
 
-    /// Notes that data is lost, for each handle that is open. The kernel shows a size that includes it.
+    /// Notes that data is lost, for each handle that is open. The kernel shows a size that includes
+    /// it.
     pub(crate) fn fail(&self, node: u64, error: Errno) {
         self.failed.store(true, Ordering::Release);
         let mut inner = self.inner.lock();
@@ -153,8 +158,8 @@ impl OpenFiles {
         inner.files.entry(node).or_default().marks += 1;
     }
 
-    /// A write of `handle` is admitted. While space is scarce it is a probe: only its write-back shows whether it takes
-    /// space. With space again the handle starts afresh.
+    /// A write of `handle` is admitted. While space is scarce it is a probe: only its write-back
+    /// shows whether it takes space. With space again the handle starts afresh.
     pub(crate) fn admit(&self, node: u64, handle: u64, scarce: bool) {
         let mut inner = self.inner.lock();
         let Some(file) = inner.files.get_mut(&node) else {
@@ -175,13 +180,15 @@ impl OpenFiles {
         }
     }
 
-    /// Why the next write of `handle` is to be refused. A failure is told once to each handle, as is scarcity to handles
-    /// that did not cause it. A handle whose writes take the last blocks is refused once, twice, four times and so on, so
-    /// that a writer that goes on regardless does not use them up.
+    /// Why the next write of `handle` is to be refused. A failure is told once to each handle, as
+    /// is scarcity to handles that did not cause it. A handle whose writes take the last blocks is
+    /// refused once, twice, four times and so on, so that a writer that goes on regardless does not
+    /// use them up.
     pub(crate) fn untold(&self, node: u64, handle: u64) -> Option<Refusal> {
         let mut inner = self.inner.lock();
         let file = inner.files.get_mut(&node)?;
-        // Where opens send no message all writers of a file share one handle, 0, that knows of nothing yet.
+        // Where opens send no message all writers of a file share one handle, 0, that knows of
+        // nothing yet.
         let handle = file.handles.entry(handle).or_default();
         if std::mem::replace(&mut handle.marks, file.marks) != file.marks {
             let taken = u32::from(std::mem::take(&mut handle.probing));
@@ -240,7 +247,8 @@ impl OpenFiles {
         }
     }
 
-    /// Notes whether the kernel will ask before the next write of `node`. Returns whether that changed.
+    /// Notes whether the kernel will ask before the next write of `node`. Returns whether that
+    /// changed.
     pub(crate) fn set_armed(&self, node: u64, armed: bool) -> bool {
         if armed {
             self.armed.store(true, Ordering::Release);
@@ -274,7 +282,8 @@ impl OpenFiles {
             .collect()
     }
 
-    /// Files that are closed and whose size the kernel has wrong. Each is returned a limited number of times after a close.
+    /// Files that are closed and whose size the kernel has wrong. Each is returned a limited number
+    /// of times after a close.
     pub(crate) fn to_prune(&self) -> Vec<u64> {
         if !self.failed.load(Ordering::Acquire) {
             return Vec::new();

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use crate::device::Device;
+use crate::drainer::own_descriptors;
 use crate::in_flight::InFlight;
 use crate::mount::{self, MountPoint};
 
@@ -133,7 +134,11 @@ impl Unmounter {
         let (done, outcome) = mpsc::channel();
         let dir = self.point.dir.clone();
         let thread = thread::Builder::new().name("write-back".into());
-        thread.spawn(move || done.send(mount::write_back(&dir)))?;
+        thread.spawn(move || {
+            // It must not keep `/dev/fuse` open while it waits in the kernel: see `drainer`.
+            let outcome = own_descriptors().and_then(|()| mount::write_back(&dir));
+            done.send(outcome)
+        })?;
         match outcome.recv_timeout(WRITING_BACK) {
             Ok(outcome) => outcome,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),

@@ -296,3 +296,36 @@ fn a_devices_own_queue_does_not_flush_past_the_latch() {
     drop((queue, device));
     std::fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn a_severed_device_is_read_and_never_written() {
+    let path = std::env::temp_dir().join(format!("extant-severed-{}", std::process::id()));
+    std::fs::write(&path, [1; 8192]).unwrap();
+    let file = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    let latched = LatchedDevice::new(Arc::new(file));
+    let latch = Arc::clone(latched.latch());
+    let device: Arc<dyn BlockDevice> = Arc::new(latched);
+    let mut queue = open_queue(&device, 2);
+    latch.sever();
+    assert!(device.write_at(DevOff::ZERO, &[2; 512]).is_err());
+    let pieces = [io::IoSlice::new(&[2; 512])];
+    assert!(device.write_vectored_at(DevOff::ZERO, &pieces).is_err());
+    assert!(device.write_durable(DevOff::ZERO, &[2; 512]).is_err());
+    assert!(device.write_note(DevOff::ZERO, &[2; 512]).is_err());
+    assert!(device.discard(DevOff::ZERO, 4096).is_err());
+    let request = IoRequest {
+        op: IoOp::Write,
+        offset: DevOff::ZERO,
+        buf: IoBuf::zeroed(4096),
+        tag: 1,
+    };
+    queue.submit(request).unwrap();
+    let mut done = Vec::new();
+    queue.drain(&mut done);
+    assert!(done.remove(0).result.is_err());
+    let mut seen = [0; 8192];
+    device.read_at(DevOff::ZERO, &mut seen).unwrap();
+    assert_eq!(seen, [1; 8192]);
+    drop((queue, device));
+    std::fs::remove_file(path).unwrap();
+}

@@ -188,6 +188,9 @@ impl Core {
     /// See [`super::room_for`]. Looks into a few groups only.
     pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Option<Pblk> {
         let len = u32::try_from(len).ok()?;
+        if len > self.layout.blocks_per_group {
+            return None;
+        }
         let (first, index) = self.layout.group_of_block(goal)?;
         let disk = self.disk();
         for step in 0..self.layout.groups.min(LOADS_PER_PASS) {

@@ -108,7 +108,10 @@ fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
     }));
     // Of a new file system it is not set yet.
     let _ = fs.mmp.set(mmp);
-    protected
+    protected.inspect_err(|error| {
+        // The volume is another host's: the end of this mount must not mark it clean.
+        fs.fault.shut_down(fs, &error.to_string());
+    })
 }
 
 /// The device as this mount uses it: a failed flush is remembered until the unmount.

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice, FlushLatch, memory_share};
-use extant_disk::features::RoCompat;
+use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{State, Superblock};
 
 use super::journal::FoundJournal;
@@ -118,8 +118,14 @@ pub(super) fn finish_orphans(
         let started = start(&fs);
         started.and(unmount(&fs))
     });
-    if let Err(error) = finished {
-        tracing::warn!(%error, "orphans are left as they are");
+    let sb = superblock::read(dev, &mut options.clone())?;
+    match finished {
+        // What is in the log and not home must not be read past.
+        Err(error) if sb.features().has_incompat(Incompat::RECOVER) => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "orphans are left as they are");
+            Ok(sb)
+        }
+        Ok(()) => Ok(sb),
     }
-    superblock::read(dev, &mut options.clone())
 }

@@ -188,8 +188,8 @@ impl<'a> Server<'a> {
             Op::Statfs => self.statfs(reply),
             Op::Getattr {
                 handle: Some(handle),
-            } => self.gate(header, handle, reply),
-            Op::Getattr { handle: None } => {
+            } if self.may_write(handle) => self.gate(header, handle, reply),
+            Op::Getattr { .. } => {
                 self.shows_attributes(header.nodeid);
                 self.getattr(&node()?, reply)
             }
@@ -274,7 +274,12 @@ impl Serve for Server<'_> {
             | op::DESTROY => true,
             op::WRITE => request.header.len as usize > MUCH_DATA,
             // Before a write it may wait until other writes are done.
-            op::GETATTR => matches!(request.op(false), Ok(Op::Getattr { handle: Some(_) })),
+            op::GETATTR => match request.op(false) {
+                Ok(Op::Getattr {
+                    handle: Some(handle),
+                }) => self.may_write(handle),
+                _ => false,
+            },
             op::READ => match request.op(false) {
                 Ok(Op::Read { size, .. }) => size as usize > MUCH_DATA,
                 _ => false,

@@ -1,21 +1,24 @@
 //! Space for what the kernel's cache takes: a writer is told in time that the volume is full.
 //!
 //! # Responsibility
-//! With `writeback_cache` the kernel takes writes without asking. Before each it does ask for a file's attributes, with the handle,
-//! if it was told that they are out of date; an error in the answer becomes the error of the write. So a
-//! file is *armed* by telling the kernel so, and the answer to that GETATTR is the *gate* of the write.
+//! With `writeback_cache` the kernel takes writes without asking. Before each it does ask for a
+//! file's attributes, with the handle, if it was told that they are out of date; an error in the
+//! answer becomes the error of the write. So a file is *armed* by telling the kernel so, and the
+//! answer to that GETATTR is the *gate* of the write.
 //!
-//! As long as more space is left than the kernel can hold dirty pages, nothing is armed, unless a write-back has failed. From there on
-//! a ticker arms all files that are open for writing every [`TICK`], so that a writer passes a gate now and then;
-//! below [`TIGHT`] the gate arms the file again, so that each write passes one. The gate counts what writers may have dirtied
-//! since their last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the kernel write everything back first,
-//! by a [`Drainer`]. A write-back that took one of the last blocks is told to the file's writers as if it had failed: their
-//! data is there, the next write is refused. Whether a later write takes space shows only once it is written back, so the gate
+//! As long as more space is left than the kernel can hold dirty pages, nothing is armed, unless a
+//! write-back has failed. From there on a ticker arms all files that are open for writing every
+//! [`TICK`], so that a writer passes a gate now and then; below [`TIGHT`] the gate arms the file
+//! again, so that each write passes one. The gate counts what writers may have dirtied since their
+//! last gates (`OpenFiles::exposed`). Where that may exceed the space that is left it has the
+//! kernel write everything back first, by a [`Drainer`]. A write-back that took one of the last
+//! blocks is told to the file's writers as if it had failed: their data is there, the next write is
+//! refused. Whether a later write takes space shows only once it is written back, so the gate
 //! admits it; a handle whose writes do is refused ever longer (`OpenFiles::untold`).
 //!
 //! # Concurrency
-//! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it answers for those that come
-//! meanwhile.
+//! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it
+//! answers for those that come meanwhile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -145,8 +148,8 @@ impl Server<'_> {
         self.settings.agreed.writeback && room < self.space.dirty_limit
     }
 
-    /// A file is opened for writing: its handle, and whether it is to be armed before its first write. Otherwise its writers
-    /// have until the next tick.
+    /// A file is opened for writing: its handle, and whether it is to be armed before its first
+    /// write. Otherwise its writers have until the next tick.
     pub(super) fn opened_for_writing(&self, node: u64, attr: &Attr) -> (u64, bool) {
         if !self.settings.agreed.writeback {
             return (0, false);
@@ -163,16 +166,17 @@ impl Server<'_> {
         (handle, arm)
     }
 
-    /// A handle that was opened for writing is closed. A size that the kernel has wrong may be forgotten now.
+    /// A handle that was opened for writing is closed. A size that the kernel has wrong may be
+    /// forgotten now.
     pub(super) fn closed_for_writing(&self, node: u64, handle: u64) {
         if self.open.close(node, handle) {
             self.space.wake();
         }
     }
 
-    /// A reply is to carry the attributes of `node`, after which the kernel does not ask for them before the next write. Where
-    /// that is needed the file is armed again, which makes the kernel keep nothing of the reply; the writers have
-    /// until the next tick otherwise.
+    /// A reply is to carry the attributes of `node`, after which the kernel does not ask for them
+    /// before the next write. Where that is needed the file is armed again, which makes the kernel
+    /// keep nothing of the reply; the writers have until the next tick otherwise.
     pub(super) fn shows_attributes(&self, node: u64) {
         if self.open.is_armed(node) && !self.may_have_a_tick(self.volume.room(false)) {
             self.arm(node);
@@ -218,12 +222,19 @@ impl Server<'_> {
         }
     }
 
-    /// Has the kernel ask before the next write of `node`. An answer that is under way counts as older.
+    /// Has the kernel ask before the next write of `node`. An answer that is under way counts as
+    /// older.
     pub(super) fn arm(&self, node: u64) {
         self.open.set_armed(node, true);
         if let Err(error) = self.device.invalidate(node, -1) {
             error!("the kernel cannot be told of old attributes: {error}");
         }
+    }
+
+    /// Whether a handle may be a writer's. Readers have handle 0, as all have that were not opened
+    /// here.
+    pub(super) fn may_write(&self, handle: u64) -> bool {
+        handle != 0 || !self.sends_open()
     }
 
     /// The gate: answers the GETATTR that comes before a write.
@@ -315,8 +326,8 @@ impl Server<'_> {
         }
     }
 
-    /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all files, which is what the
-    /// drainer asks for, does not wait for that.
+    /// Waits until the WRITEs that the kernel has sent are answered: starting to write back all
+    /// files, which is what the drainer asks for, does not wait for that.
     fn wait_for_writes(&self) {
         let begun = Instant::now();
         while !self.device.has_no_writes() && !self.device.is_gone() && begun.elapsed() < PATIENCE {
@@ -324,8 +335,8 @@ impl Server<'_> {
         }
     }
 
-    /// The ticker: arms the files that are open for writing while space is short, and has the kernel forget sizes that are wrong.
-    /// Returns after [`Space::stop`].
+    /// The ticker: arms the files that are open for writing while space is short, and has the
+    /// kernel forget sizes that are wrong. Returns after [`Space::stop`].
     pub(crate) fn tick(&self) {
         let (ticker, changed) = &self.space.ticker;
         loop {
@@ -349,7 +360,8 @@ impl Server<'_> {
             }
             let wrong = self.open.to_prune();
             if !wrong.is_empty() {
-                // Kernels that do not know the message keep the size until they drop the inode by themselves.
+                // Kernels that do not know the message keep the size until they drop the inode by
+                // themselves.
                 match self.device.prune(&wrong) {
                     Ok(()) => self.space.wake(),
                     Err(error) => debug!("sizes stay as they are: {error}"),

@@ -79,7 +79,7 @@ pub(super) fn write_home(
         for copy in batch {
             let mut block = reader.block();
             load(reader, copy, &mut block)?;
-            if is_zero(&block) && is_zero_at_home(reader, copy.target)? {
+            if is_zero(&block) && is_zero_at_home(reader, copy.target) {
                 continue;
             }
             blocks.push((copy.target, block));
@@ -95,15 +95,13 @@ fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|&byte| byte == 0)
 }
 
-/// Whether `target` is zeros on the device.
-fn is_zero_at_home(reader: &LogReader<'_>, target: Pblk) -> Result<bool, JournalError> {
+/// Whether `target` is known to be zeros on the device. One that cannot be read is written.
+fn is_zero_at_home(reader: &LogReader<'_>, target: Pblk) -> bool {
     let Some(offset) = reader.bs.dev_off(target) else {
-        return Ok(false);
+        return false;
     };
     let mut block = reader.block();
-    let read = reader.dev.read_at(offset, &mut block);
-    read.map_err(JournalError::io("replaying the journal"))?;
-    Ok(is_zero(&block))
+    reader.dev.read_at(offset, &mut block).is_ok() && is_zero(&block)
 }
 
 /// Reads a copy, checks it once more, and undoes its escaping.
