@@ -185,14 +185,13 @@ impl Run {
 
     /// Unmounts; what was recorded, and what was promised.
     pub(crate) fn finish(mut self, base: Vec<u8>) -> (Recording, Ledger) {
-        if !self.failed() {
-            self.unmount();
-        } else if let Some((volume, root)) = self.mounted.take() {
+        if let Some((volume, root)) = self.mounted.take() {
             drop(root);
-            // A promise of everything, which must not be made.
+            // A promise of everything; one that must not be made after a flush has failed, which may
+            // be one of the unmount's own.
             let unmounted = volume.unmount();
-            let now = self.position();
-            if unmounted.is_ok() {
+            if self.promises(unmounted) {
+                let now = self.position();
                 self.ledger().all_synced(now);
             }
         }
