@@ -187,7 +187,7 @@ impl Tiny {
             &Recent::default(),
             Miss::Fill(&self.readahead),
             Pos::new(pos),
-            &mut buf,
+            &mut buf[..],
         )
         .unwrap();
         buf.truncate(done);
