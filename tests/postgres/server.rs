@@ -13,7 +13,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The user `nobody`: PostgreSQL refuses to run as root.
+/// An unprivileged user: PostgreSQL refuses to run as root.
 const USER: u32 = 65534;
 /// How long a server may take to come up, which includes its recovery, or to end.
 const LIMIT: Duration = Duration::from_secs(120);
