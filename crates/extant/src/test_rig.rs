@@ -57,7 +57,7 @@ impl Rig {
             totals.dirs,
         ));
         let alloc = Allocator::new(Parts {
-            planted: extant_planted::Planted::default(),
+            failpoint: extant_failpoint::ActiveFailpoint::default(),
             layout: layout.clone(),
             cache: Arc::clone(&cache),
             discard: None,

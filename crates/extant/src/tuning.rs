@@ -1,7 +1,7 @@
 //! The switches: every optimisation that can be measured against its absence.
 
 use extant_extent_io_tree::ClearProbe;
-use extant_planted::Planted;
+use extant_failpoint::ActiveFailpoint;
 
 /// Which code moves a regular file's buffered data. See `file/data_path.rs`, the only place that chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,8 +47,8 @@ pub struct Tuning {
     /// Each start of a handle first commits what was done before: slow, for tests of the order
     /// between handles.
     pub commit_each_handle: bool,
-    /// A bug that a test wants found. Nothing can be planted in a shipped build.
-    pub planted: Planted,
+    /// The failpoint that a test switches on. A shipped build has none.
+    pub failpoint: ActiveFailpoint,
 }
 
 impl Default for Tuning {
@@ -66,7 +66,7 @@ impl Default for Tuning {
             replay_bytes: None,
             flushers: 2,
             commit_each_handle: false,
-            planted: Planted::default(),
+            failpoint: ActiveFailpoint::default(),
         }
     }
 }

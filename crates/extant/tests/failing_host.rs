@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use extant::{CheckOptions, Cred, File, Filesystem, IoBuf, Options, Result, Tuning, check};
 use extant_blockdev::MemoryDevice;
-use extant_planted::{Bug, Planted};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::failing_host::{FailingHost, FullHost, FuseHost};
 use extant_testkit::{Image, Need, Watchdog, need};
 
@@ -38,10 +38,10 @@ fn base() -> Vec<u8> {
     std::fs::read(image.path()).unwrap()
 }
 
-fn options(mount: &str, planted: Planted) -> Options {
+fn options(mount: &str, failpoint: ActiveFailpoint) -> Options {
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(32 << 20);
-    tuning.planted = planted;
+    tuning.failpoint = failpoint;
     let mut options = Options::new();
     options.write(true).cred(Cred::root()).tuning(tuning);
     options.mount_options(mount);
@@ -132,7 +132,7 @@ struct Outcome {
 fn run(
     mut host: Box<dyn FailingHost>,
     seed: u64,
-    planted: Planted,
+    failpoint: ActiveFailpoint,
 ) -> std::result::Result<Outcome, String> {
     let mounts = [
         "",
@@ -140,7 +140,7 @@ fn run(
         "errors=continue",
         "nobuffered_iomap",
     ];
-    let options = options(mounts[usize::try_from(seed % 4).unwrap()], planted);
+    let options = options(mounts[usize::try_from(seed % 4).unwrap()], failpoint);
     let fs = options.open(host.file());
     let fs = fs.map_err(|error| format!("open: {error}"))?;
     let open = |nth: usize| {
@@ -189,7 +189,7 @@ fn judge(
     spares: bool,
 ) -> std::result::Result<(), String> {
     let memory = Arc::new(MemoryDevice::from_bytes(left));
-    let fs = options("", Planted::default()).open_device(memory.clone());
+    let fs = options("", ActiveFailpoint::default()).open_device(memory.clone());
     let fs = fs.map_err(|error| format!("mount: {error}"))?;
     for name in NAMES.iter().filter(|_| spares) {
         let bytes = fs.read(name).map_err(|error| format!("{name}: {error}"))?;
@@ -237,7 +237,7 @@ fn runs(host: &str, short: u64, make: impl Fn(&[u8]) -> Box<dyn FailingHost>) {
     while done < count && seconds.is_none_or(|limit| begun.elapsed() < limit) {
         let _limit = Watchdog::new(Duration::from_secs(120));
         let seed = first + done;
-        let outcome = run(make(&base), seed, Planted::default());
+        let outcome = run(make(&base), seed, ActiveFailpoint::default());
         let outcome = outcome.unwrap_or_else(|why| panic!("EXTANT_SEED={seed}: {why}"));
         done += 1;
         told += u64::from(outcome.told);
@@ -266,15 +266,18 @@ fn a_forgotten_flush_failure_is_found() {
     if !need(&[Need::Root, Need::Fuse]) {
         return;
     }
-    let (base, planted) = (base(), Planted::one(Bug::FlushFailureForgotten));
+    let (base, failpoint) = (
+        base(),
+        ActiveFailpoint::only(Failpoint::FlushFailureForgotten),
+    );
     let mut found = (0..20).filter_map(|seed| {
         let _limit = Watchdog::new(Duration::from_secs(120));
         let host = FuseHost::new(base.clone()).unwrap();
-        run(Box::new(host), seed, planted).err()
+        run(Box::new(host), seed, failpoint).err()
     });
     let found: Vec<String> = found.by_ref().take(3).collect();
     assert!(!found.is_empty());
-    extant_testkit::report(&format!("planted, on a FUSE host: {found:?}"));
+    extant_testkit::report(&format!("failpoint, on a FUSE host: {found:?}"));
 }
 
 #[test]

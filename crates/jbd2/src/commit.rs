@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use extant_planted::Bug;
+use extant_failpoint::Failpoint;
 use extant_units::Tid;
 use parking_lot::MutexGuard;
 
@@ -246,7 +246,7 @@ impl Core {
 
     /// Waits until the data that the transaction's blocks were allocated for is at home.
     fn settle_ordered(&self, tid: Tid, ordered: Vec<Arc<dyn OrderedData>>) {
-        if self.config.planted.is(Bug::OrderedDataLeftOut) {
+        if self.config.failpoint.is(Failpoint::OrderedDataLeftOut) {
             return;
         }
         let settled = ordered.len() as u64;

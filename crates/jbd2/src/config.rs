@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use extant_planted::Planted;
+use extant_failpoint::ActiveFailpoint;
 
 /// What a journal's owner chooses.
 #[derive(Clone, Debug)]
@@ -21,8 +21,8 @@ pub struct Config {
     /// that: for tests. A crash then shows the state between any two handles of one operation,
     /// which otherwise mostly share a transaction.
     pub commit_each_handle: bool,
-    /// A bug that a test wants found.
-    pub planted: Planted,
+    /// The failpoint that a test switches on.
+    pub failpoint: ActiveFailpoint,
 }
 
 impl Default for Config {
@@ -33,7 +33,7 @@ impl Default for Config {
             checksums: true,
             tolerate_overflow: !cfg!(debug_assertions),
             commit_each_handle: false,
-            planted: Planted::default(),
+            failpoint: ActiveFailpoint::default(),
         }
     }
 }

@@ -19,8 +19,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_failpoint::Failpoint;
 use extant_lock_order::{Held, Rank, taking};
-use extant_planted::Bug;
 use extant_units::{Pblk, Tid};
 
 use crate::block::{Block, BlockState, CheckKey, zeroed};
@@ -141,7 +141,7 @@ impl Handle {
             let mut parts = self.transaction.parts();
             parts.forgotten.insert(p.get());
             let replayable = committing || core.is_in_log(p);
-            let revoked = replayable && !core.config.planted.is(Bug::RevokeLeftOut);
+            let revoked = replayable && !core.config.failpoint.is(Failpoint::RevokeLeftOut);
             if revoked && parts.revokes.insert(p.get()) {
                 self.used.revokes = self.used.revokes.saturating_add(1);
             }

@@ -29,7 +29,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use extant_blockdev::BlockDevice;
-use extant_planted::Bug;
+use extant_failpoint::Failpoint;
 use extant_units::{Pblk, Tid};
 use parking_lot::{Condvar, Mutex};
 
@@ -462,7 +462,7 @@ impl Core {
     pub(crate) fn flush_always(&self) -> Result<(), JournalError> {
         let flushed = self.cache.device().flush();
         let flushed = flushed.map_err(JournalError::io("flushing the device"));
-        if self.config.planted.is(Bug::FlushFailureForgotten) {
+        if self.config.failpoint.is(Failpoint::FlushFailureForgotten) {
             return flushed;
         }
         flushed.map_err(|error| self.abort_with(error))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
-use extant_planted::{Bug, Planted};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_units::{BlockSize, Blocks, DevOff, Pblk, Tid};
 use parking_lot::{Condvar, Mutex};
 
@@ -30,7 +30,7 @@ pub(crate) struct Log {
     pub(crate) format: Format,
     pub(crate) ring: Ring,
     barrier: bool,
-    planted: Planted,
+    failpoint: ActiveFailpoint,
     /// Whether blocks live on another device than the log: then a flush of the log does not flush them.
     pub(crate) external: bool,
     superblock: Mutex<OnDisk>,
@@ -120,7 +120,7 @@ impl Log {
             format: superblock.format(),
             ring,
             barrier: config.barrier,
-            planted: config.planted,
+            failpoint: config.failpoint,
             superblock: Mutex::new(OnDisk {
                 superblock,
                 empty: true,
@@ -212,7 +212,7 @@ impl Log {
         let mut changed = on_disk.superblock.clone();
         change(&mut changed);
         let written = write_superblock(&*self.dev, self.bs, &self.map, &changed, self.barrier);
-        if written.is_err() && self.planted.is(Bug::TailAfterFailedFlush) {
+        if written.is_err() && self.failpoint.is(Failpoint::TailAfterFailedFlush) {
             // The mistake: once more, past what the device remembers.
             self.note(&changed)?;
         } else {
@@ -255,7 +255,7 @@ impl Log {
                 .write_commit(bytes, tid.get(), since_1970.0, since_1970.1);
         }
         let offset = self.bs.dev_off(self.place(at, 0)).unwrap_or(DevOff::MAX);
-        if self.planted.is(Bug::FlushLeftOut) {
+        if self.failpoint.is(Failpoint::FlushLeftOut) {
             let written = self.dev.write_at(offset, &block);
             written.and_then(|()| self.dev.flush())
         } else if self.barrier {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_disk::jbd2::descriptor::{Tag, escape, needs_escape};
-use extant_planted::Bug;
+use extant_failpoint::Failpoint;
 use extant_units::{Pblk, Tid};
 
 use crate::blockio::write_blocks;
@@ -41,7 +41,7 @@ impl Core {
             return Err(JournalError::Aborted(why.into()));
         }
         self.check_alive()?;
-        if self.config.planted.is(Bug::HomeBeforeCommit) {
+        if self.config.failpoint.is(Failpoint::HomeBeforeCommit) {
             self.write_home_early(&snapshots)?;
         }
         log.begin(head, tid)?;
@@ -66,7 +66,7 @@ impl Core {
         self.note_committed(log, len, noted, snapshots, &parts.forgotten)
     }
 
-    /// The mistake of a planted bug: blocks go home while their transaction may still be lost.
+    /// Failpoint `home_before_commit`: writes blocks to their place before the commit is durable.
     fn write_home_early(&self, snapshots: &[Snapshot]) -> Result<(), JournalError> {
         let pieces = snapshots.iter().map(|s| (s.block.pblk(), &*s.data));
         write_blocks(&**self.cache.device(), self.cache.block_size(), pieces)

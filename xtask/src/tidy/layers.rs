@@ -6,7 +6,7 @@ use std::path::Path;
 /// For each package of ours, the packages of ours it may depend on.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-units", &[]),
-    ("extant-planted", &[]),
+    ("extant-failpoint", &[]),
     ("extant-lock-order", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
@@ -38,7 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-jbd2",
         &[
             "extant-units",
-            "extant-planted",
+            "extant-failpoint",
             "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant",
         &[
             "extant-units",
-            "extant-planted",
+            "extant-failpoint",
             "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
@@ -113,10 +113,10 @@ pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
     let upwards = used
         .filter(|d| !allowed.contains(d))
         .map(|d| Finding::new(file, format!("{name} may not depend on {d}")));
-    let planting = section(text, "[dependencies]")
-        .filter(|l| l.contains("\"planting\""))
-        .map(|_| Finding::new(file, "only dev-dependencies may plant bugs"));
-    upwards.chain(planting).collect()
+    let failpoints = section(text, "[dependencies]")
+        .filter(|l| l.contains("\"failpoints\""))
+        .map(|_| Finding::new(file, "only dev-dependencies may switch failpoints on"));
+    upwards.chain(failpoints).collect()
 }
 
 fn package_name(text: &str) -> Option<&str> {
@@ -159,8 +159,8 @@ mod tests {
             )),
             0
         );
-        let planting = "extant-planted = { workspace = true, features = [\"planting\"] }";
-        let shipped = format!("[package]\nname = \"extant-jbd2\"\n[dependencies]\n{planting}\n");
+        let failpoints = "extant-failpoint = { workspace = true, features = [\"failpoints\"] }";
+        let shipped = format!("[package]\nname = \"extant-jbd2\"\n[dependencies]\n{failpoints}\n");
         assert_eq!(findings(&shipped), 1);
         assert_eq!(
             findings(&shipped.replace("[dependencies]", "[dev-dependencies]")),

@@ -36,8 +36,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
+use extant_failpoint::ActiveFailpoint;
 use extant_jbd2::{BlockCache, Handle};
-use extant_planted::Planted;
 use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::counts::Counts;
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub(crate) counts: Arc<Counts>,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
-    planted: Planted,
+    failpoint: ActiveFailpoint,
     pending: Pending,
     trimming: Trimming,
     windows: Windows,
@@ -97,7 +97,7 @@ impl Core {
             cache: &self.cache,
             zones: &self.zones,
             stats: &self.stats,
-            planted: self.planted,
+            failpoint: self.failpoint,
         }
     }
 }
@@ -118,8 +118,8 @@ pub(crate) struct Parts {
     pub(crate) counts: Arc<Counts>,
     /// See [`Core`].
     pub(crate) stats: Arc<Stats>,
-    /// A bug that a test wants found.
-    pub(crate) planted: Planted,
+    /// The failpoint that a test switches on.
+    pub(crate) failpoint: ActiveFailpoint,
 }
 
 impl Allocator {
@@ -134,7 +134,7 @@ impl Allocator {
             zones: parts.zones,
             counts: parts.counts,
             stats: parts.stats,
-            planted: parts.planted,
+            failpoint: parts.failpoint,
             pending: Pending::default(),
             trimming: Trimming::default(),
             windows: Windows::default(),

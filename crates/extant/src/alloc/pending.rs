@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
-use extant_planted::Bug;
 use extant_units::Tid;
 use parking_lot::Mutex;
 
@@ -32,7 +32,7 @@ impl Core {
     /// `run`, which lies in one group and is held there, becomes usable when `h`'s transaction is durable.
     pub(super) fn release_on_commit(self: &Arc<Self>, h: &mut Handle, run: Run) {
         let tid = h.tid();
-        if self.planted.is(Bug::DiscardBeforeCommit) {
+        if self.failpoint.is(Failpoint::DiscardBeforeCommit) {
             self.discard(run);
         }
         self.pending.blocks.fetch_add(run.len.get(), Relaxed);

@@ -8,8 +8,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
+use extant_failpoint::Failpoint;
 use extant_iomap::{Payload, Source};
-use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -211,7 +211,7 @@ fn write_locked(
             put_in_cache(&ops, at, len, bytes, done)?
         }
     };
-    if fs.tuning.planted.is(Bug::SizeBeforeData) {
+    if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
         ops.move_size_early(Pos::new(pos + done as u64))?;
     }
     Ok((pos, done))

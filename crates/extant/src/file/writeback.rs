@@ -11,9 +11,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use extant_failpoint::Failpoint;
 use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
-use extant_planted::Bug;
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -32,7 +32,7 @@ impl FileOps<'_> {
     /// Chooses a place for the delayed blocks at `known`, or finds what became of them meanwhile.
     fn place(&self, known: &map::Mapping) -> Result<map::Mapping> {
         let how = How {
-            unwritten: !self.fs.tuning.planted.is(Bug::ConversionBeforeData),
+            unwritten: !self.fs.tuning.failpoint.is(Failpoint::ConversionBeforeData),
             only_delayed: true,
             ..How::default()
         };
@@ -114,7 +114,7 @@ impl FileOps<'_> {
         Ok(())
     }
 
-    /// The mistake of two planted bugs: the size on disk moves to `end` before the data is there.
+    /// Failpoints `size_before_data` and `size_at_submission`: the size on disk moves to `end` before the data is there.
     pub(super) fn move_size_early(&self, end: Pos) -> Result<()> {
         let mut h = self.fs.start(credits::INODE_UPDATE)?;
         self.inode.update(self.fs, &mut h, |core| {
@@ -132,7 +132,7 @@ impl WritebackOps for FileOps<'_> {
             map.len = map.len.min(MAX_RUN);
             map = self.place(&map)?;
         }
-        if self.fs.tuning.planted.is(Bug::SizeAtSubmission) {
+        if self.fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
             self.move_size_early(pos.saturating_add(len))?;
         }
         self.describe(&map)

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_jbd2::{Block, BlockCache, Handle};
-use extant_planted::{Bug, Planted};
 use extant_units::Group;
 
 use super::{FreeMap, GroupState};
@@ -26,8 +26,8 @@ pub(crate) struct Bitmaps<'a> {
     pub(crate) zones: &'a SystemZones,
     /// Counters.
     pub(crate) stats: &'a Stats,
-    /// A bug that a test wants found.
-    pub(crate) planted: Planted,
+    /// The failpoint that a test switches on.
+    pub(crate) failpoint: ActiveFailpoint,
 }
 
 impl Bitmaps<'_> {
@@ -168,13 +168,13 @@ impl Bitmaps<'_> {
     ) -> Result<()> {
         let block = self.writable_block_bitmap(h, group, state)?;
         let count = range.end - range.start;
-        // Not of a lone block: that may be metadata, whose freeing would reveal the bug to the engine itself.
-        let lost = self.planted.is(Bug::BitmapBitNotJournalled) && count > 1;
+        // Not of a lone block: that may be metadata, whose freeing would reveal the mistake to the engine itself.
+        let lost = self.failpoint.is(Failpoint::BitmapBitNotJournalled) && count > 1;
         let csum = h.modify(&block, |bytes| {
             bitmap::set_range(bytes, range.start..range.end - u32::from(lost));
             self.csum(bytes, self.block_bitmap_bytes())
         })?;
-        if !self.planted.is(Bug::ChecksumNotUpdated) {
+        if !self.failpoint.is(Failpoint::ChecksumNotUpdated) {
             state.desc.block_bitmap_csum = csum.unwrap_or(state.desc.block_bitmap_csum);
         }
         state.desc.free_blocks = state.desc.free_blocks.saturating_sub(count);

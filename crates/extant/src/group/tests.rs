@@ -38,7 +38,7 @@ fn images() -> impl Iterator<Item = (String, Image)> {
 
 fn disk(rig: &Rig) -> Bitmaps<'_> {
     Bitmaps {
-        planted: extant_planted::Planted::default(),
+        failpoint: extant_failpoint::ActiveFailpoint::default(),
         layout: &rig.layout,
         cache: &rig.cache,
         zones: &rig.zones,

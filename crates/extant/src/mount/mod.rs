@@ -29,8 +29,8 @@ use std::sync::{Arc, OnceLock};
 use extant_blockdev::{BlockDevice, FlushLatch, LatchedDevice};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{RawSuperblock, State, Superblock};
+use extant_failpoint::Failpoint;
 use extant_jbd2::{BlockCache, Config, Journal};
-use extant_planted::Bug;
 use extant_units::{Blocks, Ino};
 use parking_lot::Mutex;
 
@@ -116,7 +116,7 @@ fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
 
 /// The device as this mount uses it: a failed flush is remembered until the unmount.
 fn latched(dev: Arc<dyn BlockDevice>, tuning: &Tuning) -> (Arc<dyn BlockDevice>, Arc<FlushLatch>) {
-    if tuning.planted.is(Bug::FlushFailureForgotten) {
+    if tuning.failpoint.is(Failpoint::FlushFailureForgotten) {
         return (dev, Arc::default());
     }
     let dev = LatchedDevice::new(dev);
@@ -201,7 +201,7 @@ fn build(
         barrier: options.barrier(),
         checksums: layout.metadata_csum(),
         commit_each_handle: tuning.commit_each_handle,
-        planted: tuning.planted,
+        failpoint: tuning.failpoint,
         ..Config::default()
     };
     if !options.read_only() {
@@ -231,7 +231,7 @@ fn build(
         zones: Arc::clone(&zones),
         counts: Arc::new(counts(&layout, totals)),
         stats: Arc::clone(&stats),
-        planted: tuning.planted,
+        failpoint: tuning.failpoint,
     });
     let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
     Ok(Arc::new(Fs {

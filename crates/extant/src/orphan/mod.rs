@@ -23,8 +23,8 @@ mod tests;
 use std::sync::Arc;
 
 use extant_disk::features::RoCompat;
+use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
-use extant_planted::Bug;
 use parking_lot::{Mutex, RwLock};
 
 use self::file::OrphanFile;
@@ -104,7 +104,7 @@ fn set_present(fs: &Fs, present: bool) -> Result<()> {
 /// # Errors
 /// A failed read; a stopped journal.
 pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
-    if !fs.journal.has_log() || fs.tuning.planted.is(Bug::OrphanNotRecorded) {
+    if !fs.journal.has_log() || fs.tuning.failpoint.is(Failpoint::OrphanNotRecorded) {
         return Ok(());
     }
     let mut place = inode.orphan.lock();

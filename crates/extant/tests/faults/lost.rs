@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant::{CheckOptions, Cred, File, Filesystem, IoBuf, Options, Tuning, check};
 use extant_blockdev::{BlockDevice, Loss, LossyDevice, MemoryDevice};
-use extant_planted::{Bug, Planted};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Image;
 use extant_units::DevOff;
 
@@ -82,11 +82,11 @@ impl Kind {
         !self.mkfs.contains("^has_journal")
     }
 
-    fn options(self, planted: Planted) -> Options {
+    fn options(self, failpoint: ActiveFailpoint) -> Options {
         let mut tuning = Tuning::default();
         tuning.flushers = 0;
         tuning.page_cache_bytes = Some(32 << 20);
-        tuning.planted = planted;
+        tuning.failpoint = failpoint;
         let mut options = Options::new();
         let mount = format!("commit=3000,{}", self.mount);
         options.write(true).cred(Cred::root()).tuning(tuning);
@@ -128,11 +128,11 @@ fn errno<T>(result: &extant::Result<T>) -> i32 {
 }
 
 impl Rig {
-    fn new(kind: Kind, base: &[u8], planted: Planted) -> Self {
+    fn new(kind: Kind, base: &[u8], failpoint: ActiveFailpoint) -> Self {
         let memory = Arc::new(MemoryDevice::from_bytes(base));
         let host = Arc::new(LossyDevice::new(memory));
         let device: Arc<dyn BlockDevice> = host.clone();
-        let fs = kind.options(planted).open_device(device).unwrap();
+        let fs = kind.options(failpoint).open_device(device).unwrap();
         let open = |direct: bool| {
             NAMES.map(|name| {
                 let mut how = fs.open_options();
@@ -261,7 +261,7 @@ impl Rig {
     }
 
     fn judge(&self, memory: &Arc<MemoryDevice>) -> Result<(), String> {
-        let options = self.kind.options(Planted::default());
+        let options = self.kind.options(ActiveFailpoint::default());
         let fs = options.open_device(memory.clone());
         let fs = fs.map_err(|error| format!("mount: {error}"))?;
         for (name, version) in &self.promised {
@@ -323,9 +323,9 @@ fn run(
     base: &[u8],
     order: &[Call],
     loss: Loss,
-    planted: Planted,
+    failpoint: ActiveFailpoint,
 ) -> (Vec<String>, bool) {
-    let mut rig = Rig::new(kind, base, planted);
+    let mut rig = Rig::new(kind, base, failpoint);
     rig.overwrite();
     rig.host.fail(loss);
     for call in order {
@@ -337,7 +337,7 @@ fn run(
 }
 
 /// All orders on all kinds of volumes, with each of the first flushes failing.
-fn all_orders(kinds: &[Kind], planted: Planted) -> (Vec<String>, u64) {
+fn all_orders(kinds: &[Kind], failpoint: ActiveFailpoint) -> (Vec<String>, u64) {
     let (mut trouble, mut failures, mut seed) = (Vec::new(), 0, 1);
     for &kind in kinds {
         let base = kind.base();
@@ -349,7 +349,7 @@ fn all_orders(kinds: &[Kind], planted: Planted) -> (Vec<String>, u64) {
                 seed,
                 cached: !seed.is_multiple_of(3),
             };
-            let (more, failed) = run(kind, &base, &order, loss, planted);
+            let (more, failed) = run(kind, &base, &order, loss, failpoint);
             trouble.extend(more);
             failures += u64::from(failed);
         }
@@ -360,7 +360,7 @@ fn all_orders(kinds: &[Kind], planted: Planted) -> (Vec<String>, u64) {
 #[test]
 fn callers_in_every_order_are_told_of_a_flush_that_lost_writes() {
     assert_eq!(orders().len(), 65);
-    let (trouble, failures) = all_orders(&KINDS, Planted::default());
+    let (trouble, failures) = all_orders(&KINDS, ActiveFailpoint::default());
     assert!(trouble.is_empty(), "{}: {trouble:#?}", trouble.len());
     assert!(failures > 200, "only {failures}");
     extant_testkit::report(&format!("lost writes: {failures} orders of callers"));
@@ -368,7 +368,10 @@ fn callers_in_every_order_are_told_of_a_flush_that_lost_writes() {
 
 #[test]
 fn a_forgotten_flush_failure_is_found() {
-    let (trouble, _) = all_orders(&KINDS[..1], Planted::one(Bug::FlushFailureForgotten));
+    let (trouble, _) = all_orders(
+        &KINDS[..1],
+        ActiveFailpoint::only(Failpoint::FlushFailureForgotten),
+    );
     let found = |what: &str| trouble.iter().any(|line| line.contains(what));
     assert!(found("was promised what may be lost"), "{trouble:#?}");
     assert!(found("it is lost"), "{trouble:#?}");
@@ -385,14 +388,17 @@ fn a_tail_that_moves_after_a_failed_flush_is_found() {
             seed,
             cached: true,
         };
-        [Planted::default(), Planted::one(Bug::TailAfterFailedFlush)]
-            .map(|planted| run(KINDS[0], &base, &order, loss, planted).0)
+        [
+            ActiveFailpoint::default(),
+            ActiveFailpoint::only(Failpoint::TailAfterFailedFlush),
+        ]
+        .map(|failpoint| run(KINDS[0], &base, &order, loss, failpoint).0)
     });
     let mut found = 0;
-    for [sound, planted] in runs {
+    for [sound, failing] in runs {
         assert!(sound.is_empty(), "{sound:#?}");
         let lost = |line: &String| line.contains("was durable") || line.contains("check:");
-        found += usize::from(planted.iter().any(lost));
+        found += usize::from(failing.iter().any(lost));
     }
     assert!(found > 0);
 }
@@ -405,7 +411,7 @@ fn an_unmount_without_barriers_tells_of_lost_writes() {
             mkfs: "-b 1024",
             mount: "nobarrier",
         };
-        let mut rig = Rig::new(kind, &kind.base(), Planted::default());
+        let mut rig = Rig::new(kind, &kind.base(), ActiveFailpoint::default());
         rig.overwrite();
         let fs = rig.fs.as_ref().unwrap();
         fs.create_dir("/d").unwrap();
@@ -441,7 +447,7 @@ fn a_failed_flush_stops_as_much_as_its_policy_says() {
             "panic" => "errors=panic",
             _ => "errors=remount-ro",
         };
-        let mut rig = Rig::new(Kind { mount, ..kind }, &base, Planted::default());
+        let mut rig = Rig::new(Kind { mount, ..kind }, &base, ActiveFailpoint::default());
         rig.overwrite();
         rig.host.fail(Loss {
             after: 0,
@@ -463,7 +469,10 @@ fn a_failed_flush_stops_as_much_as_its_policy_says() {
         assert_eq!(image.header("Journal errno").unwrap(), "-5", "{policy}");
         // The next mount replays, and changes are served again.
         let host: Arc<dyn BlockDevice> = rig.host.clone();
-        let fs = kind.options(Planted::default()).open_device(host).unwrap();
+        let fs = kind
+            .options(ActiveFailpoint::default())
+            .open_device(host)
+            .unwrap();
         fs.write("/C", [2; LEN]).unwrap();
         fs.unmount().unwrap();
     }
@@ -475,7 +484,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
     let kind = KINDS[0];
     let base = kind.base();
     for seed in 0..24 {
-        let mut rig = Rig::new(kind, &base, Planted::default());
+        let mut rig = Rig::new(kind, &base, ActiveFailpoint::default());
         rig.host.fail(Loss {
             after: seed % 12,
             seed,
@@ -528,7 +537,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
         rig.host.crash(seed).unwrap();
         let memory = rig.host.inner().clone();
         let fs = kind
-            .options(Planted::default())
+            .options(ActiveFailpoint::default())
             .open_device(memory)
             .unwrap();
         for (name, version) in &rig.promised {

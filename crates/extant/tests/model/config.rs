@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use extant::{BufferedPath, Tuning};
-use extant_planted::{Bug, Planted};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Rng;
 
 /// The ways of buffered data that the model is held against.
@@ -45,8 +45,8 @@ pub(crate) struct Config {
     /// Index in [`SPACE`].
     pub(crate) space: usize,
     pub(crate) span: u64,
-    /// A bug that is to be found.
-    pub(crate) bug: Option<Bug>,
+    /// The failpoint that is switched on.
+    pub(crate) failpoint: Option<Failpoint>,
     pub(crate) steps: usize,
     pub(crate) seed: u64,
 }
@@ -65,7 +65,7 @@ impl Config {
                 size: Size::Roomy,
                 space: 0,
                 span: SPANS[1],
-                bug: None,
+                failpoint: None,
                 steps: 0,
                 seed: 0,
             })
@@ -121,7 +121,9 @@ impl Config {
         tuning.dirty_inode_on_append = self.seed & 6 == 0;
         tuning.trim_on_clear = self.seed & 8 == 0;
         tuning.post_ranges = self.seed & 16 == 0;
-        tuning.planted = self.bug.map_or_else(Planted::default, Planted::one);
+        tuning.failpoint = self
+            .failpoint
+            .map_or_else(ActiveFailpoint::default, ActiveFailpoint::only);
         tuning
     }
 }
@@ -151,8 +153,9 @@ impl fmt::Display for Config {
              maps={maps} space={space} \
              span={span} steps={steps} seed={seed}"
         )?;
-        self.bug
-            .map_or(Ok(()), |bug| write!(f, " bug={}", bug.name()))
+        self.failpoint.map_or(Ok(()), |failpoint| {
+            write!(f, " failpoint={}", failpoint.name())
+        })
     }
 }
 
@@ -182,7 +185,7 @@ impl FromStr for Config {
                 "flushers" => config.flushers = small(number?)?,
                 "size" if value == "tight" => config.size = Size::Tight,
                 "size" => config.size = Size::Roomy,
-                "bug" => config.bug = Bug::named(value),
+                "failpoint" => config.failpoint = Failpoint::named(value),
                 "span" => config.span = number?,
                 "steps" => config.steps = usize::try_from(number?).map_err(|e| e.to_string())?,
                 "seed" => config.seed = number?,

@@ -16,7 +16,7 @@ mod ranges;
 mod world;
 
 use config::{Config, Size};
-use extant_planted::Bug;
+use extant_failpoint::Failpoint;
 use extant_testkit::Rng;
 use ops::Op;
 
@@ -104,15 +104,15 @@ fn a_wrong_byte_is_found_and_the_run_cut_down() {
     assert!(why.lines().count() < 30, "{why}");
 }
 
-/// A bug that only a power cut shows is found within some episodes. (Those that take two threads are `power_loss`'s.)
+/// A failpoint that only a power cut shows is found within some episodes. (Those that take two threads are `power_loss`'s.)
 #[test]
-fn a_planted_bug_is_found() {
+fn a_failpoint_is_found() {
     let mut rng = Rng::new(9);
     let found = (0..20).any(|_| {
         let config = Config {
             size: Size::Roomy,
             span: 300_000,
-            bug: Some(Bug::SizeBeforeData),
+            failpoint: Some(Failpoint::SizeBeforeData),
             ..Config::all(1024)[2].vary(&mut rng, 600)
         };
         episode::attempt(config, &ops::list(config)).is_err()

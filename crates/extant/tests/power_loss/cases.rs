@@ -8,7 +8,7 @@
 //! | `EXTANT_SEED` | the seed of workload and samples |
 //! | `EXTANT_CUT` | one state only, as a failure names it |
 //! | `EXTANT_RECORDING` | the run in this file, instead of a fresh one |
-//! | `EXTANT_BUG` | a planted bug |
+//! | `EXTANT_FAILPOINT` | the failpoint to switch on |
 //! | `EXTANT_LOST` | `F:N`: the run's flush number F fails, and N chooses what it loses |
 //! | `EXTANT_THREADS` | threads |
 //! | `EXTANT_SECONDS` | how long a soak takes |
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use extant_blockdev::Event;
-use extant_planted::{Bug, Planted};
+use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::crash::{Budget, CrashState, Cut, Explorer, Recording, Totals};
 
 use crate::judge::{Judge, bytes_of};
@@ -76,7 +76,7 @@ pub(crate) struct Case {
     pub(crate) workload: &'static Workload,
     pub(crate) setup: &'static Setup,
     pub(crate) seed: u64,
-    pub(crate) bug: Option<Bug>,
+    pub(crate) failpoint: Option<Failpoint>,
     /// A flush that fails, by number, and what chooses the writes that it loses.
     pub(crate) lost: Option<(u64, u64)>,
 }
@@ -87,7 +87,8 @@ impl Case {
             workload: Workload::named(workload).expect("a workload of this name"),
             setup: Setup::named(setup).expect("a setup of this name"),
             seed,
-            bug: knob::<String>("EXTANT_BUG").map(|name| Bug::named(&name).expect("a bug")),
+            failpoint: knob::<String>("EXTANT_FAILPOINT")
+                .map(|name| Failpoint::named(&name).expect("the name of a failpoint")),
             lost: knob::<String>("EXTANT_LOST").map(|lost| {
                 let (flush, loss) = lost.split_once(':').expect("two numbers");
                 let number = |text: &str| text.parse().expect("a number");
@@ -118,7 +119,9 @@ impl Case {
         options.mount_options(extra_mount_options);
         let mut tuning = self.setup.tuning();
         tuning.commit_each_handle = self.setup.commit_each_handle;
-        tuning.planted = self.bug.map_or(Planted::default(), Planted::one);
+        tuning.failpoint = self
+            .failpoint
+            .map_or(ActiveFailpoint::default(), ActiveFailpoint::only);
         options.tuning(tuning);
         let habits = Habits {
             slow: self.workload.slow,
@@ -205,9 +208,9 @@ impl Case {
         if let Some((flush, loss)) = self.lost {
             line = format!("{line} EXTANT_LOST={flush}:{loss}");
         }
-        if let Some(bug) = self.bug {
+        if let Some(failpoint) = self.failpoint {
             // It is found in any run: no need to keep this one.
-            line = format!("{line} EXTANT_BUG={}", bug.name());
+            line = format!("{line} EXTANT_FAILPOINT={}", failpoint.name());
         } else {
             let file = format!("power-cut-{}-{seed}.rec", name.replace('/', "-"));
             let path = std::env::temp_dir().join(file);

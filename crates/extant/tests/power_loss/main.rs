@@ -7,11 +7,11 @@
 //! `docs/TESTING.md` has the rest.
 
 mod cases;
+mod failpoints;
 mod judge;
 mod ledger;
 mod moves;
 mod notes;
-mod planted;
 mod run;
 mod setups;
 mod view;
