@@ -213,7 +213,7 @@ fn counters_of_a_live_mount_are_its_owners() -> Result<()> {
         "credit_overflow",
         "ordered_bytes",
         "fill_reads",
-        "passed_reads",
+        "uncached_reads",
         "lock_waits",
         "throttle_waits",
         "page_cache_used_bytes",

@@ -5,7 +5,7 @@ use std::ops::Range;
 use extant_pagecache::FolioGuard;
 
 use crate::ops::BufferOps;
-use crate::record::State;
+use crate::record::BufferState;
 use crate::ring::Ring;
 
 /// Publishes `[from, to)` of a locked folio; `dirty` unless somebody else takes care of the bytes.
@@ -30,21 +30,21 @@ pub(crate) fn commit<O: BufferOps + ?Sized>(
         let (head, next) = ring.follow(link);
         visits += 1;
         if at + size <= range.start || at >= range.end {
-            partial |= !head.is(State::UPTODATE);
+            partial |= !head.is(BufferState::UPTODATE);
         } else {
-            head.set(State::UPTODATE);
+            head.set(BufferState::UPTODATE);
             if dirty {
-                head.set(State::DIRTY);
+                head.set(BufferState::DIRTY);
             }
         }
-        head.clear(State::NEW);
+        head.clear(BufferState::NEW);
         at += size;
         link = next;
         if link == ring.head() || (may_stop && at >= range.end) {
             break;
         }
     }
-    ops.buffer_stats().commit_visits.add(visits);
+    ops.buffer_counters().commit_visits.add(visits);
     if !uptodate {
         guard.mark_uptodate(if partial { range.clone() } else { whole });
     }
@@ -61,6 +61,6 @@ pub(crate) fn has_written_space<O: BufferOps + ?Sized>(
 ) -> bool {
     let mut written = false;
     let visits = ring.each_in(last..last + 1, |_, head| written = head.has_written_space());
-    ops.buffer_stats().last_block_visits.add(visits);
+    ops.buffer_counters().last_block_visits.add(visits);
     written
 }

@@ -7,7 +7,7 @@
 //! It stands beside `extant-iomap`, with the same borders, for files that cannot be served by ranges, and for comparison: what a
 //! write costs here grows with the blocks before it in its folio, and, without [`BufferOps::stop_at_range_end`], with the whole
 //! folio. The ring is linked one way and reachable only from its head, as in the design that it reproduces; every step is counted
-//! ([`Stats`]).
+//! ([`BufferCounters`]).
 //!
 //! What does not depend on the difference is shared: cached reads, readahead, filling, zeroing and seeking are `extant-iomap`'s,
 //! over the file system's [`extant_iomap::IomapOps`]. The page cache tells the records what those change
@@ -32,10 +32,10 @@ mod writeback;
 
 pub(crate) use extant_units::index;
 
-pub use ops::{BlockMap, BufferOps, BufferWriteback, Place, Wrote};
-pub use record::{BufferHead, State};
+pub use ops::{BlockLocation, BlockMap, BufferOps, BufferWriteback, FolioWrite};
+pub use record::{BufferHead, BufferState};
 pub use ring::Ring;
-pub use stats::{BufferStats, Stats};
+pub use stats::{BufferCounters, BufferStats};
 pub use write::write;
 pub use writeback::{write_back, write_ordered};
 

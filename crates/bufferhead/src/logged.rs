@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_pagecache::{Folio, Tag};
 use extant_units::{DevOff, Pos};
 
 use crate::MAX_RUN;
 use crate::ops::BufferWriteback;
-use crate::record::State;
+use crate::record::BufferState;
 use crate::submission::{Dirty, Held, settle};
 
 /// Folios looked up at a time.
@@ -23,11 +23,11 @@ const BATCH_FOLIOS: usize = 64;
 /// The first error met. It is recorded in the mapping, and what could not be logged is clean.
 pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
     ops: &O,
-    control: Control,
+    control: WritebackControl,
 ) -> Result<u64, O::Error> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let tag = if control.integrity {
-        mapping.tag_for_sync(control.start, control.end);
+        pages.tag_for_sync(control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty
@@ -36,14 +36,14 @@ pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
     let mut taken = 0;
     let mut failed = None;
     while taken < control.max_bytes && at < control.end {
-        let folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
+        let folios = pages.tagged(at, control.end, tag, BATCH_FOLIOS);
         let Some(last) = folios.last() else { break };
         at = last.end();
         for folio in &folios {
             match log_folio(ops, folio) {
                 Ok(bytes) => taken += bytes,
                 Err(error) => {
-                    mapping.errors().record(O::fault_of(&error));
+                    pages.errors().record(O::fault_of(&error));
                     forget(ops, folio);
                     failed.get_or_insert(error);
                 }
@@ -55,10 +55,10 @@ pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
 
 /// Logs the dirty blocks of a folio, as many under one handle as that can pay for.
 fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result<u64, O::Error> {
-    let size = ops.mapping().block_size().bytes();
+    let size = ops.address_space().block_size().bytes();
     let mut logged = 0;
     loop {
-        ops.mapping().wait_stable(folio);
+        ops.address_space().wait_stable(folio);
         let Some((mut handle, most)) = ops.start_write(folio.start(), MAX_RUN)? else {
             return Ok(logged);
         };
@@ -76,7 +76,7 @@ fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result
             for block in &blocks {
                 let bytes = block.offset..block.offset + size;
                 held.ring
-                    .each_in(bytes.clone(), |_, head| head.clear(State::DIRTY));
+                    .each_in(bytes.clone(), |_, head| head.clear(BufferState::DIRTY));
                 held.guard.cancel_dirty(bytes);
             }
             logged += (blocks.len() * size) as u64;
@@ -84,7 +84,7 @@ fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result
         let past = held.limit..folio.len();
         if !past.is_empty() {
             held.ring
-                .each_in(past.clone(), |_, head| head.clear(State::DIRTY));
+                .each_in(past.clone(), |_, head| head.clear(BufferState::DIRTY));
             held.guard.cancel_dirty(past);
         }
         held.unlock();
@@ -102,22 +102,22 @@ fn log_blocks<O: BufferWriteback + ?Sized>(
     group: &mut [Held<'_>; 1],
     blocks: &mut [Dirty],
 ) -> Result<(), O::Error> {
-    let size = ops.mapping().block_size().bytes_u64();
+    let size = ops.address_space().block_size().bytes_u64();
     for number in 0..blocks.len() {
         if !blocks[number].is_placed() {
             let pos = blocks[number].pos;
-            let map = ops.place(handle, pos, size)?;
+            let map = ops.allocate(handle, pos, size)?;
             settle(group, &mut blocks[number..=number], &map);
             let end = pos.saturating_add(size);
             if ops.publish(handle, pos, end)? {
                 let bytes = blocks[number].offset..blocks[number].offset + 1;
                 let ring = &mut group[0].ring;
-                ring.each_in(bytes, |_, head| head.clear(State::UNWRITTEN));
+                ring.each_in(bytes, |_, head| head.clear(BufferState::UNWRITTEN));
             }
         }
     }
     let bytes = group[0].guard.bytes();
-    let size = ops.mapping().block_size().bytes();
+    let size = ops.address_space().block_size().bytes();
     let logged: Vec<(DevOff, &[u8])> = blocks
         .iter()
         .filter_map(|block| Some((block.at?, &bytes[block.offset..block.offset + size])))
@@ -126,7 +126,7 @@ fn log_blocks<O: BufferWriteback + ?Sized>(
     match blocks.last() {
         Some(last) => {
             let end = last.pos.saturating_add(size as u64);
-            ops.grow_on_disk(handle, end.min(Pos::new(ops.size())))
+            ops.raise_disk_size(handle, end.min(Pos::new(ops.size())))
         }
         None => Ok(()),
     }
@@ -137,7 +137,7 @@ fn forget<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) {
     let Some(mut held) = Held::lock(ops, folio, 0) else {
         return;
     };
-    held.ring.each(|head| head.clear(State::DIRTY));
+    held.ring.each(|head| head.clear(BufferState::DIRTY));
     held.guard.cancel_dirty(0..folio.len());
     held.unlock();
     ops.discard(folio.start(), folio.len() as u64);

@@ -3,11 +3,11 @@
 use extant_iomap::{Iomap, IomapOps, WritebackOps};
 use extant_units::{DevOff, Pos};
 
-use crate::stats::Stats;
+use crate::stats::BufferCounters;
 
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum BlockLocation {
     /// Space is promised, but not chosen.
     Delayed,
     /// There, without data: reads as zero.
@@ -20,14 +20,14 @@ pub enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockMap {
     /// Where it is.
-    pub place: Place,
+    pub location: BlockLocation,
     /// It has no data of its own yet: the space was made for this write, or reads as zero.
     pub new: bool,
 }
 
 /// What a write to one folio did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wrote {
+pub struct FolioWrite {
     /// The first byte.
     pub pos: Pos,
     /// The byte after the last.
@@ -39,7 +39,7 @@ pub struct Wrote {
     pub last_block_written: bool,
 }
 
-impl Wrote {
+impl FolioWrite {
     /// Whether the file grew.
     pub fn grew(&self) -> bool {
         self.end.get() > self.old_size
@@ -52,7 +52,7 @@ pub trait BufferOps: IomapOps {
     type Handle;
 
     /// Where to count.
-    fn buffer_stats(&self) -> &Stats;
+    fn buffer_counters(&self) -> &BufferCounters;
 
     /// Whether walks over the records stop after the range where nothing behind it can matter. (The other setting is
     /// for comparison.)
@@ -117,7 +117,8 @@ pub trait BufferOps: IomapOps {
     ///
     /// # Errors
     /// The journal's.
-    fn end_write(&self, handle: Option<Self::Handle>, wrote: Wrote) -> Result<(), Self::Error>;
+    fn end_write(&self, handle: Option<Self::Handle>, wrote: FolioWrite)
+    -> Result<(), Self::Error>;
 
     /// Space in `[start, end)` past the end of the file was made for a write that did not come about, under `handle` if it was
     /// chosen at once: gives it back. The folio is not locked.
@@ -144,14 +145,15 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     ///
     /// # Errors
     /// No space; damage; a stopped journal.
-    fn place(&self, handle: &mut Self::Handle, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
+    fn allocate(&self, handle: &mut Self::Handle, pos: Pos, len: u64)
+    -> Result<Iomap, Self::Error>;
 
     /// Data is about to be handed to the device: a place was found under a handle that is still open, or was known. Followed by
-    /// [`BufferWriteback::data_arrived`], with no handle started and no folio waited for in between.
-    fn data_leaves(&self) {}
+    /// [`BufferWriteback::data_io_ends`], with no handle started and no folio waited for in between.
+    fn data_io_begins(&self) {}
 
     /// The device has answered for what left last, well or not.
-    fn data_arrived(&self) {}
+    fn data_io_ends(&self) {}
 
     /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`; false
     /// after finitely many attempts. No folio is locked and no handle open.
@@ -164,5 +166,5 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     ///
     /// # Errors
     /// The journal's.
-    fn grow_on_disk(&self, handle: &mut Self::Handle, end: Pos) -> Result<(), Self::Error>;
+    fn raise_disk_size(&self, handle: &mut Self::Handle, end: Pos) -> Result<(), Self::Error>;
 }

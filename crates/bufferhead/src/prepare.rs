@@ -7,7 +7,7 @@ use extant_pagecache::FolioGuard;
 use extant_units::{DevOff, Pos};
 
 use crate::ops::BufferOps;
-use crate::record::State;
+use crate::record::BufferState;
 use crate::ring::Ring;
 
 /// The blocks at the two ends of a range whose old content a write needs.
@@ -34,7 +34,7 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
     ring: &mut Ring,
     range: Range<usize>,
 ) -> Result<(), O::Error> {
-    let stats = ops.buffer_stats();
+    let stats = ops.buffer_counters();
     let uptodate = guard.is_uptodate(0..guard.folio().len());
     let may_stop = uptodate && ops.stop_at_range_end();
     let start = guard.folio().start();
@@ -53,11 +53,11 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
         let end = at + size;
         if end <= range.start || at >= range.end {
             if uptodate {
-                head.set(State::UPTODATE);
+                head.set(BufferState::UPTODATE);
             }
         } else {
-            head.clear(State::NEW);
-            if !head.is(State::MAPPED) {
+            head.clear(BufferState::NEW);
+            if !head.is(BufferState::MAPPED) {
                 stats.block_maps.bump();
                 match ops.map_block(handle.as_deref_mut(), start.saturating_add(at as u64)) {
                     Ok(map) => head.map(map),
@@ -68,10 +68,10 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
                 }
             }
             if uptodate {
-                head.set(State::UPTODATE);
-            } else if !head.is(State::UPTODATE) && (at < range.start || end > range.end) {
+                head.set(BufferState::UPTODATE);
+            } else if !head.is(BufferState::UPTODATE) && (at < range.start || end > range.end) {
                 match head.at() {
-                    Some(device) if head.has_written_space() && !head.is(State::NEW) => {
+                    Some(device) if head.has_written_space() && !head.is(BufferState::NEW) => {
                         edges.add(at, device);
                     }
                     _ => zero_around(guard.bytes_mut(), at..end, &range),
@@ -108,7 +108,7 @@ fn read_edges<O: BufferOps + ?Sized>(
 ) -> Result<(), O::Error> {
     let size = ring.block();
     for &(block, at) in edges.blocks.iter().flatten() {
-        ops.buffer_stats().edge_reads.bump();
+        ops.buffer_counters().edge_reads.bump();
         let end = guard.folio().offset_of(Pos::new(ops.size()));
         let bytes = &mut guard.bytes_mut()[block..block + size];
         ops.device().read_at(at, bytes).map_err(|source| {
@@ -123,7 +123,7 @@ fn read_edges<O: BufferOps + ?Sized>(
             bytes[end.saturating_sub(block)..].fill(0);
         }
         guard.mark_uptodate(block..block + size);
-        ring.each_in(block..block + 1, |_, head| head.set(State::UPTODATE));
+        ring.each_in(block..block + 1, |_, head| head.set(BufferState::UPTODATE));
     }
     Ok(())
 }
@@ -141,20 +141,20 @@ pub(crate) fn clean_up<O: BufferOps + ?Sized>(
     let mut kept: Vec<(usize, bool)> = Vec::new();
     let mut released: Option<Range<usize>> = None;
     let visits = ring.each_in(range, |at, head| {
-        if !head.is(State::NEW) {
+        if !head.is(BufferState::NEW) {
             return;
         }
-        head.clear(State::NEW);
+        head.clear(BufferState::NEW);
         if at < file_end {
-            kept.push((at, head.is(State::UPTODATE)));
-            head.set(State::UPTODATE | State::DIRTY);
+            kept.push((at, head.is(BufferState::UPTODATE)));
+            head.set(BufferState::UPTODATE | BufferState::DIRTY);
         } else {
             head.forget_place();
             let start = released.as_ref().map_or(at, |range| range.start);
             released = Some(start..at + size);
         }
     });
-    ops.buffer_stats().cleanup_visits.add(visits);
+    ops.buffer_counters().cleanup_visits.add(visits);
     for (at, uptodate) in kept {
         if !uptodate {
             guard.bytes_mut()[at..at + size].fill(0);

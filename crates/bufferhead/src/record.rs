@@ -2,12 +2,12 @@
 
 use extant_units::DevOff;
 
-use crate::ops::{BlockMap, Place};
+use crate::ops::{BlockLocation, BlockMap};
 
 bitflags::bitflags! {
     /// What is known of a block.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct State: u16 {
+    pub struct BufferState: u16 {
         /// The folio holds its bytes.
         const UPTODATE = 1;
         /// They are newer than the device's.
@@ -28,19 +28,19 @@ bitflags::bitflags! {
 /// The record of one block. Equality is of state and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BufferHead {
-    state: State,
+    state: BufferState,
     at: Option<DevOff>,
 }
 
 impl BufferHead {
     /// A record with `state` and no place.
-    pub fn new(state: State) -> Self {
+    pub fn new(state: BufferState) -> Self {
         Self { state, at: None }
     }
 
     /// The state.
     #[inline]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> BufferState {
         self.state
     }
 
@@ -52,48 +52,52 @@ impl BufferHead {
 
     /// Whether all of `state` is set.
     #[inline]
-    pub fn is(&self, state: State) -> bool {
+    pub fn is(&self, state: BufferState) -> bool {
         self.state.contains(state)
     }
 
     /// Sets `state`.
     #[inline]
-    pub fn set(&mut self, state: State) {
+    pub fn set(&mut self, state: BufferState) {
         self.state |= state;
     }
 
     /// Clears `state`.
     #[inline]
-    pub fn clear(&mut self, state: State) {
+    pub fn clear(&mut self, state: BufferState) {
         self.state -= state;
     }
 
     /// Notes the file system's answer.
     pub fn map(&mut self, map: BlockMap) {
         self.forget_place();
-        self.state |= State::MAPPED;
-        match map.place {
-            Place::Delayed => self.state |= State::DELAY,
-            Place::Unwritten(at) => {
-                self.state |= State::UNWRITTEN;
+        self.state |= BufferState::MAPPED;
+        match map.location {
+            BlockLocation::Delayed => self.state |= BufferState::DELAY,
+            BlockLocation::Unwritten(at) => {
+                self.state |= BufferState::UNWRITTEN;
                 self.at = Some(at);
             }
-            Place::Written(at) => self.at = Some(at),
+            BlockLocation::Written(at) => self.at = Some(at),
         }
         if map.new {
-            self.state |= State::NEW;
+            self.state |= BufferState::NEW;
         }
     }
 
     /// Forgets where the block is: the file system will be asked again.
     pub fn forget_place(&mut self) {
-        self.state -= State::MAPPED | State::DELAY | State::UNWRITTEN | State::NEW;
+        self.state -=
+            BufferState::MAPPED | BufferState::DELAY | BufferState::UNWRITTEN | BufferState::NEW;
         self.at = None;
     }
 
     /// Whether a write home needs no mapping: the block has written space.
     #[inline]
     pub fn has_written_space(&self) -> bool {
-        self.is(State::MAPPED) && !self.state.intersects(State::DELAY | State::UNWRITTEN)
+        self.is(BufferState::MAPPED)
+            && !self
+                .state
+                .intersects(BufferState::DELAY | BufferState::UNWRITTEN)
     }
 }

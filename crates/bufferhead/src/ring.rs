@@ -7,10 +7,10 @@
 
 use std::ops::Range;
 
-use extant_pagecache::{FolioGuard, Private};
+use extant_pagecache::{FolioGuard, FolioPrivate};
 
-use crate::record::{BufferHead, State};
-use crate::stats::Stats;
+use crate::record::{BufferHead, BufferState};
+use crate::stats::BufferCounters;
 
 /// A place in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +44,11 @@ impl Ring {
     }
 
     /// The folio's ring, taken out of it; made from the folio's own state if it has none yet.
-    pub(crate) fn take(guard: &mut FolioGuard<'_>, block_shift: u32, stats: &Stats) -> Box<Self> {
+    pub(crate) fn take(
+        guard: &mut FolioGuard<'_>,
+        block_shift: u32,
+        stats: &BufferCounters,
+    ) -> Box<Self> {
         guard.take_private::<Self>().unwrap_or_else(|| {
             stats.rings.bump();
             Box::new(Self::of(guard, block_shift))
@@ -59,10 +63,10 @@ impl Ring {
         let mut at = 0;
         ring.each(|head| {
             if guard.is_uptodate(at..at + size) {
-                head.set(State::UPTODATE);
+                head.set(BufferState::UPTODATE);
             }
             if guard.is_dirty(at..at + size) {
-                head.set(State::DIRTY);
+                head.set(BufferState::DIRTY);
             }
             at += size;
         });
@@ -135,17 +139,17 @@ impl Ring {
     }
 }
 
-impl Private for Ring {
+impl FolioPrivate for Ring {
     fn uptodate(&mut self, bytes: Range<usize>) {
-        self.each_in(bytes, |_, head| head.set(State::UPTODATE));
+        self.each_in(bytes, |_, head| head.set(BufferState::UPTODATE));
     }
 
     fn dirtied(&mut self, bytes: Range<usize>) {
-        self.each_in(bytes, |_, head| head.set(State::DIRTY));
+        self.each_in(bytes, |_, head| head.set(BufferState::DIRTY));
     }
 
     fn cleaned(&mut self, bytes: Range<usize>) {
-        self.each_in(bytes, |_, head| head.clear(State::DIRTY));
+        self.each_in(bytes, |_, head| head.clear(BufferState::DIRTY));
     }
 
     fn unmapped(&mut self, bytes: Range<usize>) {

@@ -6,17 +6,17 @@ macro_rules! stats {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         /// Live counters; one per file system.
         #[derive(Default, Debug)]
-        pub struct Stats {
+        pub struct BufferCounters {
             $($(#[$meta])* pub $name: Counter,)*
         }
 
-        /// A snapshot of [`Stats`]; the fields have the same meaning.
+        /// A snapshot of [`BufferCounters`]; the fields have the same meaning.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
         pub struct BufferStats {
             $($(#[$meta])* pub $name: u64,)*
         }
 
-        impl Stats {
+        impl BufferCounters {
             /// The counters as of now.
             pub fn snapshot(&self) -> BufferStats {
                 BufferStats { $($name: self.$name.get()),* }

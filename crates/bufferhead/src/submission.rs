@@ -4,13 +4,13 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, Ioend, IoendKind, Iomap, Kind};
+use extant_iomap::{DeviceFault, Ioend, IoendKind, Iomap, IomapKind};
 use extant_pagecache::{Folio, FolioGuard, FolioRef};
 use extant_units::{DevOff, Pos};
 
 use crate::MAX_RUN;
-use crate::ops::{BlockMap, BufferWriteback, Place};
-use crate::record::State;
+use crate::ops::{BlockLocation, BlockMap, BufferWriteback};
+use crate::record::BufferState;
 use crate::ring::Ring;
 
 /// A dirty block of a group.
@@ -55,7 +55,7 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
     blocks: &[Dirty],
     completes: bool,
 ) -> Option<O::Error> {
-    let size = ops.mapping().block_size().bytes();
+    let size = ops.address_space().block_size().bytes();
     let mut submissions: Vec<Submission> = Vec::new();
     for block in blocks {
         add(&mut submissions, block, size);
@@ -72,7 +72,7 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
     }
     let mut failed = None;
     let mut fail = |error: O::Error| {
-        ops.mapping().errors().record(O::fault_of(&error));
+        ops.address_space().errors().record(O::fault_of(&error));
         failed.get_or_insert(error);
     };
     submissions.retain(|submission| match submission.submit(ops, &shared) {
@@ -83,7 +83,7 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
         }
     });
     drop(shared);
-    ops.data_arrived();
+    ops.data_io_ends();
     for submission in submissions.iter().filter(|_| completes) {
         if let Err(error) = ops.complete(&submission.ioend) {
             fail(error);
@@ -99,25 +99,25 @@ fn finish<O: BufferWriteback + ?Sized>(
     folios: &[&Arc<Folio>],
     submissions: &[Submission],
 ) {
-    let mapping = ops.mapping();
-    let shift = mapping.block_size().log2();
+    let pages = ops.address_space();
+    let shift = pages.block_size().log2();
     let converted = submissions
         .iter()
         .filter(|submission| submission.ioend.kind == IoendKind::Unwritten)
         .flat_map(|submission| &submission.parts);
     let mut converted = converted.peekable();
     for (number, folio) in folios.iter().enumerate() {
-        let Some(mut guard) = mapping.lock(folio) else {
+        let Some(mut guard) = pages.lock(folio) else {
             continue;
         };
-        let mut ring = Ring::take(&mut guard, shift, ops.buffer_stats());
+        let mut ring = Ring::take(&mut guard, shift, ops.buffer_counters());
         while let Some((_, bytes)) = converted.next_if(|(of, _)| *of <= number) {
-            ring.each_in(bytes.clone(), |_, head| head.clear(State::UNWRITTEN));
+            ring.each_in(bytes.clone(), |_, head| head.clear(BufferState::UNWRITTEN));
         }
-        ring.each(|head| head.clear(State::ASYNC_WRITE));
+        ring.each(|head| head.clear(BufferState::ASYNC_WRITE));
         guard.put_private(ring);
     }
-    mapping.end_writeback(folios.iter().copied());
+    pages.end_writeback(folios.iter().copied());
 }
 
 impl Submission {
@@ -132,11 +132,11 @@ impl Submission {
             .iter()
             .map(|(folio, bytes)| IoSlice::new(&held[*folio].bytes()[bytes.clone()]))
             .collect();
-        ops.stats().ioends.bump();
-        ops.stats().written_bytes.add(ioend.len);
+        ops.counters().ioends.bump();
+        ops.counters().written_bytes.add(ioend.len);
         let result = ops.device().write_vectored_at(ioend.at, &slices);
         result.map_err(|source| {
-            ops.stats().failed_ioends.bump();
+            ops.counters().failed_ioends.bump();
             O::Error::from(DeviceFault {
                 what: "write",
                 at: ioend.at,
@@ -154,8 +154,8 @@ impl<'a> Held<'a> {
         folio: &'a Arc<Folio>,
         number: usize,
     ) -> Option<Self> {
-        let mapping = ops.mapping();
-        let mut guard = mapping.lock(folio)?;
+        let pages = ops.address_space();
+        let mut guard = pages.lock(folio)?;
         // Sampled under the folio lock: whoever extends the file does so holding the last folio.
         let size = Pos::new(ops.size());
         let nothing = folio.start() >= size || !guard.has_dirty();
@@ -164,10 +164,10 @@ impl<'a> Held<'a> {
             return None;
         }
         let end = folio.offset_of(size);
-        let block = mapping.block_size();
+        let block = pages.block_size();
         let limit = end.next_multiple_of(block.bytes()).min(folio.len());
         guard.bytes_mut()[end..limit].fill(0);
-        let ring = Ring::take(&mut guard, block.log2(), ops.buffer_stats());
+        let ring = Ring::take(&mut guard, block.log2(), ops.buffer_counters());
         Some(Self {
             folio,
             number,
@@ -187,7 +187,7 @@ impl<'a> Held<'a> {
         let start = self.folio.start();
         let mut needs = false;
         let visits = self.ring.each_in(0..self.limit, |offset, head| {
-            if !head.is(State::DIRTY) {
+            if !head.is(BufferState::DIRTY) {
                 return;
             }
             needs |= !head.has_written_space();
@@ -196,10 +196,10 @@ impl<'a> Held<'a> {
                 offset,
                 pos: start.saturating_add(offset as u64),
                 at: head.at(),
-                unwritten: head.is(State::UNWRITTEN),
+                unwritten: head.is(BufferState::UNWRITTEN),
             });
         });
-        ops.buffer_stats().writeback_visits.add(visits);
+        ops.buffer_counters().writeback_visits.add(visits);
         needs
     }
 
@@ -213,15 +213,15 @@ impl<'a> Held<'a> {
         let runs = runs(blocks, size);
         for run in &runs {
             self.ring.each_in(run.clone(), |_, head| {
-                head.clear(State::DIRTY);
-                head.set(State::ASYNC_WRITE);
+                head.clear(BufferState::DIRTY);
+                head.set(BufferState::ASYNC_WRITE);
             });
         }
-        self.guard.take_dirty_runs(runs);
+        self.guard.start_writeback_of(runs);
         let past = self.limit..self.folio.len();
         if !past.is_empty() {
             self.ring
-                .each_in(past.clone(), |_, head| head.clear(State::DIRTY));
+                .each_in(past.clone(), |_, head| head.clear(BufferState::DIRTY));
             self.guard.cancel_dirty(past);
         }
     }
@@ -248,7 +248,7 @@ pub(crate) fn run_at(blocks: &[Dirty], size: u64) -> usize {
 
 /// Notes `map` in `blocks`, all of which it covers, and in their records, folio by folio; returns how many records were visited.
 pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) -> u64 {
-    let unwritten = matches!(map.kind, Kind::Unwritten(_));
+    let unwritten = matches!(map.kind, IomapKind::Unwritten(_));
     let mut visits = 0;
     for part in blocks.chunk_by_mut(|a, b| a.folio == b.folio) {
         for block in part.iter_mut() {
@@ -264,11 +264,14 @@ pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) 
                 return;
             };
             let place = if unwritten {
-                Place::Unwritten(at)
+                BlockLocation::Unwritten(at)
             } else {
-                Place::Written(at)
+                BlockLocation::Written(at)
             };
-            head.map(BlockMap { place, new: false });
+            head.map(BlockMap {
+                location: place,
+                new: false,
+            });
         });
     }
     visits
@@ -304,7 +307,7 @@ fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
             len: size as u64,
             at,
             kind,
-            lost_before: None,
+            failed_before: None,
         },
         parts: vec![(block.folio, bytes)],
     });

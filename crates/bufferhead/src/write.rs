@@ -3,15 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{Source, Stopped, whole_blocks};
+use extant_iomap::{Source, Stopped, usable_after_short_copy};
 use extant_pagecache::{Folio, FolioGuard};
 use extant_units::{DevOff, PAGE_SIZE, Pos};
 
 use crate::commit::{commit, has_written_space};
 use crate::index;
-use crate::ops::{BufferOps, Wrote};
+use crate::ops::{BufferOps, FolioWrite};
 use crate::prepare::{clean_up, prepare};
-use crate::record::{BufferHead, State};
+use crate::record::{BufferHead, BufferState};
 use crate::ring::Ring;
 
 /// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
@@ -60,28 +60,28 @@ fn write_folio<O: BufferOps + ?Sized>(
     len: usize,
     copy: &mut impl FnMut(&mut [u8]) -> usize,
 ) -> Result<Option<usize>, O::Error> {
-    let mapping = ops.mapping();
-    mapping.throttle();
-    let folio: Arc<Folio> = mapping.get_or_create(pos, len as u64);
-    mapping.wait_stable(&folio);
+    let pages = ops.address_space();
+    pages.throttle();
+    let folio: Arc<Folio> = pages.get_or_create(pos, len as u64);
+    pages.wait_stable(&folio);
     let from = folio.offset_of(pos);
     let mut range = from..folio.len().min(from + len);
-    let size = mapping.block_size().bytes();
+    let size = pages.block_size().bytes();
     let blocks = range.end.div_ceil(size) - range.start / size;
     let started = ops.start_write(pos, u32::try_from(blocks).unwrap_or(u32::MAX))?;
     let mut handle = started.map(|(handle, most)| {
         range.end = range.end.min(paid_end(range.start, most as usize, size));
         handle
     });
-    let Some(mut guard) = mapping.lock(&folio) else {
+    let Some(mut guard) = pages.lock(&folio) else {
         return Ok(None);
     };
     if folio.is_under_writeback() {
         return Ok(None);
     }
     let old_size = ops.size();
-    let shift = mapping.block_size().log2();
-    let mut ring = Ring::take(&mut guard, shift, ops.buffer_stats());
+    let shift = pages.block_size().log2();
+    let mut ring = Ring::take(&mut guard, shift, ops.buffer_counters());
     let written = write_locked(ops, handle.as_mut(), &mut guard, &mut ring, range, copy);
     guard.put_private(ring);
     drop(guard);
@@ -96,7 +96,7 @@ fn write_folio<O: BufferOps + ?Sized>(
             (nothing, Some(error))
         }
     };
-    let wrote = Wrote {
+    let wrote = FolioWrite {
         pos,
         end: pos.saturating_add(written.copied as u64),
         old_size,
@@ -138,7 +138,7 @@ fn write_locked<O: BufferOps + ?Sized>(
     }
     let mut copied = copy(&mut guard.bytes_mut()[range.clone()]);
     if copied < range.len() {
-        copied = whole_blocks(guard, ring.block(), range.start, copied);
+        copied = usable_after_short_copy(guard, ring.block(), range.start, copied);
     }
     let mut released = None;
     if copied < range.len() {
@@ -153,7 +153,9 @@ fn write_locked<O: BufferOps + ?Sized>(
             let (start, end) = (folio.pos_of(written.start), folio.pos_of(written.end));
             match ops.publish(handle, start, end) {
                 Ok(true) => {
-                    ring.each_in(written.clone(), |_, head| head.clear(State::UNWRITTEN));
+                    ring.each_in(written.clone(), |_, head| {
+                        head.clear(BufferState::UNWRITTEN)
+                    });
                 }
                 Ok(false) => {}
                 Err(error) => return Err((undo(ops, Some(handle), guard, ring, written), error)),
@@ -190,7 +192,7 @@ fn undo<O: BufferOps + ?Sized>(
 ) -> Option<Range<Pos>> {
     let released = clean_up(ops, guard, ring, range.clone());
     if ops.logs_data() && handle.is_some() {
-        let zeroed = |head: &BufferHead| head.is(State::DIRTY) && head.has_written_space();
+        let zeroed = |head: &BufferHead| head.is(BufferState::DIRTY) && head.has_written_space();
         let blocks = blocks_of(guard, ring, range, zeroed);
         // They stay dirty: should this fail, they are logged later.
         let _ = ops.log_data(handle, &blocks);

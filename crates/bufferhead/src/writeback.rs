@@ -17,13 +17,13 @@
 
 use std::sync::Arc;
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_pagecache::{Folio, Tag, WritebackFault};
 use extant_units::Pos;
 
 use crate::logged::log_back;
 use crate::ops::BufferWriteback;
-use crate::record::State;
+use crate::record::BufferState;
 use crate::submission::{self, Dirty, Held, run_at, settle};
 use crate::{MAX_RUN, index};
 
@@ -37,14 +37,17 @@ const ORDERED_FOLIOS: usize = 256;
 ///
 /// # Errors
 /// The first error met; everything was tried all the same.
-pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Result<u64, O::Error> {
-    let mapping = ops.mapping();
-    let _one_at_a_time = mapping.writeback_pass();
+pub fn write_back<O: BufferWriteback + ?Sized>(
+    ops: &O,
+    control: WritebackControl,
+) -> Result<u64, O::Error> {
+    let pages = ops.address_space();
+    let _one_at_a_time = pages.writeback_pass();
     if ops.logs_data() {
         return log_back(ops, control);
     }
     let tag = if control.integrity {
-        mapping.tag_for_sync(control.start, control.end);
+        pages.tag_for_sync(control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty
@@ -52,7 +55,7 @@ pub fn write_back<O: BufferWriteback + ?Sized>(ops: &O, control: Control) -> Res
     let mut pass = Pass::new(ops);
     let mut at = control.start;
     while pass.taken < control.max_bytes && at < control.end {
-        let mut folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
+        let mut folios = pages.tagged(at, control.end, tag, BATCH_FOLIOS);
         let mut bytes = 0;
         let fit = folios.iter().take_while(|folio| {
             let more = bytes < BATCH_BYTES.min(control.max_bytes - pass.taken);
@@ -80,11 +83,11 @@ pub fn write_ordered<O: BufferWriteback + ?Sized>(
     start: Pos,
     end: Pos,
 ) -> Result<(), O::Error> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let mut pass = Pass::new(ops);
     let mut at = start;
     loop {
-        let folios = mapping.tagged(at, end, Tag::Dirty, ORDERED_FOLIOS);
+        let folios = pages.tagged(at, end, Tag::Dirty, ORDERED_FOLIOS);
         let Some(last) = folios.last() else { break };
         at = last.end();
         pass.placed(&folios);
@@ -133,7 +136,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 held.unlock();
             }
         }
-        self.ops.data_leaves();
+        self.ops.data_io_begins();
         self.write(group, &blocks, false);
     }
 
@@ -154,7 +157,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 ready.push(held);
             }
         }
-        self.ops.data_leaves();
+        self.ops.data_io_begins();
         self.write(ready, &blocks, true);
         let mut next = 0;
         while next < later.len() {
@@ -175,7 +178,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             if !folio.is_under_writeback() {
                 return None;
             }
-            self.ops.mapping().wait_stable(folio);
+            self.ops.address_space().wait_stable(folio);
         }
     }
 
@@ -189,7 +192,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 return folios.len();
             }
         };
-        let size = self.ops.mapping().block_size().bytes_u64();
+        let size = self.ops.address_space().block_size().bytes_u64();
         let mut group: Vec<Held<'_>> = Vec::new();
         let mut blocks = Vec::new();
         let mut done = 0;
@@ -210,7 +213,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let cut = blocks.get(mapped).map(|block| (block.folio, block.offset));
         blocks.truncate(mapped);
         if let Some((folio, _)) = cut {
-            self.ops.buffer_stats().restarts.bump();
+            self.ops.buffer_counters().restarts.bump();
             done = group[folio].number;
             let in_part = blocks.last().is_some_and(|last| last.folio == folio);
             for held in group.drain(folio + usize::from(in_part)..) {
@@ -220,11 +223,11 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         if let Some(last) = blocks.last() {
             let end = last.pos.saturating_add(size);
             let end = end.min(Pos::new(self.ops.size()));
-            if let Err(error) = self.ops.grow_on_disk(&mut handle, end) {
+            if let Err(error) = self.ops.raise_disk_size(&mut handle, end) {
                 self.fail(error);
             }
         }
-        self.ops.data_leaves();
+        self.ops.data_io_begins();
         drop(handle);
         self.write(group, &blocks, true);
         if let Some(error) = self.no_room.take() {
@@ -242,7 +245,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         group: &mut [Held<'_>],
         blocks: &mut Vec<Dirty>,
     ) -> usize {
-        let size = self.ops.mapping().block_size().bytes_u64();
+        let size = self.ops.address_space().block_size().bytes_u64();
         let mut next = 0;
         let mut extents = 0;
         while let Some(first) = blocks.get(next) {
@@ -260,14 +263,14 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
                 }
             }
             extents += 1;
-            self.ops.buffer_stats().extent_maps.bump();
-            let map = match self.ops.place(handle, pos, run as u64 * size) {
+            self.ops.buffer_counters().extent_maps.bump();
+            let map = match self.ops.allocate(handle, pos, run as u64 * size) {
                 Err(error) if !self.gave_up => {
                     self.no_room = Some(error);
                     return next;
                 }
                 Err(error) => {
-                    self.fail(self.ops.lost(error));
+                    self.fail(self.ops.data_lost(error));
                     None
                 }
                 Ok(map) => {
@@ -282,7 +285,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
             match map {
                 Some(map) if got > 0 => {
                     let visits = settle(group, &mut blocks[next..next + got], &map);
-                    self.ops.buffer_stats().writeback_visits.add(visits);
+                    self.ops.buffer_counters().writeback_visits.add(visits);
                     next += got;
                 }
                 _ => self.lose(group, blocks.remove(next)),
@@ -296,12 +299,12 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let held = &mut group[block.folio];
         let bytes = block.offset..block.offset + held.ring.block();
         held.ring.each_in(bytes.clone(), |_, head| {
-            head.clear(State::DIRTY);
+            head.clear(BufferState::DIRTY);
             head.forget_place();
         });
         let len = bytes.len() as u64;
         held.guard.cancel_dirty(bytes);
-        self.ops.mapping().errors().record(WritebackFault::Io);
+        self.ops.address_space().errors().record(WritebackFault::Io);
         self.ops.discard(block.pos, len);
     }
 
@@ -312,7 +315,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         };
         let limit = held.limit;
         held.ring.each(|head| {
-            head.clear(State::DIRTY);
+            head.clear(BufferState::DIRTY);
             head.forget_place();
         });
         held.guard.cancel_dirty(0..folio.len());
@@ -321,7 +324,7 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
     }
 
     fn write(&mut self, group: Vec<Held<'_>>, blocks: &[Dirty], completes: bool) {
-        let size = self.ops.mapping().block_size().bytes_u64();
+        let size = self.ops.address_space().block_size().bytes_u64();
         self.taken += blocks.len() as u64 * size;
         if let Some(error) = submission::write(self.ops, group, blocks, completes) {
             self.failed.get_or_insert(error);
@@ -329,7 +332,10 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
     }
 
     fn fail(&mut self, error: O::Error) {
-        self.ops.mapping().errors().record(O::fault_of(&error));
+        self.ops
+            .address_space()
+            .errors()
+            .record(O::fault_of(&error));
         self.failed.get_or_insert(error);
     }
 }

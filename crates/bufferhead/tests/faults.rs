@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_blockdev::{Fault, FaultyDevice, RequestKind};
-use extant_bufferhead::{State, write_ordered};
+use extant_bufferhead::{BufferState, write_ordered};
 use extant_iomap::IomapOps;
 use extant_units::{BlockSize, Pos};
 use rig::{Dry, Rig};
@@ -22,7 +22,7 @@ fn a_short_write_gives_back_what_it_did_not_use() {
     assert!(done <= 5000);
     assert_eq!(
         rig.toy.reserved(),
-        rig.toy.mapping.dirty_bytes() / 4096,
+        rig.toy.pages.dirty_bytes() / 4096,
         "each promise has its dirty block"
     );
     rig.check_rings();
@@ -43,7 +43,7 @@ fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
     let stopped = rig.write(0, &[3; 64 << 10]).unwrap_err();
     assert!(matches!(stopped.error, ToyError::NoSpace));
     rig.check_rings();
-    assert_eq!(rig.toy.reserved(), rig.toy.mapping.dirty_bytes() / 4096);
+    assert_eq!(rig.toy.reserved(), rig.toy.pages.dirty_bytes() / 4096);
     rig.sync().unwrap();
     assert_eq!(rig.toy.reserved(), 0);
 
@@ -57,7 +57,7 @@ fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
     let stopped = rig.write(0, &[3; 64 << 10]).unwrap_err();
     assert!(matches!(stopped.error, ToyError::NoSpace));
     assert_eq!(rig.toy.reserved(), 0);
-    assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+    assert_eq!(rig.toy.pages.dirty_bytes(), 0);
 }
 
 /// The file system says how long there is hope for a place, and when that has gone it is not asked again for each block.
@@ -79,7 +79,7 @@ fn a_place_is_looked_for_as_long_as_room_can_be_made() {
             assert_eq!(asked, 21 + 16, "once for each block then");
         }
         assert_eq!(rig.toy.reserved(), 0);
-        assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+        assert_eq!(rig.toy.pages.dirty_bytes(), 0);
         rig.check_rings();
     }
 }
@@ -126,13 +126,13 @@ fn a_failed_write_converts_nothing_and_is_told() {
     rig.toy = setup.build_on(device);
     rig.write(0, &[1; 8192]).unwrap();
     broken.store(true, Ordering::SeqCst);
-    let cursor = rig.toy.mapping.errors().cursor();
+    let cursor = rig.toy.pages.errors().cursor();
     assert!(rig.sync().is_err());
-    assert!(rig.toy.mapping.errors().check(&cursor).is_some());
-    assert_eq!(rig.toy.mapping.dirty_bytes(), 0, "nothing piles up");
+    assert!(rig.toy.pages.errors().check(&cursor).is_some());
+    assert_eq!(rig.toy.pages.dirty_bytes(), 0, "nothing piles up");
     for folio in rig.folios() {
         for record in folio.ring.iter().flat_map(|ring| ring.records()) {
-            assert!(!record.is(State::ASYNC_WRITE));
+            assert!(!record.is(BufferState::ASYNC_WRITE));
         }
     }
     // The blocks still read as zero after a crash.
@@ -141,7 +141,7 @@ fn a_failed_write_converts_nothing_and_is_told() {
     rig.write(0, &[2; 8192]).unwrap();
     rig.sync().unwrap();
     assert!(rig.toy.on_disk() == [2; 8192]);
-    rig.toy.mapping.drop_range(Pos::ZERO, Pos::MAX);
+    rig.toy.pages.drop_range(Pos::ZERO, Pos::MAX);
 }
 
 /// A write that makes the file longer over written space moves the size on disk when its folio is unlocked already. A commit that comes
@@ -154,9 +154,9 @@ fn a_commit_writes_ordered_data_and_starts_no_handle() {
     rig.write(1000, &[2; 1000]).unwrap();
     assert_eq!((rig.size(), rig.toy.disk_size()), (2000, 1000));
     write_ordered(&rig, Pos::ZERO, Pos::MAX).unwrap();
-    assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+    assert_eq!(rig.toy.pages.dirty_bytes(), 0);
     assert_eq!(rig.toy.disk_size(), 1000);
-    rig.toy.grow_on_disk(2000);
+    rig.toy.raise_disk_size(2000);
     assert!(rig.toy.on_disk()[1000..] == [2; 1000]);
     rig.check_rings();
 }

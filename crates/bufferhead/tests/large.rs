@@ -6,9 +6,9 @@ mod toy;
 
 use std::sync::atomic::Ordering;
 
-use extant_bufferhead::State;
+use extant_bufferhead::BufferState;
 use extant_iomap::{Miss, read, zero_range};
-use extant_pagecache::Recent;
+use extant_pagecache::RecentFolios;
 use extant_units::{BlockSize, Pos};
 use rig::Rig;
 use toy::{Rng, Setup};
@@ -35,7 +35,7 @@ fn scattered() -> (Rig, Vec<u8>) {
         }
         rig.sync().unwrap();
     }
-    rig.toy.mapping.drop_range(Pos::ZERO, Pos::MAX);
+    rig.toy.pages.drop_range(Pos::ZERO, Pos::MAX);
     (rig, bytes)
 }
 
@@ -48,7 +48,7 @@ fn large_01_02_a_folio_of_2048_separate_blocks_is_filled_in_one_go() {
     let mut back = vec![0; FOLIO];
     let done = read(
         &rig,
-        &Recent::default(),
+        &RecentFolios::default(),
         Miss::Fill(&rig.toy.readahead),
         Pos::ZERO,
         &mut back[..],
@@ -60,7 +60,10 @@ fn large_01_02_a_folio_of_2048_separate_blocks_is_filled_in_one_go() {
     assert_eq!((folios.len(), folios[0].order), (1, 9));
     let ring = folios[0].ring.as_ref().unwrap();
     assert_eq!(ring.records().count(), 2048);
-    assert!(ring.records().all(|record| record.is(State::UPTODATE)));
+    assert!(
+        ring.records()
+            .all(|record| record.is(BufferState::UPTODATE))
+    );
     assert!(
         rig.toy.stats.fill_reads.get() >= 2048,
         "each block is a read of its own"

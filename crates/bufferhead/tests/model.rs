@@ -6,7 +6,7 @@ mod toy;
 
 use std::sync::atomic::Ordering;
 
-use extant_iomap::{Control, Miss, read, truncate_page};
+use extant_iomap::{Miss, WritebackControl, read, truncate_page};
 use extant_units::{BlockSize, Pos};
 use rig::{Dry, Rig};
 use toy::{Rng, STALE, Setup};
@@ -89,8 +89,11 @@ impl Run {
         for rig in &self.rigs {
             if size < self.model.len() as u64 && truncate_page(rig, Pos::new(size)).unwrap() {
                 let end = Pos::new(size).saturating_add(1);
-                extant_bufferhead::write_back(rig, Control::integrity(Pos::new(size), end))
-                    .unwrap();
+                extant_bufferhead::write_back(
+                    rig,
+                    WritebackControl::integrity(Pos::new(size), end),
+                )
+                .unwrap();
             }
             rig.toy.truncate(size);
         }
@@ -100,9 +103,9 @@ impl Run {
     fn write_back(&mut self) {
         let (pos, len) = self.range();
         let control = match self.rng.below(3) {
-            0 => Control::integrity(Pos::new(pos), Pos::new(pos + len)),
-            1 => Control::background(len),
-            _ => Control::integrity(Pos::ZERO, Pos::MAX),
+            0 => WritebackControl::integrity(Pos::new(pos), Pos::new(pos + len)),
+            1 => WritebackControl::background(len),
+            _ => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
         };
         let credits = match self.rng.below(3) {
             0 => u32::try_from(1 + self.rng.below(4)).unwrap(),
@@ -117,9 +120,7 @@ impl Run {
     fn drop_cache(&mut self) {
         let (pos, len) = self.range();
         for rig in &self.rigs {
-            rig.toy
-                .mapping
-                .drop_clean(Pos::new(pos), Pos::new(pos + len));
+            rig.toy.pages.drop_clean(Pos::new(pos), Pos::new(pos + len));
         }
     }
 
@@ -148,7 +149,7 @@ impl Run {
             rig.check_rings();
             rig.toy.check_idle();
             assert_eq!(rig.toy.reserved(), 0);
-            assert_eq!(rig.toy.mapping.dirty_bytes(), 0);
+            assert_eq!(rig.toy.pages.dirty_bytes(), 0);
             let disk = rig.toy.on_disk();
             assert!(disk[..] == self.model[..disk.len()], "the device has it");
             assert_eq!(disk.len(), self.model.len());

@@ -57,7 +57,7 @@ fn tail_t1_t2_a_folio_that_is_not_uptodate_is_walked_to_its_end() {
         let rig = one_folio(BlockSize::KIB4, stop);
         rig.sync().unwrap();
         rig.toy
-            .mapping
+            .pages
             .drop_range(extant_units::Pos::ZERO, extant_units::Pos::MAX);
         // A write of the folio's size that runs dry leaves a large folio without content.
         let nothing = rig.write_from(0, usize::try_from(FOLIO).unwrap(), &mut rig::Dry(&[]));

@@ -21,7 +21,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
         tail_updates space_waits cow_copies credit_overflow = credit_overflows
         block_cache_hits = cache_hits block_cache_misses = cache_misses block_cache_evictions = cache_evictions);
     let data = fs.files.stats.snapshot();
-    add!(all, data: begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes passed_reads passed_writes
+    add!(all, data: begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes uncached_reads uncached_writes
         map_calls ioends wb_bytes = written_bytes merges failed_ioends);
     let buffers = fs.files.buffers.snapshot();
     add!(all, buffers: buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits

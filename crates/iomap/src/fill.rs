@@ -5,7 +5,7 @@
 //! covers it only partly.
 //!
 //! # Locks
-//! `fill` holds what it reads where that is needed ([`crate::Hold`]), takes the invalidate lock shared (so that no block of the window can
+//! `fill` holds what it reads where that is needed ([`crate::FillGuard`]), takes the invalidate lock shared (so that no block of the window can
 //! be taken away), makes the folios, locks them in ascending order, and maps and reads with all of them locked.
 
 use std::io::IoSliceMut;
@@ -17,8 +17,8 @@ use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos};
 
 use crate::hold::enter;
 use crate::index;
-use crate::map::{Flags, Iomap, Kind};
-use crate::ops::{DeviceFault, IomapOps, Op, Outcome};
+use crate::map::{Iomap, IomapFlags, IomapKind};
+use crate::ops::{DeviceFault, IomapOp, IomapOps, Outcome};
 
 /// A part of one folio that one device read fills.
 struct Piece {
@@ -35,7 +35,7 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     window: Window,
     needed: Option<Pos>,
 ) -> Result<(), O::Error> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let Some(entered) = enter(ops, bytes_of(window, needed, ops.size()), needed) else {
         return Ok(());
     };
@@ -44,9 +44,9 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     let folios = make_folios(ops, window, needed.is_some(), size);
     let mut guards: Vec<FolioGuard<'_>> = folios
         .iter()
-        .filter_map(|folio| mapping.lock(folio))
+        .filter_map(|folio| pages.lock(folio))
         .collect();
-    let limit = mapping.block_size().round_up(Pos::new(size));
+    let limit = pages.block_size().round_up(Pos::new(size));
     let limit = limit.unwrap_or(Pos::MAX).min(entered.range.end);
     // The end may have moved until the folios were locked, and what was written there may be on the device by now. From here on whoever
     // moves it over these blocks waits for their folio.
@@ -96,17 +96,17 @@ fn make_folios<O: IomapOps + ?Sized>(
     needed: bool,
     size: u64,
 ) -> Vec<Arc<Folio>> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let end = window.end().min(size.div_ceil(1 << PAGE_SHIFT));
     let mut folios: Vec<Arc<Folio>> = Vec::new();
     let mut at = window.start;
     while at < end {
         let page = PageIdx::new(at);
         let order = window.order.min((end - at).ilog2());
-        let folio = mapping.get(page).or_else(|| {
-            let made = mapping.create(page, order, needed && folios.is_empty());
+        let folio = pages.get(page).or_else(|| {
+            let made = pages.create(page, order, needed && folios.is_empty());
             // Somebody else was faster, or the smallest folio begins before this page.
-            made.or_else(|| mapping.get(page))
+            made.or_else(|| pages.get(page))
         });
         match folio {
             Some(folio) => {
@@ -162,13 +162,13 @@ fn plan<O: IomapOps + ?Sized>(
 
 fn look_up<O: IomapOps + ?Sized>(ops: &O, pos: Pos, limit: Pos) -> Result<Iomap, O::Error> {
     let len = limit.distance_from(pos).unwrap_or(0);
-    ops.stats().begins.bump();
-    let map = ops.begin(Op::Read, pos, len)?;
+    ops.counters().begins.bump();
+    let map = ops.begin(IomapOp::Read, pos, len)?;
     let outcome = Outcome {
         done: map.clamp(pos, len),
         ..Outcome::default()
     };
-    ops.end(Op::Read, &map, pos, outcome.done, outcome)?;
+    ops.end(IomapOp::Read, &map, pos, outcome.done, outcome)?;
     Ok(map)
 }
 
@@ -176,9 +176,9 @@ fn look_up<O: IomapOps + ?Sized>(ops: &O, pos: Pos, limit: Pos) -> Result<Iomap,
 pub(crate) fn has_space(map: &Iomap) -> bool {
     let kind = matches!(
         map.kind,
-        Kind::Mapped(_) | Kind::Unwritten(_) | Kind::Delalloc
+        IomapKind::Mapped(_) | IomapKind::Unwritten(_) | IomapKind::Delalloc
     );
-    kind && !map.flags.contains(Flags::SHARED)
+    kind && !map.flags.contains(IomapFlags::SHARED)
 }
 
 /// Fills the missing blocks of `bytes` that read as zero or are inline, and adds reads for the others.
@@ -197,7 +197,7 @@ fn add_pieces(
         let to = known.min(bytes.end);
         at = to;
         let pos = guard.folio().pos_of(from);
-        if let (Kind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {
+        if let (IomapKind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {
             pieces.push(Piece {
                 folio,
                 bytes: from..to,
@@ -213,7 +213,7 @@ fn add_pieces(
 /// What `map` holds from `pos` on, for kinds that are not on the device.
 fn fill_without_device(map: &Iomap, pos: Pos, out: &mut [u8]) {
     out.fill(0);
-    if let Kind::Inline(inline) = &map.kind {
+    if let IomapKind::Inline(inline) = &map.kind {
         let skip = index(pos.distance_from(map.offset).unwrap_or(0));
         let rest = inline.get(skip..).unwrap_or(&[]);
         let len = rest.len().min(out.len());
@@ -264,8 +264,8 @@ fn submit<O: IomapOps + ?Sized>(
     let Some(first) = run.first() else { return };
     let at = first.from;
     let len = run.iter().map(|piece| piece.bytes.len() as u64).sum();
-    ops.stats().fill_reads.bump();
-    ops.stats().fill_bytes.add(len);
+    ops.counters().fill_reads.bump();
+    ops.counters().fill_bytes.add(len);
     match ops.device().read_vectored_at(at, slices) {
         Ok(()) => done.append(run),
         Err(source) => {
@@ -304,11 +304,11 @@ pub(crate) fn read_block<O: IomapOps + ?Sized>(
     offset: usize,
 ) -> Result<(), O::Error> {
     let pos = guard.folio().pos_of(offset);
-    let len = ops.mapping().block_size().bytes();
+    let len = ops.address_space().block_size().bytes();
     let out = &mut guard.bytes_mut()[offset..offset + len];
-    let new = map.flags.contains(Flags::NEW);
-    if let (Kind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), new) {
-        ops.stats().edge_reads.bump();
+    let new = map.flags.contains(IomapFlags::NEW);
+    if let (IomapKind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), new) {
+        ops.counters().edge_reads.bump();
         return ops
             .device()
             .read_at(at, out)
@@ -326,7 +326,7 @@ pub(crate) fn fill_block<O: IomapOps + ?Sized>(
     offset: usize,
 ) -> Result<(), O::Error> {
     let size = ops.size();
-    let block = offset..offset + ops.mapping().block_size().bytes();
+    let block = offset..offset + ops.address_space().block_size().bytes();
     if guard.folio().pos_of(offset).get() >= size {
         // Past the end there is nothing to preserve.
         guard.bytes_mut()[block.clone()].fill(0);

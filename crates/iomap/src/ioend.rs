@@ -2,7 +2,7 @@
 
 use extant_units::{DevOff, Pos};
 
-use crate::map::{Iomap, Kind};
+use crate::map::{Iomap, IomapKind};
 
 /// What the run's space was when it was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,23 +26,23 @@ pub struct Ioend {
     pub kind: IoendKind,
     /// Where the last run ends that the same pass failed to write before this one, into written space: what the device holds
     /// there behind the end of the file must not come to lie inside of it.
-    pub lost_before: Option<Pos>,
+    pub failed_before: Option<Pos>,
 }
 
 impl Ioend {
     /// The ioend for `len` bytes at `pos` of `map`; `None` if `map` has no place for them.
     pub fn new(map: &Iomap, pos: Pos, len: u64) -> Option<Self> {
         let kind = match map.kind {
-            Kind::Mapped(_) => IoendKind::Mapped,
-            Kind::Unwritten(_) => IoendKind::Unwritten,
-            Kind::Hole | Kind::Delalloc | Kind::Inline(_) => return None,
+            IomapKind::Mapped(_) => IoendKind::Mapped,
+            IomapKind::Unwritten(_) => IoendKind::Unwritten,
+            IomapKind::Hole | IomapKind::Delalloc | IomapKind::Inline(_) => return None,
         };
         Some(Self {
             pos,
             len,
             at: map.device_at(pos)?,
             kind,
-            lost_before: None,
+            failed_before: None,
         })
     }
 

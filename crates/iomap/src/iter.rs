@@ -3,7 +3,7 @@
 use extant_units::Pos;
 
 use crate::map::Iomap;
-use crate::ops::{IomapOps, Op, Outcome};
+use crate::ops::{IomapOp, IomapOps, Outcome};
 
 /// What the body did with one mapping.
 pub type Step = Outcome;
@@ -30,7 +30,7 @@ impl<E> Stopped<E> {
 /// The first error of `begin`, of the body or of `end`, with the bytes processed before.
 pub fn apply<O: IomapOps + ?Sized>(
     ops: &O,
-    op: Op,
+    op: IomapOp,
     pos: Pos,
     len: u64,
     mut body: impl FnMut(&Iomap, Pos, u64) -> Result<Step, Stopped<O::Error>>,
@@ -38,12 +38,12 @@ pub fn apply<O: IomapOps + ?Sized>(
     let mut done = 0;
     while done < len {
         let at = pos.saturating_add(done);
-        ops.stats().begins.bump();
+        ops.counters().begins.bump();
         let map = ops
             .begin(op, at, len - done)
             .map_err(Stopped::after(done))?;
         let part = map.clamp(at, len - done);
-        debug_assert!(part > 0, "a mapping covers the first byte asked for");
+        debug_assert!(part > 0, "a pages covers the first byte asked for");
         let (step, failed) = match body(&map, at, part) {
             Ok(step) => (step, None),
             Err(stopped) => {
@@ -62,7 +62,7 @@ pub fn apply<O: IomapOps + ?Sized>(
         }
         ended.map_err(Stopped::after(done))?;
         if step.stale {
-            ops.stats().stale_retries.bump();
+            ops.counters().stale_retries.bump();
         } else if step.done == 0 {
             break;
         }

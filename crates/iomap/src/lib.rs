@@ -12,7 +12,7 @@
 //!
 //! # Locks
 //! Callers hold what protects the file's size and content order (a file lock, later a range lock) around writes,
-//! and nothing around reads. Reads take the invalidate lock shared when they fill the cache, and before it a [`Hold`] of what they read
+//! and nothing around reads. Reads take the invalidate lock shared when they fill the cache, and before it a [`FillGuard`] of what they read
 //! if the file is written past the cache. Writeback takes folio
 //! locks only, in ascending order, with one pass per mapping at a time; the file system may start handles inside of
 //! [`WritebackOps`] and [`IomapOps`] calls. No handle may be open when this crate is called.
@@ -36,16 +36,16 @@ mod zero;
 
 pub(crate) use extant_units::index;
 
-pub use hold::{Hold, Keeper};
+pub use hold::{FillGuard, Keeper};
 pub use ioend::{Ioend, IoendKind};
 pub use iter::{Step, Stopped, apply};
-pub use map::{Flags, Iomap, Kind};
-pub use ops::{DeviceFault, IomapOps, Op, Outcome, WritebackOps};
+pub use map::{Iomap, IomapFlags, IomapKind};
+pub use ops::{DeviceFault, IomapOp, IomapOps, Outcome, WritebackOps};
 pub use read::{Miss, Target, read};
 pub use seek::{Whence, seek};
-pub use stats::{IomapStats, Stats};
+pub use stats::{IomapCounters, IomapStats};
 pub use vectored::{Payload, Scatter};
 pub use view::{MAX_VIEW, ReadView, edit, view};
-pub use write::{Source, extend, overwrite, whole_blocks, write};
-pub use writeback::{Control, write_back};
+pub use write::{Source, extend, overwrite, usable_after_short_copy, write};
+pub use writeback::{WritebackControl, write_back};
 pub use zero::{truncate_page, zero_range};

@@ -7,7 +7,7 @@ use extant_units::{DevOff, Pos};
 bitflags::bitflags! {
     /// What a file system says about a mapping beside its kind.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct Flags: u32 {
+    pub struct IomapFlags: u32 {
         /// The space was made for this operation: what a write misses is zeroed, and a failure is undone by
         /// [`crate::IomapOps::end`].
         const NEW = 1;
@@ -22,7 +22,7 @@ bitflags::bitflags! {
 
 /// What is behind a range.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum IomapKind {
     /// Nothing: reads as zero. Never the answer to a write.
     Hole,
     /// Space that is promised, but not chosen. The data is in the cache.
@@ -43,9 +43,9 @@ pub struct Iomap {
     /// The number of bytes, at least one block.
     pub length: u64,
     /// What is there.
-    pub kind: Kind,
+    pub kind: IomapKind,
     /// More about it.
-    pub flags: Flags,
+    pub flags: IomapFlags,
     /// The state of the file's map that this was made from, for [`crate::IomapOps::is_valid`].
     pub cookie: u64,
 }
@@ -67,10 +67,10 @@ impl Iomap {
     /// The device byte of `pos`, which lies inside; `None` if the kind has none.
     pub fn device_at(&self, pos: Pos) -> Option<DevOff> {
         match self.kind {
-            Kind::Mapped(addr) | Kind::Unwritten(addr) => {
+            IomapKind::Mapped(addr) | IomapKind::Unwritten(addr) => {
                 addr.checked_add(pos.distance_from(self.offset)?)
             }
-            Kind::Hole | Kind::Delalloc | Kind::Inline(_) => None,
+            IomapKind::Hole | IomapKind::Delalloc | IomapKind::Inline(_) => None,
         }
     }
 }

@@ -4,18 +4,18 @@ use std::io;
 use std::ops::Range;
 
 use extant_blockdev::BlockDevice;
-use extant_pagecache::{Mapping, WritebackFault};
+use extant_pagecache::{AddressSpace, WritebackFault};
 use extant_units::{DevOff, Pos};
 
-use crate::hold::Hold;
+use crate::hold::FillGuard;
 use crate::ioend::Ioend;
 use crate::map::Iomap;
-use crate::stats::Stats;
+use crate::stats::IomapCounters;
 
 /// What a mapping is wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Op {
+pub enum IomapOp {
     /// Reading into the cache.
     Read,
     /// Writing into the cache: the answer has space, allocated or promised.
@@ -57,11 +57,11 @@ pub trait IomapOps: Sync {
     type Error: From<DeviceFault>;
 
     /// The file's folios.
-    fn mapping(&self) -> &Mapping;
+    fn address_space(&self) -> &AddressSpace;
     /// Where its data is.
     fn device(&self) -> &dyn BlockDevice;
     /// Where to count.
-    fn stats(&self) -> &Stats;
+    fn counters(&self) -> &IomapCounters;
 
     /// The file's size in memory.
     fn size(&self) -> u64;
@@ -69,15 +69,15 @@ pub trait IomapOps: Sync {
     fn raise_size(&self, end: u64);
 
     /// The mapping at `pos`, for an operation on `len` bytes.
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
     /// Ends the operation on `len` bytes at `pos` of `map`. A promise of space that `begin` made
-    /// ([`crate::Flags::NEW`]) and that `outcome` did not use is given back here. Called with no folio locked for
+    /// ([`crate::IomapFlags::NEW`]) and that `outcome` did not use is given back here. Called with no folio locked for
     /// writes; whoever looks into the cache here does so before taking the lock of its map, which `begin` takes with
     /// folios locked.
     fn end(
         &self,
-        op: Op,
+        op: IomapOp,
         map: &Iomap,
         pos: Pos,
         len: u64,
@@ -90,19 +90,19 @@ pub trait IomapOps: Sync {
     /// Whether `map` is still true. Called with a folio locked: takes only short locks.
     fn is_valid(&self, map: &Iomap) -> bool;
 
-    /// Whether the device under this file is written past the cache, or was: reads of it then need a [`Hold`]. Once
+    /// Whether the device under this file is written past the cache, or was: reads of it then need a [`FillGuard`]. Once
     /// true, it stays so; it becomes true before the first such write, and then the invalidate lock is taken exclusively for
     /// a moment, so that no read goes on that has not seen it.
-    fn is_bypassed(&self) -> bool {
+    fn has_direct_writes(&self) -> bool {
         false
     }
 
     /// Keeps writes past the cache away from a part of `wanted`, whole blocks, while the device is read there. With `needed`, a
     /// part of `wanted` that somebody waits for, the answer covers at least that, and is waited for; `None`
     /// without it if somebody writes there. No lock after the inode's may be held.
-    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
+    fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
         let _ = needed;
-        Some(Hold::without_lock(wanted))
+        Some(FillGuard::without_lock(wanted))
     }
 }
 
@@ -121,7 +121,7 @@ pub trait WritebackOps: IomapOps {
     fn discard(&self, pos: Pos, len: u64);
 
     /// Dirty data finds no place because of `error`, and is given up: what to tell of that.
-    fn lost(&self, error: Self::Error) -> Self::Error {
+    fn data_lost(&self, error: Self::Error) -> Self::Error {
         error
     }
 

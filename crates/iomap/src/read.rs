@@ -3,15 +3,15 @@
 //! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range that is neither cached
 //! nor stored anywhere is answered with zeros, without making folios for it.
 
-use extant_pagecache::{Readahead, Recent};
+use extant_pagecache::{Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos};
 
 use crate::fill::{fill, read_fault};
 use crate::hold::enter;
 use crate::index;
 use crate::iter::Stopped;
-use crate::map::Kind;
-use crate::ops::{IomapOps, Op, Outcome};
+use crate::map::IomapKind;
+use crate::ops::{IomapOp, IomapOps, Outcome};
 
 /// What a read does about bytes that are not cached.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub enum Miss<'a> {
     Fill(&'a Readahead),
     /// Reads past the cache, straight into the caller's buffer: for callers that keep the bytes in a cache of their own. Each
     /// block is seen whole as long as nobody writes it meanwhile.
-    Pass(&'a Readahead),
+    Bypass(&'a Readahead),
 }
 
 /// Where the bytes of a read go: one buffer, or several as if they were one.
@@ -76,7 +76,7 @@ impl Target for [u8] {
 /// The first error of the file system or the device, with the bytes read before it.
 pub fn read<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut (impl Target + ?Sized),
@@ -99,7 +99,7 @@ pub fn read<O: IomapOps + ?Sized>(
         let out = &mut part[..contiguous];
         let missed = match on_miss {
             Miss::Fill(readahead) => miss(ops, readahead, at, want, out),
-            Miss::Pass(readahead) => pass(ops, at, out).and_then(|read| match read {
+            Miss::Bypass(readahead) => pass(ops, at, out).and_then(|read| match read {
                 // A folio has come, or has only part of what is wanted: the cache it is.
                 0 => miss(ops, readahead, at, want, out),
                 read => Ok(read),
@@ -127,16 +127,16 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
     if len == 0 {
         return Ok(0);
     }
-    ops.stats().begins.bump();
-    let map = ops.begin(Op::Read, pos, len)?;
+    ops.counters().begins.bump();
+    let map = ops.begin(IomapOp::Read, pos, len)?;
     let read = match map.kind {
-        Kind::Delalloc | Kind::Inline(_) => 0,
-        Kind::Hole | Kind::Unwritten(_) | Kind::Mapped(_) => map.clamp(pos, len),
+        IomapKind::Delalloc | IomapKind::Inline(_) => 0,
+        IomapKind::Hole | IomapKind::Unwritten(_) | IomapKind::Mapped(_) => map.clamp(pos, len),
     };
     let out = &mut out[..index(read)];
     let result = match (&map.kind, map.device_at(pos)) {
-        (Kind::Mapped(_), Some(at)) if read > 0 => {
-            ops.stats().passed_reads.bump();
+        (IomapKind::Mapped(_), Some(at)) if read > 0 => {
+            ops.counters().uncached_reads.bump();
             let result = ops.device().read_at(at, out);
             result.map_err(|source| read_fault(at, read, source))
         }
@@ -149,7 +149,7 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
         done: if result.is_ok() { read } else { 0 },
         ..Outcome::default()
     };
-    ops.end(Op::Read, &map, pos, map.clamp(pos, len), outcome)?;
+    ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
     result.map(|()| index(read))
 }
 
@@ -158,14 +158,14 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
 #[inline]
 fn copy_cached<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     len: usize,
     copy: impl FnOnce(&[u8]),
 ) -> usize {
-    let mapping = ops.mapping();
-    let copied = recent.with(mapping, pos.page(), |folio| {
-        let guard = mapping.read(folio)?;
+    let pages = ops.address_space();
+    let copied = recent.with_folio(pages, pos.page(), |folio| {
+        let guard = pages.read(folio)?;
         let from = folio.offset_of(pos);
         let mut to = folio.len().min(from + len);
         if !guard.is_uptodate(from..to) {
@@ -194,7 +194,7 @@ fn miss<O: IomapOps + ?Sized>(
     }
     let first = pos.page().get();
     let last = pos.saturating_add(want as u64 - 1).page().get();
-    let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
+    let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
     fill(ops, window, Some(pos))?;
     Ok(0)
 }
@@ -205,29 +205,29 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     pos: Pos,
     len: u64,
 ) -> Result<usize, O::Error> {
-    let _blocks_stay = ops.mapping().invalidate_lock().read();
+    let _blocks_stay = ops.address_space().invalidate_lock().read();
     let clear = uncached(ops, pos, len);
     if clear == 0 {
         return Ok(0);
     }
-    ops.stats().begins.bump();
-    let map = ops.begin(Op::Read, pos, len)?;
+    ops.counters().begins.bump();
+    let map = ops.begin(IomapOp::Read, pos, len)?;
     let zeros = match map.kind {
-        Kind::Hole | Kind::Unwritten(_) => map.clamp(pos, clear),
-        Kind::Delalloc | Kind::Mapped(_) | Kind::Inline(_) => 0,
+        IomapKind::Hole | IomapKind::Unwritten(_) => map.clamp(pos, clear),
+        IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_) => 0,
     };
     let outcome = Outcome {
         done: zeros,
         ..Outcome::default()
     };
-    ops.end(Op::Read, &map, pos, map.clamp(pos, len), outcome)?;
+    ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
     Ok(index(zeros))
 }
 
 /// How many of the `len` bytes at `pos` come before the first folio. To be asked before the map: what was written
 /// before that and has no folio any more is on the device, and in the map.
 fn uncached<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> u64 {
-    match ops.mapping().next(pos) {
+    match ops.address_space().next(pos) {
         Some(folio) => len.min(folio.start().distance_from(pos).unwrap_or(0)),
         None => len,
     }
@@ -240,12 +240,12 @@ fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
         readahead.hit(page);
         return;
     }
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let marked = readahead
         .marker()
-        .and_then(|page| mapping.get(PageIdx::new(page)));
+        .and_then(|page| pages.get(PageIdx::new(page)));
     let order = marked.map_or(0, |folio| folio.order());
-    let Some(window) = readahead.advance(page, order, mapping.max_order()) else {
+    let Some(window) = readahead.advance(page, order, pages.max_order()) else {
         return;
     };
     // Nobody asked for these bytes yet: whoever does will meet the error.

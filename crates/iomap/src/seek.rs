@@ -3,8 +3,8 @@
 use extant_units::Pos;
 
 use crate::iter::{Step, Stopped, apply};
-use crate::map::Kind;
-use crate::ops::{IomapOps, Op};
+use crate::map::IomapKind;
+use crate::ops::{IomapOp, IomapOps};
 
 /// What to look for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,14 +31,21 @@ pub fn seek<O: IomapOps + ?Sized>(
     }
     let mut found = None;
     let whole = size - pos.get();
-    apply(ops, Op::Report, pos, whole, |map, at, len| {
+    apply(ops, IomapOp::Report, pos, whole, |map, at, len| {
         let end = at.saturating_add(len);
         let hit = match (&map.kind, whence) {
-            (Kind::Hole, Whence::Hole) => Some(at),
-            (Kind::Hole, Whence::Data) => None,
-            (Kind::Unwritten(_), _) => ops.mapping().seek_cached(at, end, whence == Whence::Data),
-            (Kind::Delalloc | Kind::Mapped(_) | Kind::Inline(_), Whence::Data) => Some(at),
-            (Kind::Delalloc | Kind::Mapped(_) | Kind::Inline(_), Whence::Hole) => None,
+            (IomapKind::Hole, Whence::Hole) => Some(at),
+            (IomapKind::Hole, Whence::Data) => None,
+            (IomapKind::Unwritten(_), _) => {
+                ops.address_space()
+                    .seek_cached(at, end, whence == Whence::Data)
+            }
+            (IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_), Whence::Data) => {
+                Some(at)
+            }
+            (IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_), Whence::Hole) => {
+                None
+            }
         };
         found = hit;
         // Processing nothing ends the search.

@@ -4,7 +4,7 @@ use extant_pagecache::Counter;
 
 /// Live counters; one per file system.
 #[derive(Default, Debug)]
-pub struct Stats {
+pub struct IomapCounters {
     /// Calls of `begin`.
     pub begins: Counter,
     /// Folio writes that needed no mapping.
@@ -18,9 +18,9 @@ pub struct Stats {
     /// Bytes read to fill the cache.
     pub fill_bytes: Counter,
     /// Device reads past the cache.
-    pub passed_reads: Counter,
+    pub uncached_reads: Counter,
     /// Device writes past the cache.
-    pub passed_writes: Counter,
+    pub uncached_writes: Counter,
     /// Calls of `map_blocks`.
     pub map_calls: Counter,
     /// Device writes of file data.
@@ -33,9 +33,9 @@ pub struct Stats {
     pub failed_ioends: Counter,
 }
 
-/// A snapshot of [`Stats`]; the fields have the same meaning.
+/// A snapshot of [`IomapCounters`]; the fields have the same meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(missing_docs, reason = "documented at Stats")]
+#[allow(missing_docs, reason = "documented at IomapCounters")]
 pub struct IomapStats {
     pub begins: u64,
     pub overwrites: u64,
@@ -43,8 +43,8 @@ pub struct IomapStats {
     pub edge_reads: u64,
     pub fill_reads: u64,
     pub fill_bytes: u64,
-    pub passed_reads: u64,
-    pub passed_writes: u64,
+    pub uncached_reads: u64,
+    pub uncached_writes: u64,
     pub map_calls: u64,
     pub ioends: u64,
     pub written_bytes: u64,
@@ -52,7 +52,7 @@ pub struct IomapStats {
     pub failed_ioends: u64,
 }
 
-impl Stats {
+impl IomapCounters {
     /// The counters as of now.
     pub fn snapshot(&self) -> IomapStats {
         IomapStats {
@@ -62,8 +62,8 @@ impl Stats {
             edge_reads: self.edge_reads.get(),
             fill_reads: self.fill_reads.get(),
             fill_bytes: self.fill_bytes.get(),
-            passed_reads: self.passed_reads.get(),
-            passed_writes: self.passed_writes.get(),
+            uncached_reads: self.uncached_reads.get(),
+            uncached_writes: self.uncached_writes.get(),
             map_calls: self.map_calls.get(),
             ioends: self.ioends.get(),
             written_bytes: self.written_bytes.get(),

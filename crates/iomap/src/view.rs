@@ -16,8 +16,8 @@ use extant_units::Pos;
 use crate::fill::{fill, fill_block, has_space};
 use crate::index;
 use crate::iter::Stopped;
-use crate::map::{Flags, Iomap};
-use crate::ops::{IomapOps, Op, Outcome};
+use crate::map::{Iomap, IomapFlags};
+use crate::ops::{IomapOp, IomapOps, Outcome};
 use crate::read::zeros_at;
 
 /// The most bytes that one view shows.
@@ -82,7 +82,7 @@ pub fn view<O: IomapOps + ?Sized>(
     pos: Pos,
     len: usize,
 ) -> Result<ReadView, Stopped<O::Error>> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let len = len.min(MAX_VIEW);
     let mut view = ReadView::default();
     while view.len < len {
@@ -92,10 +92,10 @@ pub fn view<O: IomapOps + ?Sized>(
         if want == 0 {
             break;
         }
-        if let Some(folio) = mapping.get(at.page()) {
+        if let Some(folio) = pages.get(at.page()) {
             let from = folio.offset_of(at);
             let to = folio.len().min(from + want);
-            if let Some(bytes) = mapping.pin(&folio, from, to) {
+            if let Some(bytes) = pages.pin(&folio, from, to) {
                 let len = bytes.len();
                 view.push(Chunk::Cached(bytes), len);
                 continue;
@@ -121,7 +121,7 @@ fn populate<O: IomapOps + ?Sized>(
 ) -> Result<(), O::Error> {
     let first = pos.page().get();
     let last = pos.saturating_add(len as u64 - 1).page().get();
-    let window = readahead.miss(first, last - first + 1, ops.mapping().max_order());
+    let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
     fill(ops, window, Some(pos))
 }
 
@@ -146,7 +146,7 @@ pub fn edit<O: IomapOps + ?Sized>(
         if want == 0 {
             break;
         }
-        ops.mapping().throttle();
+        ops.address_space().throttle();
         let edited = edit_folio(ops, readahead, at, want, &mut change);
         done += edited.map_err(Stopped::after(done as u64))?;
     }
@@ -161,22 +161,22 @@ fn edit_folio<O: IomapOps + ?Sized>(
     len: usize,
     change: &mut impl FnMut(Pos, &mut [u8]),
 ) -> Result<usize, O::Error> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     // What is stored comes with as few reads as can be. Holes come later.
-    if mapping.get(pos.page()).is_none() && zeros_at(ops, pos, 1)? == 0 {
+    if pages.get(pos.page()).is_none() && zeros_at(ops, pos, 1)? == 0 {
         populate(ops, readahead, pos, len)?;
     }
-    let folio = mapping.get_or_create(pos, len as u64);
+    let folio = pages.get_or_create(pos, len as u64);
     let from = folio.offset_of(pos);
     let to = folio.len().min(from + len);
     let mut space = Space::new(ops, pos, (to - from) as u64);
     loop {
         space.take()?;
-        let Some(mut guard) = mapping.lock_stable(&folio) else {
+        let Some(mut guard) = pages.lock_stable(&folio) else {
             return Ok(0);
         };
         if !space.is_valid() {
-            ops.stats().stale_retries.bump();
+            ops.counters().stale_retries.bump();
             continue;
         }
         // Whoever cuts the file sets its size before it takes this lock.
@@ -226,12 +226,12 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
         let mut done = 0;
         while done < self.len {
             let at = self.pos.saturating_add(done);
-            self.ops.stats().begins.bump();
-            let map = self.ops.begin(Op::Write, at, self.len - done)?;
+            self.ops.counters().begins.bump();
+            let map = self.ops.begin(IomapOp::Write, at, self.len - done)?;
             let part = map.clamp(at, self.len - done);
-            debug_assert!(part > 0, "a mapping covers the first byte asked for");
+            debug_assert!(part > 0, "a pages covers the first byte asked for");
             done += part.max(1);
-            if map.flags.contains(Flags::NEW) {
+            if map.flags.contains(IomapFlags::NEW) {
                 self.promised.push(map.clone());
             }
             self.maps.push(map);
@@ -246,7 +246,7 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
     /// Makes the blocks of `range` uptodate.
     fn fill(&self, guard: &mut FolioGuard<'_>, range: Range<usize>) -> Result<(), O::Error> {
         let folio: &Folio = guard.folio();
-        let block = self.ops.mapping().block_size().bytes();
+        let block = self.ops.address_space().block_size().bytes();
         let mut at = range.start & !(block - 1);
         while let Some(missing) = guard.next_uptodate(at, false)
             && missing < range.end
@@ -287,7 +287,7 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
                 done,
                 ..Outcome::default()
             };
-            let ended = self.ops.end(Op::Write, &map, at, len, outcome);
+            let ended = self.ops.end(IomapOp::Write, &map, at, len, outcome);
             failed = failed.and(ended);
         }
         failed

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use extant_pagecache::{Folio, FolioGuard, Recent};
+use extant_pagecache::{Folio, FolioGuard, RecentFolios};
 use extant_units::{PAGE_SIZE, Pos};
 
 use crate::fill::{fill_block, has_space};
 use crate::index;
 use crate::iter::{Step, Stopped, apply};
 use crate::map::Iomap;
-use crate::ops::{IomapOps, Op};
+use crate::ops::{IomapOp, IomapOps};
 use crate::vectored::Payload;
 
 /// Where written bytes come from.
@@ -42,7 +42,7 @@ impl Source for &[u8] {
 #[inline]
 pub fn overwrite<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
     alone: impl Fn() -> bool,
@@ -61,7 +61,7 @@ pub fn overwrite<O: IomapOps + ?Sized>(
 #[inline]
 pub fn extend<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
@@ -80,18 +80,18 @@ enum Put {
 #[inline]
 fn put<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
     allowed: impl FnOnce() -> bool,
 ) -> Put {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let end = pos.saturating_add(bytes.len() as u64);
-    let written = recent.with(mapping, pos.page(), |folio| {
+    let written = recent.with_folio(pages, pos.page(), |folio| {
         if end > folio.end() {
             return Err(Put::Spans);
         }
-        let mut guard = mapping.lock_stable(folio).ok_or(Put::Not)?;
+        let mut guard = pages.lock_stable(folio).ok_or(Put::Not)?;
         let from = folio.offset_of(pos);
         let range = from..from + bytes.len();
         if !guard.can_overwrite(range.clone()) || !allowed() {
@@ -110,9 +110,9 @@ fn put<O: IomapOps + ?Sized>(
     });
     match written {
         Some(Ok(dirtied)) => {
-            ops.stats().overwrites.bump();
+            ops.counters().overwrites.bump();
             if dirtied {
-                mapping.throttle();
+                pages.throttle();
             }
             Put::Done
         }
@@ -124,17 +124,17 @@ fn put<O: IomapOps + ?Sized>(
 /// Overwrites in several folios at once. Their locks are only tried: whoever has one may be waiting for another.
 fn put_in_several<O: IomapOps + ?Sized>(
     ops: &O,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
     allowed: impl FnOnce() -> bool,
 ) -> bool {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let end = pos.saturating_add(bytes.len() as u64);
-    let written = recent.with_several(mapping, pos, end, |folios| {
-        let mut guards = [const { None }; Recent::MOST];
+    let written = recent.with_folios(pages, pos, end, |folios| {
+        let mut guards = [const { None }; RecentFolios::MOST];
         for (&folio, place) in folios.iter().zip(&mut guards) {
-            let guard = mapping.try_lock_stable(folio)?;
+            let guard = pages.try_lock_stable(folio)?;
             let range = folio.offset_of(pos)..folio.offset_of(end);
             if !guard.can_overwrite(range.clone()) {
                 return None;
@@ -152,14 +152,14 @@ fn put_in_several<O: IomapOps + ?Sized>(
             dirtied |= guard.mark_dirty(range.clone());
         }
         debug_assert_eq!(done, bytes.len());
-        ops.stats().overwrites.add(folios.len() as u64);
+        ops.counters().overwrites.add(folios.len() as u64);
         Some(dirtied)
     });
     let Some(dirtied) = written.flatten() else {
         return false;
     };
     if dirtied {
-        mapping.throttle();
+        pages.throttle();
     }
     true
 }
@@ -178,16 +178,20 @@ pub fn write<O: IomapOps + ?Sized>(
     let mut writer = Writer { ops, pos, source };
     let mut done = 0;
     while done < len {
-        ops.mapping().throttle();
+        ops.address_space().throttle();
         let quick = writer.overwrite(done, len - done);
         if quick > 0 {
             done += quick;
             continue;
         }
         let at = pos.saturating_add(done as u64);
-        let mapped = apply(ops, Op::Write, at, (len - done) as u64, |map, at, part| {
-            writer.write_mapped(map, at, index(part))
-        });
+        let mapped = apply(
+            ops,
+            IomapOp::Write,
+            at,
+            (len - done) as u64,
+            |map, at, part| writer.write_mapped(map, at, index(part)),
+        );
         let mapped = mapped.map_err(|stopped| Stopped {
             done: stopped.done + done as u64,
             error: stopped.error,
@@ -211,12 +215,12 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
     /// Writes into one folio without asking for a mapping, if that can be.
     #[inline]
     fn overwrite(&mut self, done: usize, len: usize) -> usize {
-        let mapping = self.ops.mapping();
+        let pages = self.ops.address_space();
         let at = self.pos.saturating_add(done as u64);
-        let Some(folio) = mapping.get(at.page()) else {
+        let Some(folio) = pages.get(at.page()) else {
             return 0;
         };
-        let Some(mut guard) = mapping.lock_stable(&folio) else {
+        let Some(mut guard) = pages.lock_stable(&folio) else {
             return 0;
         };
         let from = folio.offset_of(at);
@@ -226,7 +230,7 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
         }
         let copied = self.source.copy_at(done, &mut guard.bytes_mut()[from..to]);
         if copied > 0 {
-            self.ops.stats().overwrites.bump();
+            self.ops.counters().overwrites.bump();
             self.publish(&mut guard, from, from + copied);
         }
         copied
@@ -239,7 +243,7 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
         at: Pos,
         len: usize,
     ) -> Result<Step, Stopped<O::Error>> {
-        let mapping = self.ops.mapping();
+        let pages = self.ops.address_space();
         let old_size = self.ops.size();
         let mut step = Step::default();
         let mut chunk = usize::MAX;
@@ -248,10 +252,10 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
             let pos = at.saturating_add(step.done);
             let want = len - index(step.done);
             if !std::mem::take(&mut first) {
-                mapping.throttle();
+                pages.throttle();
             }
-            let folio: Arc<Folio> = mapping.get_or_create(pos, want as u64);
-            let Some(mut guard) = mapping.lock_stable(&folio) else {
+            let folio: Arc<Folio> = pages.get_or_create(pos, want as u64);
+            let Some(mut guard) = pages.lock_stable(&folio) else {
                 continue;
             };
             if !self.ops.is_valid(map) {
@@ -266,7 +270,7 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
                 .source
                 .copy_at(offset, &mut guard.bytes_mut()[from..to]);
             if copied < to - from {
-                copied = whole_blocks(&guard, mapping.block_size().bytes(), from, copied);
+                copied = usable_after_short_copy(&guard, pages.block_size().bytes(), from, copied);
             }
             if copied == 0 {
                 if to - from <= PAGE_SIZE {
@@ -300,7 +304,12 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
 
 /// How many of `copied` bytes at `from` count after a source ran dry: a block that was to be covered wholly and holds part new,
 /// part nothing does not. Blocks before it are part of the file now: some of them may have been uptodate, and hold the new bytes.
-pub fn whole_blocks(guard: &FolioGuard<'_>, block: usize, from: usize, copied: usize) -> usize {
+pub fn usable_after_short_copy(
+    guard: &FolioGuard<'_>,
+    block: usize,
+    from: usize,
+    copied: usize,
+) -> usize {
     let stop = from + copied;
     let last = stop & !(block - 1);
     if stop == last || guard.is_uptodate(last..stop) {
@@ -320,7 +329,7 @@ pub(crate) fn prepare<O: IomapOps + ?Sized>(
     if guard.is_uptodate(from..to) {
         return Ok(());
     }
-    let mask = ops.mapping().block_size().bytes() - 1;
+    let mask = ops.address_space().block_size().bytes() - 1;
     for edge in [from, to] {
         // An edge at a block's boundary cuts no block.
         let block = edge & !mask;

@@ -32,7 +32,7 @@ const BATCH_BYTES: u64 = 16 << 20;
 
 /// What a pass writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Control {
+pub struct WritebackControl {
     /// The first byte.
     pub start: Pos,
     /// The byte after the last; data is written in whole folios.
@@ -43,7 +43,7 @@ pub struct Control {
     pub max_bytes: u64,
 }
 
-impl Control {
+impl WritebackControl {
     /// Everything that is dirty in `[start, end)` now.
     pub fn integrity(start: Pos, end: Pos) -> Self {
         Self {
@@ -69,11 +69,14 @@ impl Control {
 ///
 /// # Errors
 /// The first error met; everything was tried all the same.
-pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result<u64, O::Error> {
-    let mapping = ops.mapping();
-    let _one_at_a_time = mapping.writeback_pass();
+pub fn write_back<O: WritebackOps + ?Sized>(
+    ops: &O,
+    control: WritebackControl,
+) -> Result<u64, O::Error> {
+    let pages = ops.address_space();
+    let _one_at_a_time = pages.writeback_pass();
     let tag = if control.integrity {
-        mapping.tag_for_sync(control.start, control.end);
+        pages.tag_for_sync(control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty
@@ -81,9 +84,9 @@ pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result
     let mut at = control.start;
     let mut taken = 0;
     let mut failed = None;
-    let mut lost_before = None;
+    let mut failed_before = None;
     while taken < control.max_bytes && at < control.end {
-        let folios = mapping.tagged(at, control.end, tag, BATCH_FOLIOS);
+        let folios = pages.tagged(at, control.end, tag, BATCH_FOLIOS);
         let Some(last) = folios.last() else { break };
         let mut next = last.end();
         let mut batch = Batch::new(ops);
@@ -96,7 +99,7 @@ pub fn write_back<O: WritebackOps + ?Sized>(ops: &O, control: Control) -> Result
         }
         at = next;
         taken += batch.bytes;
-        if let Err(error) = batch.write(&mut lost_before) {
+        if let Err(error) = batch.write(&mut failed_before) {
             failed.get_or_insert(error);
         }
     }
@@ -144,8 +147,8 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
 
     /// Cleans a folio and puts it under writeback.
     fn take(&mut self, folio: &'a Arc<Folio>) {
-        let mapping = self.ops.mapping();
-        let Some(mut guard) = mapping.lock(folio) else {
+        let pages = self.ops.address_space();
+        let Some(mut guard) = pages.lock(folio) else {
             return;
         };
         // Sampled under the folio lock: whoever extends the file does so holding the last folio.
@@ -155,13 +158,13 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
             return;
         }
         let end = folio.offset_of(size);
-        let block = mapping.block_size().bytes();
+        let block = pages.block_size().bytes();
         let limit = end.next_multiple_of(block).min(folio.len());
         guard.bytes_mut()[end..limit].fill(0);
         let number = self.folios.len();
         let pieces = &mut self.pieces;
         let mut bytes = 0;
-        guard.take_dirty(limit, |run| {
+        guard.start_writeback(limit, |run| {
             bytes += run.len() as u64;
             pieces.push(Piece {
                 folio: number,
@@ -174,17 +177,17 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         self.held.push(guard.downgrade());
     }
 
-    /// Maps, writes and completes everything taken. `lost_before` is where the last run ends that the pass failed
+    /// Maps, writes and completes everything taken. `failed_before` is where the last run ends that the pass failed
     /// to write into written space.
-    fn write(mut self, lost_before: &mut Option<Pos>) -> Result<(), O::Error> {
+    fn write(mut self, failed_before: &mut Option<Pos>) -> Result<(), O::Error> {
         let mut arrived = Vec::new();
         for submission in self.map() {
             let mut ioend = submission.ioend;
-            ioend.lost_before = *lost_before;
+            ioend.failed_before = *failed_before;
             if self.submit(&submission) {
                 arrived.push(ioend);
             } else if ioend.kind == IoendKind::Mapped {
-                *lost_before = Some(ioend.end());
+                *failed_before = Some(ioend.end());
             }
         }
         // The bytes may change again as far as the device is concerned; the folios stay under writeback.
@@ -194,11 +197,11 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
                 self.fail(error);
             }
         }
-        let mapping = self.ops.mapping();
+        let pages = self.ops.address_space();
         for range in &self.lost {
-            mapping.forget_backing(range.start, range.end);
+            pages.clear_backed(range.start, range.end);
         }
-        mapping.end_writeback(self.folios.iter().copied());
+        pages.end_writeback(self.folios.iter().copied());
         self.failed.map_or(Ok(()), Err)
     }
 
@@ -236,11 +239,11 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
     }
 
     fn map_blocks(&mut self, pos: Pos, len: u64) -> Option<Iomap> {
-        self.ops.stats().map_calls.bump();
+        self.ops.counters().map_calls.bump();
         match self.ops.map_blocks(pos, len) {
             Ok(map) => Some(map),
             Err(error) => {
-                self.fail(self.ops.lost(error));
+                self.fail(self.ops.data_lost(error));
                 None
             }
         }
@@ -249,7 +252,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
     /// Gives up `len` dirty bytes at `pos` that have no place; `silent` if no error has said so yet.
     fn lose(&mut self, pos: Pos, len: u64, silent: bool) {
         if silent {
-            self.ops.mapping().errors().record(WritebackFault::Io);
+            self.ops.address_space().errors().record(WritebackFault::Io);
         }
         self.ops.discard(pos, len);
         // A later write must ask for space again. The folio is held shared here, so the flag waits until it is not.
@@ -264,13 +267,13 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
             .iter()
             .map(|(folio, bytes)| IoSlice::new(&self.held[*folio].bytes()[bytes.clone()]))
             .collect();
-        self.ops.stats().ioends.bump();
-        self.ops.stats().written_bytes.add(ioend.len);
+        self.ops.counters().ioends.bump();
+        self.ops.counters().written_bytes.add(ioend.len);
         let result = self.ops.device().write_vectored_at(ioend.at, &slices);
         let Err(source) = result else {
             return true;
         };
-        self.ops.stats().failed_ioends.bump();
+        self.ops.counters().failed_ioends.bump();
         self.fail(O::Error::from(DeviceFault {
             what: "write",
             at: ioend.at,
@@ -281,7 +284,10 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
     }
 
     fn fail(&mut self, error: O::Error) {
-        self.ops.mapping().errors().record(O::fault_of(&error));
+        self.ops
+            .address_space()
+            .errors()
+            .record(O::fault_of(&error));
         self.failed.get_or_insert(error);
     }
 }
@@ -312,7 +318,7 @@ fn add<O: WritebackOps + ?Sized>(
     if let Some(last) = submissions.last_mut()
         && last.ioend.try_merge(&ioend)
     {
-        ops.stats().merges.bump();
+        ops.counters().merges.bump();
         last.parts.push(part);
         return;
     }

@@ -11,9 +11,9 @@ use extant_units::Pos;
 use crate::fill::read_block;
 use crate::index;
 use crate::iter::{Step, Stopped, apply};
-use crate::map::{Iomap, Kind};
+use crate::map::{Iomap, IomapKind};
+use crate::ops::IomapOp;
 use crate::ops::IomapOps;
-use crate::ops::Op;
 use crate::write::prepare;
 
 /// Zeroes `len` bytes at `pos`; returns whether anything had to be changed (and is dirty now). The caller keeps writers away from the range. No handle
@@ -27,11 +27,13 @@ pub fn zero_range<O: IomapOps + ?Sized>(
     len: u64,
 ) -> Result<bool, Stopped<O::Error>> {
     let mut changed = false;
-    apply(ops, Op::Zero, pos, len, |map, at, part| {
+    apply(ops, IomapOp::Zero, pos, len, |map, at, part| {
         let (step, dirtied) = match map.kind {
-            Kind::Hole => (skip(part), false),
-            Kind::Unwritten(_) => zero_cached(ops, map, at, part),
-            Kind::Mapped(_) | Kind::Delalloc | Kind::Inline(_) => zero_mapped(ops, map, at, part)?,
+            IomapKind::Hole => (skip(part), false),
+            IomapKind::Unwritten(_) => zero_cached(ops, map, at, part),
+            IomapKind::Mapped(_) | IomapKind::Delalloc | IomapKind::Inline(_) => {
+                zero_mapped(ops, map, at, part)?
+            }
         };
         changed |= dirtied;
         Ok(step)
@@ -44,7 +46,7 @@ pub fn zero_range<O: IomapOps + ?Sized>(
 /// # Errors
 /// As [`zero_range`].
 pub fn truncate_page<O: IomapOps + ?Sized>(ops: &O, pos: Pos) -> Result<bool, Stopped<O::Error>> {
-    let block = ops.mapping().block_size();
+    let block = ops.address_space().block_size();
     let inside = block.offset_in_block(pos);
     if inside == 0 {
         return Ok(false);
@@ -61,15 +63,15 @@ fn skip(done: u64) -> Step {
 
 /// Zeroes what the cache holds newer than the device; clean blocks are zero already.
 fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Step, bool) {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let end = pos.saturating_add(len);
     let mut at = pos;
     let mut changed = false;
     while at < end
-        && let Some(folio) = mapping.next(at)
+        && let Some(folio) = pages.next(at)
         && folio.start() < end
     {
-        let Some(mut guard) = mapping.lock_stable(&folio) else {
+        let Some(mut guard) = pages.lock_stable(&folio) else {
             continue;
         };
         if !ops.is_valid(map) {
@@ -114,14 +116,14 @@ fn zero_mapped<O: IomapOps + ?Sized>(
     pos: Pos,
     len: u64,
 ) -> Result<(Step, bool), Stopped<O::Error>> {
-    let mapping = ops.mapping();
+    let pages = ops.address_space();
     let mut step = Step::default();
     let mut changed = false;
     while step.done < len {
         let at = pos.saturating_add(step.done);
-        mapping.throttle();
-        let folio = mapping.get_or_create(at, len - step.done);
-        let Some(mut guard) = mapping.lock_stable(&folio) else {
+        pages.throttle();
+        let folio = pages.get_or_create(at, len - step.done);
+        let Some(mut guard) = pages.lock_stable(&folio) else {
             continue;
         };
         if !ops.is_valid(map) {
@@ -150,7 +152,7 @@ fn already_zero<O: IomapOps + ?Sized>(
     guard: &mut FolioGuard<'_>,
     range: Range<usize>,
 ) -> Result<bool, O::Error> {
-    let size = ops.mapping().block_size().bytes();
+    let size = ops.address_space().block_size().bytes();
     let block = range.start & !(size - 1);
     if range.end > block + size || guard.is_uptodate(range.clone()) {
         return Ok(false);

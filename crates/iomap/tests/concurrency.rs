@@ -35,7 +35,7 @@ fn check(number: u64, block: &[u8]) -> Option<u64> {
 }
 
 fn storm(toy: &Arc<Toy>, blocks: u64, time: Duration) {
-    let len = toy.mapping.block_size().bytes();
+    let len = toy.pages.block_size().bytes();
     let bs = len as u64;
     let stop = AtomicBool::new(false);
     let lock = RwLock::new(());
@@ -84,7 +84,7 @@ fn storm(toy: &Arc<Toy>, blocks: u64, time: Duration) {
                     0 => {
                         toy.sync().unwrap();
                     }
-                    1 => toy.mapping.drop_clean(Pos::ZERO, Pos::MAX),
+                    1 => toy.pages.drop_clean(Pos::ZERO, Pos::MAX),
                     _ => {
                         let _alone = lock.write();
                         toy.truncate(rng.below(blocks) * bs);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
-use extant_pagecache::{Mapping, WritebackFault};
+use extant_pagecache::{AddressSpace, WritebackFault};
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, Setup, Toy, ToyError};
 
@@ -39,14 +39,14 @@ impl<'a> Watched<'a> {
 impl IomapOps for Watched<'_> {
     type Error = ToyError;
 
-    fn mapping(&self) -> &Mapping {
-        self.toy.mapping()
+    fn address_space(&self) -> &AddressSpace {
+        self.toy.address_space()
     }
     fn device(&self) -> &dyn BlockDevice {
         self.toy.device()
     }
-    fn stats(&self) -> &Stats {
-        self.toy.stats()
+    fn counters(&self) -> &IomapCounters {
+        self.toy.counters()
     }
     fn size(&self) -> u64 {
         self.toy.size()
@@ -54,14 +54,21 @@ impl IomapOps for Watched<'_> {
     fn raise_size(&self, end: u64) {
         self.toy.raise_size(end);
     }
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         let map = self.toy.begin(op, pos, len)?;
         assert!(map.clamp(pos, 1) == 1, "covers the first byte");
         let before = self.open.lock().unwrap().replace((pos, len));
-        assert_eq!(before, None, "one mapping at a time");
+        assert_eq!(before, None, "one pages at a time");
         Ok(map)
     }
-    fn end(&self, op: Op, map: &Iomap, pos: Pos, len: u64, out: Outcome) -> Result<(), ToyError> {
+    fn end(
+        &self,
+        op: IomapOp,
+        map: &Iomap,
+        pos: Pos,
+        len: u64,
+        out: Outcome,
+    ) -> Result<(), ToyError> {
         let (begun, asked) = self.open.lock().unwrap().take().unwrap();
         assert_eq!(begun, pos);
         assert!(out.done <= len && len <= asked);
@@ -88,24 +95,24 @@ fn every_mapping_ends_with_what_was_really_done() {
     let at = Pos::new(0);
     // All of it, in two mappings.
     toy.max_map.store(2, std::sync::atomic::Ordering::Relaxed);
-    let whole = apply(&watched, Op::Write, at, 16_384, |_, _, len| {
+    let whole = apply(&watched, IomapOp::Write, at, 16_384, |_, _, len| {
         Ok(step(len, false))
     });
     assert_eq!((whole.unwrap(), watched.done()), (16_384, vec![8192, 8192]));
     // Nothing done ends it.
-    let none = apply(&watched, Op::Read, at, 16_384, |_, at, len| {
+    let none = apply(&watched, IomapOp::Read, at, 16_384, |_, at, len| {
         Ok(step(if at.get() == 0 { len } else { 0 }, false))
     });
     assert_eq!((none.unwrap(), watched.done()), (8192, vec![8192, 0]));
     // Nothing done on a stale mapping does not.
     let mut round = 0;
-    let stale = apply(&watched, Op::Read, at, 8192, |_, _, len| {
+    let stale = apply(&watched, IomapOp::Read, at, 8192, |_, _, len| {
         round += 1;
         Ok(step(if round == 3 { len } else { 0 }, round < 3))
     });
     assert_eq!((stale.unwrap(), watched.done()), (8192, vec![0, 0, 8192]));
     // An error ends it, and what came before counts.
-    let failed = apply(&watched, Op::Read, at, 16_384, |_, at, len| {
+    let failed = apply(&watched, IomapOp::Read, at, 16_384, |_, at, len| {
         if at.get() == 0 {
             return Ok(step(len, false));
         }
@@ -129,7 +136,7 @@ fn writes_reads_and_zeroing_end_what_they_begin() {
     zero_range(&watched, Pos::new(5000), 30_000).unwrap();
     assert_eq!(watched.done().iter().sum::<u64>(), 30_000);
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     let mut buf = vec![0; 50_100];
     read(
         &watched,
@@ -158,7 +165,7 @@ fn only_written_blocks_at_the_edges_are_read() {
     toy.write(0, &[1; 10 * 4096]).unwrap();
     toy.sync().unwrap();
     toy.truncate(20 * 4096);
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert_eq!(reads(4096, 4096), 0, "covered wholly");
     assert_eq!(reads(3 * 4096 + 5, 100), 1, "one block, both edges in it");
     assert_eq!(reads(3 * 4096 + 500, 100), 0, "uptodate by now");
@@ -166,7 +173,7 @@ fn only_written_blocks_at_the_edges_are_read() {
     assert_eq!(reads(15 * 4096 + 5, 100), 0, "a hole");
     assert_eq!(reads(15 * 4096 + 500, 100), 0, "delayed");
     assert_eq!(reads(20 * 4096 + 7, 100), 0, "behind the end");
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     let mut expected = vec![1; 10 * 4096];
     expected[4096..8192].fill(9);
     expected[3 * 4096 + 5..3 * 4096 + 105].fill(9);
@@ -224,9 +231,9 @@ fn the_tail_is_zeroed_at_every_writeback() {
             let old = toy.size();
             toy.write(old, &vec![1; usize::try_from(size - old).unwrap()])
                 .unwrap();
-            let folio = toy.mapping.next(Pos::ZERO).unwrap();
+            let folio = toy.pages.next(Pos::ZERO).unwrap();
             {
-                let mut guard = toy.mapping.lock(&folio).unwrap();
+                let mut guard = toy.pages.lock(&folio).unwrap();
                 let end = usize::try_from(size).unwrap();
                 guard.bytes_mut()[end..4096].fill(0xbb);
             }
@@ -263,11 +270,11 @@ fn folios_behind_the_end_are_not_written() {
         2 * 4096,
         "the block of the end is written whole"
     );
-    assert_eq!(toy.mapping.dirty_bytes(), 3 * 4096);
+    assert_eq!(toy.pages.dirty_bytes(), 3 * 4096);
     assert_eq!(toy.disk_size(), 6000);
     // The truncation's second half.
-    toy.mapping.drop_range(Pos::new(6000), Pos::MAX);
-    assert_eq!(toy.mapping.dirty_bytes(), 0);
+    toy.pages.drop_range(Pos::new(6000), Pos::MAX);
+    assert_eq!(toy.pages.dirty_bytes(), 0);
 }
 
 /// Dirty data over a hole has nowhere to go (a bug somewhere): nothing is written, it is told, and the folio is clean.
@@ -276,11 +283,11 @@ fn data_over_a_hole_is_given_up_and_told() {
     let toy = Setup::default().build();
     toy.write(0, &[1; 3 * 4096]).unwrap();
     toy.discard(Pos::new(4096), 4096);
-    let told = toy.mapping.errors().cursor();
+    let told = toy.pages.errors().cursor();
     toy.sync().unwrap();
-    assert_eq!(toy.mapping.errors().check(&told), Some(WritebackFault::Io));
+    assert_eq!(toy.pages.errors().check(&told), Some(WritebackFault::Io));
     assert_eq!(toy.stats.snapshot().written_bytes, 2 * 4096);
-    assert_eq!(toy.mapping.dirty_bytes(), 0);
+    assert_eq!(toy.pages.dirty_bytes(), 0);
     assert_eq!(toy.state(1), None);
     // Before it can be dirty again it needs space again.
     toy.write(4096, &[2; 10]).unwrap();
@@ -375,7 +382,7 @@ fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
     .build();
     toy.write(0, &[1; 8192]).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     // Of two pages on the device one block each is cached, the first of one and the last of the other.
     toy.write(0, &[1; 100]).unwrap();
     toy.write(7168, &[1; 100]).unwrap();
@@ -408,28 +415,28 @@ struct Growing<'a> {
 impl IomapOps for Growing<'_> {
     type Error = ToyError;
 
-    fn mapping(&self) -> &Mapping {
-        self.toy.mapping()
+    fn address_space(&self) -> &AddressSpace {
+        self.toy.address_space()
     }
     fn device(&self) -> &dyn BlockDevice {
         self.toy.device()
     }
-    fn stats(&self) -> &Stats {
-        self.toy.stats()
+    fn counters(&self) -> &IomapCounters {
+        self.toy.counters()
     }
     fn size(&self) -> u64 {
         let size = self.toy.size();
         if self.looks.fetch_add(1, Ordering::Relaxed) + 1 == self.at {
             self.toy.write(size, &[2; 1000]).unwrap();
             self.toy.sync().unwrap();
-            self.toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+            self.toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
         }
         size
     }
     fn raise_size(&self, end: u64) {
         self.toy.raise_size(end);
     }
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         self.toy.begin(op, pos, len)
     }
     fn is_valid(&self, map: &Iomap) -> bool {
@@ -446,7 +453,7 @@ fn a_fill_keeps_what_was_appended_while_it_began() {
         let toy = Setup::default().build();
         toy.write(0, &[1; 1000]).unwrap();
         toy.sync().unwrap();
-        toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
         let ops = Growing {
             toy: &toy,
             looks: AtomicU32::new(0),

@@ -40,7 +40,7 @@ fn a_cached_read_makes_an_overwrite_free_of_maps_too() {
     let toy = Setup::default().build();
     toy.write(0, &vec![1; 1 << 20]).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert_eq!(toy.read(0, 1 << 20).len(), 1 << 20);
     let before = toy.stats.snapshot();
     toy.write(12_288, &[9; 5000]).unwrap();
@@ -93,13 +93,13 @@ fn iomap_25_readahead_aligns_its_folios_and_ends_with_the_file() {
     let toy = Setup::default().build();
     toy.write(0, &[1; 21 * 4096]).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     for page in 0..21 {
         assert_eq!(toy.read(page * 4096, 4096).len(), 4096);
     }
     let mut folios = Vec::new();
     let mut at = Pos::ZERO;
-    while let Some(folio) = toy.mapping.next(at) {
+    while let Some(folio) = toy.pages.next(at) {
         folios.push((folio.index().get(), folio.order()));
         at = folio.end();
     }
@@ -115,11 +115,11 @@ fn streams_use_few_mappings_and_large_writes() {
     }
     toy.sync().unwrap();
     let stats = toy.stats.snapshot();
-    assert_eq!(stats.begins, 16, "one mapping for each call");
+    assert_eq!(stats.begins, 16, "one pages for each call");
     assert_eq!(stats.map_calls, 1, "one allocation for 16 MiB");
     assert_eq!(stats.ioends, 1);
     assert_eq!(stats.written_bytes, 16 << 20);
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     for i in 0..256 {
         toy.read(i << 16, 1 << 16);
     }
@@ -135,7 +135,7 @@ fn holes_are_read_without_folios() {
     let toy = Setup::default().build();
     toy.truncate(64 << 20);
     assert!(toy.read(5, 10 << 20).iter().all(|&byte| byte == 0));
-    assert_eq!(toy.mapping.folio_count(), 0);
+    assert_eq!(toy.pages.folio_count(), 0);
     assert_eq!(toy.stats.snapshot().fill_reads, 0);
 }
 
@@ -148,12 +148,12 @@ fn zeroing_what_is_zero_dirties_nothing() {
     .build();
     toy.write(0, &[5; 1500]).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     // The tail behind the end is zero on the device: looking at it is enough.
     assert!(!truncate_page(&*toy, Pos::new(1500)).unwrap());
-    assert_eq!(toy.mapping.dirty_bytes(), 0);
+    assert_eq!(toy.pages.dirty_bytes(), 0);
     zero_range(&*toy, Pos::new(2048), 1 << 20).unwrap();
-    assert_eq!(toy.mapping.folio_count(), 1, "holes stay holes");
+    assert_eq!(toy.pages.folio_count(), 1, "holes stay holes");
     assert!(toy.state(5).is_none());
 }
 
@@ -206,7 +206,7 @@ fn readers_grow_their_window() {
     let toy = Setup::default().build();
     toy.write(0, &Rng(3).bytes(8 << 20)).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     let before = toy.stats.snapshot();
     for i in 0..(8 << 20) / 4096 {
         toy.read(i * 4096, 4096);

@@ -38,19 +38,19 @@ fn j19_a_failed_write_converts_nothing_and_moves_no_size() {
     let (toy, switch) = fragile();
     toy.write(0, &[1; 8192]).unwrap();
     toy.sync().unwrap();
-    let (early, late_size) = (toy.mapping.errors().cursor(), toy.disk_size());
+    let (early, late_size) = (toy.pages.errors().cursor(), toy.disk_size());
     toy.write(8192, &[2; 8192]).unwrap();
-    let other = toy.mapping.errors().cursor();
+    let other = toy.pages.errors().cursor();
     switch.store(2, Ordering::Relaxed);
     assert!(matches!(toy.sync(), Err(ToyError::Device(_))));
     switch.store(0, Ordering::Relaxed);
     assert_eq!(toy.disk_size(), late_size);
     assert!(matches!(toy.state(2), Some(Block::Unwritten(_))));
-    assert_eq!(toy.mapping.dirty_bytes(), 0, "no dirty data piles up");
+    assert_eq!(toy.pages.dirty_bytes(), 0, "no dirty data piles up");
     assert_eq!(toy.cache.stats().writeback_bytes, 0);
     for cursor in [&early, &other] {
-        assert_eq!(toy.mapping.errors().check(cursor), Some(WritebackFault::Io));
-        assert_eq!(toy.mapping.errors().check(cursor), None);
+        assert_eq!(toy.pages.errors().check(cursor), Some(WritebackFault::Io));
+        assert_eq!(toy.pages.errors().check(cursor), None);
     }
     assert!(!toy.on_disk().contains(&STALE));
     // The file goes on: what is written again arrives.
@@ -65,7 +65,7 @@ fn a_failed_read_is_told_and_not_remembered() {
     let data = Rng(5).bytes(100_000);
     toy.write(0, &data).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     switch.store(1, Ordering::Relaxed);
     let mut buf = vec![0; 1000];
     let failed = read(
@@ -119,17 +119,17 @@ fn a_promise_that_cannot_be_kept_is_recorded_as_no_space() {
     }
     .build();
     toy.write(0, &[1; 8 * 4096]).unwrap();
-    let cursor = toy.mapping.errors().cursor();
+    let cursor = toy.pages.errors().cursor();
     toy.steal(6);
     assert!(matches!(toy.sync(), Err(ToyError::NoSpace)));
-    let told = toy.mapping.errors().check(&cursor);
+    let told = toy.pages.errors().check(&cursor);
     assert_eq!(told, Some(WritebackFault::NoSpace));
     assert_eq!(toy.reserved(), 0);
     toy.check_idle();
     // What was lost needs space again before it can be dirty again.
     assert!(toy.write(5 * 4096, &[2; 100]).is_err());
     toy.check_idle();
-    assert_eq!(toy.mapping.dirty_bytes(), 0);
+    assert_eq!(toy.pages.dirty_bytes(), 0);
 }
 
 #[test]

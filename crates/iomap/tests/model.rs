@@ -74,9 +74,9 @@ impl Run {
     fn write_back(&mut self) {
         let (pos, len) = self.range();
         let control = match self.rng.below(3) {
-            0 => Control::integrity(Pos::new(pos), Pos::new(pos + len)),
-            1 => Control::background(len),
-            _ => Control::integrity(Pos::ZERO, Pos::MAX),
+            0 => WritebackControl::integrity(Pos::new(pos), Pos::new(pos + len)),
+            1 => WritebackControl::background(len),
+            _ => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
         };
         write_back(&*self.toy, control).unwrap();
     }
@@ -84,7 +84,7 @@ impl Run {
     fn drop_cache(&mut self) {
         let (pos, len) = self.range();
         self.toy
-            .mapping
+            .pages
             .drop_clean(Pos::new(pos), Pos::new(pos + len));
     }
 
@@ -115,14 +115,14 @@ impl Run {
     fn finish(&self) {
         self.toy.sync().unwrap();
         assert_eq!(self.toy.reserved(), 0);
-        assert_eq!(self.toy.mapping.dirty_bytes(), 0);
+        assert_eq!(self.toy.pages.dirty_bytes(), 0);
         let disk = self.toy.on_disk();
         assert!(
             disk == self.model,
             "after a sync everything is on the device"
         );
-        self.toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
-        assert_eq!(self.toy.mapping.folio_count(), 0);
+        self.toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
+        assert_eq!(self.toy.pages.folio_count(), 0);
         let all = self.toy.read(0, self.model.len() + 10);
         assert!(all == self.model, "and comes back");
     }
@@ -197,7 +197,7 @@ fn short_mappings_change_nothing() {
     let data = Rng(9).bytes(100_000);
     toy.write(12_345, &data).unwrap();
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert!(toy.read(12_345, data.len()) == data);
 }
 
@@ -216,7 +216,7 @@ fn j31_bytes_past_the_end_are_zero_before_the_size_passes_them() {
         panic!("the block is written");
     };
     let tail = extant_units::DevOff::new(at * 4096 + 1000);
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     toy.device.write_at(tail, &[STALE; 3096]).unwrap();
     toy.write(10_000, &[9; 10]).unwrap();
     assert!(toy.read(0, 10_000)[1000..].iter().all(|&byte| byte == 0));

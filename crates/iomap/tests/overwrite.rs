@@ -5,7 +5,7 @@ mod toy;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_iomap::*;
-use extant_pagecache::Recent;
+use extant_pagecache::RecentFolios;
 use extant_units::{BlockSize, PageIdx, Pos};
 use parking_lot::RwLock;
 use toy::{Rng, Setup};
@@ -40,7 +40,7 @@ fn it_takes_cached_bytes_of_a_few_folios_below_the_end() {
     assert_eq!(after.begins, before.begins);
     toy.sync().unwrap();
     assert_eq!(quick(8000, 10), (true, true), "clean, and still backed");
-    toy.mapping.drop_clean(Pos::new(20_000), Pos::MAX);
+    toy.pages.drop_clean(Pos::new(20_000), Pos::MAX);
     let dropped = overwrite(&*toy, &toy.recent, Pos::new(20_000), &[4; 10][..], || true);
     assert!(!dropped, "not cached any more");
     toy.sync().unwrap();
@@ -62,8 +62,8 @@ fn several_folios_are_written_at_once_or_not_at_all() {
     };
     let untouched = || toy.read(0, 40_960).iter().all(|&byte| byte == 1);
     assert!(!quick(100, 16_384), "five folios");
-    let third = toy.mapping.get(PageIdx::new(2)).unwrap();
-    let held = toy.mapping.lock(&third).unwrap();
+    let third = toy.pages.get(PageIdx::new(2)).unwrap();
+    let held = toy.pages.lock(&third).unwrap();
     assert!(
         !quick(4096, 10_000),
         "somebody has one: nobody waits for it"
@@ -72,7 +72,7 @@ fn several_folios_are_written_at_once_or_not_at_all() {
     let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200][..], || false);
     assert!(!refused);
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::new(8192), Pos::new(12_288));
+    toy.pages.drop_clean(Pos::new(8192), Pos::new(12_288));
     assert!(!quick(4096, 10_000), "one is not cached");
     assert!(untouched());
     let before = toy.stats.snapshot();
@@ -145,7 +145,7 @@ fn writers_without_the_lock_stay_out_of_a_truncation() {
         for seed in 0..3 {
             let (toy, lock, stop) = (&toy, &lock, &stop);
             scope.spawn(move || {
-                let recent = Recent::default();
+                let recent = RecentFolios::default();
                 let mut rng = Rng(0xF00D + seed);
                 while !stop.load(Ordering::Relaxed) {
                     let pos = Pos::new(rng.below(SIZE - 3000));

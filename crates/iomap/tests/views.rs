@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
-use extant_pagecache::Mapping;
+use extant_pagecache::AddressSpace;
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, STALE, Setup, Toy, ToyError};
 
@@ -40,7 +40,7 @@ fn a_read_view_is_a_snapshot_without_a_copy() {
     store(&toy, 300_000, 1000, 2).unwrap();
     toy.truncate(400_000);
     toy.sync().unwrap();
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert!(shown(&all) == data, "what came later does not show");
     assert_eq!(take(&toy, 20_000, 5).chunks().next(), Some(&[1; 5][..]));
     assert!(take(&toy, 400_000, 10).is_empty());
@@ -56,7 +56,7 @@ fn holes_are_shown_without_folios() {
         ((1 << 20) + 4096, (1 << 20) + 4096)
     );
     assert!(shown(&view)[..1 << 20].iter().all(|&byte| byte == 0));
-    assert_eq!(toy.mapping.folio_count(), 1);
+    assert_eq!(toy.pages.folio_count(), 1);
 }
 
 /// SPEC A2, row 18: space comes before the folio's lock, since taking it may write back; the bytes are dirty afterwards.
@@ -66,13 +66,13 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
     struct LowSpace(Arc<Toy>);
     impl IomapOps for LowSpace {
         type Error = ToyError;
-        fn mapping(&self) -> &Mapping {
-            &self.0.mapping
+        fn address_space(&self) -> &AddressSpace {
+            &self.0.pages
         }
         fn device(&self) -> &dyn BlockDevice {
             &*self.0.device
         }
-        fn stats(&self) -> &Stats {
+        fn counters(&self) -> &IomapCounters {
             &self.0.stats
         }
         fn size(&self) -> u64 {
@@ -81,15 +81,15 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         fn raise_size(&self, end: u64) {
             self.0.raise_size(end);
         }
-        fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
-            if op == Op::Write {
+        fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+            if op == IomapOp::Write {
                 self.0.sync()?;
             }
             self.0.begin(op, pos, len)
         }
         fn end(
             &self,
-            op: Op,
+            op: IomapOp,
             map: &Iomap,
             pos: Pos,
             len: u64,
@@ -118,7 +118,7 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         "no folio was locked while space was taken"
     );
     let low = worker.join().unwrap();
-    assert!(low.0.mapping.dirty_bytes() > 0);
+    assert!(low.0.pages.dirty_bytes() > 0);
     low.0.sync().unwrap();
     assert!(low.0.on_disk()[5000..405_000].iter().all(|&byte| byte == 9));
     assert!(!low.0.on_disk().contains(&STALE));
@@ -172,7 +172,7 @@ fn an_edit_ends_at_the_end_of_the_file_and_keeps_what_is_around_it() {
         let mut model = Rng(3).bytes(10_000);
         toy.write(0, &model).unwrap();
         toy.sync().unwrap();
-        toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
         assert_eq!(store(&toy, 5001, 10_000, 8).unwrap(), 4999);
         model[5001..].fill(8);
         assert_eq!(store(&toy, 10_000, 1, 8).unwrap(), 0);
@@ -252,9 +252,9 @@ fn edits_race_with_truncation_and_writeback() {
         stop.store(true, Ordering::Relaxed);
     });
     toy.sync().unwrap();
-    assert_eq!((toy.reserved(), toy.mapping.dirty_bytes()), (0, 0));
+    assert_eq!((toy.reserved(), toy.pages.dirty_bytes()), (0, 0));
     assert!(!toy.on_disk().contains(&STALE));
     let cached = toy.read(0, usize::try_from(SIZE).unwrap());
-    toy.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
     assert!(toy.read(0, usize::try_from(SIZE).unwrap()) == cached);
 }

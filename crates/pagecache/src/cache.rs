@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
 
-use crate::Mapping;
+use crate::AddressSpace;
 use crate::config::Config;
 use crate::dirty_list::{DirtyList, Writeback, WritebackReason};
 use crate::flusher::{FLUSH_BATCH, Flushers};
@@ -173,7 +173,7 @@ impl Shared {
     }
 
     #[inline]
-    pub(crate) fn dirtied(&self, mapping: &Mapping, bytes: u64) {
+    pub(crate) fn dirtied(&self, mapping: &AddressSpace, bytes: u64) {
         self.dirty_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.dirty.add(mapping);
     }
@@ -193,7 +193,7 @@ impl Shared {
     }
 
     /// Takes a mapping off the list of dirty ones.
-    pub(crate) fn forget(&self, mapping: &Mapping) {
+    pub(crate) fn forget(&self, mapping: &AddressSpace) {
         self.dirty.remove(mapping);
         self.made_progress();
     }
@@ -218,7 +218,7 @@ impl Shared {
 
     /// Makes a writer of `mapping` wait if too much is dirty.
     #[inline]
-    pub(crate) fn throttle(&self, mapping: &Mapping) {
+    pub(crate) fn throttle(&self, mapping: &AddressSpace) {
         let dirty = self.dirty_bytes.load(Ordering::Relaxed);
         if dirty > self.config.background_bytes {
             self.throttle_slow(mapping);
@@ -226,7 +226,7 @@ impl Shared {
     }
 
     #[cold]
-    fn throttle_slow(&self, mapping: &Mapping) {
+    fn throttle_slow(&self, mapping: &AddressSpace) {
         if self.config.flushers > 0 {
             self.work.kick();
         }
@@ -246,7 +246,7 @@ impl Shared {
     /// Whether a writer of `mapping` waits now. At the limit everybody does. Halfway from where flushing begins to the limit, those
     /// do whose file has more than its share of what may be dirty: so whoever writes a lot waits for the flushers, and
     /// leaves room for those who write little and need not wait for it.
-    fn is_too_dirty(&self, mapping: &Mapping) -> bool {
+    fn is_too_dirty(&self, mapping: &AddressSpace) -> bool {
         let (limit, background) = (self.config.dirty_limit_bytes, self.config.background_bytes);
         let total = self.dirty_and_writeback();
         if total > limit {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::sync::Mutex;
 
-use crate::Mapping;
+use crate::AddressSpace;
 
 /// Why dirty data is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ struct Inner {
 
 struct ListEntry {
     owner: Arc<dyn Writeback>,
-    mapping: Weak<Mapping>,
+    mapping: Weak<AddressSpace>,
     since: Instant,
     busy: bool,
 }
@@ -54,13 +54,13 @@ struct ListEntry {
 pub(crate) struct Taken {
     key: u64,
     pub(crate) owner: Arc<dyn Writeback>,
-    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) mapping: Arc<AddressSpace>,
 }
 
 impl DirtyList {
     /// Lists `mapping`, which has just gained dirty bytes.
     #[inline]
-    pub(crate) fn add(&self, mapping: &Mapping) {
+    pub(crate) fn add(&self, mapping: &AddressSpace) {
         // Pairs with the order in `settle`: either it sees the dirty bytes, or this sees the zero.
         if mapping.dirty_key.load(Ordering::SeqCst) == 0 {
             self.add_slow(mapping);
@@ -68,7 +68,7 @@ impl DirtyList {
     }
 
     #[cold]
-    fn add_slow(&self, mapping: &Mapping) {
+    fn add_slow(&self, mapping: &AddressSpace) {
         // An owner on its way out writes nothing any more.
         let Some(owner) = mapping.owner().upgrade() else {
             return;
@@ -142,7 +142,7 @@ impl DirtyList {
     }
 
     /// Takes `mapping` off the list.
-    pub(crate) fn remove(&self, mapping: &Mapping) {
+    pub(crate) fn remove(&self, mapping: &AddressSpace) {
         let mut inner = self.inner.lock();
         let key = mapping.dirty_key.swap(0, Ordering::SeqCst);
         let entry = inner.entries.remove(&key);

@@ -22,26 +22,26 @@ use extant_lock_order::{Held, Rank, taking, took};
 use extant_units::{PAGE_SHIFT, PAGE_SIZE, PageIdx, Pos};
 
 use crate::block_bits::BlockBits;
-use crate::mapping::Mapping;
+use crate::mapping::AddressSpace;
 use crate::memory::FolioMemory;
 use crate::pin::Memory;
-use crate::private::Private;
+use crate::private::FolioPrivate;
 use crate::tree::Entry;
 
-/// A folio of the page cache. Get one from a [`Mapping`], lock it through the mapping.
+/// A folio of the page cache. Get one from a [`AddressSpace`], lock it through the mapping.
 pub struct Folio {
     index: PageIdx,
     order: u32,
     /// log2 of the block size.
     block_shift: u32,
     referenced: AtomicBool,
-    /// References that only remember the folio ([`crate::Recent`]) and do not want it kept.
+    /// References that only remember the folio ([`crate::RecentFolios`]) and do not want it kept.
     pub(crate) remembered: AtomicUsize,
     /// The folio has left its mapping: a copy of `attached`, for a look without the lock.
     detached: AtomicBool,
     /// Bytes on their way to the device; not zero = under writeback.
     writeback: AtomicU32,
-    mapping: Weak<Mapping>,
+    mapping: Weak<AddressSpace>,
     state: RwLock<State>,
 }
 
@@ -52,7 +52,7 @@ struct State {
     dirty: BlockBits,
     attached: bool,
     backed: bool,
-    private: Option<Box<dyn Private>>,
+    private: Option<Box<dyn FolioPrivate>>,
 }
 
 impl Entry for std::sync::Arc<Folio> {
@@ -69,7 +69,7 @@ impl Folio {
         index: PageIdx,
         memory: FolioMemory,
         block_shift: u32,
-        mapping: Weak<Mapping>,
+        mapping: Weak<AddressSpace>,
     ) -> Self {
         let order = memory.order();
         let blocks = 1u32 << (order + PAGE_SHIFT).saturating_sub(block_shift);
@@ -167,7 +167,7 @@ impl Folio {
         self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    pub(crate) fn mapping(&self) -> &Weak<Mapping> {
+    pub(crate) fn mapping(&self) -> &Weak<AddressSpace> {
         &self.mapping
     }
 
@@ -194,7 +194,7 @@ impl Folio {
         }
     }
 
-    pub(crate) fn write<'a>(&'a self, mapping: &'a Mapping) -> FolioGuard<'a> {
+    pub(crate) fn write<'a>(&'a self, mapping: &'a AddressSpace) -> FolioGuard<'a> {
         let held = taking(Rank::FolioOrHandle);
         FolioGuard {
             folio: self,
@@ -204,7 +204,7 @@ impl Folio {
         }
     }
 
-    pub(crate) fn try_write<'a>(&'a self, mapping: &'a Mapping) -> Option<FolioGuard<'a>> {
+    pub(crate) fn try_write<'a>(&'a self, mapping: &'a AddressSpace) -> Option<FolioGuard<'a>> {
         Some(FolioGuard {
             folio: self,
             mapping,
@@ -309,7 +309,7 @@ fn next_in(bits: &BlockBits, folio: &Folio, from: usize, wanted: bool) -> Option
 /// A folio held exclusively: the folio lock.
 pub struct FolioGuard<'a> {
     folio: &'a Folio,
-    mapping: &'a Mapping,
+    mapping: &'a AddressSpace,
     state: RwLockWriteGuard<'a, State>,
     held: Held,
 }
@@ -470,7 +470,7 @@ impl<'a> FolioGuard<'a> {
         }
     }
 
-    pub(crate) fn private_slot(&mut self) -> &mut Option<Box<dyn Private>> {
+    pub(crate) fn private_slot(&mut self) -> &mut Option<Box<dyn FolioPrivate>> {
         &mut self.state.private
     }
 
@@ -482,8 +482,8 @@ impl<'a> FolioGuard<'a> {
 
     /// Takes the dirty blocks below byte `end` for writing: calls `each` with every run of bytes, cleans
     /// them, and puts the folio under writeback if there were any. The caller ends that with
-    /// [`Mapping::end_writeback`]. Blocks at or past `end` are cleaned as well, without being written.
-    pub fn take_dirty(&mut self, end: usize, mut each: impl FnMut(Range<usize>)) {
+    /// [`AddressSpace::end_writeback`]. Blocks at or past `end` are cleaned as well, without being written.
+    pub fn start_writeback(&mut self, end: usize, mut each: impl FnMut(Range<usize>)) {
         debug_assert!(
             !self.folio.is_under_writeback(),
             "one writer of a folio at a time"
@@ -510,7 +510,7 @@ impl<'a> FolioGuard<'a> {
     }
 
     /// The same for the dirty blocks of `runs` alone, all of which are written; others stay dirty.
-    pub fn take_dirty_runs(&mut self, runs: impl IntoIterator<Item = Range<usize>>) {
+    pub fn start_writeback_of(&mut self, runs: impl IntoIterator<Item = Range<usize>>) {
         debug_assert!(
             !self.folio.is_under_writeback(),
             "one writer of a folio at a time"

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use extant_units::Pos;
 
-use crate::Mapping;
+use crate::AddressSpace;
 use crate::folio::FolioGuard;
 
-impl Mapping {
+impl AddressSpace {
     /// Drops the cache of `[start, end)`, dirty or not, without writing it: whole folios go; of
     /// others whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits for writeback. The
     /// caller holds the invalidate lock exclusively, or nobody else can reach the file.
@@ -65,7 +65,7 @@ impl Mapping {
     }
 
     /// Forgets that the blocks of folios in `[start, end)` have space: a write asks the block map again.
-    pub fn forget_backing(&self, start: Pos, end: Pos) {
+    pub fn clear_backed(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |mut guard| {
             let all = 0..guard.folio().len();
             guard.forget_place(all);

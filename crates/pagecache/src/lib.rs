@@ -1,13 +1,13 @@
 //! The page cache: folios, mappings, dirty and uptodate state, reclaim, readahead windows, flushing.
 //!
 //! A [`PageCache`] owns the memory (an arena with a byte budget) and the background work. A
-//! [`Mapping`] is one file's part of it: an index from page number to [`Folio`]. A folio is 4 KiB to
+//! [`AddressSpace`] is one file's part of it: an index from page number to [`Folio`]. A folio is 4 KiB to
 //! 2 MiB of contiguous, naturally aligned memory with state of its own; folios of any mix of sizes live
 //! in one mapping. This crate knows no block map, no device and no file system: whoever owns a mapping
 //! implements [`Writeback`], and `extant-iomap` does the I/O.
 //!
 //! # Locks
-//! Outermost first: [`Mapping::invalidate_lock`] → [`Mapping::writeback_pass`] → folio lock (several: ascending
+//! Outermost first: [`AddressSpace::invalidate_lock`] → [`AddressSpace::writeback_pass`] → folio lock (several: ascending
 //! index) → the mapping's index → the list of dirty mappings, the reclaim clock, the arena. The last
 //! four are private and short: nothing is waited for under them. The folio lock is the lock around the
 //! folio's bytes and state: [`FolioRef`] holds it shared (a cached read), [`FolioGuard`] exclusively
@@ -52,12 +52,12 @@ pub use config::Config;
 pub use dirty_list::{Writeback, WritebackReason};
 pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
 pub use folio::{Folio, FolioGuard, FolioRef};
-pub use mapping::{Mapping, MappingParams};
+pub use mapping::{AddressSpace, AddressSpaceParams};
 pub use order::InvalidateLock;
 pub use pin::Pinned;
-pub use private::Private;
+pub use private::FolioPrivate;
 pub use readahead::{Readahead, Window};
-pub use recent::Recent;
+pub use recent::RecentFolios;
 pub use stats::{Counter, PageCacheStats};
 pub use tree::Tag;
 pub use verify::CachedRun;

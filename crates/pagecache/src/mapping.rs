@@ -25,7 +25,7 @@ use crate::tree::{FolioTree, Tag};
 
 /// What a mapping is made with.
 #[derive(Clone, Copy, Debug)]
-pub struct MappingParams {
+pub struct AddressSpaceParams {
     /// The block size that uptodate and dirty state is kept in.
     pub block_size: BlockSize,
     /// The largest folio order; the cache's own limit applies as well.
@@ -33,9 +33,9 @@ pub struct MappingParams {
 }
 
 /// One file's cached folios.
-pub struct Mapping {
+pub struct AddressSpace {
     shared: Arc<Shared>,
-    this: Weak<Mapping>,
+    this: Weak<AddressSpace>,
     owner: Weak<dyn Writeback>,
     block_size: BlockSize,
     min_order: u32,
@@ -54,9 +54,13 @@ pub struct Mapping {
     stable: Condvar,
 }
 
-impl Mapping {
+impl AddressSpace {
     /// An empty mapping. `owner` writes it back; it is held strongly while anything in the mapping is dirty.
-    pub fn new(cache: &PageCache, owner: Weak<dyn Writeback>, params: MappingParams) -> Arc<Self> {
+    pub fn new(
+        cache: &PageCache,
+        owner: Weak<dyn Writeback>,
+        params: AddressSpaceParams,
+    ) -> Arc<Self> {
         let shared = cache.shared().clone();
         let min_order = params.block_size.log2().saturating_sub(PAGE_SHIFT);
         let max_order = params.max_order.min(shared.max_order()).max(min_order);
@@ -211,7 +215,7 @@ impl Mapping {
         guard.is_attached().then_some(guard)
     }
 
-    /// As [`Mapping::lock_stable`], but without waiting: `None` also if somebody has the folio, or it is under writeback.
+    /// As [`AddressSpace::lock_stable`], but without waiting: `None` also if somebody has the folio, or it is under writeback.
     #[inline]
     pub fn try_lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
         let guard = folio.try_write(self)?;
@@ -304,7 +308,7 @@ impl Mapping {
         &self.shared
     }
 
-    pub(crate) fn weak(&self) -> Weak<Mapping> {
+    pub(crate) fn weak(&self) -> Weak<AddressSpace> {
         self.this.clone()
     }
 
@@ -336,7 +340,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for AddressSpace {
     fn drop(&mut self) {
         // Nobody can reach the folios any more; only the cache-wide accounts remain to be settled.
         let dirty = *self.dirty_bytes.get_mut();

@@ -14,7 +14,7 @@ use crate::sync::atomic::Ordering;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use crate::Mapping;
+use crate::AddressSpace;
 use crate::cache::Shared;
 use crate::folio::Folio;
 use crate::memory::FolioMemory;
@@ -129,7 +129,7 @@ impl Drop for Pinned {
     }
 }
 
-impl Mapping {
+impl AddressSpace {
     /// Pins the uptodate bytes of `folio` from `from` on, up to `to`. `None` if the byte at `from` is not uptodate, or the folio
     /// no longer part of the mapping. Waits for nobody who writes the folio back.
     pub fn pin(&self, folio: &Arc<Folio>, from: usize, to: usize) -> Option<Pinned> {

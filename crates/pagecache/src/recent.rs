@@ -21,14 +21,14 @@ use std::sync::atomic::AtomicU64;
 
 use extant_units::{PageIdx, Pos};
 
-use crate::Mapping;
+use crate::AddressSpace;
 use crate::folio::Folio;
 use crate::sync::atomic::Ordering;
 
 /// Openers that a thread remembers folios of.
 const OPENERS: usize = 16;
 /// Folios of an opener that a thread remembers.
-const FOLIOS: usize = Recent::MOST;
+const FOLIOS: usize = RecentFolios::MOST;
 
 /// The number of the last opener.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// One opener of a file, as threads remember it: always with the same mapping.
-pub struct Recent {
+pub struct RecentFolios {
     /// Not zero, and no other opener's, ever.
     number: u64,
 }
@@ -75,7 +75,7 @@ impl Known {
 
     /// Has the folio of `mapping` that covers `page` at place `at` or, if there is none, nothing new.
     #[inline]
-    fn find(&mut self, at: usize, mapping: &Mapping, page: PageIdx) -> Option<&Arc<Folio>> {
+    fn find(&mut self, at: usize, mapping: &AddressSpace, page: PageIdx) -> Option<&Arc<Folio>> {
         let serves = |known: &Option<Remembered>| {
             let known = known.as_ref();
             known.is_some_and(|known| known.0.serves(page))
@@ -94,23 +94,23 @@ impl Known {
     }
 }
 
-impl Default for Recent {
+impl Default for RecentFolios {
     fn default() -> Self {
         let before = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self { number: before + 1 }
     }
 }
 
-impl Recent {
-    /// The most folios that [`Recent::with_several`] finds.
+impl RecentFolios {
+    /// The most folios that [`RecentFolios::with_folios`] finds.
     pub const MOST: usize = 4;
 
     /// Calls `f` with the folio of `mapping` that covers `page`, if there is one. The folio may have left the mapping by the
     /// time it is locked.
     #[inline]
-    pub fn with<R>(
+    pub fn with_folio<R>(
         &self,
-        mapping: &Mapping,
+        mapping: &AddressSpace,
         page: PageIdx,
         f: impl FnOnce(&Folio) -> R,
     ) -> Option<R> {
@@ -125,11 +125,11 @@ impl Recent {
         })
     }
 
-    /// Calls `f` with all folios of `mapping` that cover `[start, end)`, ascending, if there are, and no more than [`Recent::MOST`].
+    /// Calls `f` with all folios of `mapping` that cover `[start, end)`, ascending, if there are, and no more than [`RecentFolios::MOST`].
     #[inline]
-    pub fn with_several<R>(
+    pub fn with_folios<R>(
         &self,
-        mapping: &Mapping,
+        mapping: &AddressSpace,
         start: Pos,
         end: Pos,
         f: impl FnOnce(&[&Folio]) -> R,
@@ -180,7 +180,7 @@ mod tests {
     use extant_units::BlockSize;
 
     use super::*;
-    use crate::{Config, MappingParams, PageCache, Writeback, WritebackReason};
+    use crate::{AddressSpaceParams, Config, PageCache, Writeback, WritebackReason};
 
     struct Nobody;
 
@@ -188,20 +188,20 @@ mod tests {
         fn write_back(self: Arc<Self>, _: WritebackReason, _: u64) {}
     }
 
-    fn mapping() -> (Arc<PageCache>, Arc<Mapping>) {
+    fn mapping() -> (Arc<PageCache>, Arc<AddressSpace>) {
         let cache = PageCache::new(Config {
             flushers: 0,
             ..Config::with_budget(8 << 20)
         });
-        let params = MappingParams {
+        let params = AddressSpaceParams {
             block_size: BlockSize::KIB4,
             max_order: 0,
         };
-        let mapping = Mapping::new(&cache, Weak::<Nobody>::new(), params);
+        let mapping = AddressSpace::new(&cache, Weak::<Nobody>::new(), params);
         (cache, mapping)
     }
 
-    fn make(mapping: &Mapping, page: u64) -> Arc<Folio> {
+    fn make(mapping: &AddressSpace, page: u64) -> Arc<Folio> {
         mapping.get_or_create(Pos::new(page << 12), 4096)
     }
 
@@ -211,11 +211,11 @@ mod tests {
         let page = PageIdx::new(3);
         let folio = make(&mapping, 3);
         let remembered = || folio.remembered.load(Ordering::Relaxed);
-        let recent = Recent::default();
-        let find = || recent.with(&mapping, page, |found| std::ptr::eq(found, &*folio));
+        let recent = RecentFolios::default();
+        let find = || recent.with_folio(&mapping, page, |found| std::ptr::eq(found, &*folio));
         assert_eq!(find(), Some(true));
         assert_eq!(remembered(), 1);
-        let both = recent.with(&mapping, page, |_| {
+        let both = recent.with_folio(&mapping, page, |_| {
             let other = std::thread::scope(|scope| {
                 let other = scope.spawn(|| (find(), remembered()));
                 other.join().unwrap()
@@ -235,11 +235,11 @@ mod tests {
     fn several_are_found_in_order_or_not_at_all() {
         let (_cache, mapping) = mapping();
         let folios: Vec<_> = (0..6).map(|page| make(&mapping, page)).collect();
-        let recent = Recent::default();
+        let recent = RecentFolios::default();
         let find = |from: u64, to: u64| {
             let pages = |folios: &[&Folio]| folios.iter().map(|f| f.index().get()).collect();
             let (start, end) = (Pos::new((from << 12) + 5), Pos::new((to << 12) + 7));
-            recent.with_several::<Vec<u64>>(&mapping, start, end, pages)
+            recent.with_folios::<Vec<u64>>(&mapping, start, end, pages)
         };
         assert_eq!(find(1, 2), Some(vec![1, 2]));
         assert_eq!(find(2, 3), Some(vec![2, 3]));
@@ -256,8 +256,12 @@ mod tests {
     fn memories_of_a_mapping_that_is_gone_hold_no_memory() {
         let (cache, mapping) = mapping();
         let folio = make(&mapping, 0);
-        let recent = Recent::default();
-        assert!(recent.with(&mapping, PageIdx::new(0), |_| ()).is_some());
+        let recent = RecentFolios::default();
+        assert!(
+            recent
+                .with_folio(&mapping, PageIdx::new(0), |_| ())
+                .is_some()
+        );
         drop((folio, mapping));
         assert_eq!(cache.stats().used_bytes, 0);
     }
@@ -267,8 +271,12 @@ mod tests {
         let (_cache, mapping) = mapping();
         let folio = make(&mapping, 0);
         for _ in 0..3 * OPENERS {
-            let recent = Recent::default();
-            assert!(recent.with(&mapping, PageIdx::new(0), |_| ()).is_some());
+            let recent = RecentFolios::default();
+            assert!(
+                recent
+                    .with_folio(&mapping, PageIdx::new(0), |_| ())
+                    .is_some()
+            );
         }
         // Others may have taken numbers in between.
         let remembered = folio.remembered.load(Ordering::Relaxed);

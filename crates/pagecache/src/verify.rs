@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 
 use extant_units::Pos;
 
-use crate::Mapping;
+use crate::AddressSpace;
 use crate::folio::{Folio, FolioRef};
 use crate::tree::Tag;
 
-/// A run of a folio's blocks, as [`Mapping::verify`] shows it.
+/// A run of a folio's blocks, as [`AddressSpace::verify`] shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CachedRun {
     /// The bytes: whole blocks.
@@ -25,7 +25,7 @@ pub struct CachedRun {
     pub backed: bool,
 }
 
-impl Mapping {
+impl AddressSpace {
     /// Checks every folio and the accounts of a file of `size` bytes, and shows all blocks, ascending, to `each`, which
     /// may find something wrong with them as well.
     ///

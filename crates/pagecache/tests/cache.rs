@@ -9,7 +9,7 @@ use extant_units::{BlockSize, PageIdx, Pos};
 
 /// A file whose writeback only cleans.
 struct Sink {
-    mapping: Arc<Mapping>,
+    mapping: Arc<AddressSpace>,
     passes: AtomicU64,
     written: AtomicU64,
 }
@@ -17,10 +17,10 @@ struct Sink {
 impl Sink {
     fn new(cache: &PageCache, block_size: BlockSize) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
-            mapping: Mapping::new(
+            mapping: AddressSpace::new(
                 cache,
                 this.clone(),
-                MappingParams {
+                AddressSpaceParams {
                     block_size,
                     max_order: 9,
                 },
@@ -69,7 +69,7 @@ impl Writeback for Sink {
                 break;
             }
             if let Some(mut guard) = self.mapping.lock(&folio) {
-                guard.take_dirty(folio.len(), |run| taken += run.len() as u64);
+                guard.start_writeback(folio.len(), |run| taken += run.len() as u64);
                 drop(guard);
                 self.mapping.end_writeback([&folio]);
             }
@@ -335,7 +335,7 @@ fn invalidation_loses_nothing_that_is_dirty() {
     file.dirty(0, 64 << 10);
     let folio = file.mapping.get(PageIdx::ZERO).unwrap();
     let mut guard = file.mapping.lock(&folio).unwrap();
-    guard.take_dirty_runs(std::iter::once(16 << 10..64 << 10));
+    guard.start_writeback_of(std::iter::once(16 << 10..64 << 10));
     drop(guard);
     assert!(
         !file.mapping.invalidate(kib(32), kib(36), false),
@@ -352,7 +352,7 @@ fn invalidation_loses_nothing_that_is_dirty() {
     file.mapping
         .lock(&folio)
         .unwrap()
-        .take_dirty(usize::MAX, |_| ());
+        .start_writeback(usize::MAX, |_| ());
     file.mapping.end_writeback([&folio]);
     for _ in 0..2 {
         assert!(file.mapping.invalidate(kib(8), kib(20), false));

@@ -11,22 +11,22 @@ impl Writeback for NoWriteback {
     fn write_back(self: Arc<Self>, _: WritebackReason, _: u64) {}
 }
 
-fn mapping(budget: u64) -> (Arc<PageCache>, Arc<Mapping>) {
+fn mapping(budget: u64) -> (Arc<PageCache>, Arc<AddressSpace>) {
     let cache = PageCache::new(Config {
         flushers: 0,
         ..Config::with_budget(budget)
     });
-    let params = MappingParams {
+    let params = AddressSpaceParams {
         block_size: BlockSize::KIB4,
         max_order: 9,
     };
     let nobody: Weak<NoWriteback> = Weak::new();
-    let mapping = Mapping::new(&cache, nobody, params);
+    let mapping = AddressSpace::new(&cache, nobody, params);
     (cache, mapping)
 }
 
 /// An uptodate folio of `order` at `page`, filled with `byte`.
-fn folio(mapping: &Mapping, page: u64, order: u32, byte: u8) -> Arc<Folio> {
+fn folio(mapping: &AddressSpace, page: u64, order: u32, byte: u8) -> Arc<Folio> {
     let folio = mapping.create(PageIdx::new(page), order, true).unwrap();
     let mut guard = mapping.lock(&folio).unwrap();
     guard.bytes_mut().fill(byte);
@@ -35,7 +35,7 @@ fn folio(mapping: &Mapping, page: u64, order: u32, byte: u8) -> Arc<Folio> {
     folio
 }
 
-fn overwrite(mapping: &Mapping, folio: &Folio, byte: u8) {
+fn overwrite(mapping: &AddressSpace, folio: &Folio, byte: u8) {
     let mut guard = mapping.lock_stable(folio).unwrap();
     guard.bytes_mut().fill(byte);
     guard.mark_dirty(0..folio.len());
@@ -45,7 +45,7 @@ fn overwrite(mapping: &Mapping, folio: &Folio, byte: u8) {
 fn a_pin_does_not_see_later_writes_and_costs_nothing_once_it_is_gone() {
     let (_cache, mapping) = mapping(64 << 20);
     let folio = folio(&mapping, 0, 2, 1);
-    let at = |mapping: &Mapping| mapping.lock(&folio).unwrap().bytes().as_ptr().addr();
+    let at = |mapping: &AddressSpace| mapping.lock(&folio).unwrap().bytes().as_ptr().addr();
     let before = at(&mapping);
     let pin = mapping.pin(&folio, 100, 9000).unwrap();
     let second = mapping.pin(&folio, 0, 10).unwrap();

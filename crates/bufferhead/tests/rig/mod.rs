@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_bufferhead::{
-    BlockMap, BufferOps, BufferStats, BufferWriteback, Place, Ring, Stats, Wrote, write, write_back,
+    BlockLocation, BlockMap, BufferCounters, BufferOps, BufferStats, BufferWriteback, FolioWrite,
+    Ring, write, write_back,
 };
 use extant_iomap::{
-    Control, Ioend, Iomap, IomapOps, Kind, Op, Outcome, Source, Stopped, WritebackOps, zero_range,
+    Ioend, Iomap, IomapKind, IomapOp, IomapOps, Outcome, Source, Stopped, WritebackControl,
+    WritebackOps, zero_range,
 };
-use extant_pagecache::{Mapping, WritebackFault};
+use extant_pagecache::{AddressSpace, WritebackFault};
 use extant_units::{PAGE_SIZE, Pos};
 
 use crate::toy::{Setup, Toy, ToyError};
@@ -24,7 +26,7 @@ pub struct Handle {
 
 pub struct Rig {
     pub toy: Arc<Toy>,
-    pub buffers: Stats,
+    pub buffers: BufferCounters,
     pub stop: bool,
     /// Space is chosen at once, not promised.
     pub at_once: AtomicBool,
@@ -34,14 +36,14 @@ pub struct Rig {
     pub crowd: AtomicU32,
     /// How often room can be made.
     pub patience: AtomicU32,
-    pub wrote: Mutex<Vec<Wrote>>,
+    pub wrote: Mutex<Vec<FolioWrite>>,
 }
 
 impl Rig {
     pub fn new(setup: Setup, stop: bool) -> Self {
         Self {
             toy: setup.build(),
-            buffers: Stats::default(),
+            buffers: BufferCounters::default(),
             stop,
             at_once: AtomicBool::new(false),
             credits: AtomicU32::new(u32::MAX),
@@ -70,7 +72,7 @@ impl Rig {
     }
 
     pub fn sync(&self) -> Result<u64, ToyError> {
-        write_back(self, Control::integrity(Pos::ZERO, Pos::MAX))
+        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
     }
 
     /// What `body` added to the counters.
@@ -95,13 +97,13 @@ impl Rig {
 
     /// Every folio.
     pub fn folios(&self) -> Vec<Seen> {
-        let mapping = &*self.toy.mapping;
-        let block = mapping.block_size().bytes();
+        let pages = &*self.toy.pages;
+        let block = pages.block_size().bytes();
         let mut all = Vec::new();
         let mut at = Pos::ZERO;
-        while let Some(folio) = mapping.next(at) {
+        while let Some(folio) = pages.next(at) {
             at = folio.end();
-            let mut guard = mapping.lock(&folio).unwrap();
+            let mut guard = pages.lock(&folio).unwrap();
             let state = (0..folio.len() / block)
                 .map(|number| {
                     let bytes = number * block..(number + 1) * block;
@@ -127,16 +129,16 @@ impl Rig {
 
     /// The records say what the folios say.
     pub fn check_rings(&self) {
-        use extant_bufferhead::State;
+        use extant_bufferhead::BufferState;
         for folio in self.folios() {
             let Some(ring) = folio.ring else { continue };
             let blocks = ring.records().zip(folio.state);
             for (number, (record, (uptodate, dirty))) in blocks.enumerate() {
                 let what = format!("block {number} of the folio at {}: {record:?}", folio.start);
-                assert_eq!(record.is(State::UPTODATE), uptodate, "{what}");
-                assert_eq!(record.is(State::DIRTY), dirty, "{what}");
-                assert!(!record.is(State::NEW), "{what}");
-                assert!(!record.is(State::ASYNC_WRITE), "{what}");
+                assert_eq!(record.is(BufferState::UPTODATE), uptodate, "{what}");
+                assert_eq!(record.is(BufferState::DIRTY), dirty, "{what}");
+                assert!(!record.is(BufferState::NEW), "{what}");
+                assert!(!record.is(BufferState::ASYNC_WRITE), "{what}");
             }
         }
     }
@@ -145,14 +147,14 @@ impl Rig {
 impl IomapOps for Rig {
     type Error = ToyError;
 
-    fn mapping(&self) -> &Mapping {
-        self.toy.mapping()
+    fn address_space(&self) -> &AddressSpace {
+        self.toy.address_space()
     }
     fn device(&self) -> &dyn BlockDevice {
         self.toy.device()
     }
-    fn stats(&self) -> &extant_iomap::Stats {
-        self.toy.stats()
+    fn counters(&self) -> &extant_iomap::IomapCounters {
+        self.toy.counters()
     }
     fn size(&self) -> u64 {
         self.toy.size()
@@ -160,10 +162,17 @@ impl IomapOps for Rig {
     fn raise_size(&self, end: u64) {
         self.toy.raise_size(end);
     }
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         self.toy.begin(op, pos, len)
     }
-    fn end(&self, op: Op, map: &Iomap, pos: Pos, len: u64, out: Outcome) -> Result<(), ToyError> {
+    fn end(
+        &self,
+        op: IomapOp,
+        map: &Iomap,
+        pos: Pos,
+        len: u64,
+        out: Outcome,
+    ) -> Result<(), ToyError> {
         self.toy.end(op, map, pos, len, out)
     }
     fn is_valid(&self, map: &Iomap) -> bool {
@@ -189,7 +198,7 @@ impl WritebackOps for Rig {
 impl BufferOps for Rig {
     type Handle = Handle;
 
-    fn buffer_stats(&self) -> &Stats {
+    fn buffer_counters(&self) -> &BufferCounters {
         &self.buffers
     }
 
@@ -203,28 +212,28 @@ impl BufferOps for Rig {
     }
 
     fn map_block(&self, handle: Option<&mut Handle>, pos: Pos) -> Result<BlockMap, ToyError> {
-        let size = self.mapping().block_size().bytes_u64();
-        let mut map = self.toy.begin(Op::Write, pos, size)?;
-        if handle.is_some() && map.kind == Kind::Delalloc {
+        let size = self.address_space().block_size().bytes_u64();
+        let mut map = self.toy.begin(IomapOp::Write, pos, size)?;
+        if handle.is_some() && map.kind == IomapKind::Delalloc {
             map = self.toy.map_blocks(pos, size)?;
         }
         Ok(match map.kind {
-            Kind::Unwritten(_) => BlockMap {
-                place: Place::Unwritten(map.device_at(pos).unwrap()),
+            IomapKind::Unwritten(_) => BlockMap {
+                location: BlockLocation::Unwritten(map.device_at(pos).unwrap()),
                 new: true,
             },
-            Kind::Mapped(_) => BlockMap {
-                place: Place::Written(map.device_at(pos).unwrap()),
+            IomapKind::Mapped(_) => BlockMap {
+                location: BlockLocation::Written(map.device_at(pos).unwrap()),
                 new: false,
             },
             _ => BlockMap {
-                place: Place::Delayed,
+                location: BlockLocation::Delayed,
                 new: true,
             },
         })
     }
 
-    fn end_write(&self, _handle: Option<Handle>, wrote: Wrote) -> Result<(), ToyError> {
+    fn end_write(&self, _handle: Option<Handle>, wrote: FolioWrite) -> Result<(), ToyError> {
         self.wrote.lock().unwrap().push(wrote);
         Ok(())
     }
@@ -247,7 +256,7 @@ impl BufferWriteback for Rig {
         Ok(handle.left > 0)
     }
 
-    fn place(&self, _: &mut Handle, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn allocate(&self, _: &mut Handle, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         if self.crowd.load(Ordering::Relaxed) > 0 {
             return Err(ToyError::NoSpace);
         }
@@ -259,8 +268,8 @@ impl BufferWriteback for Rig {
         attempt < self.patience.load(Ordering::Relaxed)
     }
 
-    fn grow_on_disk(&self, _: &mut Handle, end: Pos) -> Result<(), ToyError> {
-        self.toy.grow_on_disk(end.get());
+    fn raise_disk_size(&self, _: &mut Handle, end: Pos) -> Result<(), ToyError> {
+        self.toy.raise_disk_size(end.get());
         Ok(())
     }
 }

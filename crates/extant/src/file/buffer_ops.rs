@@ -11,9 +11,11 @@
 //! # Locks
 //! Handle → folio → `map_lock`: handles are started by `bufferhead` before it locks folios.
 
-use extant_bufferhead::{BlockMap, BufferOps, BufferWriteback, Place, Stats, Wrote};
+use extant_bufferhead::{
+    BlockLocation, BlockMap, BufferCounters, BufferOps, BufferWriteback, FolioWrite,
+};
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Iomap, Kind};
+use extant_iomap::{Iomap, IomapKind};
 use extant_jbd2::Handle;
 use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
 
@@ -91,22 +93,25 @@ impl FileOps<'_> {
     fn one_block(&self, map: &map::Mapping) -> Result<BlockMap> {
         let found = self.describe(map)?;
         let (place, new) = match found.kind {
-            Kind::Delalloc => (Place::Delayed, map.new),
-            Kind::Unwritten(at) => (Place::Unwritten(at), true),
-            Kind::Mapped(at) => (Place::Written(at), map.new),
-            Kind::Hole | Kind::Inline(_) => {
+            IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
+            IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
+            IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
+            IomapKind::Hole | IomapKind::Inline(_) => {
                 let ino = Where::Inode(self.inode.ino);
                 return Err(Error::corrupt(ino, "a block that cannot be written to"));
             }
         };
-        Ok(BlockMap { place, new })
+        Ok(BlockMap {
+            location: place,
+            new,
+        })
     }
 }
 
 impl BufferOps for FileOps<'_> {
     type Handle = Handle;
 
-    fn buffer_stats(&self) -> &Stats {
+    fn buffer_counters(&self) -> &BufferCounters {
         &self.fs.files.buffers
     }
 
@@ -197,7 +202,7 @@ impl BufferOps for FileOps<'_> {
         }
     }
 
-    fn end_write(&self, handle: Option<Handle>, wrote: Wrote) -> Result<()> {
+    fn end_write(&self, handle: Option<Handle>, wrote: FolioWrite) -> Result<()> {
         let moves = wrote.grew() && wrote.last_block_written;
         let stores = moves || (wrote.grew() && self.fs.tuning.dirty_inode_on_append);
         if !stores {
@@ -231,11 +236,11 @@ impl BufferWriteback for FileOps<'_> {
         self.fs.start(self.extent_credits())
     }
 
-    fn data_leaves(&self) {
+    fn data_io_begins(&self) {
         self.data.flight.begin();
     }
 
-    fn data_arrived(&self) {
+    fn data_io_ends(&self) {
         self.data.flight.end();
     }
 
@@ -243,7 +248,7 @@ impl BufferWriteback for FileOps<'_> {
         Ok(handle.ensure(self.extent_credits())?)
     }
 
-    fn place(&self, handle: &mut Handle, pos: Pos, len: u64) -> Result<Iomap> {
+    fn allocate(&self, handle: &mut Handle, pos: Pos, len: u64) -> Result<Iomap> {
         let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
@@ -266,7 +271,7 @@ impl BufferWriteback for FileOps<'_> {
         matches!(error, Error::NoSpace) && alloc::commit_frees_promised(self.fs, attempt)
     }
 
-    fn grow_on_disk(&self, handle: &mut Handle, end: Pos) -> Result<()> {
+    fn raise_disk_size(&self, handle: &mut Handle, end: Pos) -> Result<()> {
         if self.inode.core.read().disk_size >= end.get() {
             return Ok(());
         }

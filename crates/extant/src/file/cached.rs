@@ -34,8 +34,8 @@ pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
     let size = inode.lock.write();
     range_lock::drain(inode);
     let data = inode.data.get().map(|data| {
-        let blocks = data.mapping.invalidate_lock().write();
-        (blocks, data.mapping.writeback_pass())
+        let blocks = data.address_space.invalidate_lock().write();
+        (blocks, data.address_space.writeback_pass())
     });
     (size, data)
 }
@@ -52,14 +52,14 @@ pub(crate) fn verify_cache(
     each: impl FnMut(CachedRun) -> Result<(), String>,
 ) -> Result<(), String> {
     let size = Pos::new(inode.size());
-    let mapping = inode.data.get().map(|data| &data.mapping);
+    let mapping = inode.data.get().map(|data| &data.address_space);
     mapping.map_or(Ok(()), |mapping| mapping.verify(size, each))
 }
 
 /// Drops what is cached and also on the device.
 pub(crate) fn drop_clean(inode: &Inode) {
     if let Some(data) = inode.data.get() {
-        data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        data.address_space.drop_clean(Pos::ZERO, Pos::MAX);
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn drop_clean(inode: &Inode) {
 pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {
         settle_ordered(&FileOps::new(fs, inode), Pos::ZERO);
-        data.mapping.evict();
+        data.address_space.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);
 }
@@ -76,7 +76,7 @@ pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
 pub(crate) fn drop_caches(fs: &Fs) {
     for inode in fs.inodes.all() {
         if let Some(data) = inode.data.get() {
-            data.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+            data.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         }
     }
     fs.files.pages.shrink(0);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use extant_disk::features::Incompat;
 use extant_disk::inode::InodeFlags;
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use super::writeback::write_range;
@@ -106,7 +106,7 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
     let file = data(fs, inode);
     let from = file.way.get();
     for _ in 0..ATTEMPTS {
-        write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
+        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         if file.ordered.is_waited_for() {
             // A commit that takes folio locks must not meet the other path, which holds them over the start of a handle.
             fs.journal.sync_all()?;
@@ -116,11 +116,11 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
             fs.journal.force_commit()?;
             fs.journal.checkpoint_all()?;
         }
-        let _nothing_fills = file.mapping.invalidate_lock().write();
+        let _nothing_fills = file.address_space.invalidate_lock().write();
         let _nobody_goes_on = file.way.release();
-        let _nothing_writes = file.mapping.writeback_pass();
-        file.mapping.drop_clean(Pos::ZERO, Pos::MAX);
-        if file.mapping.dirty_bytes() != 0 || file.ordered.is_waited_for() {
+        let _nothing_writes = file.address_space.writeback_pass();
+        file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
+        if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
             // An overwrite that needs no lock of the file was still under way, or a mapping was stored to.
             continue;
         }

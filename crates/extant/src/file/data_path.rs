@@ -1,8 +1,8 @@
 //! Which code moves a file's buffered data: the only place where the paths part. Which file takes which is `way.rs`'s.
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Control, Miss, Payload, ReadView, Source, Target};
-use extant_pagecache::{Readahead, Recent};
+use extant_iomap::{Miss, Payload, ReadView, Source, Target, WritebackControl};
+use extant_pagecache::{Readahead, RecentFolios};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
@@ -30,7 +30,7 @@ pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
 /// Buffered read.
 pub(super) fn read(
     ops: &FileOps<'_>,
-    recent: &Recent,
+    recent: &RecentFolios,
     on_miss: Miss<'_>,
     pos: Pos,
     buf: &mut (impl Target + ?Sized),
@@ -48,7 +48,7 @@ pub(super) fn read(
 #[inline]
 pub(super) fn overwrite(
     ops: &FileOps<'_>,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
@@ -70,7 +70,7 @@ pub(super) fn overwrite(
 #[inline]
 pub(super) fn extend(
     ops: &FileOps<'_>,
-    recent: &Recent,
+    recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
@@ -124,7 +124,7 @@ pub(super) fn edit(
             Err(stopped) => partial(stopped.done, stopped.error),
         };
     }
-    let recent = Recent::default();
+    let recent = RecentFolios::default();
     let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
     let mut done = 0;
     while done < len {
@@ -153,13 +153,16 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
     if changed && ops.way.logs {
         // Before whatever makes the range part of the file.
-        write_back(ops, Control::integrity(pos, pos.saturating_add(len)))?;
+        write_back(
+            ops,
+            WritebackControl::integrity(pos, pos.saturating_add(len)),
+        )?;
     }
     Ok(changed)
 }
 
 /// Writes `control`'s part of what is dirty, and waits for it.
-pub(super) fn write_back(ops: &FileOps<'_>, control: Control) -> Result<u64> {
+pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
     let _kept = ops.data.way.keep();
     // Flushers hold no lock of the file, so this may not be the way any more that they began with.
     let ops = &ops.as_of_now();

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::{Blocks, Ino, Lblk, Pos};
 
 use super::read::check_kind;
@@ -83,7 +83,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Defragmented> {
         let (fs, inode) = (self.fs, self.inode);
-        write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
+        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         let bs = fs.layout.block_size;
         let all = self.ranges(0)?;
         let mut done = Defragmented {

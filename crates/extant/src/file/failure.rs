@@ -27,7 +27,7 @@ pub(super) fn note_failure(fs: &Fs, error: &Error) {
 pub(crate) fn note_lost_writes(fs: &Fs) {
     for inode in fs.inodes.all() {
         if let Some(data) = inode.data.get() {
-            data.mapping.errors().record(WritebackFault::Io);
+            data.address_space.errors().record(WritebackFault::Io);
         }
     }
     fs.files.errors.record(WritebackFault::Io);

@@ -9,7 +9,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use extant_blockdev::{GatedDevice, IoBuf, MemoryDevice, Request, RequestKind};
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_testkit::content::JUNK;
 use extant_testkit::{Image, Watchdog, wait_until};
 use extant_units::{Ino, Lblk, Pos};
@@ -229,7 +229,7 @@ fn a_truncation_waits_for_a_fill() {
     let stage = Stage::new("", true);
     let (fs, inode) = (&stage.fs, &stage.file());
     drop_clean(inode);
-    let lock = data(fs, inode).mapping.invalidate_lock();
+    let lock = data(fs, inode).address_space.invalidate_lock();
     let closed = stage.dev.gate().close(any_read);
     std::thread::scope(|scope| {
         let closed = closed;
@@ -256,7 +256,7 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
     stage.cut(inode, 64 * BLOCK);
     fsync(fs, inode, None, false).unwrap();
     drop_clean(inode);
-    let lock = data(fs, inode).mapping.invalidate_lock();
+    let lock = data(fs, inode).address_space.invalidate_lock();
     let closed = stage.dev.gate().close(any_read);
     std::thread::scope(|scope| {
         let closed = closed;
@@ -293,7 +293,7 @@ fn range_operations_keep_writeback_away_until_the_map_has_changed() {
         stage.change(inode, PunchHole, 8, 1);
         fsync(fs, inode, None, false).unwrap();
         assert_eq!(stage.get(inode, 0, 16 * BLOCK_LEN).len(), 16 * BLOCK_LEN);
-        let mapping = &data(fs, inode).mapping;
+        let mapping = &data(fs, inode).address_space;
         let (start, end) = (Pos::new(4 * BLOCK), Pos::new(8 * BLOCK));
         let is_cached = || mapping.next(start).is_some_and(|folio| folio.start() < end);
         assert!(is_cached() && !mapping.is_in_pass());
@@ -325,7 +325,7 @@ fn a_commit_waits_for_ordered_data_in_flight() {
     let closed = stage.dev.gate().close(writes_of(7));
     std::thread::scope(|scope| {
         let closed = closed;
-        let all = Control::integrity(Pos::ZERO, Pos::MAX);
+        let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
         let writer = scope.spawn(move || write_range(fs, inode, all).unwrap());
         closed.wait_for(1);
         let there = map::lookup(fs, inode, Lblk::ZERO, 1).unwrap().state;

@@ -10,8 +10,10 @@ use std::sync::atomic::Ordering;
 
 use extant_blockdev::BlockDevice;
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{DeviceFault, Flags, Hold, Iomap, IomapOps, Kind, Op, Outcome, Stats};
-use extant_pagecache::Mapping;
+use extant_iomap::{
+    DeviceFault, FillGuard, Iomap, IomapCounters, IomapFlags, IomapKind, IomapOp, IomapOps, Outcome,
+};
+use extant_pagecache::AddressSpace;
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use super::{FileData, blocks_of, data, direct};
@@ -100,16 +102,20 @@ impl<'a> FileOps<'a> {
             })
         };
         let kind = match map.state {
-            MapState::Hole => Kind::Hole,
-            MapState::Delayed => Kind::Delalloc,
-            MapState::Written(start) => Kind::Mapped(at(start)?),
-            MapState::Unwritten(start) => Kind::Unwritten(at(start)?),
+            MapState::Hole => IomapKind::Hole,
+            MapState::Delayed => IomapKind::Delalloc,
+            MapState::Written(start) => IomapKind::Mapped(at(start)?),
+            MapState::Unwritten(start) => IomapKind::Unwritten(at(start)?),
         };
         Ok(Iomap {
             offset: bs.pos(map.lblk),
             length: u64::from(map.len) * bs.bytes_u64(),
             kind,
-            flags: if map.new { Flags::NEW } else { Flags::empty() },
+            flags: if map.new {
+                IomapFlags::NEW
+            } else {
+                IomapFlags::empty()
+            },
             cookie: map.seq,
         })
     }
@@ -171,12 +177,12 @@ impl<'a> FileOps<'a> {
 impl IomapOps for FileOps<'_> {
     type Error = Error;
 
-    fn mapping(&self) -> &Mapping {
+    fn address_space(&self) -> &AddressSpace {
         if self.way.path == BufferedPath::Iomap {
             // Every way to a folio begins here: on this path no folio is waited for under a handle (J24).
             self.fs.journal.assert_no_handle();
         }
-        &self.data.mapping
+        &self.data.address_space
     }
 
     fn device(&self) -> &dyn BlockDevice {
@@ -188,7 +194,7 @@ impl IomapOps for FileOps<'_> {
         }
     }
 
-    fn stats(&self) -> &Stats {
+    fn counters(&self) -> &IomapCounters {
         &self.fs.files.stats
     }
 
@@ -200,19 +206,19 @@ impl IomapOps for FileOps<'_> {
         self.inode.size.fetch_max(end, Ordering::AcqRel);
     }
 
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap> {
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap> {
         self.fs.fault.check_alive()?;
         if self.flags.contains(InodeFlags::INLINE_DATA) {
             return Err(Error::OutOfRange);
         }
         let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
-        if matches!(op, Op::Write | Op::Zero) {
+        if matches!(op, IomapOp::Write | IomapOp::Zero) {
             // The dirty limit, writeback and space may all have to wait for a commit.
             self.fs.journal.assert_no_handle();
         }
         let map = match op {
-            Op::Write => self.map_for_write(lblk, count)?,
-            Op::Report => {
+            IomapOp::Write => self.map_for_write(lblk, count)?,
+            IomapOp::Report => {
                 self.fs.go_on()?;
                 let map = map::lookup(self.fs, self.inode, lblk, count)?;
                 let met = self.walked.add(self.fs, self.inode, map.len, map.state);
@@ -223,9 +229,9 @@ impl IomapOps for FileOps<'_> {
         self.describe(&map)
     }
 
-    fn end(&self, op: Op, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
-        let promised = map.kind == Kind::Delalloc && map.flags.contains(Flags::NEW);
-        if op != Op::Write || !promised || outcome.done >= len {
+    fn end(&self, op: IomapOp, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
+        let promised = map.kind == IomapKind::Delalloc && map.flags.contains(IomapFlags::NEW);
+        if op != IomapOp::Write || !promised || outcome.done >= len {
             return Ok(());
         }
         // Space was promised for more than was written.
@@ -235,7 +241,7 @@ impl IomapOps for FileOps<'_> {
             0 => bs.round_down(pos),
             done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
         };
-        let cache = &self.data.mapping;
+        let cache = &self.data.address_space;
         let _nobody_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));
         let past_end = from.max(size.unwrap_or(Pos::MAX));
@@ -245,16 +251,16 @@ impl IomapOps for FileOps<'_> {
             self.drop_promise(clean.start, clean.end);
         }
         // Folios took it that all of the mapping is theirs.
-        cache.forget_backing(from, map.end());
+        cache.clear_backed(from, map.end());
         Ok(())
     }
 
-    fn is_bypassed(&self) -> bool {
+    fn has_direct_writes(&self) -> bool {
         self.data.direct.is_used()
     }
 
-    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
-        direct::hold(self, wanted, needed)
+    fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
+        direct::lock_fill(self, wanted, needed)
     }
 
     fn is_valid(&self, map: &Iomap) -> bool {
@@ -268,11 +274,11 @@ impl FileOps<'_> {
     fn still_holds(&self, map: &Iomap) -> bool {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
         let state = match map.kind {
-            Kind::Hole => MapState::Hole,
-            Kind::Delalloc => MapState::Delayed,
-            Kind::Mapped(at) => MapState::Written(pblk(at)),
-            Kind::Unwritten(at) => MapState::Unwritten(pblk(at)),
-            Kind::Inline(_) => return false,
+            IomapKind::Hole => MapState::Hole,
+            IomapKind::Delalloc => MapState::Delayed,
+            IomapKind::Mapped(at) => MapState::Written(pblk(at)),
+            IomapKind::Unwritten(at) => MapState::Unwritten(pblk(at)),
+            IomapKind::Inline(_) => return false,
         };
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
             let mapping = map::Mapping {

@@ -9,7 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::{Lblk, PAGE_SIZE, Pos};
 
 use super::data;
@@ -45,7 +45,7 @@ pub(crate) fn move_extents(
     let (mut at, end, mut to) = blocks(fs, orig, donor, range, donor_pos)?;
     let bs = fs.layout.block_size;
     for inode in [orig, donor] {
-        write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX))?;
+        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
     }
     if map::last_end(fs, orig)? <= at || map::last_end(fs, donor)? <= to {
         return Err(Error::NoAttribute);
@@ -92,11 +92,11 @@ fn piece(
         return Err(Error::Stale);
     }
     judge(fs, orig, donor)?;
-    let cache = &data(fs, donor).mapping;
+    let cache = &data(fs, donor).address_space;
     let bs = fs.layout.block_size;
     let start = Pos::new(to << bs.log2());
     let end = start.saturating_add(u64::from(len) << bs.log2());
-    write_range(fs, donor, Control::integrity(start, end))?;
+    write_range(fs, donor, WritebackControl::integrity(start, end))?;
     let clear = || {
         // Fills that found the old map have made their folios when this is free.
         let _nobody_fills = cache.invalidate_lock().write();

@@ -86,7 +86,7 @@ fn wait_until(mut happens: impl FnMut() -> bool) {
 
 /// Runs `body` while a write of `with` to `[0, 4 * FOLIO)` has done its first folio and waits for the second, then lets it go on.
 fn in_the_middle(fs: &Arc<Fs>, inode: &InodeRef, with: u8, body: impl FnOnce()) {
-    let mapping = &data(fs, inode).mapping;
+    let mapping = &data(fs, inode).address_space;
     let second: Arc<Folio> = mapping.get(PageIdx::new(PAGES)).unwrap();
     assert_eq!(second.len(), FOLIO);
     let locked = mapping.lock(&second).unwrap();
@@ -307,7 +307,7 @@ fn what_goes_past_the_cache_leaves_nothing_old_in_folios_that_others_dirty() {
         for pos in (0..2 * MIB).step_by(FOLIO) {
             assert!(get(&fs, &inode, pos, FOLIO) == [1; FOLIO]);
         }
-        let mapping = &data(&fs, &inode).mapping;
+        let mapping = &data(&fs, &inode).address_space;
         let folio = mapping.get(PageIdx::new(len as u64 / 4096)).unwrap();
         assert!(
             folio.start() < Pos::new(len as u64),
@@ -317,7 +317,7 @@ fn what_goes_past_the_cache_leaves_nothing_old_in_folios_that_others_dirty() {
         go_on.send(()).unwrap();
     });
     let expected = [vec![2; len], vec![3; 8192], vec![1; MIB]].concat();
-    assert!(fs.files.stats.passed_writes.get() > 0);
+    assert!(fs.files.stats.uncached_writes.get() > 0);
     assert!(get(&fs, &inode, 0, 2 * MIB) == expected);
     end(&fs, &inode);
 }
@@ -330,7 +330,7 @@ fn a_lock_out_of_order_is_refused() {
 
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, FOLIO);
-    let mapping = &data(&fs, &inode).mapping;
+    let mapping = &data(&fs, &inode).address_space;
     let folio = mapping.get(PageIdx::new(0)).unwrap();
     let range = || drop(lock_range(&fs, &inode, ByteRange::ALL).unwrap());
     let invalidate = || drop(mapping.invalidate_lock().read());
@@ -438,8 +438,8 @@ fn who_has_the_file_alone_has_waited_for_a_claim() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 100);
     let file = data(&fs, &inode);
-    let folio = file.mapping.get(PageIdx::new(0)).unwrap();
-    let locked = file.mapping.lock(&folio).unwrap();
+    let folio = file.address_space.get(PageIdx::new(0)).unwrap();
+    let locked = file.address_space.lock(&folio).unwrap();
     std::thread::scope(|scope| {
         let append = || {
             let at = WriteAt::Cached(100);

@@ -69,7 +69,7 @@ fn read_into(
     let open = open.unwrap_or(&ops.data.shared);
     let on_miss = match reader {
         Reader::Ordinary => Miss::Fill(&open.readahead),
-        Reader::Caching => Miss::Pass(&open.readahead),
+        Reader::Caching => Miss::Bypass(&open.readahead),
     };
     let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
     let done = done.inspect_err(|error| super::report(fs, error))?;

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{Control, DeviceFault};
+use extant_iomap::{DeviceFault, WritebackControl};
 use extant_pagecache::Tag;
 use extant_units::{Lblk, Pblk};
 
@@ -66,7 +66,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
     for _ in 0..ATTEMPTS {
         let start = bs.pos(from.at);
         let end = start.saturating_add(u64::from(len.min(most)) << bs.log2());
-        write_range(fs, from.inode, Control::integrity(start, end))?;
+        write_range(fs, from.inode, WritebackControl::integrity(start, end))?;
         if ops.data.ordered.is_waited_for() {
             fs.journal.sync_all()?;
         }
@@ -84,7 +84,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
             copy(fs, old, new, count)?;
         }
         let end = start.saturating_add(u64::from(count) << bs.log2());
-        let mapping = &ops.data.mapping;
+        let mapping = &ops.data.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
         if ops.way.path == BufferedPath::BufferHead {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_blockdev::MemoryDevice;
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Control, IomapOps, Op, Source};
+use extant_iomap::{IomapOp, IomapOps, Source, WritebackControl};
 use extant_testkit::Image;
 use extant_units::{Blocks, Lblk, Pos};
 
@@ -181,7 +181,7 @@ impl Source for Racing<'_> {
         if offset >= 4096 && self.races > 0 {
             self.races -= 1;
             let (fs, inode) = (self.fs, self.inode);
-            let first = Control::integrity(Pos::ZERO, Pos::new(4096));
+            let first = WritebackControl::integrity(Pos::ZERO, Pos::new(4096));
             std::thread::scope(|scope| {
                 scope.spawn(|| write_range(fs, inode, first).unwrap());
             });
@@ -235,21 +235,29 @@ fn iomap_14_what_cannot_be_mapped_is_refused_by_its_reason() {
     let inode = file(&fs, "f");
     put(&fs, &inode, 0, &[1; 100]);
     let ops = FileOps::new(&fs, &inode);
-    for op in [Op::Read, Op::Report, Op::Zero, Op::Write] {
+    for op in [
+        IomapOp::Read,
+        IomapOp::Report,
+        IomapOp::Zero,
+        IomapOp::Write,
+    ] {
         let past = Pos::new(u64::from(u32::MAX) << 10);
         let refused = ops.begin(op, past, 10).unwrap_err();
         assert!(matches!(refused, Error::Invalid), "{op:?}: {refused}");
         assert_eq!(refused.errno(), 22);
-        assert!(ops.begin(op, Pos::new(past.get() - 1), 10).is_ok() || op == Op::Write);
+        assert!(ops.begin(op, Pos::new(past.get() - 1), 10).is_ok() || op == IomapOp::Write);
     }
     let mut inline = FileOps::new(&fs, &inode);
     inline.flags |= InodeFlags::INLINE_DATA;
     assert_eq!(
-        inline.begin(Op::Read, Pos::ZERO, 10).unwrap_err().errno(),
+        inline
+            .begin(IomapOp::Read, Pos::ZERO, 10)
+            .unwrap_err()
+            .errno(),
         34
     );
     fs.fault.shut_down(&fs, "a test");
-    let refused = ops.begin(Op::Read, Pos::ZERO, 10).unwrap_err();
+    let refused = ops.begin(IomapOp::Read, Pos::ZERO, 10).unwrap_err();
     assert!(matches!(refused, Error::Shutdown(_)), "{refused}");
     assert_eq!(refused.errno(), 5);
     let mut buf = [0; 10];
@@ -455,7 +463,7 @@ fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
             )
         };
         let before = maps();
-        let all = Control::integrity(Pos::ZERO, Pos::MAX);
+        let all = WritebackControl::integrity(Pos::ZERO, Pos::MAX);
         super::writeback::write_dirty(&flusher, all).unwrap();
         assert!(!inode.has_dirty_data());
         let after = maps();

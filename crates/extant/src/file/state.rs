@@ -5,12 +5,12 @@
 use std::sync::{Arc, Weak};
 
 use extant_blockdev::memory_share;
-use extant_bufferhead::Stats as BufferStats;
+use extant_bufferhead::BufferCounters;
 use extant_extent_io_tree::{IoTree, Totals, TreeTuning};
-use extant_iomap::Stats as IomapStats;
+use extant_iomap::IomapCounters;
 use extant_pagecache::{
-    Config, ErrorCursor, Mapping, MappingParams, PageCache, Readahead, Recent, Writeback,
-    WritebackErrors,
+    AddressSpace, AddressSpaceParams, Config, ErrorCursor, PageCache, Readahead, RecentFolios,
+    Writeback, WritebackErrors,
 };
 
 use super::direct::Direct;
@@ -34,11 +34,11 @@ pub(crate) struct Files {
     /// The page cache.
     pub(crate) pages: Arc<PageCache>,
     /// Counters of the buffered path.
-    pub(crate) stats: IomapStats,
+    pub(crate) stats: IomapCounters,
     /// The device behind the journal.
     pub(super) logged: LoggedDevice,
     /// Counters of the per-block path.
-    pub(crate) buffers: BufferStats,
+    pub(crate) buffers: BufferCounters,
     /// Counters of the I/O trees of files that are not in memory any more.
     pub(super) past_ranges: Arc<Totals>,
     /// Failures of any file's writeback.
@@ -55,8 +55,8 @@ impl Files {
                 flushers: usize::from(tuning.flushers),
                 ..Config::with_budget(budget)
             }),
-            stats: IomapStats::default(),
-            buffers: BufferStats::default(),
+            stats: IomapCounters::default(),
+            buffers: BufferCounters::default(),
             logged,
             past_ranges: Arc::default(),
             errors: WritebackErrors::default(),
@@ -79,7 +79,7 @@ fn default_budget() -> u64 {
 
 /// A file's data in memory: made at its first use.
 pub(crate) struct FileData {
-    pub(super) mapping: Arc<Mapping>,
+    pub(super) address_space: Arc<AddressSpace>,
     /// Which way the data takes.
     pub(super) way: WayCell,
     /// Parts of the file that somebody changes.
@@ -106,22 +106,22 @@ impl FileData {
 
     /// Whether some of it is not on the device.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.mapping.dirty_bytes() != 0
+        self.address_space.dirty_bytes() != 0
     }
 }
 
 /// What one opener of a file has: make one per open file with [`open`].
 pub(crate) struct OpenState {
     pub(super) readahead: Readahead,
-    pub(super) recent: Recent,
+    pub(super) recent: RecentFolios,
     pub(super) errors: ErrorCursor,
 }
 
 impl OpenState {
-    fn new(mapping: &Mapping) -> Self {
+    fn new(mapping: &AddressSpace) -> Self {
         Self {
             readahead: Readahead::new(READAHEAD_BYTES),
-            recent: Recent::default(),
+            recent: RecentFolios::default(),
             errors: mapping.errors().cursor(),
         }
     }
@@ -129,7 +129,7 @@ impl OpenState {
 
 /// The state of a new opener of `inode`, a regular file.
 pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
-    OpenState::new(&data(fs, inode).mapping)
+    OpenState::new(&data(fs, inode).address_space)
 }
 
 /// The data of `inode`, a regular file.
@@ -137,14 +137,14 @@ pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
 pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
     inode.data.get_or_init(|| {
         let owner: Weak<dyn Writeback> = Arc::downgrade(inode) as Weak<dyn Writeback>;
-        let params = MappingParams {
+        let params = AddressSpaceParams {
             block_size: fs.layout.block_size,
             max_order: u32::from(fs.tuning.max_folio_order),
         };
-        let mapping = Mapping::new(&fs.files.pages, owner, params);
-        let shared = OpenState::new(&mapping);
+        let address_space = AddressSpace::new(&fs.files.pages, owner, params);
+        let shared = OpenState::new(&address_space);
         FileData {
-            mapping,
+            address_space,
             way: WayCell::new(Way::of(fs, inode.flags())),
             ranges: new_ranges(fs),
             turns: Turns::default(),

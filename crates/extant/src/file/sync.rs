@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_pagecache::{WritebackFault, WritebackReason};
 use extant_units::Pos;
 
@@ -33,7 +33,7 @@ pub(crate) fn fsync(
     let committed = fs.check_writable().and_then(|()| {
         if file.is_some() {
             // Failures are recorded in the mapping and told below; what did arrive is made durable first.
-            let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
+            let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
         }
         commit(fs, inode, datasync)
     });
@@ -41,7 +41,7 @@ pub(crate) fn fsync(
     fs.note_stopped_journal();
     if let Some(file) = file {
         let open = open.unwrap_or(&file.shared);
-        told(file.mapping.errors().check(&open.errors))?;
+        told(file.address_space.errors().check(&open.errors))?;
     }
     committed
 }
@@ -63,7 +63,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
 pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
     if inode.kind == FileKind::Regular && inode.has_dirty_data() {
         // Told by fsync.
-        let _ = write_range(fs, inode, Control::integrity(Pos::ZERO, Pos::MAX));
+        let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> 
         return Ok(0);
     }
     let end = pos.saturating_add(len);
-    let mapping = ops.mapping();
+    let mapping = ops.address_space();
     mapping.drop_clean(pos, end);
     if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
         return Ok(0);
@@ -85,8 +85,8 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
     let (Some(ioend), Some(bytes)) = (Ioend::new(&place, at, len), bytes) else {
         return Ok(None);
     };
-    let stats = ops.stats();
-    stats.passed_writes.bump();
+    let stats = ops.counters();
+    stats.uncached_writes.bump();
     stats.ioends.bump();
     stats.written_bytes.add(len);
     let written = ops.device().write_at(ioend.at, bytes);
@@ -108,6 +108,6 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
 
 /// A place for a hole.
 pub(super) fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::Mapping> {
-    ops.stats().map_calls.bump();
+    ops.counters().map_calls.bump();
     ops.retry(|| ops.allocate_now(lblk, count))
 }

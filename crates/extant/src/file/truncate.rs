@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
@@ -130,7 +130,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
     settle_ordered(ops, Pos::new(size));
     // The size on disk may lag behind what the file is cut to.
     settle_before(ops, Pos::new(size))?;
-    let _blocks_go = ops.data.mapping.invalidate_lock().write();
+    let _blocks_go = ops.data.address_space.invalidate_lock().write();
     if size < old {
         let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;
         if has_blocks() {
@@ -139,7 +139,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         super::set_sizes(fs, &mut h, inode, size)?;
     }
     // Waits for writeback: nothing behind the end gets a place after this.
-    ops.data.mapping.drop_range(Pos::new(size), Pos::MAX);
+    ops.data.address_space.drop_range(Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
         remove_blocks(fs, inode, Lblk::new(first), has_blocks())?;
     }
@@ -185,7 +185,7 @@ fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> 
         write_range(
             ops.fs,
             inode,
-            Control::integrity(Pos::new(from), Pos::new(to)),
+            WritebackControl::integrity(Pos::new(from), Pos::new(to)),
         )?;
     }
     Ok(())

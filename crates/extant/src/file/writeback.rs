@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use extant_failpoint::Failpoint;
-use extant_iomap::{Control, Ioend, IoendKind, Iomap, WritebackOps};
+use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
 use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
@@ -64,7 +64,11 @@ impl FileOps<'_> {
         let end = ioend.end().get();
         let disk_size = self.inode.core.read().disk_size;
         let grows = disk_size < end.min(self.inode.size());
-        if grows && ioend.lost_before.is_some_and(|lost| lost.get() > disk_size) {
+        if grows
+            && ioend
+                .failed_before
+                .is_some_and(|lost| lost.get() > disk_size)
+        {
             // The tail of the old last block may be anything on the device: the file must not grow over it. The data
             // counts as lost with what was lost there, which fsync tells.
             return Ok(());
@@ -139,7 +143,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<()> {
-        self.finish(ioend).map_err(|error| self.lost(error))
+        self.finish(ioend).map_err(|error| self.data_lost(error))
     }
 
     fn discard(&self, pos: Pos, len: u64) {
@@ -153,7 +157,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     /// Whoever wrote the data was told that it was accepted, so lack of space is no answer any more.
-    fn lost(&self, error: Error) -> Error {
+    fn data_lost(&self, error: Error) -> Error {
         match error {
             Error::NoSpace => {
                 let ino = self.inode.ino.get();
@@ -172,7 +176,7 @@ impl WritebackOps for FileOps<'_> {
 }
 
 /// Writes `control`'s part of a file's dirty data, and waits for it.
-pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: Control) -> Result<u64> {
+pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: WritebackControl) -> Result<u64> {
     let ops = FileOps::new(fs, inode);
     settle_before(&ops, control.start)?;
     write_dirty(&ops, control)
@@ -189,14 +193,14 @@ pub(super) fn settle_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
         let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
         let end = at.saturating_add(u64::from(map.len) * bs.bytes_u64());
         if let MapState::Written(_) = map.state {
-            write_dirty(ops, Control::integrity(at, end.min(pos)))?;
+            write_dirty(ops, WritebackControl::integrity(at, end.min(pos)))?;
         }
         at = end;
     }
     Ok(())
 }
 
-pub(super) fn write_dirty(ops: &FileOps<'_>, control: Control) -> Result<u64> {
+pub(super) fn write_dirty(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
     let result = data_path::write_back(ops, control);
     result.inspect_err(|error| super::note_failure(ops.fs, error))
 }
@@ -207,9 +211,9 @@ impl Writeback for Inode {
         // Deletion has begun otherwise, and drops what is dirty.
         let Some(inode) = fs.grab(&self) else { return };
         let control = match reason {
-            WritebackReason::Sync => Control::integrity(Pos::ZERO, Pos::MAX),
+            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
             WritebackReason::Background | WritebackReason::Expired => {
-                Control::background(max_bytes)
+                WritebackControl::background(max_bytes)
             }
         };
         if let Err(error) = write_range(&fs, &inode, control) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use extant_blockdev::BlockDevice;
 use extant_extent_io_tree::{Bits, ByteRange};
-use extant_iomap::Hold;
+use extant_iomap::FillGuard;
 use extant_units::{DevOff, Pos};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,16 +42,16 @@ impl Tiny {
         &self,
         wanted: Range<Pos>,
         needed: Option<Range<Pos>>,
-    ) -> Option<Hold<'_>> {
+    ) -> Option<FillGuard<'_>> {
         let bytes =
             |range: &Range<Pos>| ByteRange::new(range.start.get(), range.end.get() - 1).unwrap();
         let bits = Bits::DIO_LOCKED;
         if let Some(guard) = self.ranges.try_lock_with(bytes(&wanted), bits) {
-            return Some(Hold::new(wanted, guard));
+            return Some(FillGuard::new(wanted, guard));
         }
         let needed = needed?;
         let guard = self.ranges.lock_with(bytes(&needed), bits);
-        Some(Hold::new(needed, guard))
+        Some(FillGuard::new(needed, guard))
     }
 
     /// Writes block `number`, which has a place, past the cache, in two steps.
@@ -60,17 +60,14 @@ impl Tiny {
         let mine = self.lock_for_write(pos, BLOCK);
         self.bypass.0.store(true, Ordering::SeqCst);
         if care.waits {
-            drop(self.mapping.invalidate_lock().write());
+            drop(self.pages.invalidate_lock().write());
         }
         let lock = || self.ranges.lock_with(mine.range(), Bits::DIO_LOCKED);
         let _fills = care.locks.then(lock);
         let (start, end) = (Pos::new(pos), Pos::new(pos + BLOCK as u64));
-        if !self.mapping.invalidate(start, end, false) {
+        if !self.pages.invalidate(start, end, false) {
             self.sync();
-            assert!(
-                self.mapping.invalidate(start, end, true),
-                "the range is ours"
-            );
+            assert!(self.pages.invalidate(start, end, true), "the range is ours");
         }
         let place = self.place(number) * BLOCK as u64;
         for half in [0, BLOCK as u64 / 2] {

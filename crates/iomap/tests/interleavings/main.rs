@@ -14,7 +14,7 @@ mod tiny;
 use std::sync::Arc;
 
 use direct::Care;
-use extant_iomap::{Control, edit, view, write_back};
+use extant_iomap::{WritebackControl, edit, view, write_back};
 use extant_testkit::schedules::{self, check_fails};
 use extant_units::Pos;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn stale_mapping(cookies: bool) {
     join(vec![
         thread::spawn(move || a.write(100, &[2; 1500])),
         thread::spawn(move || b.sync()),
-        thread::spawn(move || c.mapping.drop_clean(Pos::ZERO, Pos::MAX)),
+        thread::spawn(move || c.pages.drop_clean(Pos::ZERO, Pos::MAX)),
     ]);
     tiny.settle();
     let disk = tiny.on_disk();
@@ -310,8 +310,8 @@ fn views_beside_everything() {
                 edit(&*c, &c.readahead, Pos::ZERO, BLOCK, fill).unwrap();
             }),
             thread::spawn(move || {
-                write_back(&*d, Control::integrity(Pos::ZERO, Pos::MAX)).unwrap();
-                d.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+                write_back(&*d, WritebackControl::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+                d.pages.drop_clean(Pos::ZERO, Pos::MAX);
             }),
         ]);
         tiny.settle();
@@ -325,7 +325,7 @@ fn past_the_cache(care: Care) {
     let tiny = Tiny::new(true);
     tiny.write(0, &[1; 2 * BLOCK]);
     tiny.sync();
-    tiny.mapping.drop_clean(Pos::ZERO, Pos::MAX);
+    tiny.pages.drop_clean(Pos::ZERO, Pos::MAX);
     let (a, b, c) = (tiny.clone(), tiny.clone(), tiny.clone());
     join(vec![
         thread::spawn(move || a.write_direct(0, 2, care)),

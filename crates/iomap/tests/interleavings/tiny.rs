@@ -78,13 +78,13 @@ impl BlockDevice for Slow {
 
 pub struct Tiny {
     pub cache: Arc<PageCache>,
-    pub mapping: Arc<Mapping>,
+    pub pages: Arc<AddressSpace>,
     pub readahead: Readahead,
     /// Parts of the file that somebody changes.
     pub ranges: IoTree,
     pub bypass: Bypass,
     pub device: Slow,
-    stats: Stats,
+    stats: IomapCounters,
     size: AtomicU64,
     seq: AtomicU64,
     map: Mutex<Map>,
@@ -116,18 +116,18 @@ impl Tiny {
     }
 
     fn in_cache(cache: Arc<PageCache>, cookies: bool) -> Arc<Tiny> {
-        let params = MappingParams {
+        let params = AddressSpaceParams {
             block_size: BlockSize::KIB1,
             max_order: 1,
         };
         Arc::new_cyclic(|this: &Weak<Tiny>| Tiny {
-            mapping: Mapping::new(&cache, this.clone(), params),
+            pages: AddressSpace::new(&cache, this.clone(), params),
             cache,
             readahead: Readahead::new(8 << 10),
             ranges: IoTree::default(),
             bypass: Bypass::default(),
             device: Slow(MemoryDevice::from_bytes(&[0xee; 64 * BLOCK])),
-            stats: Stats::default(),
+            stats: IomapCounters::default(),
             size: AtomicU64::new(0),
             seq: AtomicU64::new(0),
             map: Mutex::new(Map {
@@ -177,14 +177,14 @@ impl Tiny {
     pub fn overwrite(&self, pos: u64, data: &[u8], polite: bool) -> bool {
         let mine = ByteRange::from_len(pos, data.len() as u64).unwrap();
         let alone = || !polite || !self.ranges.is_locked(mine);
-        overwrite(self, &Recent::default(), Pos::new(pos), data, alone)
+        overwrite(self, &RecentFolios::default(), Pos::new(pos), data, alone)
     }
 
     pub fn read(&self, pos: u64, len: usize) -> Vec<u8> {
         let mut buf = vec![0x55; len];
         let done = read(
             self,
-            &Recent::default(),
+            &RecentFolios::default(),
             Miss::Fill(&self.readahead),
             Pos::new(pos),
             &mut buf[..],
@@ -195,7 +195,7 @@ impl Tiny {
     }
 
     pub fn sync(&self) {
-        write_back(self, Control::integrity(Pos::ZERO, Pos::MAX)).unwrap();
+        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX)).unwrap();
     }
 
     /// Cuts the file; without `drops_cache` folios stay over blocks that are freed.
@@ -204,10 +204,10 @@ impl Tiny {
         if truncate_page(self, Pos::new(size)).unwrap() {
             self.sync();
         }
-        let _blocks_go = self.mapping.invalidate_lock().write();
+        let _blocks_go = self.pages.invalidate_lock().write();
         self.size.store(size, Ordering::SeqCst);
         if drops_cache {
-            self.mapping.drop_range(Pos::new(size), Pos::MAX);
+            self.pages.drop_range(Pos::new(size), Pos::MAX);
         }
         let mut map = self.map.lock().unwrap();
         map.disk_size = map.disk_size.min(size);
@@ -225,9 +225,9 @@ impl Tiny {
 
     /// A sync that has it the wrong way round: writes first, marks clean afterwards.
     pub fn clean_too_late(&self) {
-        let _one = self.mapping.writeback_pass();
-        for folio in self.mapping.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, 4) {
-            let Some(guard) = self.mapping.read(&folio) else {
+        let _one = self.pages.writeback_pass();
+        for folio in self.pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, 4) {
+            let Some(guard) = self.pages.read(&folio) else {
                 continue;
             };
             let bytes = guard.bytes()[..BLOCK].to_vec();
@@ -236,10 +236,10 @@ impl Tiny {
             let at = place.device_at(folio.start()).unwrap();
             self.device.write_at(at, &bytes).unwrap();
             self.arrived(0, 1, self.size());
-            if let Some(mut guard) = self.mapping.lock(&folio) {
-                guard.take_dirty(folio.len(), |_| {});
+            if let Some(mut guard) = self.pages.lock(&folio) {
+                guard.start_writeback(folio.len(), |_| {});
                 drop(guard);
-                self.mapping.end_writeback([&folio]);
+                self.pages.end_writeback([&folio]);
             }
         }
     }
@@ -249,13 +249,9 @@ impl Tiny {
         self.verify();
         self.sync();
         self.verify();
-        assert_eq!(self.mapping.dirty_bytes(), 0);
-        let cursor = self.mapping.errors().cursor();
-        assert_eq!(
-            self.mapping.errors().check(&cursor),
-            None,
-            "nothing was lost"
-        );
+        assert_eq!(self.pages.dirty_bytes(), 0);
+        let cursor = self.pages.errors().cursor();
+        assert_eq!(self.pages.errors().check(&cursor), None, "nothing was lost");
         let map = self.map.lock().unwrap();
         assert!(
             !map.blocks.contains(&Block::Delayed),
@@ -291,7 +287,7 @@ impl Tiny {
                 false => Ok(()),
             }
         };
-        self.mapping.verify(Pos::new(self.size()), check).unwrap();
+        self.pages.verify(Pos::new(self.size()), check).unwrap();
     }
 
     /// What a mount would show.
@@ -331,13 +327,13 @@ impl Tiny {
         }
     }
 
-    fn describe(&self, map: &Map, number: usize, flags: Flags) -> Iomap {
+    fn describe(&self, map: &Map, number: usize, flags: IomapFlags) -> Iomap {
         let at = |block: u64| DevOff::new(block * BLOCK as u64);
         let kind = match map.blocks.get(number) {
-            None | Some(Block::Hole) => Kind::Hole,
-            Some(Block::Delayed) => Kind::Delalloc,
-            Some(Block::Unwritten(block)) => Kind::Unwritten(at(*block)),
-            Some(Block::Written(block)) => Kind::Mapped(at(*block)),
+            None | Some(Block::Hole) => IomapKind::Hole,
+            Some(Block::Delayed) => IomapKind::Delalloc,
+            Some(Block::Unwritten(block)) => IomapKind::Unwritten(at(*block)),
+            Some(Block::Written(block)) => IomapKind::Mapped(at(*block)),
         };
         Iomap {
             offset: Pos::new((number * BLOCK) as u64),
@@ -356,13 +352,13 @@ impl Tiny {
 impl IomapOps for Tiny {
     type Error = Broken;
 
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn address_space(&self) -> &AddressSpace {
+        &self.pages
     }
     fn device(&self) -> &dyn BlockDevice {
         &self.device
     }
-    fn stats(&self) -> &Stats {
+    fn counters(&self) -> &IomapCounters {
         &self.stats
     }
     fn size(&self) -> u64 {
@@ -372,22 +368,22 @@ impl IomapOps for Tiny {
         self.size.fetch_max(end, Ordering::SeqCst);
     }
 
-    fn is_bypassed(&self) -> bool {
+    fn has_direct_writes(&self) -> bool {
         self.bypass.is_used()
     }
 
-    fn hold(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<Hold<'_>> {
+    fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
         self.hold_blocks(wanted, needed)
     }
 
-    fn begin(&self, op: Op, pos: Pos, _len: u64) -> Result<Iomap, Broken> {
+    fn begin(&self, op: IomapOp, pos: Pos, _len: u64) -> Result<Iomap, Broken> {
         let number = Self::number(pos);
         let mut map = self.map.lock().unwrap();
-        let mut flags = Flags::default();
-        if op == Op::Write && map.blocks[number] == Block::Hole {
+        let mut flags = IomapFlags::default();
+        if op == IomapOp::Write && map.blocks[number] == Block::Hole {
             map.blocks[number] = Block::Delayed;
             self.seq.fetch_add(1, Ordering::SeqCst);
-            flags = Flags::NEW;
+            flags = IomapFlags::NEW;
         }
         Ok(self.describe(&map, number, flags))
     }
@@ -406,7 +402,7 @@ impl WritebackOps for Tiny {
             map.next += 1;
             self.seq.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(self.describe(&map, number, Flags::default()))
+        Ok(self.describe(&map, number, IomapFlags::default()))
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<(), Broken> {

@@ -52,9 +52,9 @@ impl Map {
 
 pub struct Toy {
     pub cache: Arc<PageCache>,
-    pub mapping: Arc<Mapping>,
+    pub pages: Arc<AddressSpace>,
     pub device: Arc<dyn BlockDevice>,
-    pub stats: Stats,
+    pub stats: IomapCounters,
     block: BlockSize,
     size: AtomicU64,
     seq: AtomicU64,
@@ -66,7 +66,7 @@ pub struct Toy {
     pub max_map: AtomicU64,
     pub completions: AtomicU64,
     pub readahead: Readahead,
-    pub recent: Recent,
+    pub recent: RecentFolios,
 }
 
 pub struct Setup {
@@ -109,15 +109,15 @@ impl Setup {
             ..Config::with_budget(self.budget)
         });
         Arc::new_cyclic(|this: &Weak<Toy>| {
-            let params = MappingParams {
+            let params = AddressSpaceParams {
                 block_size: self.block,
                 max_order: self.order,
             };
             Toy {
-                mapping: Mapping::new(&cache, this.clone(), params),
+                pages: AddressSpace::new(&cache, this.clone(), params),
                 cache,
                 device,
-                stats: Stats::default(),
+                stats: IomapCounters::default(),
                 block: self.block,
                 size: AtomicU64::new(0),
                 seq: AtomicU64::new(1),
@@ -130,7 +130,7 @@ impl Setup {
                 max_map: AtomicU64::new(u64::MAX),
                 completions: AtomicU64::new(0),
                 readahead: Readahead::new(512 << 10),
-                recent: Recent::default(),
+                recent: RecentFolios::default(),
             }
         })
     }
@@ -167,11 +167,11 @@ impl Toy {
         }
         if truncate_page(self, Pos::new(size)).unwrap() {
             let end = Pos::new(size).saturating_add(1);
-            write_back(self, Control::integrity(Pos::new(size), end)).unwrap();
+            write_back(self, WritebackControl::integrity(Pos::new(size), end)).unwrap();
         }
-        let _blocks_go = self.mapping.invalidate_lock().write();
+        let _blocks_go = self.pages.invalidate_lock().write();
         self.size.store(size, Ordering::SeqCst);
-        self.mapping.drop_range(Pos::new(size), Pos::MAX);
+        self.pages.drop_range(Pos::new(size), Pos::MAX);
         let mut map = self.map.lock().unwrap();
         map.disk_size = size;
         let first = size.div_ceil(self.block.bytes_u64());
@@ -186,11 +186,11 @@ impl Toy {
     }
 
     pub fn sync(&self) -> Result<u64, ToyError> {
-        write_back(self, Control::integrity(Pos::ZERO, Pos::MAX))
+        write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
     }
 
     /// Moves the size on disk before the data, as a file system does whose unwritten space reads as zero.
-    pub fn grow_on_disk(&self, end: u64) {
+    pub fn raise_disk_size(&self, end: u64) {
         let mut map = self.map.lock().unwrap();
         map.disk_size = map.disk_size.max(end);
     }
@@ -241,7 +241,7 @@ impl Toy {
         for (&number, block) in &map.blocks {
             if *block == Block::Delayed {
                 let (start, end) = (number * bs, (number + 1) * bs);
-                let clean = self.mapping.clean_ranges(Pos::new(start), Pos::new(end));
+                let clean = self.pages.clean_ranges(Pos::new(start), Pos::new(end));
                 assert!(clean.is_empty(), "block {number} is delayed but clean");
             }
         }
@@ -280,13 +280,13 @@ impl Toy {
         (first, len)
     }
 
-    fn describe(&self, first: Option<Block>, number: u64, len: u64, flags: Flags) -> Iomap {
+    fn describe(&self, first: Option<Block>, number: u64, len: u64, flags: IomapFlags) -> Iomap {
         let bs = self.block.bytes_u64();
         let kind = match first {
-            None => Kind::Hole,
-            Some(Block::Delayed) => Kind::Delalloc,
-            Some(Block::Unwritten(at)) => Kind::Unwritten(DevOff::new(at * bs)),
-            Some(Block::Written(at)) => Kind::Mapped(DevOff::new(at * bs)),
+            None => IomapKind::Hole,
+            Some(Block::Delayed) => IomapKind::Delalloc,
+            Some(Block::Unwritten(at)) => IomapKind::Unwritten(DevOff::new(at * bs)),
+            Some(Block::Written(at)) => IomapKind::Mapped(DevOff::new(at * bs)),
         };
         Iomap {
             offset: Pos::new(number * bs),
@@ -307,13 +307,13 @@ impl Toy {
 impl IomapOps for Toy {
     type Error = ToyError;
 
-    fn mapping(&self) -> &Mapping {
-        &self.mapping
+    fn address_space(&self) -> &AddressSpace {
+        &self.pages
     }
     fn device(&self) -> &dyn BlockDevice {
         &*self.device
     }
-    fn stats(&self) -> &Stats {
+    fn counters(&self) -> &IomapCounters {
         &self.stats
     }
     fn size(&self) -> u64 {
@@ -323,12 +323,12 @@ impl IomapOps for Toy {
         self.size.fetch_max(end, Ordering::SeqCst);
     }
 
-    fn begin(&self, op: Op, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         let (number, count) = self.blocks(pos, len);
         let mut map = self.map.lock().unwrap();
         let (mut first, run) = self.run(&map, number, count);
-        let mut flags = Flags::default();
-        if first.is_none() && op == Op::Write {
+        let mut flags = IomapFlags::default();
+        if first.is_none() && op == IomapOp::Write {
             if map.available() < run {
                 return Err(ToyError::NoSpace);
             }
@@ -338,27 +338,27 @@ impl IomapOps for Toy {
             }
             self.bump();
             first = Some(Block::Delayed);
-            flags = Flags::NEW;
+            flags = IomapFlags::NEW;
         }
         Ok(self.describe(first, number, run, flags))
     }
 
     fn end(
         &self,
-        op: Op,
+        op: IomapOp,
         map: &Iomap,
         pos: Pos,
         len: u64,
         outcome: Outcome,
     ) -> Result<(), ToyError> {
-        let unused = map.kind == Kind::Delalloc && map.flags.contains(Flags::NEW);
-        if op != Op::Write || !unused || outcome.done >= len {
+        let unused = map.kind == IomapKind::Delalloc && map.flags.contains(IomapFlags::NEW);
+        if op != IomapOp::Write || !unused || outcome.done >= len {
             return Ok(());
         }
         let bs = self.block.bytes_u64();
         let from = (pos.get() + outcome.done).next_multiple_of(bs);
         // Looks into folios, so it comes before the map's lock: fills ask for the map with folios locked.
-        let unused = self.mapping.clean_ranges(Pos::new(from), map.end());
+        let unused = self.pages.clean_ranges(Pos::new(from), map.end());
         let mut inner = self.map.lock().unwrap();
         for clean in unused {
             for number in clean.start.get().div_ceil(bs)..clean.end.get() / bs {
@@ -404,7 +404,7 @@ impl WritebackOps for Toy {
             self.bump();
             first = Some(Block::Unwritten(at));
         }
-        Ok(self.describe(first, number, run, Flags::default()))
+        Ok(self.describe(first, number, run, IomapFlags::default()))
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<(), ToyError> {
@@ -412,7 +412,7 @@ impl WritebackOps for Toy {
         let (first, count) = self.blocks(ioend.pos, ioend.len);
         let mut map = self.map.lock().unwrap();
         if ioend
-            .lost_before
+            .failed_before
             .is_some_and(|lost| lost.get() > map.disk_size)
         {
             return Ok(());
@@ -457,9 +457,9 @@ impl WritebackOps for Toy {
 impl Writeback for Toy {
     fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
         let control = match reason {
-            WritebackReason::Sync => Control::integrity(Pos::ZERO, Pos::MAX),
+            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
             WritebackReason::Background | WritebackReason::Expired => {
-                Control::background(max_bytes)
+                WritebackControl::background(max_bytes)
             }
         };
         // Recorded in the mapping.

@@ -1,6 +1,6 @@
 //! The cache before direct I/O: what it has newer than the device is written, and before a write it lets go of the range.
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
 use crate::error::Result;
@@ -12,11 +12,11 @@ use crate::file::writeback::write_dirty;
 /// # Errors
 /// What kept it from being written; it is lost then, which every opener's fsync tells as well.
 pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
-    let cached = ops.data.mapping.next(start);
+    let cached = ops.data.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
         return Ok(());
     }
-    let clean = ops.data.mapping.clean_ranges(start, end);
+    let clean = ops.data.address_space.clean_ranges(start, end);
     if !matches!(&*clean, [all] if *all == (start..end)) {
         write_up_to(ops, start, end)?;
     }
@@ -27,7 +27,7 @@ pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
 fn write_up_to(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     let disk_size = Pos::new(ops.inode.core.read().disk_size);
     let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
-    write_dirty(ops, Control::integrity(from, end)).map(drop)
+    write_dirty(ops, WritebackControl::integrity(from, end)).map(drop)
 }
 
 /// Before a write at `pos`: the size on disk is not to pass what only the cache has.
@@ -46,7 +46,7 @@ pub(super) fn settle(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
 /// # Errors
 /// As [`clean`].
 pub(super) fn clear(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<bool> {
-    let mapping = &ops.data.mapping;
+    let mapping = &ops.data.address_space;
     let cached = mapping.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
         return Ok(true);

@@ -30,9 +30,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_extent_io_tree::{Bits, ByteRange};
-use extant_iomap::Hold;
+use extant_iomap::FillGuard;
 use extant_lock_order::{Rank, taking};
-use extant_pagecache::Mapping;
+use extant_pagecache::AddressSpace;
 use extant_units::Pos;
 
 pub(crate) use self::read::read;
@@ -41,11 +41,11 @@ use super::iomap_ops::FileOps;
 
 /// Keeps direct writes away from what the cache is about to read from the device: all of `wanted` if nobody writes there directly,
 /// otherwise what is `needed` of it, which is waited for.
-pub(super) fn hold<'a>(
+pub(super) fn lock_fill<'a>(
     ops: &'a FileOps<'_>,
     wanted: Range<Pos>,
     needed: Option<Range<Pos>>,
-) -> Option<Hold<'a>> {
+) -> Option<FillGuard<'a>> {
     let tree = &ops.data.ranges;
     let bytes = |range: &Range<Pos>| {
         let last = range.end.get().saturating_sub(1);
@@ -53,12 +53,12 @@ pub(super) fn hold<'a>(
     };
     let held = taking(Rank::Fill);
     if let Some(guard) = tree.try_lock_with(bytes(&wanted), Bits::DIO_LOCKED) {
-        return Some(Hold::new(wanted, (guard, held)));
+        return Some(FillGuard::new(wanted, (guard, held)));
     }
     let needed = needed?;
     ops.fs.stats.direct_fill_waits.bump();
     let guard = tree.lock_with(bytes(&needed), Bits::DIO_LOCKED);
-    Some(Hold::new(needed, (guard, held)))
+    Some(FillGuard::new(needed, (guard, held)))
 }
 
 /// What a file remembers of direct I/O.
@@ -79,7 +79,7 @@ impl Direct {
 
     /// Before the first direct I/O: from here on fills stay out of ranges that are locked. Takes the invalidate lock for a moment, if
     /// that is new.
-    fn announce(&self, mapping: &Mapping) {
+    fn announce(&self, mapping: &AddressSpace) {
         if self.settled.load(Ordering::Acquire) {
             return;
         }

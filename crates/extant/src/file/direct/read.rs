@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, IomapOps, Kind};
+use extant_iomap::{DeviceFault, IomapKind, IomapOps};
 use extant_units::Pos;
 
 use super::clear;
@@ -56,7 +56,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
         return Ok(None);
     }
     fs.stats.direct_reads.bump();
-    ops.data.direct.announce(&ops.data.mapping);
+    ops.data.direct.announce(&ops.data.address_space);
     // The file may have been cut before the range was locked.
     let buf = &mut buf[..want.min(left())];
     let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;
@@ -84,8 +84,8 @@ fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
         return Ok(None);
     };
     match (&place.kind, place.device_at(at)) {
-        (Kind::Hole | Kind::Unwritten(_), _) => buf.fill(0),
-        (Kind::Mapped(_), Some(from)) => {
+        (IomapKind::Hole | IomapKind::Unwritten(_), _) => buf.fill(0),
+        (IomapKind::Mapped(_), Some(from)) => {
             let read = ops.device().read_at(from, buf);
             read.map_err(|source| DeviceFault {
                 what: "read",

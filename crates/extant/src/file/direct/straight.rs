@@ -120,7 +120,7 @@ pub(super) fn straight(
     if data.way.get().path != BufferedPath::Iomap {
         return Ok(None);
     }
-    data.direct.announce(&data.mapping);
+    data.direct.announce(&data.address_space);
     let bytes = whole_blocks(bs, pos.get(), end.get());
     let (range, _shared) = match post(fs, file, bytes) {
         Some(posting) => (Range::Posted(posting), None),
@@ -141,10 +141,10 @@ pub(super) fn straight(
     // Under the range: below both sizes there is nothing to move.
     let inside = end.get() <= inode.disk_size() && end.get() <= inode.size();
     let is_cached = || {
-        let cached = data.mapping.next(pos);
+        let cached = data.address_space.next(pos);
         cached.is_some_and(|folio| folio.start() < end)
     };
-    if !inside || (!data.mapping.is_empty() && is_cached()) {
+    if !inside || (!data.address_space.is_empty() && is_cached()) {
         return Ok(None);
     }
     let Some((lblk, count)) = blocks_of(fs, pos, len as u64) else {
@@ -171,8 +171,8 @@ pub(super) fn straight(
         }
         What::Write => {
             fs.stats.direct_writes.bump();
-            ops.stats().ioends.bump();
-            ops.stats().written_bytes.add(len as u64);
+            ops.counters().ioends.bump();
+            ops.counters().written_bytes.add(len as u64);
         }
     }
     Ok(Some(Straight {
@@ -228,7 +228,7 @@ mod tests {
         let at = WriteAt::Pos(0);
         write(fs, file, None, at, &vec![1; LEN], &Cred::root()).unwrap();
         fsync(fs, file, None, false).unwrap();
-        data(fs, file).mapping.drop_clean(Pos::ZERO, Pos::MAX);
+        data(fs, file).address_space.drop_clean(Pos::ZERO, Pos::MAX);
     }
 
     fn set_up(post_ranges: bool) -> (Arc<Fs>, Arc<InodeRef>) {

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 
 use extant_disk::inode::InodeFlags;
 use extant_extent_io_tree::Bits;
-use extant_iomap::{Control, DeviceFault, Ioend, Iomap, IomapOps, Kind};
+use extant_iomap::{DeviceFault, Ioend, Iomap, IomapKind, IomapOps, WritebackControl};
 use extant_lock_order::{Rank, taking};
 use extant_units::Pos;
 
@@ -47,7 +47,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     }
     let bs = ops.fs.layout.block_size;
     let end = pos.saturating_add(bytes.len() as u64);
-    ops.data.direct.announce(&ops.data.mapping);
+    ops.data.direct.announce(&ops.data.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
     let _nobody_fills = ops.data.ranges.lock_with(range, Bits::DIO_LOCKED);
@@ -78,8 +78,8 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
 /// # Errors
 /// What kept it from being written.
 pub(in crate::file) fn settle_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
-    write_dirty(ops, Control::integrity(start, end))?;
-    ops.data.mapping.drop_clean(start, end);
+    write_dirty(ops, WritebackControl::integrity(start, end))?;
+    ops.data.address_space.drop_clean(start, end);
     Ok(())
 }
 
@@ -104,7 +104,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
     };
     let blocks = made_whole(ops, &place, at, bytes)?;
     let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
-    let stats = ops.stats();
+    let stats = ops.counters();
     stats.ioends.bump();
     stats.written_bytes.add(span);
     let written = match &*slices {
@@ -158,8 +158,10 @@ fn around(ops: &FileOps<'_>, place: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<
     let block = bs.round_down(at);
     let mut content = vec![0; bs.bytes()];
     let below = ops.inode.size().saturating_sub(block.get());
-    if let (Kind::Mapped(_), Some(from), true) = (&place.kind, place.device_at(block), below > 0) {
-        ops.stats().edge_reads.bump();
+    if let (IomapKind::Mapped(_), Some(from), true) =
+        (&place.kind, place.device_at(block), below > 0)
+    {
+        ops.counters().edge_reads.bump();
         let read = ops.device().read_at(from, &mut content);
         read.map_err(|source| DeviceFault {
             what: "read",

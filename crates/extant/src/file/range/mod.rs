@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos};
 
@@ -121,7 +121,7 @@ fn locked(
     if let FallocateMode::Allocate { keep_size } = mode {
         return op.allocate(keep_size);
     }
-    let _nobody_fills = ops.data.mapping.invalidate_lock().write();
+    let _nobody_fills = ops.data.address_space.invalidate_lock().write();
     match mode {
         FallocateMode::Allocate { .. } => Ok(()),
         FallocateMode::PunchHole => op.punch(),
@@ -253,7 +253,7 @@ impl Operation<'_> {
     fn drop_cache(&self, blocks: &Range<u64>) -> Result<impl Sized> {
         let bytes = self.bytes_of(blocks);
         super::settle_ordered(self.ops, bytes.start);
-        let mapping = &self.ops.data.mapping;
+        let mapping = &self.ops.data.address_space;
         let no_writeback = mapping.writeback_pass();
         self.cut_ends(blocks)?;
         mapping.drop_range(bytes.start, bytes.end);
@@ -264,7 +264,7 @@ impl Operation<'_> {
     /// dirty is written, but for what only `blocks` have if they are `unwanted`. The rest as [`Self::drop_cache`].
     fn flush_and_drop(&self, blocks: &Range<u64>, unwanted: bool) -> Result<impl Sized> {
         let bytes = self.bytes_of(blocks);
-        let mapping = &self.ops.data.mapping;
+        let mapping = &self.ops.data.address_space;
         let from = match mapping.next(bytes.start) {
             Some(folio) => folio.start().min(bytes.start),
             None => bytes.start,
@@ -272,7 +272,7 @@ impl Operation<'_> {
         let kept = if unwanted { bytes.end } else { bytes.start };
         for (start, end) in [(from, bytes.start), (kept, Pos::MAX)] {
             if start < end {
-                write_range(self.fs, self.inode, Control::integrity(start, end))?;
+                write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
             }
         }
         let no_writeback = self.drop_cache(blocks)?;

@@ -3,7 +3,7 @@
 //! Nothing is written back first: what is dirty in the range is not wanted any more. The blocks go, and with them what was promised
 //! for the range; of the blocks at its ends, bytes are zeroed in the cache.
 
-use extant_iomap::Control;
+use extant_iomap::WritebackControl;
 use extant_units::{PAGE_SIZE, Pos};
 
 use super::super::writeback::write_range;
@@ -33,7 +33,7 @@ impl Operation<'_> {
         }
         if self.ops.way.logs {
             let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
-            write_range(self.fs, self.inode, Control::integrity(start, end))?;
+            write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
         }
         self.raise_disk_size()?;
         self.zero_edges()?;
