@@ -2,7 +2,7 @@
 //!
 //! Three sets with three rules. A file system with an unknown *compat* bit may be written; with an unknown
 //! *ro_compat* bit it may only be read; with an unknown *incompat* bit it may not be touched. Which bits
-//! Extant knows well enough is the mount's decision; this module only names them. Names are those of
+//! Extant supports stands here once, in `SUPPORTED` of each set: the mount and the check both go by it. Names are those of
 //! `mke2fs -O` and `dumpe2fs`; a bit without a name is called `FEATURE_C<n>`, `FEATURE_I<n>` or
 //! `FEATURE_R<n>` after its set and bit number, as `dumpe2fs` does.
 
@@ -149,6 +149,29 @@ feature_set! {
         /// The orphan file may hold entries.
         ORPHAN_PRESENT = 0x1_0000, "orphan_present";
     }
+}
+
+impl Incompat {
+    /// What Extant handles in full: a volume with any other incompat feature is refused.
+    pub const SUPPORTED: Self = Self::FILETYPE
+        .union(Self::RECOVER)
+        .union(Self::EXTENTS)
+        .union(Self::SIXTY_FOUR_BIT)
+        .union(Self::MMP)
+        .union(Self::FLEX_BG)
+        .union(Self::CSUM_SEED);
+}
+
+impl RoCompat {
+    /// What Extant handles in full: a volume with any other ro_compat feature is only read.
+    pub const SUPPORTED: Self = Self::SPARSE_SUPER
+        .union(Self::LARGE_FILE)
+        .union(Self::HUGE_FILE)
+        .union(Self::GDT_CSUM)
+        .union(Self::DIR_NLINK)
+        .union(Self::EXTRA_ISIZE)
+        .union(Self::METADATA_CSUM)
+        .union(Self::ORPHAN_PRESENT);
 }
 
 /// The name of one feature bit.

@@ -7,60 +7,13 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use extant_blockdev::OpenError;
+pub use extant_disk::location::Location;
 use extant_disk::superblock::SuperblockError;
-use extant_jbd2::{BlockError, JournalError, Recovery};
-use extant_units::{Group, Ino, Lblk, Pblk};
+use extant_jbd2::{BlockError, JournalError};
 
 /// The result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Where damage was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Place {
-    /// The superblock.
-    Superblock,
-    /// The descriptor of a block group.
-    GroupDesc(Group),
-    /// The block bitmap of a group.
-    BlockBitmap(Group),
-    /// The inode bitmap of a group.
-    InodeBitmap(Group),
-    /// An inode itself.
-    Inode(Ino),
-    /// A node of an inode's extent tree.
-    ExtentNode(Ino, Pblk),
-    /// A block of a directory.
-    DirBlock(Ino, Lblk),
-    /// An extended attribute block of an inode.
-    XattrBlock(Ino, Pblk),
-    /// The orphan file or the list of orphans.
-    Orphans,
-    /// The journal.
-    Journal,
-    /// Any other block.
-    Block(Pblk),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Superblock => write!(f, "superblock"),
-            Self::GroupDesc(group) => write!(f, "descriptor of group {group}"),
-            Self::BlockBitmap(group) => write!(f, "block bitmap of group {group}"),
-            Self::InodeBitmap(group) => write!(f, "inode bitmap of group {group}"),
-            Self::Inode(ino) => write!(f, "inode {ino}"),
-            Self::ExtentNode(ino, pblk) => write!(f, "extent node of inode {ino} at block {pblk}"),
-            Self::DirBlock(ino, lblk) => write!(f, "block {lblk} of directory {ino}"),
-            Self::XattrBlock(ino, pblk) => {
-                write!(f, "attribute block {pblk} of inode {ino}")
-            }
-            Self::Orphans => write!(f, "orphan list"),
-            Self::Journal => write!(f, "journal"),
-            Self::Block(pblk) => write!(f, "block {pblk}"),
-        }
-    }
-}
 
 /// What went wrong. Cheap to clone: errors are latched and handed to many callers.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -99,7 +52,7 @@ pub enum Error {
     #[error("corrupt {place}: {what}")]
     Corrupt {
         /// Where.
-        place: Place,
+        place: Location,
         /// What is wrong there.
         what: Arc<str>,
     },
@@ -196,7 +149,7 @@ pub enum Error {
 
 impl Error {
     /// Damage found at `place`.
-    pub fn corrupt(place: Place, what: impl fmt::Display) -> Self {
+    pub fn corrupt(place: Location, what: impl fmt::Display) -> Self {
         Self::Corrupt {
             place,
             what: what.to_string().into(),
@@ -257,6 +210,20 @@ impl Error {
     }
 }
 
+/// What is wrong with a path that is neither.
+pub(crate) const NO_DEVICE: &str = "neither a regular file nor a block device";
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::InUse(_, by) => Self::InUse { by: by.into() },
+            OpenError::NotADevice(path) if path.is_dir() => Self::IsDir,
+            OpenError::NotADevice(_) => Self::NotExt4(NO_DEVICE.into()),
+            OpenError::Io(_, error) => Self::of_host(error),
+        }
+    }
+}
+
 impl From<SuperblockError> for Error {
     fn from(error: SuperblockError) -> Self {
         match error {
@@ -268,7 +235,7 @@ impl From<SuperblockError> for Error {
                 actual: device,
             },
             SuperblockError::BadChecksum { .. } | SuperblockError::BadField { .. } => {
-                Self::corrupt(Place::Superblock, error)
+                Self::corrupt(Location::Superblock, error)
             }
         }
     }
@@ -284,18 +251,9 @@ impl From<BlockError> for Error {
     fn from(error: BlockError) -> Self {
         match &error {
             BlockError::Io { .. } => Self::Io(error.to_string().into()),
-            BlockError::OutOfRange { block, .. } => Self::corrupt(Place::Block(*block), &error),
+            BlockError::OutOfRange { block, .. } => Self::corrupt(Location::Block(*block), &error),
         }
     }
-}
-
-/// What is said of copies in the log that were skipped because they are damaged, if there were any.
-pub(crate) fn skipped_in_replay(recovery: &Recovery) -> Option<String> {
-    let first = recovery.first_skipped?;
-    Some(match recovery.skipped {
-        0 | 1 => first.to_string(),
-        all => format!("{first} (and {} more such copies)", all - 1),
-    })
 }
 
 impl From<JournalError> for Error {
@@ -307,7 +265,7 @@ impl From<JournalError> for Error {
             JournalError::ReadOnly => Self::ReadOnly,
             JournalError::NeedsRecovery => Self::NeedsReplay,
             JournalError::Unsupported(what) => Self::UnsupportedFeature(what.to_string()),
-            JournalError::Corrupt(what) => Self::corrupt(Place::Journal, what),
+            JournalError::Corrupt(what) => Self::corrupt(Location::Journal, what),
             JournalError::Io { .. }
             | JournalError::TooManyCredits { .. }
             | JournalError::TransactionTooLarge { .. } => Self::Io(error.to_string().into()),
@@ -329,10 +287,11 @@ impl From<Error> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use extant_units::Group;
 
     #[test]
     fn damage_names_its_place() {
-        let error = Error::corrupt(Place::GroupDesc(Group::new(7)), "bad checksum");
+        let error = Error::corrupt(Location::GroupDesc(Group::new(7)), "bad checksum");
         assert_eq!(
             error.to_string(),
             "corrupt descriptor of group 7: bad checksum"

@@ -20,7 +20,7 @@ use extant_units::Pblk;
 use parking_lot::Mutex;
 
 use crate::editing;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::options::ErrorsPolicy;
 use crate::super_block::{now, write_note};
@@ -330,17 +330,17 @@ impl Event {
             Error::Corrupt { place, .. } => {
                 event.code = EFSCORRUPTED;
                 (event.place, event.ino, event.block) = match *place {
-                    Place::Superblock => ("superblock", 0, 0),
-                    Place::GroupDesc(_) => ("group_desc", 0, 0),
-                    Place::BlockBitmap(_) => ("block_bitmap", 0, 0),
-                    Place::InodeBitmap(_) => ("inode_bitmap", 0, 0),
-                    Place::Inode(ino) => ("inode", ino.get(), 0),
-                    Place::ExtentNode(ino, block) => ("extent_node", ino.get(), block.get()),
-                    Place::DirBlock(ino, _) => ("directory", ino.get(), 0),
-                    Place::XattrBlock(ino, block) => ("xattr", ino.get(), block.get()),
-                    Place::Orphans => ("orphans", 0, 0),
-                    Place::Journal => ("journal", 0, 0),
-                    Place::Block(block) => ("block", 0, block.get()),
+                    Location::Superblock => ("superblock", 0, 0),
+                    Location::GroupDesc(_) => ("group_desc", 0, 0),
+                    Location::BlockBitmap(_) => ("block_bitmap", 0, 0),
+                    Location::InodeBitmap(_) => ("inode_bitmap", 0, 0),
+                    Location::Inode(ino) => ("inode", ino.get(), 0),
+                    Location::ExtentNode(ino, block) => ("extent_node", ino.get(), block.get()),
+                    Location::DirBlock(ino, _) => ("directory", ino.get(), 0),
+                    Location::XattrBlock(ino, block) => ("xattr", ino.get(), block.get()),
+                    Location::Orphans => ("orphans", 0, 0),
+                    Location::Journal => ("journal", 0, 0),
+                    Location::Block(block) => ("block", 0, block.get()),
                 };
             }
             Error::Io(_) => {}

@@ -29,7 +29,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub(crate) use self::bitmaps::Bitmaps;
 pub(crate) use self::free_map::FreeMap;
 pub(crate) use self::load::Totals;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 
 /// All block groups.
@@ -102,7 +102,7 @@ impl GroupTable {
     fn cell(&self, group: Group) -> Result<&GroupCell> {
         self.groups
             .get(group.index())
-            .ok_or_else(|| Error::corrupt(Place::GroupDesc(group), "no such group"))
+            .ok_or_else(|| Error::corrupt(Location::GroupDesc(group), "no such group"))
     }
 
     /// Locks `group`.
@@ -132,7 +132,7 @@ impl GroupTable {
     pub(crate) fn inode_location(&self, layout: &Layout, ino: Ino) -> Result<InodeLocation> {
         let (group, index) = layout
             .group_of_inode(ino)
-            .ok_or_else(|| Error::corrupt(Place::Inode(ino), "no such inode"))?;
+            .ok_or_else(|| Error::corrupt(Location::Inode(ino), "no such inode"))?;
         Ok(locate(layout, self.cell(group)?.inode_table, index))
     }
 

@@ -111,7 +111,7 @@ pub mod device {
 pub use api::*;
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 pub use cred::Cred;
-pub use error::{Error, Place, Result};
+pub use error::{Error, Location, Result};
 pub use extant_blockdev::IoBuf;
 pub use extant_extent_io_tree::ClearProbe;
 pub use extant_iomap::{MAX_VIEW, ReadView};

@@ -32,7 +32,7 @@ use extant_units::{DevOff, Pblk};
 use parking_lot::{Condvar, Mutex};
 use zerocopy::IntoBytes;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::super_block::now;
 use crate::zones::Zone;
 
@@ -91,7 +91,7 @@ fn place(sb: &Superblock) -> Result<Option<Pblk>> {
     let block = Pblk::new(sb.raw().mmp_block.get());
     if block <= sb.first_data_block() || block.get() >= sb.blocks_count().get() {
         let what = format!("the block of multiple mount protection, {block}, lies outside");
-        return Err(Error::corrupt(Place::Superblock, what));
+        return Err(Error::corrupt(Location::Superblock, what));
     }
     Ok(Some(block))
 }
@@ -121,7 +121,7 @@ impl Mmp {
             return Ok(None);
         };
         let at = sb.block_size().dev_off(block);
-        let at = at.ok_or_else(|| Error::corrupt(Place::Block(block), "no such block"))?;
+        let at = at.ok_or_else(|| Error::corrupt(Location::Block(block), "no such block"))?;
         let reader = Reader {
             dev,
             at,
@@ -304,7 +304,7 @@ impl Reader<'_> {
         let mut bytes = [0; MMP_SIZE];
         self.dev.read_fresh_at(self.at, &mut bytes)?;
         let parsed = Block::parse(&bytes, self.seed);
-        parsed.map_err(|error| Error::corrupt(Place::Block(self.block), error))
+        parsed.map_err(|error| Error::corrupt(Location::Block(self.block), error))
     }
 
     fn write(&self, mmp: &mut Block) -> Result<()> {

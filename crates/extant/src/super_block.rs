@@ -17,7 +17,7 @@ use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::layout::Layout;
 use crate::types::Timestamp;
@@ -82,7 +82,7 @@ impl SuperBlock {
                 result
             })
         })?;
-        changed.ok_or_else(|| Error::corrupt(Place::Superblock, "the block is too short"))
+        changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
     }
 
     /// Notes that a file of `size` bytes is there: past 2 GiB, the superblock says so, from the first such file on. Uses the
@@ -110,7 +110,7 @@ impl SuperBlock {
         let data = fs.cache.read_unchecked(self.block)?.data();
         data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
             .and_then(RawSuperblock::copy_from)
-            .ok_or_else(|| Error::corrupt(Place::Superblock, "the block is too short"))
+            .ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
     }
 }
 
@@ -178,7 +178,7 @@ fn changed(
 ) -> Result<(Box<RawSuperblock>, Box<RawSuperblock>)> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
-    let too_short = || Error::corrupt(Place::Superblock, "the block is too short");
+    let too_short = || Error::corrupt(Location::Superblock, "the block is too short");
     let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
     let mut new = old.clone();
     f(&mut new);

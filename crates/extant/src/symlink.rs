@@ -7,7 +7,7 @@ use extant_jbd2::Handle;
 use extant_units::Lblk;
 
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::symlink::{fast_target, is_fast};
 use crate::inode::{Inode, InodeFlags};
@@ -37,7 +37,7 @@ pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
 }
 
 fn read_block(fs: &Fs, inode: &Inode, len: usize) -> Result<Vec<u8>> {
-    let damaged = |what: &str| Error::corrupt(Place::Inode(inode.ino), what);
+    let damaged = |what: &str| Error::corrupt(Location::Inode(inode.ino), what);
     let MapState::Written(pblk) = map::lookup(fs, inode, Lblk::ZERO, 1)?.state else {
         return Err(damaged("symbolic link without a block"));
     };

@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bitflags::bitflags;
+pub use extant_disk::file_kind::FileKind;
 use extant_units::Ino;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -29,59 +30,6 @@ pub enum FallocateMode {
     CollapseRange,
     /// Puts a hole into the file, which becomes longer. Whole blocks.
     InsertRange,
-}
-
-/// What an inode is. Fixed when the inode is created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// A regular file.
-    Regular,
-    /// A directory.
-    Directory,
-    /// A symbolic link.
-    Symlink,
-    /// A block device node.
-    BlockDevice,
-    /// A character device node.
-    CharDevice,
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-}
-
-impl FileKind {
-    /// The bits of `i_mode` that hold the kind (`S_IFMT`).
-    pub const MASK: u16 = 0o170_000;
-
-    /// The kind that the upper four bits of a mode (`S_IFMT`) stand for; `None` if they stand for none.
-    #[must_use]
-    pub const fn from_mode(mode: u16) -> Option<FileKind> {
-        Some(match mode & Self::MASK {
-            0o100_000 => FileKind::Regular,
-            0o040_000 => FileKind::Directory,
-            0o120_000 => FileKind::Symlink,
-            0o060_000 => FileKind::BlockDevice,
-            0o020_000 => FileKind::CharDevice,
-            0o010_000 => FileKind::Fifo,
-            0o140_000 => FileKind::Socket,
-            _ => return None,
-        })
-    }
-
-    /// The `S_IFMT` bits of this kind.
-    #[must_use]
-    pub const fn mode_bits(self) -> u16 {
-        match self {
-            FileKind::Regular => 0o100_000,
-            FileKind::Directory => 0o040_000,
-            FileKind::Symlink => 0o120_000,
-            FileKind::BlockDevice => 0o060_000,
-            FileKind::CharDevice => 0o020_000,
-            FileKind::Fifo => 0o010_000,
-            FileKind::Socket => 0o140_000,
-        }
-    }
 }
 
 /// A point in time as ext4 stores it: seconds since 1970 (negative before) and nanoseconds.

@@ -45,8 +45,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-check",
+        &[
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-jbd2",
+        ],
+    ),
+    (
         "extant",
         &[
+            "extant-check",
             "extant-units",
             "extant-failpoint",
             "extant-lock-order",
@@ -70,7 +80,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-bench",
         ],
     ),
-    ("extant-capi", &["extant", "extant-units"]),
     ("extant-testkit", &["extant-units", "extant-blockdev"]),
     (
         "extant-bench",

@@ -9,7 +9,7 @@ use extant_units::{Blocks, Group, Pblk};
 use super::counts::Claimant;
 use super::windows::Stream;
 use super::{AllocRequest, Core, Run};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::group::FreeMap;
 
 /// Groups whose bitmaps one pass may load in search of a long run, before shorter ones will do.
@@ -270,7 +270,7 @@ impl Core {
 
     /// See [`super::free_blocks`].
     pub(super) fn free(self: &Arc<Self>, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-        let place = Place::Block(run.start);
+        let place = Location::Block(run.start);
         if !self.layout.contains(run.start, run.len) {
             return Err(Error::corrupt(
                 place,

@@ -14,7 +14,7 @@ use extant_units::{Group, Ino};
 
 use super::{Core, InodeRequest};
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::group::{GroupState, locate};
 
 impl Core {
@@ -76,7 +76,7 @@ impl Core {
                 "no inode is free, the descriptor says {}",
                 locked.state.desc.free_inodes
             );
-            return Err(Error::corrupt(Place::InodeBitmap(group), what));
+            return Err(Error::corrupt(Location::InodeBitmap(group), what));
         };
         if layout.uninit_groups() {
             if let Err(error) = self.prepare_table(h, group, &mut locked.state, index) {
@@ -118,7 +118,7 @@ impl Core {
             }
             if index > mark {
                 return Err(Error::corrupt(
-                    Place::InodeBitmap(group),
+                    Location::InodeBitmap(group),
                     format!("inodes past the {mark} that were ever used are marked as in use"),
                 ));
             }
@@ -129,7 +129,7 @@ impl Core {
 
     /// See [`super::free_inode`].
     pub(super) fn free_inode(&self, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
-        let bad = |what: &str| Error::corrupt(Place::Inode(ino), what);
+        let bad = |what: &str| Error::corrupt(Location::Inode(ino), what);
         if ino.get() < self.layout.first_inode {
             return Err(bad("freeing a reserved inode"));
         }

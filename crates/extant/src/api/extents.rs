@@ -6,7 +6,7 @@ use extant_units::Lblk;
 
 use super::node::Node;
 use super::volume::Volume;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::inode;
 use crate::map::{self, MapState, Status};
 use crate::{Result, fs::Fs};
@@ -121,8 +121,12 @@ impl Extents {
             MapState::Hole => (ExtentState::Hole, None),
         };
         let place = |pblk| {
-            let beyond =
-                || Error::corrupt(Place::Inode(self.node.ino()), "an extent beyond any device");
+            let beyond = || {
+                Error::corrupt(
+                    Location::Inode(self.node.ino()),
+                    "an extent beyond any device",
+                )
+            };
             bs.dev_off(pblk).map(|at| at.get()).ok_or_else(beyond)
         };
         Ok(Extent {

@@ -16,9 +16,10 @@ use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock};
 use extant_units::{DevOff, Group};
 
-use super::options::{NO_DEVICE, open_to_look};
+use super::options::open_to_look;
+use crate::error::NO_DEVICE;
 use crate::types::Timestamp;
-use crate::{Error, Place, Result};
+use crate::{Error, Location, Result};
 
 /// What the superblock, the group descriptors and the journal's superblock say.
 #[derive(Clone, Debug)]
@@ -211,12 +212,12 @@ fn groups(sb: &Superblock, read_at: ReadAt<'_>) -> Result<Vec<GroupInfo>> {
         read_at(at, &mut desc)?;
         let group = Group::new(number);
         let unsealed = |error| {
-            tracing::warn!("{}", Error::corrupt(Place::GroupDesc(group), error));
+            tracing::warn!("{}", Error::corrupt(Location::GroupDesc(group), error));
             GroupDesc::parse(&desc, group, &GroupChecksum::None)
         };
         let desc = GroupDesc::parse(&desc, group, &checksum)
             .or_else(unsealed)
-            .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+            .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
         let flags = [
             (GroupFlags::INODE_UNINIT, "inode_uninit"),
             (GroupFlags::BLOCK_UNINIT, "block_uninit"),

@@ -35,6 +35,5 @@ pub use info::{GroupInfo, ImageInfo, JournalInfo};
 pub use metadata::{FileTimes, Metadata, Permissions};
 pub use node::Node;
 pub use options::Options;
-pub(crate) use options::open_to_look;
 pub use read_dir::{DirEntry, ReadDir};
 pub use volume::Volume;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenError, OpenMode};
+use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode};
 
 use super::Volume;
 use crate::{Backend, Cred, Error, MountOptions, Result, Tuning, mount};
@@ -173,27 +173,14 @@ fn looked(
     Ok(Volume::new(looked.fs))
 }
 
-/// What is wrong with a path that is neither.
-pub(super) const NO_DEVICE: &str = "neither a regular file nor a block device";
-
 fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
-    Ok(Arc::new(open_file(path, mode, io)?))
-}
-
-fn open_file(path: &Path, mode: OpenMode, io: FileIo) -> Result<FileDevice> {
-    match FileDevice::open_with(path, mode, io) {
-        Ok(device) => Ok(device),
-        Err(OpenError::InUse(_, by)) => Err(Error::InUse { by: by.into() }),
-        Err(OpenError::NotADevice(path)) if path.is_dir() => Err(Error::IsDir),
-        Err(OpenError::NotADevice(_)) => Err(Error::NotExt4(NO_DEVICE.into())),
-        Err(OpenError::Io(_, error)) => Err(Error::of_host(error)),
-    }
+    Ok(Arc::new(FileDevice::open_with(path, mode, io)?))
 }
 
 /// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which
 /// is logged.
-pub(crate) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
-    let device = open_file(path, OpenMode::ReadOnly, io)?;
+pub(super) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
     if let Some(one) = device.loops().iter().find(|one| !one.read_only) {
         let (image, device) = (path.display(), one.device.display());
         tracing::warn!(
@@ -205,7 +192,7 @@ pub(crate) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevic
 
 /// Opens `path` for a mount that only reads: nothing else may change it.
 fn open_unchanging(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
-    let device = open_file(path, OpenMode::ReadOnly, io)?;
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
     match device.loops().iter().find(|one| !one.read_only) {
         None => Ok(Arc::new(device)),
         Some(one) => Err(Error::InUse {

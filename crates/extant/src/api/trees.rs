@@ -6,7 +6,7 @@ use std::path::Path;
 use super::filesystem::Filesystem;
 use super::node::Node;
 use crate::types::FileKind;
-use crate::{Error, Place, Result};
+use crate::{Error, Location, Result};
 
 /// Names taken from a directory at once.
 const BATCH: usize = 1024;
@@ -81,7 +81,7 @@ impl Filesystem {
                 let parent = top.dir.clone();
                 if stack.iter().any(|above| above.dir.ino() == node.ino()) {
                     return Err(Error::corrupt(
-                        Place::Inode(node.ino()),
+                        Location::Inode(node.ino()),
                         "a directory that contains itself",
                     ));
                 }

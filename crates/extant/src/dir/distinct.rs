@@ -8,7 +8,7 @@
 
 use extant_units::{Lblk, Pblk};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, DistinctRuns, MapState};
@@ -43,5 +43,5 @@ pub(super) fn check(
 
 fn repeated(dir: &Inode, lblk: Lblk, pblk: Pblk) -> Error {
     let what = format_args!("block {pblk} of the volume is in the directory a second time");
-    Error::corrupt(Place::DirBlock(dir.ino, lblk), what)
+    Error::corrupt(Location::DirBlock(dir.ino, lblk), what)
 }

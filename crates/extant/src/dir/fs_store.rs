@@ -15,7 +15,7 @@ use extant_units::{BlockSize, Lblk, Pblk};
 use super::distinct;
 use super::store::{Profile, Shape, Store};
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, How, MapState};
@@ -110,7 +110,7 @@ impl<'a> FsStore<'a> {
     }
 
     fn damage(&self, lblk: Lblk, what: impl fmt::Display) -> Error {
-        Error::corrupt(Place::DirBlock(self.inode.ino, lblk), what)
+        Error::corrupt(Location::DirBlock(self.inode.ino, lblk), what)
     }
 
     /// Where `lblk` lies.

@@ -28,7 +28,6 @@ mod store;
 mod tests;
 
 use extant_disk::dir_edit::NewEntry;
-use extant_disk::dirent::FileType;
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
@@ -70,7 +69,7 @@ pub(crate) fn insert(
     let entry = NewEntry {
         name,
         ino: target.0,
-        file_type: file_type(target.1),
+        file_type: target.1.file_type(),
     };
     let store = FsStore::open_to_grow(fs, dir, privileged)?;
     entries::insert(&store, h, &entry)
@@ -96,7 +95,7 @@ pub(crate) fn retarget(
     old: Ino,
     new: (Ino, FileKind),
 ) -> Result<()> {
-    let new = (new.0, file_type(new.1));
+    let new = (new.0, new.1.file_type());
     entries::retarget(&FsStore::open(fs, dir)?, h, name, old, new)
 }
 
@@ -169,7 +168,7 @@ pub(crate) fn read(
         for (item, name) in batch.entries() {
             let entry = Dirent {
                 ino: item.ino,
-                kind: file_kind(item.file_type),
+                kind: FileKind::from_file_type(item.file_type),
                 name,
                 next_pos: item.next,
             };
@@ -180,30 +179,4 @@ pub(crate) fn read(
         from = batch.next;
     }
     Ok(())
-}
-
-/// How directories store a kind.
-pub(crate) const fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::Regular => FileType::Regular,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::Fifo => FileType::Fifo,
-        FileKind::Socket => FileType::Socket,
-    }
-}
-
-const fn file_kind(file_type: FileType) -> Option<FileKind> {
-    Some(match file_type {
-        FileType::Unknown => return None,
-        FileType::Regular => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        FileType::CharDevice => FileKind::CharDevice,
-        FileType::Fifo => FileKind::Fifo,
-        FileType::Socket => FileKind::Socket,
-    })
 }

@@ -23,7 +23,7 @@ use super::iomap_ops::FileOps;
 use super::{blocks_of, logged};
 use crate::alloc;
 use crate::credits;
-use crate::error::{Error, Place as Where, Result};
+use crate::error::{Error, Location, Result};
 use crate::map::{self, How, MapState};
 use crate::options::DataMode;
 use crate::orphan;
@@ -97,7 +97,7 @@ impl FileOps<'_> {
             IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
             IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
             IomapKind::Hole | IomapKind::Inline(_) => {
-                let ino = Where::Inode(self.inode.ino);
+                let ino = Location::Inode(self.inode.ino);
                 return Err(Error::corrupt(ino, "a block that cannot be written to"));
             }
         };

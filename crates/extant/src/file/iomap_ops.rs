@@ -20,7 +20,7 @@ use super::{FileData, blocks_of, data, direct};
 use crate::alloc;
 use crate::cred::Cred;
 use crate::credits;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, How, MapState};
@@ -98,7 +98,10 @@ impl<'a> FileOps<'a> {
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
             bs.dev_off(start).ok_or_else(|| {
-                Error::corrupt(Place::Inode(self.inode.ino), "an extent beyond any device")
+                Error::corrupt(
+                    Location::Inode(self.inode.ino),
+                    "an extent beyond any device",
+                )
             })
         };
         let kind = match map.state {

@@ -10,7 +10,7 @@ use extant_units::Group;
 
 use super::{FreeMap, GroupState};
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::zones::SystemZones;
@@ -41,7 +41,7 @@ impl Bitmaps<'_> {
         (self.layout.inodes_per_group / 8) as usize
     }
 
-    fn check_csum(&self, bytes: &[u8], covered: usize, stored: u32, place: Place) -> Result<()> {
+    fn check_csum(&self, bytes: &[u8], covered: usize, stored: u32, place: Location) -> Result<()> {
         let covered = bytes.get(..covered).unwrap_or(bytes);
         let Some(computed) = self.layout.group_checksum.of_bitmap(covered) else {
             return Ok(());
@@ -68,7 +68,7 @@ impl Bitmaps<'_> {
 
     /// The block bitmap of `group`, checked.
     fn read_block_bitmap(&self, group: Group, desc: &GroupDesc) -> Result<Block> {
-        let place = Place::BlockBitmap(group);
+        let place = Location::BlockBitmap(group);
         self.cache.read(
             desc.block_bitmap,
             CheckKind::BlockBitmap.of_group(group),
@@ -99,7 +99,7 @@ impl Bitmaps<'_> {
             for part in self.zones.within(start, len) {
                 if bitmap::count_set(&bytes, part.clone()) != part.end - part.start {
                     return Err(Error::corrupt(
-                        Place::BlockBitmap(group),
+                        Location::BlockBitmap(group),
                         format!(
                             "blocks {}..{} of the format itself are marked free",
                             part.start, part.end
@@ -111,7 +111,7 @@ impl Bitmaps<'_> {
         };
         if map.usable() != desc.free_blocks {
             return Err(Error::corrupt(
-                Place::BlockBitmap(group),
+                Location::BlockBitmap(group),
                 format!(
                     "{} blocks are free, the descriptor says {}",
                     map.usable(),
@@ -193,7 +193,7 @@ impl Bitmaps<'_> {
         range: Range<u32>,
     ) -> Result<()> {
         let count = range.end - range.start;
-        let place = Place::BlockBitmap(group);
+        let place = Location::BlockBitmap(group);
         if self.block_uninit(&state.desc) {
             return Err(Error::corrupt(
                 place,
@@ -236,7 +236,7 @@ impl Bitmaps<'_> {
         if self.layout.uninit_groups() && state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
             if state.desc.free_inodes != inodes {
                 return Err(Error::corrupt(
-                    Place::InodeBitmap(group),
+                    Location::InodeBitmap(group),
                     "the group has inodes in use, but its bitmap was never written",
                 ));
             }
@@ -248,7 +248,7 @@ impl Bitmaps<'_> {
             state.desc.flags.remove(GroupFlags::INODE_UNINIT);
             return Ok(block);
         }
-        let place = Place::InodeBitmap(group);
+        let place = Location::InodeBitmap(group);
         let desc = state.desc;
         self.cache.read(at, key, |bytes| {
             self.stats.bitmap_loads.bump();

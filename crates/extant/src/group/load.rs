@@ -8,7 +8,7 @@ use extant_units::{Blocks, Group, Pblk};
 use parking_lot::Mutex;
 
 use super::{GroupCell, GroupState, GroupTable, Hints};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 use crate::zones::{SystemZones, Zone};
 
@@ -111,7 +111,7 @@ impl GroupCell {
 
 /// Decodes the descriptor of `group` and checks it against the layout.
 pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<GroupDesc> {
-    let bad = |what: String| Error::corrupt(Place::GroupDesc(group), what);
+    let bad = |what: String| Error::corrupt(Location::GroupDesc(group), what);
     let mut desc = GroupDesc::parse(bytes, group, &layout.group_checksum)
         .map_err(|error| bad(error.to_string()))?;
     if !layout.uninit_groups() {
@@ -142,7 +142,7 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
 /// never used is looked at.
 fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> Result<GroupDesc> {
     let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
-        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+        .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
     check_places(layout, group, &desc)?;
     desc.flags
         .remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
@@ -158,7 +158,7 @@ fn check_places(layout: &Layout, group: Group, desc: &GroupDesc) -> Result<()> {
     for (start, len, what) in pieces(layout, desc) {
         if !layout.contains(start, Blocks::new(u64::from(len))) {
             let what = format!("the {what} at block {start} lies outside of the volume");
-            return Err(Error::corrupt(Place::GroupDesc(group), what));
+            return Err(Error::corrupt(Location::GroupDesc(group), what));
         }
     }
     Ok(())
@@ -198,7 +198,7 @@ fn overlap_error(layout: &Layout, at: Pblk) -> Error {
         .group_of_block(at)
         .map_or_else(Group::default, |(group, _)| group);
     Error::corrupt(
-        Place::GroupDesc(group),
+        Location::GroupDesc(group),
         format!(
             "block {at} belongs to two parts of the format (bitmaps, inode tables, descriptors, journal)"
         ),

@@ -26,7 +26,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::reaper::Reaper;
 use super::{Inode, InodeCore, load};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::types::FileKind;
 
@@ -235,8 +235,10 @@ impl InodeCache {
                 Some(Slot::Busy) => shard.settled.wait(&mut state),
                 Some(Slot::Ready(_)) => {
                     drop(state);
-                    let error =
-                        Error::corrupt(Place::Inode(ino), "marked free in the bitmap, but in use");
+                    let error = Error::corrupt(
+                        Location::Inode(ino),
+                        "marked free in the bitmap, but in use",
+                    );
                     fs.fault.report(fs, &error);
                     return Err(error);
                 }

@@ -7,7 +7,7 @@ use extant_units::{Blocks, Ino, Pblk};
 
 use super::cache::Asker;
 use super::{Inode, InodeCore, InodeFlags, format};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::types::FileKind;
 
@@ -26,7 +26,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
         Ok(())
     } else {
         Err(Error::corrupt(
-            Place::Inode(ino),
+            Location::Inode(ino),
             "not an inode that a name may lead to",
         ))
     }
@@ -39,7 +39,7 @@ pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
     if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
         return Err(Error::Stale);
     }
-    let damaged = |what: &str| Error::corrupt(Place::Inode(ino), what);
+    let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
     let kind = FileKind::from_mode(core.mode)
         .ok_or_else(|| damaged(&format!("unknown file type in mode {:#o}", core.mode)))?;
     judge(fs, ino, kind, &core)?;
@@ -61,7 +61,7 @@ pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
         return Err(Error::Stale);
     }
     InodeCore::decode(&format(&fs.layout), ino, record)
-        .map_err(|e| Error::corrupt(Place::Inode(ino), e))
+        .map_err(|e| Error::corrupt(Location::Inode(ino), e))
 }
 
 /// Reads the part of the inode table around `block` in one go: neighbours in a directory are neighbours there.
@@ -81,7 +81,7 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
 
 /// What the rest of the file system says about a decoded inode.
 fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
-    let damaged = |what: &str| Err(Error::corrupt(Place::Inode(ino), what));
+    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
     // None of these features is mounted, so no inode may have the flags.
     let foreign =
         InodeFlags::INLINE_DATA | InodeFlags::EA_INODE | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
@@ -139,5 +139,5 @@ fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) 
         core.encode(&format, ino, record)
     })?;
     fs.stats.inode_dirty_calls.bump();
-    encoded.map_err(|e| Error::corrupt(Place::Inode(ino), e))
+    encoded.map_err(|e| Error::corrupt(Location::Inode(ino), e))
 }

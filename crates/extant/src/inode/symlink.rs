@@ -4,7 +4,7 @@ use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;
 
 use super::{Inode, InodeCore};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::types::FileKind;
 
@@ -29,7 +29,7 @@ pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
 
 /// Checks the length of a link's target.
 pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
-    let damaged = |what: &str| Err(Error::corrupt(Place::Inode(ino), what));
+    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
     if core.links == 0 && core.disk_size == 0 {
         // Cut already, on its way to deletion.
         return Ok(());

@@ -14,7 +14,7 @@ use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -67,7 +67,12 @@ fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
         Found::Extent(extent) => extent.slice(at, len),
         Found::Hole { .. } => None,
     };
-    part.ok_or_else(|| Error::corrupt(Place::Inode(inode.ino), "a place that was to be exchanged"))
+    part.ok_or_else(|| {
+        Error::corrupt(
+            Location::Inode(inode.ino),
+            "a place that was to be exchanged",
+        )
+    })
 }
 
 /// Makes `part` what the map and memory say of its blocks.

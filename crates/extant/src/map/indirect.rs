@@ -19,7 +19,7 @@ use super::extent_tree::{Limit, Nodes};
 use super::nodes::DiskNodes;
 use crate::alloc::{self, Run};
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -102,7 +102,7 @@ fn set_number(bytes: &mut [u8], at: usize, value: u32) {
 /// The `i_block` of `nodes` with all numbers checked.
 fn checked_root(nodes: &DiskNodes<'_>) -> Result<[u8; ROOT_BYTES]> {
     let root = nodes.root();
-    check(nodes, &root).map_err(|what| Error::corrupt(Place::Inode(nodes.ino), what))?;
+    check(nodes, &root).map_err(|what| Error::corrupt(Location::Inode(nodes.ino), what))?;
     Ok(root)
 }
 
@@ -125,7 +125,7 @@ fn read(nodes: &DiskNodes<'_>, at: u32) -> Result<Block> {
     let key = CheckKind::Indirect.of_inode(nodes.ino);
     nodes.cache.read(at, key, |bytes| {
         check(nodes, bytes).map_err(|what| {
-            Error::corrupt(Place::Inode(nodes.ino), format!("at block {at}: {what}"))
+            Error::corrupt(Location::Inode(nodes.ino), format!("at block {at}: {what}"))
         })
     })
 }

@@ -15,7 +15,7 @@ use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
 use super::{MapState, indirect};
 use crate::credits;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -81,7 +81,7 @@ fn read(fs: &Fs, inode: &Inode) -> Result<BlockMap> {
     let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end.get());
     let excess = || {
         let what = "block map of more blocks than the inode counts, or the volume has";
-        Error::corrupt(Place::Inode(inode.ino), what)
+        Error::corrupt(Location::Inode(inode.ino), what)
     };
     let numbers = indirect::numbers(&disk, counted)?.ok_or_else(excess)?;
     let mut extents: Vec<Extent> = Vec::new();

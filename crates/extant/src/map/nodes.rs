@@ -16,7 +16,7 @@ use extant_units::{BlockSize, Blocks, Ino, Pblk};
 use super::extent_tree::{Nodes, NodesMut};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags};
 use crate::layout::Layout;
@@ -112,7 +112,9 @@ impl Nodes for DiskNodes<'_> {
     }
 
     fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
-        let place = at.map_or(Place::Inode(self.ino), |at| Place::ExtentNode(self.ino, at));
+        let place = at.map_or(Location::Inode(self.ino), |at| {
+            Location::ExtentNode(self.ino, at)
+        });
         Error::corrupt(place, why)
     }
 }

@@ -7,7 +7,7 @@ use extant_units::{Ino, Lblk, Pblk};
 use super::lookup::in_tree;
 use super::nodes::DiskNodes;
 use super::{DistinctRuns, MapState, indirect};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 use crate::zones::SystemZones;
 
@@ -63,12 +63,12 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
         let part = found.cut(u64::from(at), u64::from(blocks));
         let Some((part, MapState::Written(pblk))) = part.map(|part| (part, part.state)) else {
             let what = format!("block {at} of this internal file is not mapped");
-            return Err(Error::corrupt(Place::Inode(map.ino), what));
+            return Err(Error::corrupt(Location::Inode(map.ino), what));
         };
         // Else a map of a few blocks could name more runs than memory can hold.
         if !seen.add(pblk.get(), pblk.get().saturating_add(part.len.into())) {
             let what = format!("block {pblk} of the volume is in this internal file twice");
-            return Err(Error::corrupt(Place::Inode(map.ino), what));
+            return Err(Error::corrupt(Location::Inode(map.ino), what));
         }
         at = at.saturating_add(part.len);
         match runs.last_mut() {

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::MapState;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -31,7 +31,7 @@ impl Walked {
             return Ok(());
         }
         let error = Error::corrupt(
-            Place::Inode(inode.ino),
+            Location::Inode(inode.ino),
             "the file maps more blocks than the volume has",
         );
         fs.fault.report(fs, &error);

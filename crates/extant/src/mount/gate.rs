@@ -6,25 +6,6 @@ use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 
 use crate::error::{Error, Result};
 
-/// Incompat features that are handled in full.
-pub(super) const INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::SIXTY_FOUR_BIT)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::CSUM_SEED);
-
-/// Ro_compat features that are handled in full. All others: the mount is read-only.
-pub(super) const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::ORPHAN_PRESENT);
-
 /// What the gate found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Verdict {
@@ -42,13 +23,13 @@ pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
             "journal_dev (this device is an external journal, not a file system)".into(),
         ));
     }
-    let unknown = features.incompat.difference(INCOMPAT);
+    let unknown = features.incompat.difference(Incompat::SUPPORTED);
     if !unknown.is_empty() {
         return Err(Error::UnsupportedFeature(list(unknown.names())));
     }
     let mut read_only: Vec<String> = features
         .ro_compat
-        .difference(RO_COMPAT)
+        .difference(RoCompat::SUPPORTED)
         .names()
         .map(|name| name.to_string())
         .collect();
@@ -122,7 +103,7 @@ mod tests {
             assert!(["full", "ignored"].contains(&row(page, name)), "{name}");
         }
         for (bit, name) in Incompat::NAMED {
-            let verdict = if INCOMPAT.contains(*bit) {
+            let verdict = if Incompat::SUPPORTED.contains(*bit) {
                 "full"
             } else {
                 "refused"
@@ -130,7 +111,7 @@ mod tests {
             assert_eq!(row(page, name), verdict, "{name}");
         }
         for (bit, name) in RoCompat::NAMED {
-            let verdict = if RO_COMPAT.contains(*bit) {
+            let verdict = if RoCompat::SUPPORTED.contains(*bit) {
                 "full"
             } else {
                 "read-only"

@@ -13,7 +13,7 @@ use extant_disk::superblock::{RawSuperblock, Superblock};
 use extant_jbd2::{BlockCache, JournalError, LogMap, Recovery, recover_within};
 use extant_units::{Blocks, Ino};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::group::locate;
 use crate::inode::{InodeCore, InodeFlags, format};
 use crate::layout::Layout;
@@ -95,7 +95,7 @@ impl FoundJournal {
 }
 
 fn from_inode(cache: &BlockCache, layout: &Layout, ino: Ino) -> Result<Vec<RawRun>> {
-    let damaged = |what: &str| Error::corrupt(Place::Inode(ino), what);
+    let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
     let (group, index) = layout
         .group_of_inode(ino)
         .ok_or_else(|| damaged("the journal's inode does not exist"))?;
@@ -105,17 +105,17 @@ fn from_inode(cache: &BlockCache, layout: &Layout, ino: Ino) -> Result<Vec<RawRu
         .get(offset..offset + layout.desc_size)
         .unwrap_or_default();
     let desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
-        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+        .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
     let location = locate(layout, desc.inode_table, index);
     if !layout.contains(location.block, Blocks::ONE) {
         let what = "the inode table lies outside of the volume";
-        return Err(Error::corrupt(Place::GroupDesc(group), what));
+        return Err(Error::corrupt(Location::GroupDesc(group), what));
     }
     let block = cache.read_unchecked(location.block)?.data();
     let end = location.offset + usize::from(layout.inode_size);
     let record = block.get(location.offset..end).unwrap_or_default();
     let core = InodeCore::decode(&format(layout), ino, record)
-        .map_err(|error| Error::corrupt(Place::Inode(ino), error))?;
+        .map_err(|error| Error::corrupt(Location::Inode(ino), error))?;
     if core.links == 0 {
         return Err(damaged("the journal's inode is not in use"));
     }
@@ -174,7 +174,7 @@ fn runs_of(map: &RawMap<'_>, size: u64) -> Result<Vec<RawRun>> {
         .filter(|&blocks| u64::from(blocks) <= map.layout.end.get() && blocks > 0)
         .ok_or_else(|| {
             let what = format!("a journal of {size} bytes");
-            Error::corrupt(Place::Inode(map.ino), what)
+            Error::corrupt(Location::Inode(map.ino), what)
         })?;
     raw_runs(map, blocks)
 }

@@ -38,7 +38,7 @@ use self::journal::FoundJournal;
 pub(crate) use self::read_only::{has_orphans, look, put_in_order};
 use crate::alloc::{Allocator, Counts, Parts};
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result, skipped_in_replay};
+use crate::error::{Error, Location, Result};
 use crate::fault::{self, Fault};
 use crate::file::{self, Files, LoggedDevice};
 use crate::fs::Fs;
@@ -139,14 +139,14 @@ fn replay(
         return Ok((sb, None));
     };
     let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
-    if let Some(what) = skipped_in_replay(&recovery) {
+    if let Some(what) = recovery.skipped_text() {
         let what = format!("{what}; all else was replayed: e2fsck must check the volume");
         write_directly(dev, |raw| {
             keep_error_record(sb.raw(), raw);
             let block = recovery.first_skipped.map(|copy| copy.block);
             fault::note_damaged_log(raw, block.unwrap_or_default());
         })?;
-        return Err(Error::corrupt(Place::Journal, what));
+        return Err(Error::corrupt(Location::Journal, what));
     }
     let flagged = sb.features().has_incompat(Incompat::RECOVER);
     if recovery.was_clean && recovery.errno == 0 && !flagged {
@@ -310,7 +310,7 @@ fn set_totals(raw: &mut RawSuperblock, totals: Totals) {
 fn start(fs: &Arc<Fs>) -> Result<()> {
     if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
         return Err(Error::corrupt(
-            Place::Inode(Ino::ROOT),
+            Location::Inode(Ino::ROOT),
             "the root is not a directory",
         ));
     }

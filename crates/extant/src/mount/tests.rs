@@ -341,7 +341,7 @@ fn a_fault_stops_changes_and_is_recorded() {
         let fs = open(&image, options).unwrap();
         fs.fault.report(&fs, &Error::NoSpace);
         assert!(fs.check_writable().is_ok());
-        let damage = Error::corrupt(Place::Inode(Ino::new(77).unwrap()), "test");
+        let damage = Error::corrupt(Location::Inode(Ino::new(77).unwrap()), "test");
         fs.fault.report(&fs, &damage);
         fs.fault.report(&fs, &damage);
         match level {

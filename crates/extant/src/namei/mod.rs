@@ -32,7 +32,7 @@ pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::link::link;
 pub(crate) use self::rename::rename;
 pub(crate) use self::unlink::{rmdir, unlink};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, InodeTime};
 use crate::types::FileKind;
@@ -60,7 +60,7 @@ fn child(fs: &Arc<Fs>, dir: &Inode, ino: Ino) -> Result<InodeRef> {
     fs.iget(ino).map_err(|error| match error {
         Error::Stale => {
             let what = format_args!("leads to the deleted inode {ino}");
-            let error = Error::corrupt(Place::Inode(dir.ino), what);
+            let error = Error::corrupt(Location::Inode(dir.ino), what);
             fs.fault.report(fs, &error);
             error
         }

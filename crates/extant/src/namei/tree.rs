@@ -6,7 +6,7 @@ use extant_units::Ino;
 
 use super::child;
 use crate::dir;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::types::FileKind;
@@ -31,7 +31,7 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
         return Ok(());
     }
     let error = Error::corrupt(
-        Place::Inode(dir.ino),
+        Location::Inode(dir.ino),
         "directory has an entry that leads to itself",
     );
     fs.fault.report(fs, &error);
@@ -78,7 +78,7 @@ pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Res
 }
 
 fn damaged(fs: &Fs, ino: Ino, what: &str) -> Error {
-    let error = Error::corrupt(Place::Inode(ino), what);
+    let error = Error::corrupt(Location::Inode(ino), what);
     fs.fault.report(fs, &error);
     error
 }

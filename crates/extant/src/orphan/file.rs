@@ -15,7 +15,7 @@ use extant_jbd2::{Block, Handle};
 use extant_units::{Ino, Lblk, Pblk};
 
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, MapState};
@@ -56,7 +56,7 @@ impl OrphanFile {
         let count = fs.layout.block_size.blocks_for(size).get();
         if count == 0 || count > MAX_BLOCKS {
             return Err(Error::corrupt(
-                Place::Orphans,
+                Location::Orphans,
                 format_args!("orphan file of {count} blocks"),
             ));
         }
@@ -72,14 +72,14 @@ impl OrphanFile {
             let left = u32::try_from(count).unwrap_or(u32::MAX) - next;
             let run = map::lookup(fs, inode, Lblk::new(next), left)?;
             let MapState::Written(start) = run.state else {
-                return Err(Error::corrupt(Place::Orphans, "hole in the orphan file"));
+                return Err(Error::corrupt(Location::Orphans, "hole in the orphan file"));
             };
             fs.cache.readahead(start, run.len.min(left));
             for i in 0..run.len.min(left) {
                 let pblk = start.saturating_add(i.into());
                 let block = file.read(fs, pblk)?;
                 let taken = orphan::orphans(&block.data())
-                    .map_err(|e| Error::corrupt(Place::Orphans, e))?
+                    .map_err(|e| Error::corrupt(Location::Orphans, e))?
                     .count();
                 file.blocks.push(OrphanBlock {
                     pblk,
@@ -95,7 +95,7 @@ impl OrphanFile {
     fn read(&self, fs: &Fs, pblk: Pblk) -> Result<Block> {
         let key = CheckKind::OrphanFile.of_inode(self.ino);
         fs.cache.read(pblk, key, |bytes| {
-            orphan::check(self.seed, pblk, bytes).map_err(|e| Error::corrupt(Place::Orphans, e))
+            orphan::check(self.seed, pblk, bytes).map_err(|e| Error::corrupt(Location::Orphans, e))
         })
     }
 
@@ -148,7 +148,7 @@ impl OrphanFile {
     /// Frees a slot.
     pub(super) fn remove(&self, fs: &Fs, h: &mut Handle, block: usize, slot: usize) -> Result<()> {
         let Some(block) = self.blocks.get(block) else {
-            return Err(Error::corrupt(Place::Orphans, "no such orphan block"));
+            return Err(Error::corrupt(Location::Orphans, "no such orphan block"));
         };
         let buffer = self.read(fs, block.pblk)?;
         h.modify(&buffer, |bytes| {
@@ -164,7 +164,8 @@ impl OrphanFile {
         let mut all = Vec::new();
         for (at, block) in self.blocks.iter().enumerate() {
             let data = self.read(fs, block.pblk)?.data();
-            let orphans = orphan::orphans(&data).map_err(|e| Error::corrupt(Place::Orphans, e))?;
+            let orphans =
+                orphan::orphans(&data).map_err(|e| Error::corrupt(Location::Orphans, e))?;
             all.extend(orphans.map(|(slot, ino)| (at, slot, ino)));
         }
         Ok(all)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -77,7 +77,7 @@ impl List {
     pub(super) fn remove(&mut self, fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
         let Some((newer, older)) = self.nodes.get(&inode.ino).map(|n| (n.newer, n.older)) else {
             return Err(Error::corrupt(
-                Place::Orphans,
+                Location::Orphans,
                 format_args!("inode {} is not on the list", inode.ino),
             ));
         };

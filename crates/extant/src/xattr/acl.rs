@@ -12,7 +12,7 @@ use extant_jbd2::Handle;
 
 use super::store;
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
@@ -54,7 +54,7 @@ fn read(fs: &Fs, inode: &Inode, kind: AclKind) -> Result<Option<Acl>> {
 
 fn decode(fs: &Fs, inode: &Inode, value: &[u8]) -> Result<Acl> {
     Acl::from_stored(value).map_err(|e: AclError| {
-        let error = Error::corrupt(Place::Inode(inode.ino), e);
+        let error = Error::corrupt(Location::Inode(inode.ino), e);
         fs.fault.report(fs, &error);
         error
     })

@@ -5,7 +5,7 @@ use extant_jbd2::{Block, CheckKey};
 use extant_units::{Group, Ino, Pblk};
 
 use crate::check_kind::CheckKind;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 
 /// The key of attribute blocks: they belong to no inode in particular.
@@ -17,7 +17,7 @@ pub(super) fn key() -> CheckKey {
 pub(super) fn read_block(fs: &Fs, ino: Ino, pblk: Pblk) -> Result<Block> {
     let result = fs.cache.read(pblk, key(), |bytes| {
         check_block(fs.layout.csum_seed, pblk, bytes)
-            .map_err(|e| Error::corrupt(Place::XattrBlock(ino, pblk), e))
+            .map_err(|e| Error::corrupt(Location::XattrBlock(ino, pblk), e))
     });
     if let Err(error) = &result {
         fs.fault.report(fs, error);

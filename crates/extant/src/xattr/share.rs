@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::block::{key, read_block};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -236,7 +236,7 @@ pub(super) fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk)
     let (count, hash) = {
         let data = block.data();
         let header = BlockHeader::of(&data).ok_or_else(|| {
-            Error::corrupt(Place::XattrBlock(inode.ino, pblk), "no attribute block")
+            Error::corrupt(Location::XattrBlock(inode.ino, pblk), "no attribute block")
         })?;
         (header.refcount.get(), header.hash.get())
     };

@@ -10,7 +10,7 @@ use extant_units::Pblk;
 use super::block::read_block;
 use super::share;
 use crate::cred::Cred;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::{self, Inode};
 
@@ -25,7 +25,7 @@ fn with_area<R>(
         area_entries(&core.xattrs).and_then(f)
     };
     result.map_err(|e| {
-        let error = Error::corrupt(Place::Inode(inode.ino), e);
+        let error = Error::corrupt(Location::Inode(inode.ino), e);
         fs.fault.report(fs, &error);
         error
     })
@@ -46,7 +46,7 @@ fn with_block<R>(
     share::remember(fs, pblk, &bytes);
     let result = block_entries(&bytes).and_then(f);
     result.map(Some).map_err(|e| {
-        let error = Error::corrupt(Place::XattrBlock(inode.ino, pblk), e);
+        let error = Error::corrupt(Location::XattrBlock(inode.ino, pblk), e);
         fs.fault.report(fs, &error);
         error
     })

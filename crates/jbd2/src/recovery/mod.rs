@@ -67,6 +67,17 @@ pub struct Recovery {
     pub errno: i32,
 }
 
+impl Recovery {
+    /// Says what was skipped, if anything was.
+    pub fn skipped_text(&self) -> Option<String> {
+        let first = self.first_skipped?;
+        Some(match self.skipped {
+            0 | 1 => first.to_string(),
+            all => format!("{first} (and {} more such copies)", all - 1),
+        })
+    }
+}
+
 /// A copy in the log that was not written home, because its checksum is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkippedCopy {

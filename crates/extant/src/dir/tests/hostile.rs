@@ -6,14 +6,14 @@ use extant_units::Lblk;
 use super::memory::{Memory, Random, ino};
 use crate::dir::store::Store as _;
 use crate::dir::{entries, position};
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 
 fn attack(store: &Memory, random: &mut Random) -> (u32, u32) {
     let (mut fine, mut corrupt) = (0, 0);
     let mut note = |result: Result<(), Error>| match result {
         Ok(()) => fine += 1,
         Err(Error::Corrupt { place, .. }) => {
-            assert!(matches!(place, Place::DirBlock(..)));
+            assert!(matches!(place, Location::DirBlock(..)));
             corrupt += 1;
         }
         Err(Error::NoSpace | Error::NotFound) => {}

@@ -11,7 +11,7 @@ use extant_units::{BlockSize, Ino, Lblk};
 
 use crate::dir::store::{Profile, Shape, Store};
 use crate::dir::{entries, list, position};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 pub(super) struct Memory {
     pub(super) profile: Profile,
@@ -154,7 +154,7 @@ impl Store for Memory {
     fn readahead(&self, _: Lblk, _: u32) {}
 
     fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error {
-        Error::corrupt(Place::DirBlock(ino(OWN), lblk), what)
+        Error::corrupt(Location::DirBlock(ino(OWN), lblk), what)
     }
 }
 

@@ -10,7 +10,7 @@ use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk};
 
 use super::{Tree, find, number, per_block, read, set_number, tree_of};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 use crate::map::MapState;
 use crate::map::extent_tree::NodesMut;
 use crate::map::nodes::{DiskNodes, HandleNodes};
@@ -101,7 +101,7 @@ pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Resu
     let path = path(nodes.disk(), extent.lblk)?;
     if !path.missing.is_empty() || extent.end() > path.end {
         let what = "a block map lost the room that was made in it";
-        return Err(Error::corrupt(Place::Inode(nodes.disk().ino), what));
+        return Err(Error::corrupt(Location::Inode(nodes.disk().ino), what));
     }
     let first = narrow(nodes, extent.pblk)?;
     let numbers: Vec<u32> = (first..).take(extent.len as usize).collect();
@@ -142,7 +142,7 @@ fn goal(nodes: &DiskNodes<'_>, path: &Path, lblk: Lblk) -> Result<Option<Pblk>> 
 }
 
 fn narrow(nodes: &HandleNodes<'_>, at: Pblk) -> Result<u32> {
-    let ino = Place::Inode(nodes.disk().ino);
+    let ino = Location::Inode(nodes.disk().ino);
     u32::try_from(at.get())
         .map_err(|_| Error::corrupt(ino, "a block number of more than 32 bits for a block map"))
 }

@@ -10,7 +10,7 @@ use extant_units::{Lblk, Pblk};
 
 use super::mounted::{Mounted, empty_file};
 use crate::credits;
-use crate::error::{Error, Place};
+use crate::error::{Error, Location};
 use crate::map::test_rng::Rng;
 use crate::map::{self, How, MapState};
 
@@ -153,7 +153,7 @@ fn damaged_nodes_are_reported_with_their_place() {
             let result = map::lookup(fs, &inode, Lblk::new(3), 9);
             match &result {
                 Err(Error::Corrupt { place, .. }) => {
-                    assert!(matches!(place, Place::ExtentNode(i, p) if *i == ino && *p == node));
+                    assert!(matches!(place, Location::ExtentNode(i, p) if *i == ino && *p == node));
                     assert!(fs.stats.faults.get() > 0);
                     refused += 1;
                 }

@@ -10,7 +10,7 @@ use extant_disk::extent::{
 use extant_units::{BlockSize, Ino, Pblk};
 
 use super::super::{Nodes, NodesMut, walk};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Location, Result};
 
 /// Blocks for nodes start here; data lies below.
 const FIRST_NODE: u64 = 1 << 40;
@@ -127,8 +127,8 @@ impl Nodes for Memory {
     }
 
     fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
-        let place = at.map_or(Place::Inode(Ino::ROOT), |at| {
-            Place::ExtentNode(Ino::ROOT, at)
+        let place = at.map_or(Location::Inode(Ino::ROOT), |at| {
+            Location::ExtentNode(Ino::ROOT, at)
         });
         Error::corrupt(place, why)
     }

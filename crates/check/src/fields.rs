@@ -7,8 +7,8 @@ use extant_units::Ino;
 use super::report::Findings;
 use super::role::Role;
 use super::volume::Volume;
-use crate::error::Place;
-use crate::types::FileKind;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// Both halves of `i_size`, whatever the kind of file.
 pub(super) fn full_size(raw: &RawInode) -> u64 {
@@ -34,7 +34,7 @@ pub(super) fn decode(
             Err(error) => error,
         };
         if role.is_read() || !matches!(error, InodeError::ExtraSize { .. }) {
-            findings.add(Place::Inode(ino), error);
+            findings.add(Location::Inode(ino), error);
         }
         let mut put = |range: std::ops::Range<usize>, bytes: &[u8]| {
             if let Some(to) = record.get_mut(range) {
@@ -65,7 +65,7 @@ pub(super) struct Fields<'a> {
 
 impl Fields<'_> {
     fn add(&self, what: impl std::fmt::Display) {
-        self.findings.add(Place::Inode(self.ino), what);
+        self.findings.add(Location::Inode(self.ino), what);
     }
 
     /// All rules.

@@ -9,8 +9,8 @@ use super::dirs::Tree;
 use super::inodes::{Facts, Scan};
 use super::report::Findings;
 use super::volume::Volume;
-use crate::error::Place;
-use crate::types::FileKind;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// Above this many links a directory's count is 1, which means "many" (`dir_nlink`).
 const MANY_LINKS: u32 = 65_000;
@@ -30,13 +30,16 @@ pub(super) fn compare(
             ..
         })
     ) {
-        findings.add(Place::Inode(Ino::ROOT), "the root is no directory");
+        findings.add(Location::Inode(Ino::ROOT), "the root is no directory");
     }
     let mut connected = HashSet::from([Ino::ROOT]);
     for dir in &scan.dirs {
         let ino = dir.ino;
         if ino != Ino::ROOT && !orphans.contains(&ino) && !reaches_root(ino, tree, &mut connected) {
-            findings.add(Place::Inode(ino), "directory without a way from the root");
+            findings.add(
+                Location::Inode(ino),
+                "directory without a way from the root",
+            );
         }
         let parent = if ino == Ino::ROOT {
             Some(&ino)
@@ -47,7 +50,7 @@ pub(super) fn compare(
             && parent != dotdot
         {
             findings.add(
-                Place::Inode(ino),
+                Location::Inode(ino),
                 format_args!("\"..\" leads to inode {dotdot}, the parent is {parent}"),
             );
         }
@@ -72,12 +75,12 @@ pub(super) fn compare(
         let may_overflow = facts.overflown || found >= MANY_LINKS;
         if found == 0 {
             findings.add(
-                Place::Inode(facts.ino),
+                Location::Inode(facts.ino),
                 format_args!("no name leads to it, its link count is {stored}"),
             );
         } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
             findings.add(
-                Place::Inode(facts.ino),
+                Location::Inode(facts.ino),
                 format_args!("link count {stored}, found {found}"),
             );
         }

@@ -7,8 +7,9 @@ use super::maps::{Map, Walker};
 use super::report::Findings;
 use super::role::Role;
 use super::volume::Volume;
-use crate::error::{Place, Result};
-use crate::types::FileKind;
+use crate::error::Result;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// The slot of `i_block` that leads to the resize inode's blocks, with two levels of pointers.
 const DOUBLE_INDIRECT: usize = 13;
@@ -24,7 +25,7 @@ pub(super) struct Reserved<'a> {
 
 impl Reserved<'_> {
     fn add(&self, what: impl std::fmt::Display) {
-        self.findings.add(Place::Inode(self.ino), what);
+        self.findings.add(Location::Inode(self.ino), what);
     }
 
     /// What holds for the inodes of `role` beside the rules for all maps.

@@ -10,7 +10,8 @@ use extant_units::{BlockSize, Ino, Lblk, Pblk};
 use super::report::Findings;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::error::{Place, Result};
+use crate::error::Result;
+use extant_disk::location::Location;
 
 /// Entries fewer than fit that a node may be made for.
 const SPARE: u16 = 2;
@@ -49,13 +50,13 @@ impl Walker<'_> {
     pub(super) fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
         if !self.volume.holds(first, u64::from(count)) {
             let what = format_args!("{count} blocks at {first} lie outside of the file system");
-            self.findings.add(Place::Inode(self.ino), what);
+            self.findings.add(Location::Inode(self.ino), what);
             return false;
         }
         map.claimed += u64::from(count);
         if let Some(taken) = self.usage.claim(first, u64::from(count)) {
             let what = format_args!("block {taken} has another owner as well");
-            self.findings.add(Place::Inode(self.ino), what);
+            self.findings.add(Location::Inode(self.ino), what);
             return false;
         }
         true
@@ -68,14 +69,14 @@ impl Walker<'_> {
         let root = match Node::check_root(root, anywhere) {
             Ok(root) => root,
             Err(error) => {
-                self.findings.add(Place::Inode(self.ino), error);
+                self.findings.add(Location::Inode(self.ino), error);
                 return Ok(());
             }
         };
         if root.max() + SPARE < extent::ROOT_CAPACITY {
             let max = root.max();
             let what = format_args!("extent root for {max} entries only");
-            self.findings.add(Place::Inode(self.ino), what);
+            self.findings.add(Location::Inode(self.ino), what);
         }
         let mut pending = Vec::new();
         self.node(&root, Expect::ROOT.end, map, &mut pending);
@@ -85,7 +86,7 @@ impl Walker<'_> {
             if !self.claim(index.child, 1, map) {
                 continue;
             }
-            let place = Place::ExtentNode(self.ino, index.child);
+            let place = Location::ExtentNode(self.ino, index.child);
             let mut block = self.volume.block(index.child)?;
             let seed = match self.wrong_depth(place, &mut block, &expect, seed) {
                 true => None,
@@ -111,7 +112,7 @@ impl Walker<'_> {
     /// the right one then and returns true: its checksum was looked at.
     fn wrong_depth(
         &self,
-        place: Place,
+        place: Location,
         block: &mut [u8],
         expect: &Expect,
         seed: Option<Crc32c>,
@@ -180,7 +181,7 @@ impl Walker<'_> {
         let pblk = Pblk::new(u64::from(pointer));
         let Ok(start) = u32::try_from(lblk) else {
             self.findings.add(
-                Place::Inode(self.ino),
+                Location::Inode(self.ino),
                 "the block map reaches past the largest file",
             );
             return Ok(());

@@ -16,8 +16,9 @@ use super::reserved::Reserved;
 use super::role::Role;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::error::{Place, Result};
-use crate::types::FileKind;
+use crate::error::Result;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// Blocks of a table that are read at a time.
 const CHUNK: u32 = 64;
@@ -212,7 +213,7 @@ impl Table<'_> {
         };
         if role.has_name() && facts.kind.is_none() {
             self.findings.add(
-                Place::Inode(ino),
+                Location::Inode(ino),
                 format_args!("mode {:#o} is no kind of file", core.mode),
             );
         }
@@ -239,8 +240,10 @@ impl Table<'_> {
     /// An inode without links that is no orphan.
     fn deleted(&self, ino: Ino, raw: &RawInode, record: &[u8]) {
         if raw.mode.get() != 0 && raw.dtime.get() == 0 {
-            self.findings
-                .add(Place::Inode(ino), "deleted, but without a time of deletion");
+            self.findings.add(
+                Location::Inode(ino),
+                "deleted, but without a time of deletion",
+            );
         }
         // One that was never used is all zeros, and has no checksum.
         if record.iter().all(|&byte| byte == 0) {
@@ -250,7 +253,7 @@ impl Table<'_> {
             InodeCore::decode(&self.volume.format, ino, record)
         {
             self.findings
-                .add(Place::Inode(ino), format_args!("deleted: {error}"));
+                .add(Location::Inode(ino), format_args!("deleted: {error}"));
         }
     }
 
@@ -320,7 +323,7 @@ impl Table<'_> {
         let expected = blocks * (self.volume.sb.block_size().bytes_u64() / 512);
         if core.sectors != expected {
             let what = format_args!("counts {} sectors, owns {expected}", core.sectors);
-            self.findings.add(Place::Inode(ino), what);
+            self.findings.add(Location::Inode(ino), what);
         }
     }
 
@@ -332,12 +335,12 @@ impl Table<'_> {
         // A truncation that is cut short leaves an orphan, which the next mount finishes.
         if size < at_least && !self.orphans.contains(&inode.ino) {
             let what = format_args!("size {size} with written blocks up to {at_least}");
-            self.findings.add(Place::Inode(inode.ino), what);
+            self.findings.add(Location::Inode(inode.ino), what);
         }
         let limit = maps::largest_file(bs, inode.core.flags.contains(InodeFlags::EXTENTS));
         if size > limit {
             let what = format_args!("size {size}, more than its map can hold ({limit})");
-            self.findings.add(Place::Inode(inode.ino), what);
+            self.findings.add(Location::Inode(inode.ino), what);
         }
     }
 
@@ -354,7 +357,7 @@ impl Table<'_> {
         let end = target.iter().position(|byte| *byte == 0);
         if size == 0 || end.map(|end| end as u64) != Some(size) {
             self.findings.add(
-                Place::Inode(inode.ino),
+                Location::Inode(inode.ino),
                 format_args!("symbolic link with a bad target of {size} bytes"),
             );
         }
@@ -367,11 +370,11 @@ impl Table<'_> {
         let size = full_size(inode.raw);
         if size != end * bs.bytes_u64() {
             let what = format_args!("directory of {size} bytes with blocks up to {end}");
-            self.findings.add(Place::Inode(ino), what);
+            self.findings.add(Location::Inode(ino), what);
         }
         if map.runs.iter().any(|run| run.unwritten) {
             self.findings
-                .add(Place::Inode(ino), "directory with unwritten blocks");
+                .add(Location::Inode(ino), "directory with unwritten blocks");
         }
         Dir {
             ino,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::mmp;
 use super::report::Findings;
 use super::volume::Volume;
-use crate::error::Place;
+use extant_disk::location::Location;
 
 /// The bits of one group, once something in it is claimed.
 type Bits = Mutex<Option<Box<[u8]>>>;
@@ -38,7 +38,7 @@ impl Usage {
         let usage = Self::empty(volume);
         for (number, desc) in volume.groups.iter().enumerate() {
             let group = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
-            let place = Place::GroupDesc(group);
+            let place = Location::GroupDesc(group);
             let parts = [
                 (
                     "superblock and descriptors",
@@ -73,7 +73,7 @@ impl Usage {
             let what = format_args!(
                 "the block of multiple mount protection overlaps other metadata at block {taken}"
             );
-            findings.add(Place::Superblock, what);
+            findings.add(Location::Superblock, what);
         }
         usage
     }

@@ -12,7 +12,8 @@ use super::report::Findings;
 use super::role::Role;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::error::{Place, Result};
+use crate::error::Result;
+use extant_disk::location::Location;
 
 /// Attribute blocks met so far: how many inodes say they hold them, how many use them, and the first that did.
 /// One lock, held for a look-up.
@@ -39,8 +40,8 @@ impl Attributes {
         core: &InodeCore,
     ) -> Result<u64> {
         match area_entries(&core.xattrs) {
-            Ok(entries) => walk(entries, Place::Inode(ino), findings),
-            Err(error) => findings.add(Place::Inode(ino), error),
+            Ok(entries) => walk(entries, Location::Inode(ino), findings),
+            Err(error) => findings.add(Location::Inode(ino), error),
         }
         let pblk = core.file_acl;
         if pblk == Pblk::ZERO {
@@ -50,14 +51,14 @@ impl Attributes {
             // The number means nothing then, and no block belongs to the inode by it.
             if role.is_read() {
                 let what = format_args!("i_file_acl is {pblk} without the feature ext_attr");
-                findings.add(Place::Inode(ino), what);
+                findings.add(Location::Inode(ino), what);
             }
             return Ok(0);
         }
         if !volume.holds(pblk, 1) {
             if role.is_read() {
                 let what = format_args!("attribute block {pblk} lies outside of the file system");
-                findings.add(Place::Inode(ino), what);
+                findings.add(Location::Inode(ino), what);
             }
             return Ok(0);
         }
@@ -65,7 +66,7 @@ impl Attributes {
             shared.users = shared.users.saturating_add(1);
             return Ok(1);
         }
-        let place = Place::XattrBlock(ino, pblk);
+        let place = Location::XattrBlock(ino, pblk);
         let block = volume.block(pblk)?;
         let stored = BlockHeader::of(&block).map_or(0, |header| header.refcount.get());
         let mut blocks = self.blocks.lock();
@@ -103,15 +104,15 @@ impl Attributes {
                     "reference count {}, used by {}",
                     shared.stored, shared.users
                 );
-                findings.add(Place::XattrBlock(shared.first, *pblk), what);
+                findings.add(Location::XattrBlock(shared.first, *pblk), what);
             }
         }
     }
 }
 
-fn walk(entries: Entries<'_>, place: Place, findings: &Findings) {
+fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
     // In an inode hashes are optional.
-    let in_block = matches!(place, Place::XattrBlock(..));
+    let in_block = matches!(place, Location::XattrBlock(..));
     for entry in entries {
         match entry {
             Ok(entry) => {

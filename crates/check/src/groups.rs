@@ -10,8 +10,9 @@ use super::inodes::{Facts, Scan};
 use super::report::Findings;
 use super::superblock;
 use super::volume::Volume;
-use crate::error::{Place, Result};
-use crate::types::FileKind;
+use crate::error::Result;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// What a group really has.
 #[derive(Clone, Copy, Default)]
@@ -69,7 +70,7 @@ impl Check<'_> {
     }
 
     /// Reads a bitmap of `bits` bits and checks its checksum and its padding.
-    fn bitmap(&self, place: Place, at: Pblk, bits: u32, stored: u32) -> Result<Option<Vec<u8>>> {
+    fn bitmap(&self, place: Location, at: Pblk, bits: u32, stored: u32) -> Result<Option<Vec<u8>>> {
         if !self.volume.holds(at, 1) {
             return Ok(None);
         }
@@ -86,7 +87,7 @@ impl Check<'_> {
     /// Blocks: returns how many are free.
     fn blocks(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let place = Place::BlockBitmap(self.group);
+        let place = Location::BlockBitmap(self.group);
         let len = volume.group_len(self.group);
         let used = self.scan.usage.group(self.group);
         let empty = vec![0; len.div_ceil(8) as usize];
@@ -108,7 +109,7 @@ impl Check<'_> {
         }
         if desc.free_blocks != free {
             let what = format_args!("{} free blocks, found {free}", desc.free_blocks);
-            self.findings.add(Place::GroupDesc(self.group), what);
+            self.findings.add(Location::GroupDesc(self.group), what);
         }
         Ok(free)
     }
@@ -140,7 +141,7 @@ impl Check<'_> {
     /// Inodes: returns how many are free.
     fn inodes(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let place = Place::InodeBitmap(self.group);
+        let place = Location::InodeBitmap(self.group);
         let per_group = volume.sb.inodes_per_group();
         let facts = self
             .scan
@@ -166,7 +167,7 @@ impl Check<'_> {
             self.differences(place, &stored, |bit| bitmap::test(&used, bit), per_group);
             self.padding(place, &stored, per_group);
         }
-        let desc_place = Place::GroupDesc(self.group);
+        let desc_place = Location::GroupDesc(self.group);
         if desc.free_inodes != free {
             self.findings.add(
                 desc_place,
@@ -191,7 +192,7 @@ impl Check<'_> {
         Ok(free)
     }
 
-    fn differences(&self, place: Place, stored: &[u8], used: impl Fn(u32) -> bool, len: u32) {
+    fn differences(&self, place: Location, stored: &[u8], used: impl Fn(u32) -> bool, len: u32) {
         let (mut missing, mut extra) = (Runs::default(), Runs::default());
         for bit in 0..len {
             match (bitmap::test(stored, bit), used(bit)) {
@@ -215,7 +216,7 @@ impl Check<'_> {
     }
 
     /// Bits behind the last one must be set.
-    fn padding(&self, place: Place, stored: &[u8], len: u32) {
+    fn padding(&self, place: Location, stored: &[u8], len: u32) {
         let bits = u32::try_from(stored.len() * 8).unwrap_or(0);
         if bitmap::next_clear(stored, len, bits) < bits {
             self.findings

@@ -11,7 +11,8 @@ use extant_units::{Group, Pblk};
 
 use super::report::Findings;
 use super::volume::Volume;
-use crate::error::{Place, Result};
+use crate::error::Result;
+use extant_disk::location::Location;
 
 /// Copies that cannot be used, of one kind.
 #[derive(Default)]
@@ -33,7 +34,7 @@ impl Bad {
                 "{count} of {all} copies of the {what} cannot be used, the first in group {first}: only \
                  a repair would read them"
             );
-            findings.note(Place::Superblock, what);
+            findings.note(Location::Superblock, what);
         }
     }
 }

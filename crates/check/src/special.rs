@@ -11,7 +11,8 @@ use super::maps::Walker;
 use super::report::Findings;
 use super::usage::Usage;
 use super::volume::Volume;
-use crate::error::{Place, Result};
+use crate::error::Result;
+use extant_disk::location::Location;
 
 /// All inodes on the orphan list and in the orphan file: unlinked or half truncated, to be finished at the next mount.
 pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<Ino>> {
@@ -20,14 +21,14 @@ pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<I
     while let Some(ino) = next {
         if ino.get() > volume.sb.inodes_count() || ino.get() < volume.sb.first_inode() {
             findings.add(
-                Place::Orphans,
+                Location::Orphans,
                 format_args!("the list leads to inode {ino}"),
             );
             break;
         }
         if !all.insert(ino) {
             findings.add(
-                Place::Orphans,
+                Location::Orphans,
                 format_args!("the list meets inode {ino} twice"),
             );
             break;
@@ -35,7 +36,7 @@ pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<I
         next = match volume.inode(ino)? {
             Ok(core) => Ino::new(core.dtime),
             Err(error) => {
-                findings.add(Place::Inode(ino), error);
+                findings.add(Location::Inode(ino), error);
                 None
             }
         };
@@ -46,11 +47,11 @@ pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<I
     match all.len() {
         0 => {}
         1 => findings.note(
-            Place::Orphans,
+            Location::Orphans,
             "1 inode waits to be deleted or truncated, which the next mount does",
         ),
         count => findings.note(
-            Place::Orphans,
+            Location::Orphans,
             format_args!(
                 "{count} inodes wait to be deleted or truncated, which the next mount does"
             ),
@@ -62,7 +63,7 @@ pub(super) fn orphans(volume: &Volume, findings: &Findings) -> Result<BTreeSet<I
 fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> Result<()> {
     let Some(ino) = volume.sb.orphan_file_inode() else {
         findings.add(
-            Place::Orphans,
+            Location::Orphans,
             "the feature orphan_file without an orphan file",
         );
         return Ok(());
@@ -77,25 +78,25 @@ fn from_file(volume: &Volume, findings: &Findings, all: &mut BTreeSet<Ino>) -> R
             let pblk = run.pblk.saturating_add(u64::from(at));
             let block = volume.block(pblk)?;
             if let Err(error) = orphan::check(seed, pblk, &block) {
-                findings.add(Place::Orphans, format_args!("block {pblk}: {error}"));
+                findings.add(Location::Orphans, format_args!("block {pblk}: {error}"));
                 continue;
             }
             for (slot, orphan) in orphan::orphans(&block).into_iter().flatten() {
                 if !present {
                     findings.add(
-                        Place::Orphans,
+                        Location::Orphans,
                         format_args!("slot {slot} of block {pblk} is taken without orphan_present"),
                     );
                 }
                 if orphan.get() > volume.sb.inodes_count() || orphan.get() < volume.sb.first_inode()
                 {
                     findings.add(
-                        Place::Orphans,
+                        Location::Orphans,
                         format_args!("slot {slot} of block {pblk} holds inode {orphan}"),
                     );
                 } else if !all.insert(orphan) {
                     findings.add(
-                        Place::Orphans,
+                        Location::Orphans,
                         format_args!("inode {orphan} stands there twice"),
                     );
                 }
@@ -115,7 +116,7 @@ pub(super) fn runs_of(
     let core = match volume.inode(ino)? {
         Ok(core) => core,
         Err(error) => {
-            findings.add(Place::Inode(ino), error);
+            findings.add(Location::Inode(ino), error);
             return Ok(None);
         }
     };

@@ -7,12 +7,13 @@ use extant_units::{Group, Ino};
 
 use super::report::Findings;
 use super::volume::Volume;
-use crate::error::{Place, Result};
+use crate::error::Result;
+use extant_disk::location::Location;
 
 /// Checks the fields that no arithmetic relies on, and the flags of the groups that need a feature.
 pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let sb = &volume.sb;
-    let add = |what: std::fmt::Arguments<'_>| findings.add(Place::Superblock, what);
+    let add = |what: std::fmt::Arguments<'_>| findings.add(Location::Superblock, what);
     let raw = sb.raw();
     let features = sb.features();
     let reserved = sb.reserved_blocks().get();
@@ -52,7 +53,7 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
             if desc.flags.intersects(uninit) || unused {
                 let group = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
                 let what = "marked as never written, for which a feature is missing";
-                findings.add(Place::GroupDesc(group), what);
+                findings.add(Location::GroupDesc(group), what);
             }
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findi
         if stored != found {
             let what =
                 format_args!("{stored} free {name}, found {found}: the next mount counts anew");
-            findings.note(Place::Superblock, what);
+            findings.note(Location::Superblock, what);
         }
     }
 }

@@ -13,9 +13,9 @@ use super::Work;
 use super::inodes::{Dir, Scan};
 use super::report::Findings;
 use super::volume::Volume;
-use crate::dir::file_type;
-use crate::error::{Place, Result};
-use crate::types::FileKind;
+use crate::error::Result;
+use extant_disk::file_kind::FileKind;
+use extant_disk::location::Location;
 
 /// What the entries say, over all directories.
 #[derive(Default)]
@@ -61,7 +61,7 @@ pub(super) fn walk(
         for child in seen.subdirs {
             if let Some(other) = tree.parents.insert(child, dir.ino) {
                 let what = format_args!("directory with a second parent: {other} and {}", dir.ino);
-                findings.add(Place::Inode(child), what);
+                findings.add(Location::Inode(child), what);
             }
         }
         if let Some(parent) = seen.dotdot {
@@ -104,7 +104,7 @@ struct Htree {
 impl Walker<'_> {
     fn add(&self, lblk: u32, what: impl std::fmt::Display) {
         self.findings
-            .add(Place::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
+            .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
     }
 
     fn walk(&self, seen: &mut Seen) -> Result<()> {
@@ -118,7 +118,7 @@ impl Walker<'_> {
         for run in &self.dir.runs {
             if u64::from(run.lblk.get()) != expected {
                 self.findings.add(
-                    Place::Inode(self.dir.ino),
+                    Location::Inode(self.dir.ino),
                     format_args!("directory with a hole at block {expected}"),
                 );
             }
@@ -135,7 +135,7 @@ impl Walker<'_> {
         }
         if self.dir.blocks == 0 {
             self.findings
-                .add(Place::Inode(self.dir.ino), "directory without a block");
+                .add(Location::Inode(self.dir.ino), "directory without a block");
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Walker<'_> {
     /// The kind of file that an entry records; zero stands for "not recorded".
     fn file_type(&self, lblk: u32, name: &[u8], raw: u8, kind: Option<FileKind>) {
         let expected = match kind {
-            Some(kind) if self.format.file_type => file_type(kind),
+            Some(kind) if self.format.file_type => kind.file_type(),
             _ => FileType::Unknown,
         };
         if raw != 0 && raw != expected as u8 {

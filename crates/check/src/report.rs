@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 
 use super::inodes::Scan;
 use super::volume::Volume;
-use crate::error::Place;
+use extant_disk::location::Location;
 
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// Where.
-    pub place: Place,
+    pub place: Location,
     /// What.
     pub what: String,
 }
@@ -73,7 +73,7 @@ impl Findings {
     }
 
     /// Something is wrong at `place`.
-    pub(super) fn add(&self, place: Place, what: impl fmt::Display) {
+    pub(super) fn add(&self, place: Location, what: impl fmt::Display) {
         self.found.fetch_add(1, Ordering::Relaxed);
         let mut list = self.list.lock();
         if list.len() < self.limit {
@@ -90,7 +90,7 @@ impl Findings {
     }
 
     /// Something at `place` is worth a word, but no damage.
-    pub(super) fn note(&self, place: Place, what: impl fmt::Display) {
+    pub(super) fn note(&self, place: Location, what: impl fmt::Display) {
         let what = what.to_string();
         self.notes.lock().push(Finding { place, what });
     }
@@ -112,18 +112,18 @@ impl Findings {
 }
 
 /// Findings of several threads come in any order; the report has them by place.
-fn order(place: &Place) -> (u8, u64) {
+fn order(place: &Location) -> (u8, u64) {
     match place {
-        Place::Superblock => (0, 0),
-        Place::Journal => (1, 0),
-        Place::Orphans => (2, 0),
-        Place::Inode(ino)
-        | Place::ExtentNode(ino, _)
-        | Place::DirBlock(ino, _)
-        | Place::XattrBlock(ino, _) => (3, u64::from(ino.get())),
-        Place::GroupDesc(group) | Place::BlockBitmap(group) | Place::InodeBitmap(group) => {
-            (4, u64::from(group.get()))
-        }
-        Place::Block(pblk) => (5, pblk.get()),
+        Location::Superblock => (0, 0),
+        Location::Journal => (1, 0),
+        Location::Orphans => (2, 0),
+        Location::Inode(ino)
+        | Location::ExtentNode(ino, _)
+        | Location::DirBlock(ino, _)
+        | Location::XattrBlock(ino, _) => (3, u64::from(ino.get())),
+        Location::GroupDesc(group)
+        | Location::BlockBitmap(group)
+        | Location::InodeBitmap(group) => (4, u64::from(group.get())),
+        Location::Block(pblk) => (5, pblk.get()),
     }
 }

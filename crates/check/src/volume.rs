@@ -14,25 +14,12 @@ use extant_units::{DevOff, Group, Ino, Pblk};
 use super::journal;
 use super::report::Findings;
 use super::superblock;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, Result};
+use extant_disk::location::Location;
 
-/// What the checker understands. Everything else is an error that names the feature.
-const INCOMPAT: Incompat = Incompat::FILETYPE
-    .union(Incompat::RECOVER)
-    .union(Incompat::EXTENTS)
-    .union(Incompat::SIXTY_FOUR_BIT)
-    .union(Incompat::MMP)
-    .union(Incompat::FLEX_BG)
-    .union(Incompat::CSUM_SEED);
-const RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
-    .union(RoCompat::LARGE_FILE)
-    .union(RoCompat::HUGE_FILE)
-    .union(RoCompat::GDT_CSUM)
-    .union(RoCompat::DIR_NLINK)
-    .union(RoCompat::EXTRA_ISIZE)
-    .union(RoCompat::METADATA_CSUM)
-    .union(RoCompat::READONLY)
-    .union(RoCompat::ORPHAN_PRESENT);
+/// Ro-compat features of volumes that are checked: those that are supported, and `read-only`, which
+/// changes nothing in the structures.
+const RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
 
 /// The file system as the checker sees it. Immutable after [`Volume::open`], so shared freely by threads.
 pub(super) struct Volume {
@@ -72,17 +59,17 @@ impl Volume {
     fn read(dev: CowDevice<Arc<dyn BlockDevice>>, findings: &Findings) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-            return Err(Error::NotExt4("it is too short for a superblock".into()));
+            return Err(Error::TooShort);
         }
         dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
         let sb = Superblock::parse(&bytes)?;
         sb.check_device_len(dev.len())?;
         let features = sb.features();
-        if let Some(name) = (features.incompat - INCOMPAT).names().next() {
-            return Err(Error::UnsupportedFeature(name.to_string()));
+        if let Some(name) = (features.incompat - Incompat::SUPPORTED).names().next() {
+            return Err(Error::UnsupportedFeature(name));
         }
         if let Some(name) = (features.ro_compat - RO_COMPAT).names().next() {
-            return Err(Error::UnsupportedFeature(name.to_string()));
+            return Err(Error::UnsupportedFeature(name));
         }
         let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
         let format = InodeFormat {
@@ -118,9 +105,9 @@ impl Volume {
                 }
                 let group = Group::new(number);
                 let unsealed = |error| {
-                    findings.add(Place::GroupDesc(group), error);
+                    findings.add(Location::GroupDesc(group), error);
                     let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
-                        .map_err(|error| Error::corrupt(Place::GroupDesc(group), error))?;
+                        .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
                     // What it says not to look at is looked at.
                     let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
                     desc.flags.remove(uninit);
@@ -197,7 +184,7 @@ impl Volume {
     pub(super) fn blocks(&self, first: Pblk, count: usize) -> Result<Vec<u8>> {
         let bs = self.sb.block_size();
         let out_of_range =
-            || Error::corrupt(Place::Block(first), "past the end of the file system");
+            || Error::corrupt(Location::Block(first), "past the end of the file system");
         let offset = bs.dev_off(first).ok_or_else(out_of_range)?;
         let len = count.checked_mul(bs.bytes()).ok_or_else(out_of_range)?;
         if first
@@ -229,7 +216,7 @@ impl Volume {
 
     /// Reads one inode, for the few that are needed before the scan.
     pub(super) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
-        let missing = || Error::corrupt(Place::Inode(ino), "no such inode");
+        let missing = || Error::corrupt(Location::Inode(ino), "no such inode");
         let at = ino.get() - 1;
         let group = at / self.sb.inodes_per_group();
         let desc = self.groups.get(group as usize).ok_or_else(missing)?;

@@ -16,10 +16,12 @@
 //! [`superblock`], [`journal`] and [`special`] (orphans) come before all that. Memory is bounded by a bit per block in groups that are
 //! used and a few dozen bytes per inode in use; time by the size of the tables and of what is claimed, since no
 //! block is walked twice.
+#![forbid(unsafe_code)]
 
 mod attrs;
 mod copies;
 mod dirs;
+mod error;
 mod fields;
 mod groups;
 mod inodes;
@@ -39,10 +41,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extant_blockdev::{BlockDevice, FileIo, memory_share};
+use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode, memory_share};
 
-use crate::api::open_to_look;
-use crate::error::{Error, Result};
+pub use error::{Error, Result};
 use report::Findings;
 pub use report::{Finding, Report};
 use volume::Volume;
@@ -78,10 +79,17 @@ impl Default for CheckOptions<'_> {
 /// [`check`].
 ///
 /// # Errors
-/// [`crate::Error::InUse`], or another reason why it cannot be opened; else as [`check`].
+/// [`Error::Open`] if another process uses it or it cannot be opened; else as [`check`].
 pub fn check_image(path: impl AsRef<Path>, options: &CheckOptions<'_>) -> Result<Report> {
-    let device = open_to_look(path.as_ref(), FileIo::SYSCALLS)?;
-    check(device, options)
+    let path = path.as_ref();
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, FileIo::SYSCALLS)?;
+    if let Some(used) = device.loops().iter().find(|used| !used.read_only) {
+        let (image, device) = (path.display(), used.device.display());
+        tracing::warn!(
+            "{image}: in use by Linux, through the loop device {device}: what is seen may be out of date"
+        );
+    }
+    check(Arc::new(device), options)
 }
 
 /// Checks the file system on `dev` without writing to it.
@@ -164,8 +172,8 @@ impl<'a> Work<'a> {
             let threads = self.options.threads.clamp(1, count.max(1));
             let handles: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
             let joined = handles.into_iter().map(|handle| {
-                let panicked = || Error::Io("internal error: a checking thread panicked".into());
-                handle.join().unwrap_or_else(|_| vec![(0, Err(panicked()))])
+                let panicked = |_| vec![(0, Err(Error::Panicked))];
+                handle.join().unwrap_or_else(panicked)
             });
             joined.flatten().collect::<Vec<_>>()
         });

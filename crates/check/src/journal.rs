@@ -6,17 +6,21 @@ use extant_jbd2::{LogMap, inspect, recover_within};
 use super::report::Findings;
 use super::special::runs_of;
 use super::volume::Volume;
-use crate::error::{Error, Place, Result, skipped_in_replay};
+use crate::error::{Error, Result};
+use extant_disk::location::Location;
 
 fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
     let Some(ino) = volume.sb.journal_inode() else {
         return Err(Error::corrupt(
-            Place::Journal,
+            Location::Journal,
             "it needs a replay, but there is none",
         ));
     };
     let Some((runs, _)) = runs_of(volume, ino, findings)? else {
-        return Err(Error::corrupt(Place::Journal, "its inode cannot be read"));
+        return Err(Error::corrupt(
+            Location::Journal,
+            "its inode cannot be read",
+        ));
     };
     Ok(LogMap::new(
         runs.iter().map(|run| (run.pblk, run.len)).collect(),
@@ -33,8 +37,8 @@ pub(super) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Resul
         volume.sb.blocks_count(),
         memory,
     )?;
-    if let Some(error) = skipped_in_replay(&report) {
-        findings.add(Place::Journal, error);
+    if let Some(error) = report.skipped_text() {
+        findings.add(Location::Journal, error);
     }
     Ok(report.transactions)
 }
@@ -48,7 +52,7 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let superblock = match inspect(volume.device(), volume.sb.block_size(), &log) {
         Ok(superblock) => superblock,
         Err(error) => {
-            findings.add(Place::Journal, error);
+            findings.add(Location::Journal, error);
             return Ok(());
         }
     };
@@ -59,17 +63,17 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
         let what = format_args!(
             "it remembers error {errno}, of a mount that a fault has stopped: the next mount or e2fsck clears it"
         );
-        findings.note(Place::Journal, what);
+        findings.note(Location::Journal, what);
     }
     if superblock.users() > 1 {
         let users = superblock.users();
-        findings.add(Place::Journal, format_args!("it has {users} users"));
+        findings.add(Location::Journal, format_args!("it has {users} users"));
     }
     if superblock.start() != 0 && !volume.sb.features().has_incompat(Incompat::RECOVER) {
         let start = superblock.start();
         // Linux forgets such a log at the next mount.
         findings.note(
-            Place::Journal,
+            Location::Journal,
             format_args!("it begins at block {start}, but the superblock says it is empty, as the next mount makes it"),
         );
     }

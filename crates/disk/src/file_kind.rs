@@ -1,0 +1,85 @@
+//! What an inode is: as its mode says, and as directory entries repeat it.
+
+use crate::dirent::FileType;
+
+/// What an inode is. Fixed when the inode is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A block device node.
+    BlockDevice,
+    /// A character device node.
+    CharDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The bits of `i_mode` that hold the kind (`S_IFMT`).
+    pub const MASK: u16 = 0o170_000;
+
+    /// The kind that the upper four bits of a mode (`S_IFMT`) stand for; `None` if they stand for none.
+    #[must_use]
+    pub const fn from_mode(mode: u16) -> Option<FileKind> {
+        Some(match mode & Self::MASK {
+            0o100_000 => FileKind::Regular,
+            0o040_000 => FileKind::Directory,
+            0o120_000 => FileKind::Symlink,
+            0o060_000 => FileKind::BlockDevice,
+            0o020_000 => FileKind::CharDevice,
+            0o010_000 => FileKind::Fifo,
+            0o140_000 => FileKind::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The `S_IFMT` bits of this kind.
+    #[must_use]
+    pub const fn mode_bits(self) -> u16 {
+        match self {
+            FileKind::Regular => 0o100_000,
+            FileKind::Directory => 0o040_000,
+            FileKind::Symlink => 0o120_000,
+            FileKind::BlockDevice => 0o060_000,
+            FileKind::CharDevice => 0o020_000,
+            FileKind::Fifo => 0o010_000,
+            FileKind::Socket => 0o140_000,
+        }
+    }
+
+    /// The kind that a directory entry tells; `None` if it tells none.
+    #[must_use]
+    pub const fn from_file_type(file_type: FileType) -> Option<FileKind> {
+        Some(match file_type {
+            FileType::Unknown => return None,
+            FileType::Regular => FileKind::Regular,
+            FileType::Directory => FileKind::Directory,
+            FileType::Symlink => FileKind::Symlink,
+            FileType::BlockDevice => FileKind::BlockDevice,
+            FileType::CharDevice => FileKind::CharDevice,
+            FileType::Fifo => FileKind::Fifo,
+            FileType::Socket => FileKind::Socket,
+        })
+    }
+
+    /// How directory entries store this kind.
+    #[must_use]
+    pub const fn file_type(self) -> FileType {
+        match self {
+            FileKind::Regular => FileType::Regular,
+            FileKind::Directory => FileType::Directory,
+            FileKind::Symlink => FileType::Symlink,
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::CharDevice => FileType::CharDevice,
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+        }
+    }
+}
