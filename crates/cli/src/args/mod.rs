@@ -1,0 +1,141 @@
+//! The command line's grammar: a file for each group of commands.
+
+mod blocks;
+mod listing;
+mod measuring;
+mod mounting;
+mod namespace;
+mod transfer;
+mod volume;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
+pub(crate) use listing::{Cat, Ls, Stat, Tree};
+pub(crate) use measuring::{Bench, BenchName};
+pub(crate) use mounting::{Mount, Stats, Umount};
+pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
+pub(crate) use transfer::{Cp, Sparse, Tar, Untar};
+pub(crate) use volume::{Check, Info, Trim};
+
+/// What is said about all commands at once.
+const AFTER_HELP: &str = "\
+Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. What a command changed in an image is durable when it ends with 0; one that is \
+killed leaves an image that is consistent once its journal is replayed, which everything that opens it does: in memory, where it may not \
+be written. An image can be opened by \
+many readers or by one writer: the others are told that it is in use.
+
+Failures go to standard error, a line each: extant: COMMAND: WHERE: WHAT. Output for programs (--json) is one JSON value on standard \
+output; bytes of names that are not UTF-8 are in it as hexadecimal digits too, under the key with \"_hex\" behind it.
+
+EXTANT_LOG says how much is logged: error, warn (the default), info, debug or trace. It goes to standard error, and to the system's log from a mount in the background.
+
+Examples:
+  extant cp -r ./site disk.img:/srv/site
+  docker export CONTAINER | extant untar disk.img:/
+  extant ls -l disk.img:/etc
+  extant mount disk.img /mnt && extant umount /mnt
+  extant check --json disk.img";
+
+/// Read, write and mount ext4 images without the kernel's ext4.
+///
+/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block device. Symbolic links in an image lead to
+/// places in the same image, never out of it. No command but mount needs root, or FUSE.
+#[derive(Parser, Debug)]
+#[command(
+    name = "extant",
+    version,
+    propagate_version = true,
+    max_term_width = 100,
+    after_long_help = AFTER_HELP
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Mount(Mount),
+    Umount(Umount),
+    Ls(Ls),
+    Tree(Tree),
+    Stat(Stat),
+    Cat(Cat),
+    Cp(Cp),
+    Tar(Tar),
+    Untar(Untar),
+    Mv(Mv),
+    Rm(Rm),
+    Mkdir(Mkdir),
+    Ln(Ln),
+    Chmod(Chmod),
+    Chown(Chown),
+    Fallocate(Fallocate),
+    Convert(Convert),
+    Defrag(Defrag),
+    Info(Info),
+    Check(Check),
+    Map(Map),
+    Trim(Trim),
+    Stats(Stats),
+    Bench(Bench),
+    /// Write the manual pages
+    #[command(name = "manual", hide = true)]
+    Manual {
+        dir: PathBuf,
+    },
+    /// Print what a shell needs to complete command lines
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+impl Command {
+    /// The word that the person typed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Ls(_) => "ls",
+            Command::Tree(_) => "tree",
+            Command::Stat(_) => "stat",
+            Command::Cat(_) => "cat",
+            Command::Cp(_) => "cp",
+            Command::Tar(_) => "tar",
+            Command::Untar(_) => "untar",
+            Command::Mv(_) => "mv",
+            Command::Rm(_) => "rm",
+            Command::Mkdir(_) => "mkdir",
+            Command::Ln(_) => "ln",
+            Command::Chmod(_) => "chmod",
+            Command::Chown(_) => "chown",
+            Command::Fallocate(_) => "fallocate",
+            Command::Convert(_) => "convert",
+            Command::Defrag(_) => "defrag",
+            Command::Info(_) => "info",
+            Command::Check(_) => "check",
+            Command::Map(_) => "map",
+            Command::Trim(_) => "trim",
+            Command::Stats(_) => "stats",
+            Command::Bench(_) => "bench",
+            Command::Manual { .. } => "manual",
+            Command::Completions { .. } => "completions",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,58 @@
+//! Commands about a mounted file system: mount, umount, stats.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Mount an image on a directory
+///
+/// Returns once the mount answers; the file system is then served by a process in the background.
+///
+/// Root mounts directly, other users through fusermount3. The image stays locked until it is unmounted. An image that another process
+/// has open for writing is waited for up to 2 seconds. A volume with multiple mount protection (mmp) that was not unmounted, or that
+/// another host uses, is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Mount {
+    /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other, fsname=NAME,
+    /// subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect unless suid and dev are given.
+    #[arg(short = 'o', value_name = "OPTS")]
+    pub(crate) options: Vec<String>,
+    /// Mount read-only, as -o ro
+    #[arg(short = 'r', long)]
+    pub(crate) read_only: bool,
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    pub(crate) foreground: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+    /// Directory to mount on
+    pub(crate) dir: PathBuf,
+    /// Started by another `extant mount`, which waits for a line on standard output
+    #[arg(long, hide = true)]
+    pub(crate) daemon: bool,
+}
+
+/// Unmount, and wait until the image is closed
+///
+/// Returns once everything is written, the journal is empty and the image is closed. If that failed, says so.
+#[derive(Args, Debug)]
+pub(crate) struct Umount {
+    /// Detach now, even if something still uses the mount; waits for nothing
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+    /// Directories that are mount points; one that fails does not keep the others
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) dirs: Vec<PathBuf>,
+}
+
+/// Show the counters of a mount
+///
+/// What was done since it was mounted, and what is held now. For root and whoever mounted it.
+#[derive(Args, Debug)]
+pub(crate) struct Stats {
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Directory that it is mounted on
+    pub(crate) dir: PathBuf,
+}

@@ -1,0 +1,90 @@
+//! Commands that copy trees into and out of images: cp, tar, untar.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::operand::{ImagePath, Operand};
+
+/// Copy files and trees into, out of and between images
+///
+/// At least one of source and destination is in an image. With several sources the destination is a directory.
+/// IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
+///
+/// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic link that was named as the destination is
+/// followed; one that is in the way further down is replaced. On the host none is followed there, so that an image that nobody trusts
+/// is copied to where it was meant to go. Whose owners cannot be kept (the host lets only root do so) loses its set-id bits.
+#[derive(Args, Debug)]
+pub(crate) struct Cp {
+    /// Copy directories and what is in them; symbolic links are copied as links
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// As -r, and keep owners, permissions, times, extended attributes and hard links
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Keep owners, permissions and times
+    #[arg(short)]
+    pub(crate) preserve: bool,
+    /// Leave files alone that exist
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as zeros
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub(crate) sparse: Sparse,
+    /// Never show a progress bar. It shows on a terminal only, for copies that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// What is copied: IMAGE:/path, a path of the host, or - for standard input
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<Operand>,
+    /// Where to: IMAGE:/path, or a path of the host
+    #[arg(value_name = "DESTINATION")]
+    pub(crate) destination: Operand,
+}
+
+/// What becomes of holes in a copy.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sparse {
+    /// The holes of the source are holes of the copy.
+    Auto,
+    /// Zeros become holes too.
+    Always,
+    /// Holes are written as zeros.
+    Never,
+}
+
+/// Write a directory and what is in it to standard output, as an archive
+///
+/// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs --numeric-owner: owners, permissions,
+/// times with nanoseconds, extended attributes, hard links and device nodes, and with --acls and --sparse: ACLs are there in words, too, and holes stay
+/// holes. The same tree gives the same bytes. Sockets are left out.
+#[derive(Args, Debug)]
+pub(crate) struct Tar {
+    /// Write to a file instead
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// The directory; names in the archive begin below it
+    #[arg(value_name = "IMAGE:/DIR")]
+    pub(crate) from: ImagePath,
+}
+
+/// Unpack an archive from standard input
+///
+/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed; with --sparse, --xattrs and --acls, too.
+/// Owners, permissions, times, extended attributes, ACLs, hard links and device nodes are those of the archive, without root. Names in ACLs are
+/// those of this machine. What exists is replaced, directories are filled. A full image ends it with one error: what was complete stays.
+/// Names with ".." in them are refused. Links in the image are followed, those from the archive too: they never lead out of the image, but a
+/// subdirectory is no border for an archive that is not trusted.
+/// Blocks of zeros become holes.
+#[derive(Args, Debug)]
+pub(crate) struct Untar {
+    /// Read from a file instead
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Never show a progress bar. It shows on a terminal only, for archives that take long
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// The directory to unpack in
+    #[arg(value_name = "IMAGE:/DIR")]
+    pub(crate) to: ImagePath,
+}

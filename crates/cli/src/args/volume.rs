@@ -1,0 +1,60 @@
+//! Commands about an image as a whole: info, check, trim.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::size;
+
+/// Show what an image is made of
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// Show every group
+    #[arg(short, long)]
+    pub(crate) groups: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+}
+
+/// Verify an image without writing to it
+///
+/// Verifies everything that e2fsck verifies, and never writes: a dirty journal is replayed in memory.
+///
+/// Exit status: 0 clean, 4 something was found, 8 nothing could be said (not an ext4 image, a feature that is not known,
+/// a device that fails), 2 wrong usage.
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Threads to use, instead of one per processor
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) threads: Option<u8>,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+}
+
+/// Tell the device which blocks are free
+///
+/// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block device may use what it hears as it
+/// likes. Sizes may end in K, M, G ... (KB, MB, GB ... are powers of 1000).
+#[derive(Args, Debug)]
+pub(crate) struct Trim {
+    /// Byte of the volume to begin at
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) offset: u64,
+    /// How many bytes to look at, instead of all
+    #[arg(short, long, value_name = "BYTES", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) length: Option<u64>,
+    /// Leave out free ranges that are shorter
+    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
+    pub(crate) minimum: u64,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+}
