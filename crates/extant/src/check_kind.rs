@@ -1,7 +1,7 @@
 //! Kinds of metadata blocks, as the block cache remembers them.
 //!
-//! A block is checked again when it is read as another kind, or for another owner, than the last time: see
-//! [`CheckKey`]. One list, so that no two structures share a number.
+//! A block is checked again when it is read as another kind, or for another owner, than the last
+//! time: see [`CheckKey`]. One list, so that no two structures share a number.
 
 use extant_jbd2::CheckKey;
 use extant_units::{Group, Ino};

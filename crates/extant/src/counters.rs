@@ -1,12 +1,13 @@
-//! The counters of every layer under one roof, for proofs and for `extant stats`.
+//! The counters of every layer by name, for tests and for `extant stats`.
 //!
 //! Reading them is a snapshot of no particular moment.
 
 use crate::file;
 use crate::fs::Fs;
 
-/// The counters of every layer by name, as of now: the file system's, the journal's, the buffered path's, the page cache's.
-/// Where a claim of `docs/SEEDS.md` is about one, it has the name that it has there.
+/// The counters of every layer by name, as of now: the file system's, the journal's, the buffered
+/// path's and the page cache's. A counter that `docs/SEEDS.md` cites has the name that it has
+/// there.
 pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     macro_rules! add {
         ($to:ident, $from:ident: $($name:ident $(= $field:ident)?)*) => {
@@ -41,7 +42,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     all
 }
 
-/// How many folios of each order were made.
+/// The number of folios of each order that were made.
 const FOLIO_ORDERS: [&str; 10] = [
     "folio_order_0",
     "folio_order_1",

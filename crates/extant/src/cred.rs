@@ -1,8 +1,8 @@
-//! Who asks.
+//! The identity of a caller.
 
-/// The identity under which an operation runs: it becomes the owner of what is created, decides about
-/// the root reserve and about which set-id bits survive. Access permissions (rwx) are checked by the
-/// front end, not here.
+/// The identity under which an operation runs. It becomes the owner of created inodes, decides
+/// about root's reserve and about which set-id bits survive. The front end checks access
+/// permissions (rwx), not this crate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cred {
     /// The user that owns what is created.

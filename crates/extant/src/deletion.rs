@@ -1,12 +1,16 @@
-//! Deletion of inodes without a name that nobody refers to any more.
+//! Eviction of unlinked inodes: frees the blocks and the number of an inode that has neither a name
+//! nor a reference.
 //!
-//! Such inodes wait in a queue (`inode/reaper.rs`), which is worked off by operations at a good moment ([`Fs::reap`]) and by a thread,
-//! which every few seconds also stores deferred times. A deletion starts handles of its own: nothing may be held.
+//! Such inodes wait in a queue (`inode/reaper.rs`). Operations work it off where they hold nothing
+//! ([`Fs::reap`]), and so does a thread, which also stores deferred times every few seconds. An
+//! eviction starts handles of its own, so its caller holds no lock and no handle.
 //!
-//! A deletion that fails (damage, a stopped journal) leaves the inode on the list of orphans, for e2fsck or the next mount;
-//! until then its number stays taken.
+//! # Errors
+//! An eviction that fails (damage, a stopped journal) leaves the inode on the orphan list, for
+//! e2fsck or the next mount. Its number stays taken until then.
 //!
-//! Concurrency: every inode is taken from the queue once; different ones are deleted in parallel.
+//! # Concurrency
+//! Every inode is taken from the queue once; different inodes are evicted in parallel.
 
 use std::sync::{Arc, Weak};
 
@@ -24,25 +28,27 @@ use crate::orphan;
 use crate::types::FileKind;
 use crate::xattr;
 
-/// Rounds after which times are stored that may wait for long: half a day.
+/// Rounds of the thread after which lazy times are stored: half a day.
 const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;
 
 impl Fs {
-    /// Deletes the inodes that wait for it. Hold nothing.
+    /// Evicts the inodes in the queue. The caller holds no lock and no handle.
     pub(crate) fn reap(self: &Arc<Self>) {
         while let Some((inode, _busy)) = self.inodes.reaper.pop() {
             delete_or_give_up(self, &inode);
         }
     }
 
-    /// The same, if the reaper has fallen behind: for operations that make more work for it. Hold nothing.
+    /// As [`Fs::reap`], but only if the reaper has fallen behind: for operations that add to its
+    /// queue. The caller holds no lock and no handle.
     pub(crate) fn reap_if_behind(self: &Arc<Self>) {
         if self.inodes.reaper.is_behind() {
             self.reap();
         }
     }
 
-    /// Deletes what waits and waits for what others are deleting: before "no space" is final, before sync. Hold nothing.
+    /// Evicts the inodes in the queue, and waits for evictions of other threads: before "no space"
+    /// is final, and before sync. The caller holds no lock and no handle.
     pub(crate) fn reap_all(self: &Arc<Self>) {
         self.reap();
         self.inodes.reaper.wait_until_idle();
@@ -54,15 +60,16 @@ impl Fs {
     /// The host has no thread left.
     pub(crate) fn start_reaper(self: &Arc<Self>) -> Result<()> {
         let weak = Arc::downgrade(self);
-        // Without flushers nothing is written but on request.
+        // Without flushers nothing is written unless a caller asks for it.
         let rounds = self.tuning.flushers > 0;
         self.inodes
             .reaper
             .start(move |queue| run(&weak, queue, rounds))
     }
 
-    /// Stops the thread and finishes its work: nothing may be queued later. Unmount calls it after the data is
-    /// written and before the last commit. Inodes without a name are deleted although someone may hold a reference.
+    /// Stops the thread and finishes its work; later nothing may be queued. Unmount calls it after
+    /// the data is written and before the last commit. Evicts unlinked inodes even if references to
+    /// them are left.
     ///
     /// # Errors
     /// Deferred times could not be stored.
@@ -80,14 +87,14 @@ impl Fs {
         Ok(())
     }
 
-    /// Lets go of all inodes in memory: unmount's last step.
+    /// Drops all inodes in memory: unmount's last step.
     pub(crate) fn clear_inodes(&self) {
         self.inodes.late.lock().clear();
         self.inodes.clear();
     }
 }
 
-/// The thread: works the queue off, and with `rounds` comes by every few seconds besides.
+/// The thread: works the queue off, and with `rounds` also wakes every few seconds.
 fn run(fs: &Weak<Fs>, queue: &Queue, rounds: bool) {
     for round in 1_u64.. {
         let Some(busy) = queue.next_round(rounds) else {
@@ -103,7 +110,7 @@ fn run(fs: &Weak<Fs>, queue: &Queue, rounds: bool) {
         if let Err(error) = fs.fault.record_later(&fs) {
             tracing::warn!(%error, "a fault could not be recorded in the superblock");
         }
-        // Before `fs`: its end, if this was the last reference, waits for the reaper.
+        // Before `fs`: if this was the last reference, dropping `fs` waits for the reaper.
         drop(busy);
     }
 }
@@ -143,7 +150,8 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
         core.file_acl = Pblk::ZERO;
         core.xattrs.fill(0);
         if has_map {
-            // An extent tree keeps its (empty) root: e2fsck takes a block of inodes without one for garbage.
+            // An extent tree keeps its (empty) root: e2fsck takes an inode with the flag but
+            // without a root for garbage.
             core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {
                 true => map::empty_root(),
                 false => [0; BLOCK_AREA],
@@ -151,12 +159,13 @@ fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
         }
         core.dtime = deletion_time();
     })?;
-    // Off the cache before the number is free: whoever gets the number next makes a new inode of it.
+    // Out of the cache before the number is free: the next owner of the number makes a new inode of
+    // it.
     fs.inodes.forget(inode);
     alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
 }
 
-/// The clock in 32 bits; never zero, which would mean "not deleted".
+/// The clock in 32 bits, never zero, which would mean "not deleted".
 fn deletion_time() -> u32 {
     u32::try_from(inode::now().secs.clamp(1, i64::from(u32::MAX))).unwrap_or(1)
 }

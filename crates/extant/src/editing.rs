@@ -1,20 +1,22 @@
-//! Which file systems this thread edits a file of, in place.
+//! The file systems of which this thread edits a file in place.
 //!
-//! During an edit ([`crate::file::edit`]) a caller's code runs with a range and a folio locked. If it came back to the same file
-//! system it would wait for itself; so every operation asks here first, and is refused ([`crate::Error::Deadlock`]).
+//! During an edit ([`crate::file::edit`]) the caller's closure runs with a range and a folio
+//! locked. A call from it into the same file system would wait for itself. So every operation asks
+//! here first, and fails with [`crate::Error::Deadlock`].
 //!
-//! Locks: none; all of it is the thread's own.
+//! # Locks
+//! None: all state is the thread's own.
 
 use std::cell::{Cell, RefCell};
 
 thread_local! {
-    /// The file systems that this thread edits a file of, by the address of what the mount is known by.
+    /// The mounts of which this thread edits a file, by the address of their `Fault`.
     static EDITED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
-    /// How many that are: every operation asks, and nearly always finds none.
+    /// How many there are. Every operation asks, and nearly always finds none.
     static EDITS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether this thread is within an edit of a file of the mount that `mount` belongs to.
+/// Whether this thread edits a file of the mount that `mount` belongs to.
 #[inline]
 pub(crate) fn is_editing<T>(mount: &T) -> bool {
     EDITS.get() != 0 && {
@@ -32,7 +34,7 @@ pub(crate) fn during<T, R>(mount: &T, change: impl FnOnce() -> R) -> R {
             EDITS.set(EDITS.get() - 1);
         }
     }
-    // Another file system may be used.
+    // The closure may use another file system.
     let _unchecked = extant_lock_order::exempt();
     EDITED.with_borrow_mut(|edited| edited.push(std::ptr::from_ref(mount).addr()));
     EDITS.set(EDITS.get() + 1);

@@ -1,7 +1,7 @@
 //! The error type of the file system.
 //!
-//! Every error is plain and specific: it says what is wrong and, for damage, where. [`Error::errno`] gives
-//! the number that Linux would return, so that front ends translate in one place.
+//! Every error says what is wrong and, for damage, where on disk. [`Error::errno`] gives the number
+//! that Linux would return, so front ends translate in one place.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use extant_jbd2::{BlockError, JournalError};
 /// The result of a file system operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Cheap to clone: errors are latched and handed to many callers.
+/// The error of an operation. Cheap to clone: errors are latched and handed to many callers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,10 +33,10 @@ pub enum Error {
     /// The file system uses features that this build does not know how to handle.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(String),
-    /// The image is in use elsewhere.
+    /// Another process or host uses the image.
     #[error("in use by {by}")]
     InUse {
-        /// By what, in words.
+        /// Its name, in words.
         by: Arc<str>,
     },
     /// The journal holds transactions, and the device cannot be written to replay them.
@@ -90,7 +90,7 @@ pub enum Error {
     /// A write to a read-only file system.
     #[error("Read-only file system")]
     ReadOnly,
-    /// The operation is not permitted on this inode (immutable, append-only, not the owner).
+    /// The inode's flags or ownership forbid the operation (immutable, append-only, not the owner).
     #[error("Operation not permitted")]
     NotPermitted,
     /// The caller lacks the permission.
@@ -102,7 +102,7 @@ pub enum Error {
     /// The file would exceed the largest size.
     #[error("File too large")]
     FileTooBig,
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in the path.
     #[error("Too many levels of symbolic links")]
     TooManySymlinks,
     /// An argument makes no sense.
@@ -120,7 +120,7 @@ pub enum Error {
     /// A rename or link across file systems.
     #[error("Invalid cross-device link")]
     CrossDevice,
-    /// Something still uses it.
+    /// The object is in use.
     #[error("Device or resource busy")]
     Busy,
     /// The file descriptor or position is not one that the operation accepts.
@@ -129,26 +129,26 @@ pub enum Error {
     /// A pipe has no positions.
     #[error("Illegal seek")]
     IllegalSeek,
-    /// What the operation needs is not what this is.
+    /// The inode is not of the kind that the operation needs.
     #[error("No such device")]
     NoDevice,
     /// A seek found neither data nor hole.
     #[error("No such device or address")]
     NoSuchAddress,
-    /// The call came from code that edits a file of the same file system in place, on the same thread: it would wait for itself.
+    /// The call came from code that edits a file of the same file system in place, on the same
+    /// thread: it would wait for itself.
     #[error("Resource deadlock avoided")]
     Deadlock,
-    /// A long walk was told to end: by [`crate::Interrupt::set`] or
-    /// [`crate::Volume::interrupt_all`].
+    /// A long walk was ended by [`crate::Interrupt::set`] or [`crate::Volume::interrupt_all`].
     #[error("Interrupted system call")]
     Interrupted,
-    /// The inode is gone.
+    /// The inode was deleted.
     #[error("Stale file handle")]
     Stale,
 }
 
 impl Error {
-    /// Damage found at `place`.
+    /// Damage at `place`.
     pub fn corrupt(place: Location, what: impl fmt::Display) -> Self {
         Self::Corrupt {
             place,
@@ -198,7 +198,7 @@ impl Error {
 }
 
 impl Error {
-    /// What opening a file of the host says.
+    /// The error of opening a file of the host.
     pub(crate) fn of_host(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,

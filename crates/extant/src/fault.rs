@@ -1,16 +1,19 @@
 //! The latched failure and the `errors=` policy.
 //!
-//! A fault is damage found on disk, or metadata that could not be read or written in the middle of a change. It
-//! never takes the process: by policy the file system goes on (`continue`), refuses changes (`remount-ro`), or
-//! refuses everything (`panic`, and shutdown by request). A level, once reached, is never left. Metadata that could not be
-//! written stops the journal, and with it changes, whatever the policy. So does a failed flush of
-//! the device ([`Fault::flush_failed`], the one place that says what it means). Each fault is
-//! recorded in the superblock as Linux does, so that the next check looks for it: past the journal
-//! where it has stopped, through it where it goes on.
+//! A fault is damage found on disk, or metadata that could not be read or written in the middle of
+//! a change. It never ends the process. By policy the file system goes on (`continue`), refuses
+//! changes (`remount-ro`), or refuses everything (`panic`, and shutdown by request). Each fault is
+//! recorded in the superblock as in Linux, so that the next check looks for it: past the journal
+//! where that has stopped, through it where it goes on.
+//!
+//! # Invariants
+//! - A level, once reached, is never left.
+//! - Metadata that could not be written stops the journal, and with it changes, whatever the
+//!   policy. So does a failed flush of the device ([`Fault::flush_failed`]).
 //!
 //! # Locks
-//! The level is an atomic; the record has a lock that nothing is called under. [`Fault::report`] may be called with
-//! any lock held but a block's content (inside of `Handle::modify`).
+//! The level is an atomic. The record has a lock under which nothing is called. [`Fault::report`]
+//! may be called with any lock held but a block's content (inside `Handle::modify`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -46,11 +49,11 @@ pub(crate) struct Fault {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Why the file system was stopped first.
+    /// The reason of the first stop.
     why: Option<Arc<str>>,
-    /// Faults that the superblock does not know of yet.
+    /// Faults that are not in the superblock yet.
     unrecorded: Option<Record>,
-    /// The openers of all files are to learn, or have learned, that writes may be lost.
+    /// The openers of all files are told, or have been told, that writes may be lost.
     writes_lost: bool,
 }
 
@@ -72,7 +75,7 @@ struct Event {
 }
 
 impl Record {
-    /// Adds the record to the one that the superblock has.
+    /// Merges the record into the superblock's.
     fn store(&self, raw: &mut RawSuperblock) {
         raw.set_state(raw.state() | State::ERROR);
         if raw.error_count.get() == 0 {
@@ -112,7 +115,7 @@ impl Inner {
 }
 
 impl Fault {
-    /// Nothing failed yet.
+    /// No failure so far.
     pub(crate) fn new(policy: ErrorsPolicy) -> Self {
         Self {
             level: AtomicU8::new(Level::Running as u8),
@@ -121,7 +124,8 @@ impl Fault {
         }
     }
 
-    /// Fails once changes are refused: [`Error::ReadOnly`] after a fault, [`Error::Shutdown`] after a shutdown.
+    /// Fails once changes are refused: [`Error::ReadOnly`] after a fault, [`Error::Shutdown`] after
+    /// a shutdown.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         self.check_not_editing()?;
@@ -141,7 +145,7 @@ impl Fault {
         self.refuse()
     }
 
-    /// Fails within an edit of this file system's, whose locks the caller holds.
+    /// Fails within an edit of a file of this file system: the caller's thread holds its locks.
     #[inline]
     pub(crate) fn check_not_editing(&self) -> Result<()> {
         if editing::is_editing(self) {
@@ -150,7 +154,7 @@ impl Fault {
         Ok(())
     }
 
-    /// Whether the device may still be told what happened: no shutdown by request, no unmount.
+    /// Whether the device may still be written to for a record: no shutdown by request, no unmount.
     pub(crate) fn is_alive(&self) -> bool {
         self.check_alive().is_ok() || self.inner.lock().unrecorded.is_some()
     }
@@ -172,8 +176,9 @@ impl Fault {
         self.inner.lock().why.clone()
     }
 
-    /// Raises the level; true for the one who was first to stop anything. That one runs `noted` before anybody can tell that
-    /// something was stopped: whoever comes second returns with the first one's fault on the books.
+    /// Raises the level. Returns true for the first caller that stops anything. That caller runs
+    /// `noted` before the level is visible: a later caller therefore finds the first fault
+    /// recorded.
     fn raise(&self, level: Level, why: &str, noted: impl FnOnce(&mut Inner)) -> bool {
         let mut inner = self.inner.lock();
         inner.why.get_or_insert_with(|| why.into());
@@ -185,9 +190,10 @@ impl Fault {
         first
     }
 
-    /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=` policy and
-    /// records the fault in the superblock where possible. Other errors (no space, not found) are ignored, so
-    /// that whole results may be passed through; failed I/O of file data must not be.
+    /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=`
+    /// policy and records the fault in the superblock where possible. Ignores other errors (no
+    /// space, not found), so callers may pass whole results. Failed I/O of file data must not be
+    /// passed.
     pub(crate) fn report(&self, fs: &Fs, error: &Error) {
         let Some(event) = Event::of(error) else {
             return;
@@ -207,19 +213,20 @@ impl Fault {
         }
     }
 
-    /// The journal has stopped by itself: metadata could not be written. Whatever the policy, changes are refused from now
-    /// on, as Linux does. Called by whoever meets the stopped journal; the first one records the fault.
+    /// Latches that the journal has stopped by itself, as metadata could not be written. Whatever
+    /// the policy, changes are refused from now on, as in Linux. Every caller that meets the
+    /// stopped journal calls this; the first one records the fault.
     #[cold]
     pub(crate) fn journal_stopped(&self, fs: &Fs, why: &str) {
         self.stopped(fs, why, "journal");
     }
 
-    /// A flush of the device has failed: any write since the last one that succeeded may be lost,
-    /// of data, of the log, and of what a checkpoint wrote home. What was lost cannot be known, so
-    /// nothing of it may be believed. The journal stops, with it changes, whatever the policy, and
-    /// every opener of a file in memory is told once of lost data. A file that is opened later
-    /// meets the file system that refuses changes. Called wherever the failure is met, with what
-    /// tells the openers: it runs once.
+    /// Latches a failed flush of the device: any write since the last successful flush may be lost,
+    /// of data, of the log, and of what a checkpoint wrote home. Nothing of it can be relied on.
+    ///
+    /// The journal stops, and with it changes, whatever the policy. Every opener of a file in
+    /// memory is told once of lost data; a file that is opened later meets a file system that
+    /// refuses changes. Every caller that meets the failure calls this; `tell_openers` runs once.
     #[cold]
     pub(crate) fn flush_failed(&self, fs: &Fs, why: &str, tell_openers: fn(&Fs)) {
         if !std::mem::replace(&mut self.inner.lock().writes_lost, true) {
@@ -228,7 +235,7 @@ impl Fault {
         self.stopped(fs, &format!("a flush of the device failed: {why}"), "flush");
     }
 
-    /// Raises the level for a device that lost metadata; the first caller stops the journal and
+    /// Raises the level for a device that lost metadata. The first caller stops the journal and
     /// records the fault.
     fn stopped(&self, fs: &Fs, why: &str, place: &'static str) {
         let level = match self.policy {
@@ -246,19 +253,21 @@ impl Fault {
         }
     }
 
-    /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], nothing more is written.
+    /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], and
+    /// nothing more is written.
     pub(crate) fn shut_down(&self, fs: &Fs, why: &str) {
         fs.latch.sever();
         self.raise(Level::Shutdown, why, |_| ());
         fs.journal.abort(why);
     }
 
-    /// Refuses everything from now on; for the end of an unmount, when nothing is left to stop.
+    /// Refuses everything from now on, at the end of an unmount, when nothing is left to stop.
     pub(crate) fn close(&self) {
         self.raise(Level::Shutdown, "unmounted", |_| ());
     }
 
-    /// Writes what is not recorded yet into `raw`: the superblock is about to be written anyway.
+    /// Writes the faults that are not recorded yet into `raw`: the superblock is about to be
+    /// written anyway.
     pub(crate) fn note_in(&self, raw: &mut RawSuperblock) {
         let Some(record) = self.inner.lock().unrecorded.take() else {
             return;
@@ -266,8 +275,8 @@ impl Fault {
         record.store(raw);
     }
 
-    /// Stores what is not recorded yet under a handle, where faults do not stop the file system (`errors=continue`). Hold
-    /// nothing.
+    /// Stores the faults that are not recorded yet under a handle, where faults do not stop the
+    /// file system (`errors=continue`). The caller holds no lock and no handle.
     ///
     /// # Errors
     /// The superblock cannot be changed.
@@ -280,7 +289,8 @@ impl Fault {
         fs.super_block.update(fs, &mut h, |_| ())
     }
 
-    /// Stores what is not recorded yet once the journal has stopped: past it, on the device.
+    /// Stores the faults that are not recorded yet on the device, past the journal, which has
+    /// stopped.
     pub(crate) fn record(&self, fs: &Fs) {
         if fs.dev.is_read_only() || self.inner.lock().unrecorded.is_none() {
             return;
@@ -291,7 +301,8 @@ impl Fault {
     }
 }
 
-/// Notes in `raw` that the journal's copy of `block` is damaged, which a mount found before anything was built.
+/// Notes in `raw` that the journal's copy of `block` is damaged. The mount found that before
+/// anything was built.
 pub(crate) fn note_damaged_log(raw: &mut RawSuperblock, block: Pblk) {
     let event = Event {
         code: EFSBADCRC,
@@ -306,7 +317,7 @@ pub(crate) fn note_damaged_log(raw: &mut RawSuperblock, block: Pblk) {
     record.store(raw);
 }
 
-/// The format's numbers for what went wrong.
+/// The format's numbers of errors.
 const EIO: u8 = 2;
 const EFSBADCRC: u8 = 4;
 const EFSCORRUPTED: u8 = 5;
@@ -323,7 +334,7 @@ impl Event {
         }
     }
 
-    /// The fault that `error` is, if it is one.
+    /// The record of `error`, if it is a fault.
     fn of(error: &Error) -> Option<Self> {
         let mut event = Self::new("io");
         match error {
@@ -350,7 +361,7 @@ impl Event {
     }
 }
 
-/// A name as the superblock keeps the place of an error.
+/// `place` as the superblock stores the location of an error.
 fn name(place: &str) -> [u8; 32] {
     let mut field = [0; 32];
     for (to, from) in field.iter_mut().zip(place.bytes()) {

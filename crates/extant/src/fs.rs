@@ -1,12 +1,11 @@
 //! The shared state of a mounted file system.
 //!
-//! [`Fs`] is what every operation takes first. It has no lock of its own: each part brings its own, and
-//! the order between them stands in `docs/LOCKING.md`:
+//! [`Fs`] is the first argument of every operation.
 //!
-//! `Fs::rename_lock` → inode.lock → the mapping's invalidate lock → folio → **handle** →
-//! xattr_lock → map_lock → extent status → group → core → block content.
-//!
-//! A handle may be started with anything left of it held, and with nothing right of it.
+//! # Locks
+//! [`Fs`] has no lock of its own but `rename_lock`; each part brings its own. `docs/LOCKING.md` has
+//! the order of them all. A thread may start a handle while it holds locks that the page lists
+//! before the handle, and none of those after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -36,7 +35,7 @@ use crate::zones::SystemZones;
 
 /// A mounted file system.
 pub(crate) struct Fs {
-    /// Where the bytes are.
+    /// The device.
     pub(crate) dev: Arc<dyn BlockDevice>,
     /// Whether a flush of `dev` has failed.
     pub(crate) latch: Arc<FlushLatch>,
@@ -56,27 +55,27 @@ pub(crate) struct Fs {
     pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
     pub(crate) inodes: InodeCache,
-    /// The bound on what the inodes' extent status trees remember.
+    /// The bound on the memory of the inodes' extent status trees.
     pub(crate) status: Arc<StatusCache>,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
-    /// The page cache and what else regular files share.
+    /// The page cache, and what else regular files share.
     pub(crate) files: Files,
     /// Unlinked and half-truncated inodes.
     pub(crate) orphans: Orphans,
-    /// How it was mounted.
+    /// The mount options.
     pub(crate) options: MountOptions,
-    /// The switches.
+    /// The switches of the engine.
     pub(crate) tuning: Tuning,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
-    /// What keeps other hosts away, where the volume asks for it.
+    /// Multiple mount protection, if the volume has it.
     pub(crate) mmp: OnceLock<Mmp>,
     /// The latched failure, if any.
     pub(crate) fault: Fault,
-    /// Held for renames of a directory into another parent, so that no two of them make a loop.
+    /// Held for renames of a directory to another parent, so that no two of them form a cycle.
     pub(crate) rename_lock: Mutex<()>,
-    /// Long walks of all threads shall end.
+    /// The long walks of all threads shall end.
     pub(crate) interrupted: AtomicBool,
 }
 
@@ -84,13 +83,15 @@ impl Fs {
     /// Starts a handle with room for `credits` metadata blocks, if the file system may be modified.
     ///
     /// # Errors
-    /// [`crate::Error::ReadOnly`] on a read-only mount and after a fault, [`crate::Error::Shutdown`] after one that refuses
-    /// everything, and whatever the journal reports. May wait for log space: see the lock order above.
+    /// [`crate::Error::ReadOnly`] on a read-only mount and after a fault,
+    /// [`crate::Error::Shutdown`] after one that refuses everything, and the journal's errors. May
+    /// wait for log space: see the lock order above.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
         self.start_with_revokes(credits, 0)
     }
 
-    /// The same with room for `revokes` revoke records: for handles that free metadata blocks.
+    /// As [`Fs::start`], with room for `revokes` revoke records: for handles that free metadata
+    /// blocks.
     ///
     /// # Errors
     /// As [`Fs::start`].
@@ -98,7 +99,7 @@ impl Fs {
         self.check_writable()?;
         let handle = self.journal.start_with_revokes(credits, revokes);
         handle.map_err(|error| {
-            // It may have stopped while this waited.
+            // The file system may have stopped while this thread waited.
             match self.check_writable() {
                 Err(refused) => refused,
                 Ok(()) => error.into(),
@@ -106,8 +107,8 @@ impl Fs {
         })
     }
 
-    /// Fails if a long walk of this thread shall end. Asked at every block of one, where nothing is
-    /// half done.
+    /// Fails if this thread's long walk shall end. Called at every block of a walk, where no change
+    /// is half done.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -120,8 +121,8 @@ impl Fs {
         Ok(())
     }
 
-    /// The same for a removal of blocks between two of its transactions, which a single request's
-    /// end does not end.
+    /// As [`Fs::go_on`], for a removal of blocks between two of its transactions. The end of a
+    /// single request does not end it.
     ///
     /// # Errors
     /// [`Error::Interrupted`].
@@ -148,8 +149,7 @@ impl Fs {
     }
 
     /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if
-    /// either is so. Called wherever that is met: before a change, and when a commit or a flush has
-    /// failed.
+    /// either is so. Called before a change, and after a commit or a flush has failed.
     #[inline]
     pub(crate) fn note_stopped_journal(&self) {
         if let Some(why) = self.latch.failure() {
@@ -159,7 +159,7 @@ impl Fs {
         }
     }
 
-    /// Waits until the transaction `tid` is durable. Hold nothing.
+    /// Waits until the transaction `tid` is durable. The caller holds no lock and no handle.
     ///
     /// # Errors
     /// The journal has stopped, which is latched.

@@ -1,4 +1,4 @@
-//! The block allocator: from a request to a run of marked blocks, and back.
+//! The block allocator: turns a request into a run of marked blocks, and frees runs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,10 +12,11 @@ use super::{AllocRequest, Core, Run};
 use crate::error::{Error, Location, Result};
 use crate::group::FreeMap;
 
-/// Groups whose bitmaps one pass may load in search of a long run, before shorter ones will do.
+/// Groups whose bitmaps one pass may load while it looks for a long run. After that, shorter runs
+/// do.
 const LOADS_PER_PASS: u32 = 8;
 
-/// A request in numbers, limited to one group.
+/// The sizes of a request, cut to what one group can hold.
 #[derive(Clone, Copy, Debug)]
 struct Wish {
     goal: Pblk,
@@ -23,9 +24,9 @@ struct Wish {
     min: u32,
     /// Most blocks to allocate.
     want: u32,
-    /// Blocks to look for in one piece: what is found past `want` is kept for the stream.
+    /// Blocks to look for in one piece. What is found beyond `want` is kept as the stream's window.
     target: u32,
-    /// Groups to look in: the first so many.
+    /// Number of groups to search, from group 0 on.
     groups: u32,
 }
 
@@ -71,7 +72,8 @@ impl Core {
         Ok(run)
     }
 
-    /// Finds and marks between `min` and `want` blocks: from the stream's window, else from the groups.
+    /// Finds and marks between `min` and `want` blocks: in the stream's window first, then in the
+    /// groups.
     fn place(&self, h: &mut Handle, request: &AllocRequest, min: u64, want: u64) -> Result<Run> {
         let mut grown = 0;
         if let Some(ino) = request.stream
@@ -113,7 +115,7 @@ impl Core {
         };
         let granted = match self.search(h, wish)? {
             Some(granted) => granted,
-            // Blocks kept for others are better used than refused.
+            // Windows of other files are given up before a request is refused.
             None if self.release_all_windows() => self.search(h, wish)?.ok_or(Error::NoSpace)?,
             None => return Err(Error::NoSpace),
         };
@@ -125,7 +127,7 @@ impl Core {
         Ok(granted.run)
     }
 
-    /// How many groups may serve `request`.
+    /// Number of groups, from group 0 on, whose blocks `request` may use.
     fn groups_for(&self, request: &AllocRequest) -> u32 {
         let groups = self.layout.groups;
         if !request.narrow {
@@ -142,7 +144,8 @@ impl Core {
         }
     }
 
-    /// Searches the groups, beginning with the goal's: for the whole request first, then for ever shorter runs.
+    /// Searches the groups, from the goal's on: for the whole request first, then for shorter and
+    /// shorter runs.
     fn search(&self, h: &mut Handle, wish: Wish) -> Result<Option<Granted>> {
         let (goal_group, goal_index) = self
             .layout
@@ -162,7 +165,8 @@ impl Core {
                     continue;
                 };
                 if hints.usable.load(Relaxed) < accept || hints.longest.load(Relaxed) < accept {
-                    // The goal itself may have a shorter run that is worth more than a longer one elsewhere.
+                    // A shorter run right at the goal is worth more than a longer one in another
+                    // group.
                     if step != 0 || hints.usable.load(Relaxed) < wish.min {
                         continue;
                     }
@@ -209,7 +213,8 @@ impl Core {
         None
     }
 
-    /// Takes a run of at least `accept` blocks (or a good part of the request right at the goal) from `group`.
+    /// Takes a run of at least `accept` blocks from `group`, or a shorter one that starts at the
+    /// goal and covers a good part of the request.
     fn try_group(
         &self,
         h: &mut Handle,
@@ -255,7 +260,7 @@ impl Core {
         Ok(Some(granted))
     }
 
-    /// Marks a part of a window as in use on disk. It lies in one group.
+    /// Marks part of a window as in use on disk. The run lies in one group.
     fn mark_held(&self, h: &mut Handle, run: Run) -> Result<()> {
         let (group, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let disk = self.disk();

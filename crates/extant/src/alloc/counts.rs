@@ -1,34 +1,34 @@
-//! The volume's counters: what is free, what is promised, what is kept back.
+//! The volume's space counters: free, reserved, and held back.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use extant_units::Blocks;
 
-/// Most blocks of the pool that keeps writeback and conversions going on a full volume.
+/// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
 const POOL_MAX: u64 = 4096;
 
-/// Who claims space.
+/// On whose behalf space is claimed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claimant {
-    /// Anybody.
+    /// An ordinary user.
     User,
-    /// Root, and whom it let in: may use the root reserve.
+    /// Root, or a user to which the mount options open root's reserve.
     Privileged,
-    /// Metadata that promised data needs: may use the root reserve and the pool.
+    /// Metadata that delayed data needs at writeback. May use root's reserve and the pool.
     Pool,
 }
 
-/// Free and promised blocks, free inodes, directories of the volume.
+/// Free and reserved blocks, free inodes and directories of the volume.
 ///
-/// `available` is free minus promised; it is what claims are made against, in one atomic step, so that the
-/// sum of promises never exceeds what is free (J12).
+/// `available` is free minus reserved. Claims are made against it in one atomic step, so the sum of
+/// all reservations never exceeds the free blocks (J12).
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// Free blocks in the bitmaps, blocks of transactions that are not durable yet included.
+    /// Free blocks in the bitmaps, those freed by transactions that are not durable included.
     free: AtomicU64,
-    /// Blocks promised to delayed allocation.
+    /// Blocks reserved for delayed allocation.
     reserved: AtomicU64,
-    /// Free blocks that are not promised.
+    /// Free blocks that are not reserved.
     available: AtomicU64,
     /// Blocks kept for root.
     root_reserved: u64,
@@ -36,13 +36,13 @@ pub(crate) struct Counts {
     pool: u64,
     free_inodes: AtomicU64,
     dirs: AtomicU64,
-    /// Promises that were forgotten: bugs.
+    /// Reservations that were dropped while they held blocks. Each is a bug.
     leaked: AtomicU64,
 }
 
 impl Counts {
-    /// Counters of a volume with `free` blocks, `root_reserved` of them only for root. The pool is a fiftieth of
-    /// `total`: the volume's blocks, or zero where files have no extents to split.
+    /// Counters of a volume with `free` blocks, `root_reserved` of them for root only. The pool is
+    /// a fiftieth of `total`, which is the volume's size, or zero on volumes without extent trees.
     pub(crate) fn new(
         total: Blocks,
         free: Blocks,
@@ -62,14 +62,13 @@ impl Counts {
         }
     }
 
-    /// The only way to space: delayed allocation's promises ([`super::reserve`]) and the allocator's own requests both claim here,
-    /// and whatever a claim was not used for comes back through [`Counts::unclaim`].
+    /// Takes up to `want` blocks from what is available to `who`, but at least `min`. Returns
+    /// `None` if fewer than `min` are available.
     ///
-    /// So this is where quotas belong, should they be built: the owner's quota is charged first, in the claim's amount, and the
-    /// charge taken back if the claim fails; `unclaim` takes it back as well. A promise that becomes allocated space
-    /// ([`Counts::end_promise`] alone) was charged when it was made, and is only moved from reserved to used.
-    ///
-    /// Takes up to `want` blocks from what is available to `who`, but at least `min`; `None` if there are not as many.
+    /// This is the only entry to space: the reservations of delayed allocation ([`super::reserve`])
+    /// and the allocator's own requests both claim here. What a claim did not use comes back
+    /// through [`Counts::unclaim`]. Quotas would therefore be charged here, with the claimed
+    /// amount, and taken back in `unclaim`.
     pub(crate) fn claim(&self, who: Claimant, min: u64, want: u64) -> Option<u64> {
         let kept = self.kept(who);
         let mut granted = 0;
@@ -87,65 +86,66 @@ impl Counts {
         self.available.fetch_add(n, Relaxed);
     }
 
-    /// `n` blocks were claimed as a promise.
+    /// Turns `n` claimed blocks into a reservation.
     pub(super) fn promise(&self, n: u64) {
         self.reserved.fetch_add(n, Relaxed);
     }
 
-    /// A promise of `n` blocks ended: kept, or (with [`Counts::unclaim`]) given back.
+    /// Ends the reservation of `n` blocks: they were allocated, or (with [`Counts::unclaim`]) given
+    /// back.
     pub(super) fn end_promise(&self, n: u64) {
         self.reserved.fetch_sub(n, Relaxed);
     }
 
-    /// `n` claimed or promised blocks are in use from now on.
+    /// Counts `n` claimed or reserved blocks as used.
     pub(super) fn used(&self, n: u64) {
         self.free.fetch_sub(n, Relaxed);
     }
 
-    /// `n` blocks were freed.
+    /// Counts `n` blocks as freed.
     pub(super) fn freed(&self, n: u64) {
         self.free.fetch_add(n, Relaxed);
         self.available.fetch_add(n, Relaxed);
     }
 
-    /// An inode was allocated.
+    /// Counts an inode as allocated.
     pub(super) fn inode_used(&self, is_dir: bool) {
         self.free_inodes.fetch_sub(1, Relaxed);
         self.dirs.fetch_add(u64::from(is_dir), Relaxed);
     }
 
-    /// An inode was freed.
+    /// Counts an inode as freed.
     pub(super) fn inode_freed(&self, is_dir: bool) {
         self.free_inodes.fetch_add(1, Relaxed);
         self.dirs.fetch_sub(u64::from(is_dir), Relaxed);
     }
 
-    /// A reservation was dropped while full.
+    /// Counts a reservation that was dropped while it held blocks.
     pub(super) fn leak(&self) {
         self.leaked.fetch_add(1, Relaxed);
     }
 
-    /// Reservations that were dropped while full.
+    /// Number of reservations that were dropped while they held blocks.
     pub(crate) fn leaked(&self) -> u64 {
         self.leaked.load(Relaxed)
     }
 
-    /// Free blocks, promised ones included.
+    /// Free blocks, reserved ones included.
     pub(crate) fn free_blocks(&self) -> Blocks {
         Blocks::new(self.free.load(Relaxed))
     }
 
-    /// Blocks promised to delayed allocation.
+    /// Blocks reserved for delayed allocation.
     pub(crate) fn promised(&self) -> Blocks {
         Blocks::new(self.reserved.load(Relaxed))
     }
 
-    /// Free blocks that are not promised.
+    /// Free blocks that are not reserved.
     pub(crate) fn available(&self) -> Blocks {
         Blocks::new(self.available.load(Relaxed))
     }
 
-    /// Free blocks that an ordinary user may take.
+    /// Free blocks that an ordinary user may claim.
     pub(crate) fn available_to_users(&self) -> Blocks {
         let kept = self.root_reserved.saturating_add(self.pool);
         Blocks::new(self.available.load(Relaxed).saturating_sub(kept))

@@ -1,8 +1,9 @@
-//! The inode allocator: bits, counts, and tables that were never written.
+//! The inode allocator: bitmap bits, counts, and inode tables that were never written.
 //!
-//! In a group whose inode table was never zeroed, the first free inode is always taken: everything past the
-//! highest inode ever used is garbage on disk, and a table block is zeroed when its first inode is taken.
-//! So e2fsck and Linux, which look no further than `itable_unused` says, never see garbage.
+//! In a group whose inode table was never zeroed, the allocator always takes the first free inode.
+//! Everything past the highest inode ever used is garbage on disk there; a table block is zeroed
+//! when its first inode is taken. e2fsck and Linux look no further than `itable_unused` says, so
+//! they never see garbage.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -97,7 +98,7 @@ impl Core {
         Ok(Some(ino))
     }
 
-    /// Makes the table block of inode `index` readable and moves the mark of used inodes past it.
+    /// Makes the table block of inode `index` readable, and moves `itable_unused` past the inode.
     fn prepare_table(
         &self,
         h: &mut Handle,
@@ -159,7 +160,7 @@ impl Core {
         Ok(())
     }
 
-    /// A number that tells two users of one inode number apart.
+    /// A number that tells successive users of one inode number apart.
     fn next_generation(&self) -> u32 {
         let mut x = self.generation.fetch_add(0x9E37_79B9, Relaxed);
         x ^= x >> 16;
@@ -170,7 +171,7 @@ impl Core {
     }
 }
 
-/// Where generations begin: another place at every mount.
+/// The first generation number of this mount. It differs from mount to mount.
 pub(super) fn generation_seed() -> u32 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Blocks and inodes: free space, reservations, placement.
+//! Allocation of blocks and inodes: free space, reservations, and the choice of a location.
 //!
 //! # Credits
 //! | function | metadata blocks it may modify |
@@ -8,15 +8,17 @@
 //! | [`inode`] | [`crate::credits::INODE_ALLOC`] |
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
-//! # Space
-//! A caller's blocks are claimed from the counters first ([`Counts`]) and found in the groups afterwards, so that
-//! promises to delayed allocation always hold. Blocks that were freed count as free at once, but are handed out
-//! only when the freeing transaction is durable: between the two an allocation may fail although the counters
-//! say otherwise, and [`commit_frees_space`] is what helps.
+//! # Invariants
+//! - Blocks are claimed from the counters first ([`Counts`]) and found in the groups afterwards. A
+//!   reservation therefore always finds its blocks (J12).
+//! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
+//!   durable. In between an allocation may fail although the counters show free space;
+//!   [`commit_frees_space`] then helps.
 //!
 //! # Locks
-//! One group's lock at a time, below everything an inode has except `core`. The tables of pending and of kept
-//! blocks have short locks of their own, never held together with a group's. No global lock; counters are atomics.
+//! One group lock at a time, below every inode lock except `core`. The tables of pending frees and
+//! of windows have short locks of their own, never held together with a group lock. There is no
+//! global lock; the counters are atomics.
 
 mod blocks;
 mod counts;
@@ -58,26 +60,26 @@ use crate::stats::Stats;
 use crate::types::FileKind;
 use crate::zones::SystemZones;
 
-/// The allocators' state: everything that the journal's callbacks need as well.
+/// The allocators' state, as far as only the file system uses it.
 pub(crate) struct Allocator {
     core: Arc<Core>,
-    /// The counters that reservations stand on.
+    /// The space counters, which reservations share.
     pub(crate) counts: Arc<Counts>,
 }
 
-/// What both allocators work on.
+/// The part of the allocators that the journal's commit callbacks share.
 pub(crate) struct Core {
     /// Geometry.
     pub(crate) layout: Layout,
     /// Metadata blocks.
     pub(crate) cache: Arc<BlockCache>,
-    /// The device, to be told of freed blocks with `discard`.
+    /// The device that is told of freed blocks (`discard`), if the mount asks for it.
     pub(crate) discard: Option<Arc<dyn BlockDevice>>,
     /// Groups.
     pub(crate) groups: Arc<GroupTable>,
-    /// The format's own blocks.
+    /// Blocks of the format itself.
     pub(crate) zones: Arc<SystemZones>,
-    /// Free and promised space.
+    /// Free and reserved space.
     pub(crate) counts: Arc<Counts>,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
@@ -153,19 +155,21 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
     cred.privileged || cred.uid == fs.options.resuid() || (gid != 0 && cred.in_group(gid))
 }
 
-/// Allocates up to `request.want` contiguous blocks near `request.goal`, at least `request.min`, all in one
-/// group. The blocks are marked in the bitmap under `h`; what they become is the caller's: data needs no more,
-/// metadata goes on with [`Handle::create`].
+/// Allocates up to `request.want` contiguous blocks near `request.goal`, at least `request.min`,
+/// all in one group. Marks them in the bitmap under `h`. For data that is all; for metadata the
+/// caller goes on with [`Handle::create`].
 ///
 /// # Errors
-/// [`Error::NoSpace`]: nothing is left for this caller, or what is left was freed by a transaction that is
-/// not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap is damaged; its group is not used again.
+/// [`Error::NoSpace`]: no block is left for this caller, or the free ones were freed by a
+/// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
+/// is damaged; its group is not used again.
 pub(crate) fn blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
     fs.alloc.core.allocate(h, request)
 }
 
-/// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable. With
-/// `metadata` each is forgotten by the journal first (revoked: the handle needs revoke credits, one per block).
+/// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable.
+/// With `metadata` the journal forgets each block first (a revoke; the handle needs one revoke
+/// credit per block).
 ///
 /// # Errors
 /// [`Error::Corrupt`] if a block lies outside of the volume, in a system zone, or is free already.
@@ -173,32 +177,34 @@ pub(crate) fn free_blocks(fs: &Fs, h: &mut Handle, run: Run, metadata: bool) -> 
     fs.alloc.core.free(h, run, metadata)
 }
 
-/// Promises `n` blocks to delayed allocation. `privileged` callers may use root's reserve.
+/// Reserves `n` blocks for delayed allocation. `privileged` callers may use root's reserve.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; with no handle held, [`commit_frees_space`] may make room.
+/// [`Error::NoSpace`]. A caller without a handle may then try [`commit_frees_space`].
 pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservation> {
     Reservation::take(&fs.alloc.counts, n, privileged).ok_or(Error::NoSpace)
 }
 
 /// Retries of a claim that failed.
 const RETRIES: u32 = 3;
-/// Retries of an allocation of promised blocks, which are free: commits bring them back, but others free and take blocks
-/// meanwhile.
+/// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
+/// threads free and take blocks meanwhile.
 const PROMISED_RETRIES: u32 = 100;
-/// Of these, how many where no commit can help; and how long each waits after the first few.
+/// Of these, how many pause where no commit can help.
 const PAUSES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// After [`Error::NoSpace`], with no handle held: whether a retry makes sense. Commits if that returns freed blocks; otherwise
-/// looks whether there is space by now. `attempt` counts from zero; gives up at three.
+/// After [`Error::NoSpace`], without a handle: returns whether a retry makes sense. Commits if that
+/// returns freed blocks; otherwise looks whether there is space now. `attempt` counts from zero;
+/// the function gives up at [`RETRIES`].
 pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
     attempt < RETRIES
         && free_by_commit(fs).unwrap_or_else(|| !fs.alloc.counts.available_to_users().is_zero())
 }
 
-/// The same for blocks that were promised: they exist, so this gives up only when no commit brings any back, and others that hold
-/// blocks between two of their steps (a window that is being moved, a commit that is giving blocks back) have had time to go on.
+/// As [`commit_frees_space`], for blocks that were reserved. They exist, so this gives up only
+/// after no commit brings any back and threads that hold blocks between two of their steps (moving
+/// a window, returning freed blocks) have had time to go on.
 pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
     attempt < PROMISED_RETRIES
         && free_by_commit(fs).unwrap_or_else(|| {
@@ -207,8 +213,8 @@ pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
         })
 }
 
-/// Gives up the windows kept for files that grow, waits for a run that is being trimmed, and commits if blocks wait for that; `None` if
-/// there was nothing to wait for.
+/// Gives up all windows, waits for a run that is being trimmed, and commits if freed blocks wait
+/// for that. Returns whether there is room now; `None` if there was nothing to wait for.
 fn free_by_commit(fs: &Fs) -> Option<bool> {
     let core = &fs.alloc.core;
     core.release_all_windows();
@@ -220,14 +226,13 @@ fn free_by_commit(fs: &Fs) -> Option<bool> {
     Some(fs.journal.force_commit().is_ok())
 }
 
-/// Where the first blocks of `inode` should go when nothing better (the end of the extent before them) is known:
-/// the start of its group.
+/// Goal of `inode`'s first block when no neighbouring extent is known: the start of its group.
 pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     let layout = &fs.layout;
     let Some((group, _)) = layout.group_of_inode(inode.ino) else {
         return layout.first_data_block;
     };
-    // Directories stay in front, near the tables; files leave the first group of a flex group to them.
+    // Directories stay near the tables; files leave the first group of a flex group to them.
     let flex_start = layout.flex_of(group) << layout.flex_bits;
     let last = layout.groups.saturating_sub(1);
     let goal = if inode.kind == FileKind::Regular && layout.flex_bits >= 2 {
@@ -238,8 +243,7 @@ pub(crate) fn goal_for(fs: &Fs, inode: &Inode) -> Pblk {
     layout.group_start(extant_units::Group::new(goal))
 }
 
-/// Where the nodes of `inode`'s map go: to the front of its flex group, out of the way of data that
-/// grows together.
+/// Goal of `inode`'s map nodes: the front of its flex group, away from data that grows.
 pub(crate) fn goal_for_nodes(fs: &Fs, inode: &Inode) -> Pblk {
     let layout = &fs.layout;
     let Some((group, _)) = layout.group_of_inode(inode.ino) else {
@@ -250,27 +254,29 @@ pub(crate) fn goal_for_nodes(fs: &Fs, inode: &Inode) -> Pblk {
     ))
 }
 
-/// Where `len` blocks are free in a row, near `goal`. A hint: nothing is taken.
+/// Returns where `len` contiguous blocks are free near `goal`. A hint: nothing is taken.
 pub(crate) fn room_for(fs: &Fs, goal: Pblk, len: u64) -> Option<Pblk> {
     fs.alloc.core.room_for(goal, len)
 }
 
-/// Gives up the window of blocks kept for `ino`'s next allocation: at truncation, last close, eviction.
+/// Gives up the window kept for `ino`'s next allocation: at truncation, last close and eviction.
 pub(crate) fn release_window(fs: &Fs, ino: Ino) {
     fs.alloc.core.release_window(ino);
 }
 
-/// Allocates an inode near its parent (directories are spread): sets its bit and counts it. Its block in the
-/// inode table is readable afterwards; the caller fills the inode in. Returns number and a fresh generation.
+/// Allocates an inode near its parent (directories are spread out): sets its bit and counts it. Its
+/// block of the inode table is readable afterwards; the caller fills the inode in. Returns the
+/// number and a fresh generation.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if no inode is left. [`Error::Corrupt`]: a bitmap is damaged; its group is not used again.
+/// [`Error::NoSpace`] if no inode is left. [`Error::Corrupt`]: a bitmap is damaged; its group is
+/// not used again.
 pub(crate) fn inode(fs: &Fs, h: &mut Handle, request: &InodeRequest) -> Result<(Ino, u32)> {
     let result = fs.alloc.core.allocate_inode(h, request);
     result.inspect_err(|error| fs.fault.report(fs, error))
 }
 
-/// Frees inode `ino` under `h`; `is_dir` tells whether it was counted as a directory.
+/// Frees inode `ino` under `h`. `is_dir` says whether it was counted as a directory.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if it is reserved, does not exist or is free already.

@@ -1,8 +1,9 @@
-//! Where a new inode goes: after Orlov's rule, directories apart, files together.
+//! The choice of a group for a new inode, after Orlov's rule: directories apart, files together.
 //!
-//! The unit is the flex group, whose bitmaps and tables lie side by side. A directory directly below a top is put
-//! where there are few directories and much room; other directories stay near their parent as long as that has room;
-//! files stay with their directory.
+//! The unit is the flex group, whose bitmaps and tables lie side by side. A directory directly
+//! below a top-level directory goes to a flex group with few directories and much free space. Other
+//! directories stay near their parent while its flex group has room. Files stay with their
+//! directory.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +11,7 @@ use extant_units::Group;
 
 use super::{Core, InodeRequest};
 
-/// What one flex group has, from the hints of its groups.
+/// What one flex group has free, from the hints of its groups.
 #[derive(Clone, Copy, Default, Debug)]
 struct Room {
     free_inodes: u64,
@@ -19,7 +20,8 @@ struct Room {
 }
 
 impl Core {
-    /// The group where the search for the inode begins. Only a hint: the groups may change at any moment.
+    /// The group where the search for an inode starts. A hint only: the groups may change at any
+    /// moment.
     pub(super) fn inode_group(&self, request: &InodeRequest) -> Group {
         let parent = self
             .layout
@@ -72,8 +74,8 @@ impl Core {
         }
     }
 
-    /// Of the flex groups with at least average room, the one with the fewest directories; ties are broken by
-    /// where the search begins, which moves on.
+    /// Of the flex groups with at least average room, the one with the fewest directories. The
+    /// start of the search, which rotates, breaks ties.
     fn emptiest_flex(&self, flexes: u32) -> Option<u32> {
         let average = self.average(flexes);
         let first = self.next_start() % flexes;
@@ -89,7 +91,7 @@ impl Core {
             .map(|(flex, _)| flex)
     }
 
-    /// The nearest flex group from the parent's on that is not crowded.
+    /// The nearest flex group, from the parent's on, that is not crowded.
     fn flex_near(&self, parent: u32, flexes: u32) -> Option<u32> {
         let average = self.average(flexes);
         let groups = 1u64 << self.layout.flex_bits;
@@ -106,7 +108,7 @@ impl Core {
         })
     }
 
-    /// The nearest flex group that has an average number of free inodes, else any at all.
+    /// The nearest flex group with an average number of free inodes, else any flex group.
     fn any_flex(&self, parent: u32, flexes: u32) -> Option<u32> {
         let average = self.average(flexes).free_inodes.max(1);
         from(parent, flexes)
@@ -114,7 +116,8 @@ impl Core {
             .or_else(|| from(parent, flexes).find(|&flex| self.room(flex).free_inodes > 0))
     }
 
-    /// The first group of `flex` with a free inode, from `start` on, wrapping within the flex group.
+    /// The first group of `flex` with a free inode, from `start` on, wrapping within the flex
+    /// group.
     fn group_with_inode(&self, flex: u32, start: Group) -> Group {
         let has_inode = |group: &Group| {
             self.groups
@@ -128,7 +131,8 @@ impl Core {
             .unwrap_or(start)
     }
 
-    /// The parent's group, another of its flex group, else the nearest with an inode and a block free.
+    /// The parent's group, else another of its flex group, else the nearest with a free inode and a
+    /// free block.
     fn group_for_file(&self, parent: Group) -> Group {
         let fits = |group: Group| {
             self.groups.hints(group).is_some_and(|hints| {
@@ -149,7 +153,7 @@ impl Core {
             .unwrap_or(parent)
     }
 
-    /// Moves on by a step that visits all flex groups sooner or later.
+    /// The next start of a search. Its step visits every flex group in time.
     fn next_start(&self) -> u32 {
         self.generation.load(Relaxed) >> 8
     }

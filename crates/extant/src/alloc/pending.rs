@@ -1,7 +1,8 @@
 //! Blocks freed by transactions that are not durable yet.
 //!
-//! Each free goes onto its transaction's list; one callback per transaction returns the whole list to the
-//! groups once the commit is durable. If the journal aborts, nothing comes back: nothing may be written any more.
+//! Each free goes onto its transaction's list. One callback per transaction returns the whole list
+//! to the groups once the commit is durable. If the journal aborts, nothing comes back, as nothing
+//! may be written any more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,14 +23,15 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// Whether a commit would return nothing.
+    /// Returns whether a commit would return no blocks.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.load(Relaxed) == 0
     }
 }
 
 impl Core {
-    /// `run`, which lies in one group and is held there, becomes usable when `h`'s transaction is durable.
+    /// Makes `run` usable when `h`'s transaction is durable. The run lies in one group and is held
+    /// there.
     pub(super) fn release_on_commit(self: &Arc<Self>, h: &mut Handle, run: Run) {
         let tid = h.tid();
         if self.failpoint.is(Failpoint::DiscardBeforeCommit) {
@@ -50,7 +52,7 @@ impl Core {
         }
     }
 
-    /// The transaction is durable: its freed blocks may be handed out.
+    /// The transaction is durable: makes its freed blocks usable.
     fn release_freed(&self, tid: Tid) {
         let Some(list) = self.pending.lists.lock().remove(&tid) else {
             return;
@@ -64,8 +66,8 @@ impl Core {
         }
     }
 
-    /// Tells the device that the run holds nothing, if the mount asked for it. A device that fails is not asked twice
-    /// for one run; the hint is lost, which costs nothing but space below. Returns whether the device knows.
+    /// Discards the run on the device, if the mount asks for it. Returns whether the device was
+    /// told. After a failure the hint is lost, which costs only space below.
     fn discard(&self, run: Run) -> bool {
         let Some(dev) = &self.discard else {
             return false;
@@ -84,7 +86,7 @@ impl Core {
         told.is_ok()
     }
 
-    /// The group of `run` has blocks again that the device does not know to be free.
+    /// Notes that the group of `run` has free blocks again that the device was not told of.
     fn forget_trim(&self, run: Run) {
         if let Some((group, _)) = self.range_in_group(run)
             && let Ok(mut locked) = self.groups.lock(group)
@@ -93,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Makes a held run usable again. It lies in one group.
+    /// Makes a held run usable again. The run lies in one group.
     pub(super) fn release_held(&self, run: Run) {
         let Some((group, range)) = self.range_in_group(run) else {
             return;
@@ -146,7 +148,7 @@ fn join(last: &mut Run, next: Run, core: &Core) -> bool {
     false
 }
 
-/// The number of blocks that wait for a commit, for tests.
+/// Number of blocks that wait for a commit.
 #[cfg(test)]
 impl Pending {
     pub(super) fn blocks(&self) -> extant_units::Blocks {

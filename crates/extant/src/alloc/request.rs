@@ -1,4 +1,4 @@
-//! What callers ask the allocators for.
+//! Requests to the allocators.
 
 use extant_units::{Blocks, Ino, Pblk};
 
@@ -14,24 +14,24 @@ pub(crate) struct Run {
 /// A request for blocks. Start from [`AllocRequest::new`] and set what differs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct AllocRequest {
-    /// Where the run should begin: best right behind the extent before it.
+    /// Where the run should start: best right behind the extent before it.
     pub(crate) goal: Pblk,
     /// The most blocks that are of use.
     pub(crate) want: Blocks,
-    /// The fewest: less is [`crate::Error::NoSpace`].
+    /// The fewest. With fewer, the request fails with [`crate::Error::NoSpace`].
     pub(crate) min: Blocks,
     /// The blocks become metadata (extent nodes, directories, attributes).
     pub(crate) metadata: bool,
     /// The caller may use root's reserve.
     pub(crate) privileged: bool,
-    /// The blocks were promised by a [`super::Reservation`]: the caller consumes it for as many as it got.
+    /// A [`super::Reservation`] covers the blocks. The caller consumes it for as many as it got.
     pub(crate) reserved: bool,
-    /// The request may use the small pool that keeps writeback and conversions going on a full volume.
+    /// The request may use the pool that keeps writeback and conversion going on a full volume.
     pub(crate) pool: bool,
-    /// The blocks' numbers must fit 32 bits: block maps hold no longer ones.
+    /// The block numbers must fit 32 bits: block maps hold no longer ones.
     pub(crate) narrow: bool,
-    /// The growing file that asks: blocks behind the run are kept for its next request, so that concurrent
-    /// writers do not interleave. `None` for everything that does not grow.
+    /// The growing file that asks. Blocks behind the run are kept for its next request, so that
+    /// concurrent writers do not interleave. `None` for everything that does not grow.
     pub(crate) stream: Option<Ino>,
 }
 
@@ -55,11 +55,11 @@ impl AllocRequest {
 /// A request for an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeRequest {
-    /// The directory that will name it.
+    /// The directory that will hold the first name.
     pub(crate) parent: Ino,
-    /// It will be a directory.
+    /// The inode will be a directory.
     pub(crate) directory: bool,
-    /// The parent is the root or carries the "top of directory hierarchies" flag: a directory below it is placed
-    /// far from its siblings.
+    /// The parent is the root or has the flag `TOPDIR`: a directory below it goes far from its
+    /// siblings.
     pub(crate) top_level: bool,
 }

@@ -1,4 +1,4 @@
-//! Promised space as an object.
+//! Reserved space as an object.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use extant_units::Blocks;
 
 use super::counts::{Claimant, Counts};
 
-/// A promise of blocks to delayed allocation. It is consumed as blocks are allocated (with
-/// `AllocRequest::reserved`) or given back; dropping one that is still full is a bug, which is
+/// A reservation of blocks for delayed allocation. It is consumed as blocks are allocated (with
+/// `AllocRequest::reserved`) or given back. Dropping one that still holds blocks is a bug, which is
 /// counted, logged and repaired.
 #[derive(Debug)]
 #[must_use = "promised space must be consumed or given back"]
@@ -25,7 +25,7 @@ impl Reservation {
         }
     }
 
-    /// Promises exactly `n` blocks, if there are as many.
+    /// Reserves exactly `n` blocks; `None` if fewer are available.
     pub(crate) fn take(counts: &Arc<Counts>, n: Blocks, privileged: bool) -> Option<Self> {
         let who = if privileged {
             Claimant::Privileged
@@ -40,25 +40,26 @@ impl Reservation {
         Some(reservation)
     }
 
-    /// Blocks still promised.
+    /// Blocks still reserved.
     pub(crate) fn blocks(&self) -> Blocks {
         Blocks::new(self.blocks)
     }
 
-    /// Takes over what `other` holds.
+    /// Takes over the blocks of `other`.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         self.blocks = self
             .blocks
             .saturating_add(std::mem::take(&mut other.blocks));
     }
 
-    /// `n` promised blocks were allocated (with `AllocRequest::reserved`): the promise is kept. At most what is held.
+    /// Ends the reservation of `n` blocks that were allocated with `AllocRequest::reserved`. `n` is
+    /// at most what is held.
     pub(crate) fn consume(&mut self, n: Blocks) {
         let n = self.lower(n);
         self.counts.end_promise(n);
     }
 
-    /// `n` promised blocks are not needed any more. At most what is held.
+    /// Gives `n` reserved blocks back. `n` is at most what is held.
     pub(crate) fn give_back(&mut self, n: Blocks) {
         let n = self.lower(n);
         self.counts.end_promise(n);

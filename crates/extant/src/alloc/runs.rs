@@ -6,8 +6,8 @@ use super::{Core, Run};
 use crate::error::Result;
 use crate::fs::Fs;
 
-/// The runs of at least `minimum` blocks that can be had now, in order of place, across the borders of groups. A snapshot: others
-/// allocate meanwhile.
+/// The runs of at least `minimum` usable blocks, in order of their location, across group borders.
+/// A snapshot: other threads allocate meanwhile.
 ///
 /// # Errors
 /// A bitmap that cannot be read.
@@ -33,7 +33,7 @@ impl Core {
             }
             let map = locked.map(&disk)?;
             let mut at = 0;
-            // Every round goes on behind a run.
+            // Each round goes on behind a run.
             while let Some(run) = map.next_run(at..u32::MAX, 1) {
                 at = run.end;
                 let len = u64::from(run.end - run.start);

@@ -97,7 +97,7 @@ fn files_that_grow_together_do_not_interleave() {
     }
     // 1024 blocks each: windows double, so a handful of pieces instead of 64.
     assert!(fragments.iter().all(|&count| count <= 8), "{fragments:?}");
-    // Windows are space that anybody may still have.
+    // Windows are space that any request may still have.
     let before = rig.alloc.counts.available();
     for ino in 100..104 {
         rig.core().release_window(Ino::new(ino).unwrap());

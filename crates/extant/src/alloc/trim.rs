@@ -1,13 +1,16 @@
-//! Trimming: telling the device which blocks are free, group by group.
+//! Trimming (FITRIM): tells the device which blocks are free, group by group.
 //!
 //! # Invariants
-//! * A run is held in its group's map while the device is told of it: nobody gets a block that may lose its contents later.
-//! * What was freed by a transaction that is not durable is held anyway, and so left alone: a crash brings its owner back.
-//! * A group that was trimmed as a whole is not trimmed again before a block of it is freed.
+//! - A run is held in its group's map while the device is told of it: no allocation gets a block
+//!   whose contents the device may still drop.
+//! - What a transaction freed that is not durable is held anyway, and so left alone: a crash brings
+//!   its owner back.
+//! - A group that was trimmed as a whole is not trimmed again before one of its blocks is freed.
 //!
 //! # Locks
-//! `trimming` for as long as a run is held, one group's lock inside it for a moment; the device is told without a group's lock. Whoever
-//! finds no space waits for `trimming`, while holding nothing: the run that it could have had is back then.
+//! `trimming` while a run is held, with one group lock inside it for a moment. The device is told
+//! without a group lock. An allocation that finds no space waits for `trimming` while holding
+//! nothing: the run that it could have had is back then.
 
 use std::io;
 use std::ops::Range;
@@ -20,12 +23,12 @@ use super::{Core, Run};
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 
-/// Taken while a run of free blocks is held for the device.
+/// Held while a run of free blocks is withheld for the device.
 #[derive(Default)]
 pub(super) struct Trimming(Mutex<()>);
 
 impl Trimming {
-    /// Waits until no run is held. Returns whether one was. Hold nothing.
+    /// Waits until no run is held. Returns whether one was. The caller holds no lock and no handle.
     pub(super) fn wait(&self) -> bool {
         let held = self.0.is_locked();
         if held {
@@ -35,12 +38,13 @@ impl Trimming {
     }
 }
 
-/// Tells the device of every run of at least `minimum` free bytes in the bytes `range` of the volume, as far as it lies within.
-/// Returns how many bytes that were. Hold nothing.
+/// Tells the device of every run of at least `minimum` free bytes within the bytes `range` of the
+/// volume. Returns how many bytes that were. The caller holds no lock and no handle.
 ///
 /// # Errors
-/// [`Error::Invalid`]: the range begins behind the end of the volume, is shorter than a block, or `minimum` is more than a group
-/// has. [`Error::ReadOnly`]. A device or a bitmap that fails ends it; what was done stays done.
+/// [`Error::Invalid`]: the range starts behind the end of the volume, is shorter than a block, or
+/// `minimum` exceeds a group. [`Error::ReadOnly`]. A device or a bitmap that fails ends the trim;
+/// what was done stays done.
 pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
     fs.check_writable()?;
     let core = &fs.alloc.core;
@@ -65,7 +69,7 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
         }
         let done = core.trim_group(fs, group, part, minimum, &mut blocks);
         let told = done.inspect_err(|error| fs.fault.report(fs, error))?;
-        // A device that fails here has lost nothing: no fault.
+        // A device that fails here has lost nothing: no fault is latched.
         told?;
         core.groups.shrink_maps();
     }
@@ -73,7 +77,8 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
 }
 
 impl Core {
-    /// Trims `part` of `group`, and adds to `blocks` what the device was told of. Returns what the device answered last.
+    /// Trims `part` of `group`, and adds the trimmed blocks to `blocks`. Returns the device's last
+    /// answer.
     fn trim_group(
         &self,
         fs: &Fs,
@@ -89,7 +94,7 @@ impl Core {
         if locked.state.broken || known || full {
             return Ok(Ok(()));
         }
-        // Blocks that become free from here on take the mark away again. What is held now is left out.
+        // A block that becomes free from here on clears the mark again. Held blocks are left out.
         let all_usable = locked.map(&self.disk())?.can_be_dropped();
         locked.state.trimmed = (whole && all_usable).then_some(minimum);
         drop(locked);
@@ -107,7 +112,7 @@ impl Core {
         Ok(Ok(()))
     }
 
-    /// Trims the first run of `part` that is long enough; returns it, and what the device said.
+    /// Trims the first run of `part` that is long enough. Returns the run and the device's answer.
     fn trim_next(
         &self,
         fs: &Fs,

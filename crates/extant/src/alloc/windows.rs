@@ -1,9 +1,10 @@
-//! Windows: blocks kept behind the end of files that grow.
+//! Windows: blocks kept behind the end of growing files.
 //!
-//! When a file's allocation continues where its last one ended, more than was asked for is taken from the free
-//! map and kept for its next request, so that files written at the same time do not interleave. A window exists
-//! in memory only: on disk its blocks are free, and so they are in all counters. Windows grow with the file, are
-//! bounded in number and size, and all of them are given up before anybody is told that there is no space.
+//! When a file's allocation continues where its last one ended, the allocator takes more than was
+//! asked for from the free map and keeps it for the file's next request. Files that are written at
+//! the same time therefore do not interleave. A window exists in memory only: on disk and in all
+//! counters its blocks are free. Windows grow with the file and are bounded in number and size. All
+//! of them are given up before a request fails for lack of space.
 
 use std::collections::HashMap;
 
@@ -13,21 +14,21 @@ use parking_lot::Mutex;
 use super::{Core, Run};
 
 const SHARDS: usize = 16;
-/// Streams remembered in each shard.
+/// Streams that each shard remembers.
 const PER_SHARD: usize = 64;
 /// Largest window in bytes.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// What is known of a file that grows.
+/// What is known of a growing file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
-    /// One past the blocks it got last.
+    /// One past the last block it got.
     pub(super) next: Pblk,
-    /// Blocks it got in a row.
+    /// Contiguous blocks it got so far.
     pub(super) grown: u64,
-    /// Blocks kept from `next` on.
+    /// Blocks kept, from `next` on.
     pub(super) kept: u64,
-    /// When it was last used, by the shard's clock.
+    /// Last use, by the shard's clock.
     used: u64,
 }
 
@@ -48,13 +49,13 @@ impl Windows {
         &self.shards[ino.get() as usize % SHARDS]
     }
 
-    /// Takes the stream of `ino` out; [`Windows::put`] brings it back.
+    /// Takes the stream of `ino` out. [`Windows::put`] brings it back.
     pub(super) fn take(&self, ino: Ino) -> Option<Stream> {
         self.shard(ino).lock().streams.remove(&ino)
     }
 
-    /// Remembers a stream. Returns the window of another that had to go for it, or of one that
-    /// a concurrent request of the same file put there.
+    /// Remembers a stream. Returns a window that had to go: another file's, or one that a
+    /// concurrent request of the same file left.
     #[must_use]
     pub(super) fn put(&self, ino: Ino, mut stream: Stream) -> Option<Run> {
         let mut shard = self.shard(ino).lock();
@@ -83,7 +84,7 @@ impl Windows {
 }
 
 impl Stream {
-    /// A stream that just got `run`, with nothing kept.
+    /// A stream that just got `run` and keeps nothing.
     pub(super) fn after(run: Run, grown: u64) -> Self {
         Self {
             next: run.start.saturating_add(run.len.get()),
@@ -93,7 +94,7 @@ impl Stream {
         }
     }
 
-    /// The kept blocks, if any.
+    /// The kept blocks, if there are any.
     pub(super) fn window(&self) -> Option<Run> {
         (self.kept > 0).then_some(Run {
             start: self.next,
@@ -103,7 +104,8 @@ impl Stream {
 }
 
 impl Core {
-    /// Blocks worth looking for in one piece when a stream that got `grown` in a row asks for `want`: as much again.
+    /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
+    /// `want`: the request, and as much again as the stream has grown.
     pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
         let most = MAX_BYTES / self.layout.block_size.bytes_u64();
         want.saturating_add(grown.min(most)).min(most).max(want)

@@ -1,7 +1,7 @@
-//! chattr flags: what users see, and what they may change.
+//! The chattr flags: which ones users see, and which ones they may change.
 //!
-//! Two views of the same bits: `FS_IOC_GETFLAGS`/`SETFLAGS` speaks `i_flags` itself, `FS_IOC_FSGETXATTR`/`FSSETXATTR` a common set of other
-//! numbers and the project id.
+//! There are two views of the same bits. `FS_IOC_GETFLAGS`/`SETFLAGS` speaks `i_flags` itself;
+//! `FS_IOC_FSGETXATTR`/`FSSETXATTR` a common set of other numbers, and the project id.
 
 use std::sync::Arc;
 
@@ -16,9 +16,10 @@ use crate::inode::flags::of_kind;
 use crate::inode::{self, Inode, InodeFlags};
 use crate::types::FileKind;
 
-/// Flags that `FS_IOC_GETFLAGS` shows: all but what only the format itself cares about.
+/// Flags that `FS_IOC_GETFLAGS` shows: all but those internal to the format.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
-/// Flags that a user may change; others keep their value whatever is asked. `JOURNAL_DATA` and `EXTENTS` are handled apart.
+/// Flags that a user may change. Others keep their value whatever is asked. `JOURNAL_DATA` and
+/// `EXTENTS` are handled apart.
 const CHANGEABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -36,13 +37,15 @@ pub(crate) fn get_flags(inode: &Inode) -> u32 {
     (inode.flags() & VISIBLE).bits()
 }
 
-/// Sets the flags (`FS_IOC_SETFLAGS`). Visible flags that cannot be changed keep their value, since callers hand back what
-/// they were given.
+/// Sets the flags (`FS_IOC_SETFLAGS`). Visible flags that cannot be changed keep their value, as
+/// callers pass back what they read.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for flags that do not exist, that the kind of inode cannot have, and for a change of how data is
-/// mapped other than [from a block map to extents](file::convert_to_extents); [`Error::NotPermitted`] for the immutable, append-only and journalled-data flags without privilege, and for any
-/// other change of an inode that is and stays immutable.
+/// [`Error::NotSupported`] for flags that do not exist, that the kind of inode cannot have, and for
+/// a change of the mapping format other than [from a block map to
+/// extents](file::convert_to_extents). [`Error::NotPermitted`] for the immutable, append-only and
+/// journalled-data flags without privilege, and for any other change of an inode that is and stays
+/// immutable.
 pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     let asked = InodeFlags::from_bits_retain(flags);
@@ -61,7 +64,7 @@ pub(crate) fn set_flags(fs: &Fs, inode: &Arc<Inode>, flags: u32, cred: &Cred) ->
     store(fs, inode, old, new)
 }
 
-/// What the flags become.
+/// The flags after the change.
 fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Result<InodeFlags> {
     let protected = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if !(asked - VISIBLE).is_empty() {
@@ -98,7 +101,7 @@ fn decide(old: InodeFlags, asked: InodeFlags, kind: FileKind, cred: &Cred) -> Re
 fn store(fs: &Fs, inode: &Inode, old: InodeFlags, new: InodeFlags) -> Result<()> {
     let mut h = fs.start(credits::INODE_UPDATE)?;
     inode.update(fs, &mut h, |core| {
-        // Only what was decided: others of the flags are the engine's and may have changed meanwhile.
+        // Only the decided bits: the engine owns the others and may have changed them meanwhile.
         core.flags = (core.flags - (old - new)) | (new - old);
         inode::changed(core, inode::now());
     })
@@ -137,10 +140,12 @@ impl FlagSet {
         }
     }
 
-    /// Makes them the inode's (`FS_IOC_FSSETXATTR`): flags that this view does not have stay.
+    /// Sets the inode's attributes (`FS_IOC_FSSETXATTR`). Flags that this view does not have keep
+    /// their value.
     ///
     /// # Errors
-    /// As [`set_flags`]; [`Error::NotSupported`] also for a project id without the `project` feature.
+    /// As [`set_flags`]; [`Error::NotSupported`] also for a project id without the `project`
+    /// feature.
     pub(crate) fn set(&self, fs: &Fs, inode: &Inode, cred: &Cred) -> Result<()> {
         fs.check_writable()?;
         let known = COMMON.iter().fold(0, |all, (_, bit)| all | bit);

@@ -1,9 +1,11 @@
-//! Attributes as callers see and change them: what `stat` shows, `chmod`, `chown`, `utimes`, `truncate`, and `chattr` (`flags`).
+//! Attributes as callers see and change them: `stat`, `chmod`, `chown`, `utimes`, `truncate`, and
+//! `chattr` (`flags`).
 //!
-//! Permissions and ownership are the front end's to check; what an inode's flags forbid, and what a change drags along
-//! (set-id bits, capabilities, ACLs, times) is done here, as Linux does it.
+//! The front end checks permissions and ownership. This module checks what an inode's flags forbid,
+//! and applies what a change entails (set-id bits, capabilities, ACLs, times), as Linux does.
 //!
-//! Locks: [`setattr`] takes the inode's `lock` for writing and starts handles.
+//! # Locks
+//! [`setattr`] takes the inode's `lock` exclusively and starts handles.
 
 mod flags;
 
@@ -61,7 +63,7 @@ pub(crate) fn getattr(fs: &Fs, inode: &Inode) -> Attr {
     }
 }
 
-/// Whether only times change, and only to "now": what a writer may do to a file it does not own.
+/// Whether only times change, and only to "now": allowed to a writer that does not own the file.
 fn is_touch(changes: &SetAttr) -> bool {
     let now = |t: Option<SetTime>| !matches!(t, Some(SetTime::At(_)));
     changes.perm.is_none()
@@ -71,19 +73,21 @@ fn is_touch(changes: &SetAttr) -> bool {
         && now(changes.mtime)
 }
 
-/// Whether the changes take set-id bits and capabilities.
+/// Whether the changes clear set-id bits and capabilities.
 fn takes_privileges(kind: FileKind, changes: &SetAttr) -> bool {
     let new_owner = changes.uid.is_some() || changes.gid.is_some();
     let taken = new_owner && !changes.keep_priv || changes.kill_priv;
     taken && kind != FileKind::Directory
 }
 
-/// Changes attributes. The size first, through the file's own path; then everything else under one handle.
+/// Changes attributes: the size first, through the file's own code, then everything else under one
+/// handle.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::IsDir`] and [`Error::Invalid`] for the size of anything but a
-/// file, [`Error::NotSupported`] for the permissions of a symbolic link, [`Error::Invalid`] for an id of all ones; and what
-/// truncation and the journal report.
+/// [`Error::NotPermitted`] for immutable and append-only inodes, [`Error::IsDir`] and
+/// [`Error::Invalid`] for the size of anything but a file, [`Error::NotSupported`] for the
+/// permissions of a symbolic link, [`Error::Invalid`] for an id of all ones; and what truncation
+/// and the journal report.
 pub(crate) fn setattr(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -129,12 +133,13 @@ pub(crate) fn setattr(
     Ok(())
 }
 
-/// What flags and kind forbid.
+/// Fails if the inode's flags or kind forbid the changes.
 fn check(inode: &Inode, changes: &SetAttr) -> Result<()> {
     let flags = inode.flags();
     let touch = is_touch(changes);
     if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !touch) {
-        // A front end's own bookkeeping (privileges to drop, its change time) is no request of a user.
+        // A front end's own bookkeeping (dropping privileges, its change time) is not a user's
+        // request.
         let asked = changes.perm.is_some()
             || changes.uid.is_some()
             || changes.gid.is_some()
@@ -161,7 +166,7 @@ fn check(inode: &Inode, changes: &SetAttr) -> Result<()> {
     Ok(())
 }
 
-/// Everything but the size. Returns the new mode.
+/// Applies everything but the size. Returns the new mode.
 fn apply(
     core: &mut InodeCore,
     kind: FileKind,

@@ -1,10 +1,10 @@
-//! Whether the blocks of a directory are all different ones.
+//! A check that all blocks of a directory differ.
 //!
-//! A map that names the same blocks again and again makes a directory as large as its size field
-//! says, whatever the volume has: a walk over it would take as long, and give as many names, as the
-//! image likes. So a walk over many blocks first goes through the map, once for as long as the
-//! inode is in memory. It ends at the first block that comes twice; so it meets no more blocks than
-//! the volume has. What is appended later comes from the allocator.
+//! A hostile map that names the same blocks repeatedly makes a directory as large as its size field
+//! says, whatever the volume has. A walk over it would take as long, and return as many names, as
+//! the image likes. So a walk over many blocks first goes through the map, once while the inode is
+//! in memory. It ends at the first block that comes twice, so it meets at most as many blocks as
+//! the volume has. Blocks that are appended later come from the allocator.
 
 use extant_units::{Lblk, Pblk};
 
@@ -13,10 +13,10 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, DistinctRuns, MapState};
 
-/// Goes through the map of `dir`, `blocks` blocks long; `go_on` may end that at every run.
+/// Goes through the map of `dir`, `blocks` blocks long. `go_on` may end that at every run.
 ///
 /// # Errors
-/// A block that is there twice; what `go_on` and the map say.
+/// A block that occurs twice; the errors of `go_on` and of the map.
 pub(super) fn check(
     fs: &Fs,
     dir: &Inode,
@@ -25,8 +25,8 @@ pub(super) fn check(
 ) -> Result<()> {
     let mut seen = DistinctRuns::default();
     let mut at = 0;
-    // Every round moves on by at least one block; a map of many short runs has them on disk, or
-    // ends at the first that comes again.
+    // Each round moves on by at least one block. A map of many short runs has them on disk, or ends
+    // at the first repeated block.
     while at < blocks {
         go_on()?;
         let lblk = Lblk::new(at);

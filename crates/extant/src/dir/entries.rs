@@ -1,8 +1,8 @@
 //! The entries of one directory, linear or indexed: find, insert, remove, retarget.
 //!
-//! Chooses between [`super::linear`] and [`super::index`] and does what is the same for both. Nothing here knows
-//! what an entry means: names are unique and inodes counted because the caller sees to it, under the
-//! directory's `lock`.
+//! Chooses between [`super::linear`] and [`super::index`], and does what is the same for both.
+//! Nothing here knows what an entry means: the caller keeps names unique and links counted, under
+//! the directory's `lock`.
 
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dirent::FileType;
@@ -14,7 +14,7 @@ use super::store::{Shape, Store};
 use super::{index, linear};
 use crate::error::{Error, Result};
 
-/// Finds `name`, which is none of the dots.
+/// Finds `name`, which is neither "." nor "..".
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
     if store.indexed() {
         index::find(store, name)
@@ -42,7 +42,7 @@ pub(super) fn remove<S: Store>(store: &S, h: &mut S::Handle, name: &[u8], ino: I
     store.check(slot.lblk, done)
 }
 
-/// Lets the entry `name`, which must lead to `old`, lead to `new`.
+/// Makes the entry `name`, which must lead to `old`, lead to `new`.
 pub(super) fn retarget<S: Store>(
     store: &S,
     h: &mut S::Handle,
@@ -67,8 +67,8 @@ fn expect<S: Store>(store: &S, name: &[u8], ino: Ino) -> Result<Slot<S::Block>> 
     Ok(slot)
 }
 
-/// An index on a file system without `dir_index` is not kept up to date: its first change ends it. The
-/// blocks of the index read as free space from then on.
+/// On a file system without `dir_index` an index is not kept up to date: the first change drops it.
+/// From then on the blocks of the index read as free space.
 fn drop_stale_index<S: Store>(store: &S, h: &mut S::Handle) -> Result<()> {
     if store.index_flag() && !store.profile().dir_index {
         store.set_index_flag(h, false)?;
@@ -76,21 +76,21 @@ fn drop_stale_index<S: Store>(store: &S, h: &mut S::Handle) -> Result<()> {
     Ok(())
 }
 
-/// The block that holds the dots.
+/// The block that holds "." and "..".
 fn first<S: Store>(store: &S) -> Result<(S::Block, Option<IndexKind>)> {
     let kind = store.indexed().then_some(IndexKind::Root);
     let shape = kind.map_or(Shape::Leaf, Shape::Index);
     Ok((store.read(Lblk::ZERO, shape)?, kind))
 }
 
-/// Where "." and ".." lead.
+/// The inodes that "." and ".." lead to.
 pub(super) fn dots<S: Store>(store: &S) -> Result<(Ino, Ino)> {
     let (block, _) = first(store)?;
     let dots = store.profile().format.dots(&store.data(&block));
     store.check(Lblk::ZERO, dots)
 }
 
-/// Lets ".." lead to `parent`.
+/// Makes ".." lead to `parent`.
 pub(super) fn set_parent<S: Store>(store: &S, h: &mut S::Handle, parent: Ino) -> Result<()> {
     let (block, kind) = first(store)?;
     let format = &store.profile().format;
@@ -98,7 +98,7 @@ pub(super) fn set_parent<S: Store>(store: &S, h: &mut S::Handle, parent: Ino) ->
     store.check(Lblk::ZERO, done)
 }
 
-/// Whether the directory has no entries but the dots.
+/// Whether the directory has no entries but "." and "..".
 pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
     dots(store)?;
     let has_entry = |lblk: Lblk, block: S::Block| {

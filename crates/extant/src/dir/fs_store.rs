@@ -1,4 +1,4 @@
-//! The blocks of a directory of the mounted file system.
+//! The blocks of a directory of a mounted file system.
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,17 +32,17 @@ pub(super) struct FsStore<'a> {
     inode: &'a Inode,
     profile: Profile,
     privileged: bool,
-    /// A walk may end early: nothing is changed.
+    /// A walk may end early, as it changes nothing.
     may_end: bool,
-    /// Steps of it.
+    /// Steps of the walk so far.
     steps: Cell<u32>,
 }
 
 impl<'a> FsStore<'a> {
-    /// The blocks of a directory that is there.
+    /// The blocks of an existing directory.
     ///
     /// # Errors
-    /// Not a directory; removed meanwhile; damaged: without a block.
+    /// Not a directory; a removed one; damage: one without a block.
     pub(super) fn open(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
         if inode.core.read().links == 0 {
             return Err(Error::NotFound);
@@ -54,7 +54,8 @@ impl<'a> FsStore<'a> {
         Ok(store)
     }
 
-    /// The blocks of a directory that may have none yet. `privileged`: new ones may come from root's reserve.
+    /// The blocks of a directory that may have none yet. With `privileged`, new ones may come from
+    /// root's reserve.
     pub(super) fn new(fs: &'a Fs, inode: &'a Inode, privileged: bool) -> Result<Self> {
         if inode.kind != FileKind::Directory {
             return Err(Error::NotDir);
@@ -69,7 +70,8 @@ impl<'a> FsStore<'a> {
         })
     }
 
-    /// As [`FsStore::open`], for a caller whose new blocks may come from root's reserve.
+    /// As [`FsStore::open`], for a caller that may add blocks. With `privileged` they may come from
+    /// root's reserve.
     pub(super) fn open_to_grow(fs: &'a Fs, inode: &'a Inode, privileged: bool) -> Result<Self> {
         Ok(Self {
             privileged,
@@ -77,8 +79,8 @@ impl<'a> FsStore<'a> {
         })
     }
 
-    /// As [`FsStore::open`], for a caller that changes nothing: what takes long ends when it
-    /// [shall](Fs::go_on).
+    /// As [`FsStore::open`], for a caller that changes nothing: a long walk ends when [`Fs::go_on`]
+    /// says so.
     pub(super) fn open_to_walk(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
         Ok(Self {
             may_end: true,
@@ -86,7 +88,7 @@ impl<'a> FsStore<'a> {
         })
     }
 
-    /// Asked at every step of a walk: what is short always goes on.
+    /// Called at every step of a walk. Short walks always go on.
     fn go_on(&self) -> Result<()> {
         let steps = self.steps.get();
         self.steps.set(steps.saturating_add(1));
@@ -113,7 +115,7 @@ impl<'a> FsStore<'a> {
         Error::corrupt(Location::DirBlock(self.inode.ino, lblk), what)
     }
 
-    /// Where `lblk` lies.
+    /// The physical block of `lblk`.
     fn place(&self, lblk: Lblk) -> Result<Pblk> {
         if lblk.get() >= self.blocks() {
             return Err(self.damage(lblk, "past the end of the directory"));

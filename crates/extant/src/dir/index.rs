@@ -1,14 +1,15 @@
 //! Indexed directories: finding a leaf through the htree, and making room in it.
 //!
-//! A [`Path`] leads from the root through the nodes to one leaf. Names of one hash may spill over into
-//! following leaves, whose keys then carry the collision bit: [`Path::advance`] walks on.
+//! A [`Path`] leads from the root through the nodes to one leaf. Names of one hash may continue in
+//! the leaves after it, whose keys then carry the collision bit; [`Path::advance`] walks on.
 //!
-//! An insertion that finds its leaf full makes one structural change at a time, each complete in itself, and
-//! then looks again: split the leaf if its parent has room, else split the lowest full node whose parent
-//! has room, else add a level below the root. Removal only frees space in leaves: like Linux, an index never shrinks.
+//! An insertion that finds its leaf full makes one structural change at a time, each complete in
+//! itself, and looks again: it splits the leaf if the parent has room, else the lowest full node
+//! whose parent has room, else it adds a level below the root. Removal only frees space in leaves:
+//! as in Linux, an index never shrinks.
 //!
-//! All loops are bounded by the depth (at most three levels) or by the number of the directory's blocks; a
-//! tree that leads around in circles is reported as damage.
+//! All loops are bounded by the depth (at most three levels) or by the number of the directory's
+//! blocks. A tree with a cycle is reported as damage.
 
 use extant_disk::dir_edit::NewEntry;
 use extant_disk::dir_hash::DirHasher;
@@ -19,7 +20,8 @@ use super::slot::{self, Slot};
 use super::store::{Shape, Store};
 use crate::error::{Error, Result};
 
-/// Rounds that one insertion may need: convert, grow or split at every level, split the leaf, and then some.
+/// Upper bound of the rounds that one insertion needs: convert, grow or split at every level, split
+/// the leaf, and some more.
 const MAX_ROUNDS: usize = 12;
 
 /// The block of the root.
@@ -30,11 +32,11 @@ struct Level<B> {
     block: B,
     lblk: Lblk,
     kind: IndexKind,
-    /// The entry that the path takes.
+    /// The entry that the path follows.
     at: usize,
 }
 
-/// The way from the root to a leaf.
+/// The nodes from the root to a leaf.
 pub(super) struct Path<'a, S: Store> {
     store: &'a S,
     levels: Vec<Level<S::Block>>,
@@ -44,8 +46,8 @@ pub(super) struct Path<'a, S: Store> {
 }
 
 impl<'a, S: Store> Path<'a, S> {
-    /// The way to the first leaf that may hold names of major hash `hash`; the hash is made from the index's
-    /// own hasher.
+    /// The path to the first leaf that may hold names of a major hash. `hash` computes it with the
+    /// index's own hasher.
     pub(super) fn probe(store: &'a S, hash: impl FnOnce(&DirHasher) -> u32) -> Result<Self> {
         let profile = store.profile();
         let block = store.read(ROOT, Shape::Index(IndexKind::Root))?;
@@ -105,7 +107,7 @@ impl<'a, S: Store> Path<'a, S> {
         Ok(None)
     }
 
-    /// Moves on to the next leaf; false after the last.
+    /// Moves on to the next leaf. Returns false after the last.
     pub(super) fn advance(&mut self) -> Result<bool> {
         let depth = self.levels.len();
         while let Some(level) = self.levels.last() {
@@ -141,7 +143,7 @@ impl<'a, S: Store> Path<'a, S> {
     fn target(&self, level: &Level<S::Block>) -> Result<Lblk> {
         let target = self.with_index(level, |index| index.block(level.at))?;
         match target {
-            // Block 0 is the root: nothing leads there.
+            // Block 0 is the root: no entry may lead there.
             Some(lblk) if lblk != ROOT && lblk.get() < self.store.blocks() => Ok(lblk),
             Some(lblk) => {
                 let what = format_args!("index entry leads to block {lblk}");
@@ -183,7 +185,7 @@ impl<'a, S: Store> Path<'a, S> {
         self.with_index(level, |index| index.is_full())
     }
 
-    /// Adds a key behind the one that this path takes at `level`.
+    /// Adds a key behind the one that this path follows at `level`.
     fn insert_key(
         &self,
         h: &mut S::Handle,
@@ -198,7 +200,8 @@ impl<'a, S: Store> Path<'a, S> {
         self.store.check(level.lblk, done)
     }
 
-    /// Makes room for one more key somewhere on this path, lowest first: the path is out of date afterwards.
+    /// Makes room for one more key on this path, at the lowest level that allows it. The path is
+    /// stale afterwards.
     fn make_room(&self, h: &mut S::Handle) -> Result<()> {
         let profile = self.store.profile();
         for pair in self.levels.windows(2).rev() {
@@ -250,7 +253,7 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     }
 }
 
-/// Calls `visit` with each leaf until it gives an answer.
+/// Calls `visit` with each leaf until it returns an answer.
 pub(super) fn scan<S: Store, R>(
     store: &S,
     mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,

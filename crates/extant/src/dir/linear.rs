@@ -1,8 +1,8 @@
 //! Linear directories: a chain of blocks without an index.
 //!
-//! Entries never move, because a reader's position in a directory of several blocks is a byte offset. A
-//! directory of one block is different: it is read in hash order (see [`super::position`]), so that giving it an index
-//! once it is full does not disturb its readers.
+//! Entries never move, because a reader's position in a directory of several blocks is a byte
+//! offset. A directory of one block differs: it is read in hash order (see [`super::position`]), so
+//! giving it an index once it is full does not disturb its readers.
 
 use extant_disk::dir_edit::NewEntry;
 use extant_units::Lblk;
@@ -14,7 +14,7 @@ use crate::error::Result;
 /// Blocks to read ahead of a scan.
 const AHEAD: u32 = 64;
 
-/// Calls `visit` with each block until it gives an answer.
+/// Calls `visit` with each block until it returns an answer.
 pub(super) fn scan<S: Store, R>(
     store: &S,
     mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
@@ -37,8 +37,8 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
     scan(store, |lblk, block| slot::find_in(store, lblk, block, name))
 }
 
-/// Adds a name to a linear directory that does not have it: into the first free space, else into an index if
-/// the directory may have one, else into a new block.
+/// Adds a name to a linear directory that does not have it: into the first free space, else into an
+/// index if the directory may have one, else into a new block.
 pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
     let profile = store.profile();
     let format = &profile.format;

@@ -1,12 +1,14 @@
 //! Listing a directory in batches.
 //!
-//! A [`Batch`] is what one look at the directory gives: copied entries in the order of their positions, and
-//! where to go on. It is filled under the directory's `lock` and read without it, so that a reader's callback
-//! may take as long as it likes. What [`super::position`] promises follows from two facts: a batch covers all
-//! positions between its start and its `next`, and an entry keeps its position for as long as it exists.
+//! A [`Batch`] is the result of one look at the directory: copied entries in the order of their
+//! positions, and the position to go on at. It is filled under the directory's `lock` and read
+//! without it, so a reader's callback may take any time. The guarantees of [`super::position`]
+//! follow from two facts: a batch covers all positions between its start and its `next`, and an
+//! entry keeps its position while it exists.
 //!
-//! A batch holds one block's entries, or those of a run of leaves that share a hash; of a run longer than
-//! [`MAX_ENTRIES`] it keeps the first and leaves the rest to the next batch, so that memory stays bounded.
+//! A batch holds the entries of one block, or of a run of leaves that share a hash. Of a run longer
+//! than [`MAX_ENTRIES`] it keeps the first and leaves the rest to the next batch, so memory stays
+//! bounded.
 
 use std::ops::Range;
 
@@ -21,7 +23,7 @@ use crate::error::Result;
 
 /// Entries that a batch may keep of a run of leaves. One block holds fewer.
 const MAX_ENTRIES: usize = 8192;
-/// How many names of equal position are told apart.
+/// Names of equal position that are told apart.
 const MAX_EQUAL: u64 = 1024;
 /// Blocks to read ahead at the start of a listing.
 const AHEAD: u32 = 1024;
@@ -29,11 +31,11 @@ const AHEAD: u32 = 1024;
 /// A copied entry.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// Where it leads.
+    /// The inode it leads to.
     pub(super) ino: Ino,
-    /// To what kind of file.
+    /// The kind of that inode.
     pub(super) file_type: FileType,
-    /// Where the listing goes on after it.
+    /// The position after it.
     pub(super) next: u64,
     position: u64,
     name: Range<usize>,
@@ -44,7 +46,7 @@ pub(super) struct Item {
 pub(super) struct Batch {
     names: Vec<u8>,
     items: Vec<Item>,
-    /// Where the next batch starts: [`position::END`] after the last one.
+    /// Start of the next batch: [`position::END`] after the last one.
     pub(super) next: u64,
     /// Whether entries were left out because there are too many.
     cut: bool,
@@ -91,8 +93,8 @@ impl Batch {
         }
     }
 
-    /// Puts hash-ordered entries in order, tells equal positions apart, drops what lies before `from`. The next
-    /// batch starts at `next`, or after the last entry of a cut one.
+    /// Sorts hash-ordered entries, tells equal positions apart, and drops those before `from`. The
+    /// next batch starts at `next`, or after the last entry of a cut one.
     fn finish(mut self, from: u64, next: u64) -> Self {
         self.sort();
         let mut free = position::FIRST;
@@ -118,7 +120,8 @@ fn name_of<'a>(names: &'a [u8], item: &Item) -> &'a [u8] {
     names.get(item.name.clone()).unwrap_or_default()
 }
 
-/// The entries from `from` on: some of them; none does not mean that nothing follows [`Batch::next`].
+/// Some of the entries from `from` on. An empty batch does not mean that nothing follows
+/// [`Batch::next`].
 pub(super) fn batch<S: Store>(store: &S, from: u64) -> Result<Batch> {
     store.begin_walk()?;
     if from < position::FIRST {
@@ -162,7 +165,7 @@ fn only_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     Ok(batch.finish(from, position::END))
 }
 
-/// One leaf of an index, and the leaves after it that begin with the hash it ends with.
+/// One leaf of an index, and the leaves after it that start with the hash it ends with.
 fn leaves<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let mut path = Path::probe(store, |_| position::major(from))?;
     let hasher = *path.hasher();
@@ -186,7 +189,8 @@ fn leaves<S: Store>(store: &S, from: u64) -> Result<Batch> {
     }
 }
 
-/// Adds the entries of one leaf, whose major hashes must lie in `range`, that may have position `from` or more.
+/// Adds the entries of one leaf that may have position `from` or more. Their major hashes must lie
+/// in `range`.
 fn leaf<S: Store>(
     store: &S,
     lblk: Lblk,
@@ -195,7 +199,8 @@ fn leaf<S: Store>(
     from: u64,
     batch: &mut Batch,
 ) -> Result<()> {
-    // Names of equal position before `from` are needed to give those after it the same position again.
+    // Names of equal position before `from` are needed as well: those after it then get the same
+    // positions again.
     let first = from.saturating_sub(MAX_EQUAL);
     each_entry(store, lblk, |ino, record| {
         let place = position::of_name(hasher, record.name);

@@ -1,19 +1,28 @@
 //! Directories: names to inode numbers.
 //!
-//! What a directory is on disk lies in `extant-disk`; this module finds, adds, removes and lists entries, and
-//! knows nothing of what they mean (that is [`crate::namei`]). Inside: [`store`] is the border to the file system,
-//! with [`fs_store`] behind it; [`entries`] chooses between [`linear`] and [`index`]; [`list`] reads in batches
-//! whose [`position`]s stay valid while others create and unlink.
-//! Before a walk over many blocks [`distinct`] makes sure that they are as many as they seem; so is
-//! a directory's size when its inode is loaded. A walk of [`lookup`], [`is_empty`] and [`read`]
-//! ends at the next block when it [shall](Fs::go_on).
+//! The format of a directory is in `extant-disk`. This module finds, adds, removes and lists
+//! entries; what they mean is [`crate::namei`]'s.
 //!
-//! Invariants: names in a directory are unique; the size is a whole number of blocks, in memory and on disk; every
-//! block is intact by itself before and after every change.
+//! - [`store`] is the border to the file system, with [`fs_store`] behind it;
+//! - [`entries`] chooses between [`linear`] and [`index`];
+//! - [`list`] reads in batches, whose [`position`]s stay valid while other threads create and
+//!   unlink;
+//! - [`distinct`] makes sure, before a walk over many blocks, that no block occurs twice. The
+//!   directory's size is checked when its inode is loaded.
 //!
-//! Locks: the caller holds the directory's `lock`, shared for [`lookup`], [`is_empty`] and [`parent`], exclusively
-//! for everything that takes a handle; [`read`] alone takes it itself, for one batch at a time. Below it come the
-//! handle, the map's locks and block content. Readers of one directory run in parallel, and so do changes of different ones.
+//! [`lookup`], [`is_empty`] and [`read`] end at the next block when [`Fs::go_on`] says so.
+//!
+//! # Invariants
+//! Names in a directory are unique. The size is a whole number of blocks, in memory and on disk.
+//! Every block is valid by itself before and after every change.
+//!
+//! # Locks
+//! The caller holds the directory's `lock`: shared for [`lookup`], [`is_empty`] and [`parent`],
+//! exclusively for every function that takes a handle. Only [`read`] takes it itself, for one batch
+//! at a time. Below it come the handle, the map's locks and block content.
+//!
+//! # Concurrency
+//! Readers of one directory run in parallel, and so do changes of different ones.
 
 mod distinct;
 mod entries;
@@ -38,7 +47,7 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::types::{Dirent, FileKind};
 
-/// The inode that `name` leads to, with the dots.
+/// The inode that `name` leads to, "." and ".." included.
 ///
 /// # Errors
 /// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;
@@ -52,12 +61,13 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
     }
 }
 
-/// Adds `name`, which the directory must not have: the caller looked. Needs [`crate::credits::dir_insert`]
-/// credits. `privileged`: a new block may come from root's reserve.
+/// Adds `name`, which the directory does not have: the caller looked. Needs
+/// [`crate::credits::dir_insert`] credits. With `privileged`, a new block may come from root's
+/// reserve.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], also when an index has all the levels it may have; the directory is intact then,
-/// without the name.
+/// [`crate::Error::NoSpace`], also when an index has all the levels it may have. The directory is
+/// then unchanged.
 pub(crate) fn insert(
     fs: &Fs,
     h: &mut Handle,
@@ -83,7 +93,8 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino
     entries::remove(&FsStore::open(fs, dir)?, h, name, ino)
 }
 
-/// Lets `name`, which leads to `old`, lead to another inode. Needs [`crate::credits::DIR_REMOVE`] credits.
+/// Makes `name`, which leads to `old`, lead to another inode. Needs [`crate::credits::DIR_REMOVE`]
+/// credits.
 ///
 /// # Errors
 /// As [`remove`].
@@ -99,7 +110,7 @@ pub(crate) fn retarget(
     entries::retarget(&FsStore::open(fs, dir)?, h, name, old, new)
 }
 
-/// Whether `dir` has no entries but the dots.
+/// Whether `dir` has no entries but "." and "..".
 ///
 /// # Errors
 /// Damage; [`crate::Error::Interrupted`].
@@ -107,7 +118,8 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
     entries::is_empty(&FsStore::open_to_walk(fs, dir)?)
 }
 
-/// Gives a new directory its first block, with the dots. Needs [`crate::credits::allocate`] credits and two.
+/// Gives a new directory its first block, with "." and "..". Needs [`crate::credits::allocate`]
+/// credits and two.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`].
@@ -121,7 +133,7 @@ pub(crate) fn init_new(
     entries::init(&FsStore::new(fs, dir, privileged)?, h, dir.ino, parent)
 }
 
-/// Where ".." leads.
+/// The inode that ".." leads to.
 ///
 /// # Errors
 /// Damage.
@@ -129,7 +141,7 @@ pub(crate) fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
     Ok(entries::dots(&FsStore::open(fs, dir)?)?.1)
 }
 
-/// Lets ".." lead to `parent`. Needs one credit.
+/// Makes ".." lead to `parent`. Needs one credit.
 ///
 /// # Errors
 /// Damage.
@@ -137,15 +149,17 @@ pub(crate) fn set_parent(fs: &Fs, h: &mut Handle, dir: &Inode, parent: Ino) -> R
     entries::set_parent(&FsStore::open(fs, dir)?, h, parent)
 }
 
-/// Whether changes go through an index: directories that have one may have any number of subdirectories.
+/// Whether changes go through an index. An indexed directory may have any number of subdirectories.
 pub(crate) fn is_indexed(fs: &Fs, dir: &Inode) -> bool {
     FsStore::new(fs, dir, false).is_ok_and(|store| store.indexed())
 }
 
-/// Calls `emit` with the entries from position `from` on (0: the first, "."), dots included, until it returns
-/// false. Takes the directory's `lock`, but does not hold it while `emit` runs.
+/// Calls `emit` with the entries from position `from` on (0: the first, "."), "." and ".."
+/// included, until it returns false. Takes the directory's `lock`, but does not hold it while
+/// `emit` runs.
 ///
-/// Entries that are there for the whole listing are seen once; those that come or go meanwhile may be seen or not.
+/// An entry that exists during the whole listing is seen once. One that comes or goes meanwhile may
+/// be seen or not.
 ///
 /// # Errors
 /// Not a directory, or a removed one ([`crate::Error::NotFound`]); damage;

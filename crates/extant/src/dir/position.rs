@@ -1,23 +1,25 @@
 //! Positions in a directory listing.
 //!
-//! A position is 63 bits, zero at the start: 0 stands before ".", 1 before "..", 2 before the first entry.
+//! A position has 63 bits and starts at zero: 0 stands before ".", 1 before "..", 2 before the
+//! first entry.
 //!
-//! - In a directory that has an index or could get one at any moment (one block, `dir_index`), entries are
-//!   listed in the order of their hashes, and a position is the hash: the major's upper 31 bits above 32 bits
-//!   of a second hash of the name, which is the minor one, or a crc32c where the algorithm has none. Splitting, compacting
-//!   or adding levels changes nothing about it.
+//! - In a directory that has an index or could get one at any moment (one block, `dir_index`),
+//!   entries are listed in hash order and a position is the hash: the upper 31 bits of the major
+//!   hash above 32 bits of a second hash of the name. That is the minor hash, or a crc32c where the
+//!   algorithm has none. Splitting, compacting and adding levels do not change it.
 //! - In any other directory entries never move, and a position is a byte offset.
 //!
-//! Names whose hashes agree in all 63 bits are listed by name at successive positions. They alone may be missed by a reader
-//! that stops between two of them while an earlier one is removed.
+//! Names whose hashes agree in all 63 bits are listed by name at successive positions. A reader
+//! that stops between two of them may miss one, if an earlier one is removed meanwhile. No other
+//! name can be missed.
 
 use extant_disk::dir_hash::{DirHash, DirHasher, HashAlgorithm};
 
 /// Before "..".
 pub(super) const DOTDOT: u64 = 1;
-/// Before the first entry that is not a dot.
+/// Before the first entry other than "." and "..".
 pub(super) const FIRST: u64 = 2;
-/// After the last entry: no name has this position, since the largest major hash is kept free.
+/// After the last entry. No name has this position, as the largest major hash is kept free.
 pub(super) const END: u64 = u64::MAX >> 1;
 
 /// The position of `name` in hash order, before names of the same hash are told apart.
@@ -30,7 +32,8 @@ pub(super) fn of_name(hasher: &DirHasher, name: &[u8]) -> u64 {
     of_major(major) | u64::from(second)
 }
 
-/// The first position of major hash `major`; its lowest bit, the collision bit of a key, does not count.
+/// The first position of major hash `major`. Its lowest bit, the collision bit of a key, does not
+/// count.
 pub(super) const fn of_major(major: u32) -> u64 {
     ((major >> 1) as u64) << 32
 }

@@ -1,4 +1,5 @@
-//! Where an entry is: its block, and its place there. Linear and indexed directories find entries in a block the same way.
+//! The location of an entry: its block and its offset there. Linear and indexed directories find
+//! entries in a block the same way.
 
 use extant_units::{Ino, Lblk};
 
@@ -7,12 +8,12 @@ use crate::error::Result;
 
 /// An entry that was found.
 pub(super) struct Slot<B> {
-    /// Where it leads.
+    /// The inode it leads to.
     pub(super) ino: Ino,
     /// The block that holds it.
     pub(super) lblk: Lblk,
     pub(super) block: B,
-    /// Its first byte there.
+    /// Its first byte in the block.
     pub(super) offset: usize,
 }
 

@@ -1,10 +1,13 @@
-//! What the directory code stands on: the blocks of one directory.
+//! The blocks of one directory, as the directory code sees them.
 //!
-//! [`Store`] is the border between the algorithms (linear, index, listing) and the rest of the file system: it
-//! hands out blocks that were checked as what they are taken for, changes them under a handle, and appends
-//! new ones. [`super::fs_store::FsStore`] is the real one; the tests have one in memory, which can lie like a hostile disk.
+//! [`Store`] is the border between the algorithms (linear, index, listing) and the rest of the file
+//! system. It returns blocks that were checked for the shape they are read as, changes them under a
+//! handle, and appends new ones. [`super::fs_store::FsStore`] is the real one; the tests have one
+//! in memory, which can lie like a hostile disk.
 //!
-//! Locks: none taken here. The caller holds the directory's `lock`, to write for everything that takes a handle.
+//! # Locks
+//! None are taken here. The caller holds the directory's `lock`, exclusively for every function
+//! that takes a handle.
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,7 +19,7 @@ use extant_units::Lblk;
 
 use crate::error::{Error, Result};
 
-/// What a block is read as: decides how it is checked.
+/// What a block is read as. Decides how it is checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Shape {
     /// Entries: any block of a linear directory, the lowest level of an indexed one.
@@ -51,17 +54,18 @@ impl Profile {
 
 /// The blocks of one directory.
 pub(super) trait Store {
-    /// Under what changes are made.
+    /// The handle under which changes are made.
     type Handle;
-    /// A cheap handle on a block.
+    /// A cheap reference to a block.
     type Block: Clone;
-    /// A snapshot of a block's bytes. Drop it before changing the block, or the change has to copy.
+    /// A snapshot of a block's bytes. Drop it before changing the block, else the change has to
+    /// copy.
     type Data: Deref<Target = [u8]>;
 
     /// The format and the features.
     fn profile(&self) -> &Profile;
 
-    /// Blocks that the directory has.
+    /// Number of the directory's blocks.
     fn blocks(&self) -> u32;
 
     /// Whether the inode is marked as indexed (`EXT4_INDEX_FL`), whatever the features say.
@@ -76,7 +80,7 @@ pub(super) trait Store {
     /// The bytes of a block as they are now.
     fn data(&self, block: &Self::Block) -> Self::Data;
 
-    /// Changes a block. An error of `change` means that nothing was changed.
+    /// Changes a block. If `change` fails, nothing was changed.
     fn modify<R>(
         &self,
         h: &mut Self::Handle,
@@ -84,16 +88,16 @@ pub(super) trait Store {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R>;
 
-    /// Adds a block of these bytes at the directory's end, read from then on as `shape`.
+    /// Appends a block of these bytes to the directory, to be read as `shape` from then on.
     fn append(&self, h: &mut Self::Handle, shape: Shape, bytes: &[u8]) -> Result<Lblk>;
 
-    /// Before a walk over many blocks: fails if they are not all different.
+    /// Called before a walk over many blocks. Fails if they are not all different.
     fn begin_walk(&self) -> Result<()>;
 
-    /// Says that the blocks from `from` will be wanted.
+    /// Reads the blocks from `from` on ahead.
     fn readahead(&self, from: Lblk, count: u32);
 
-    /// Damage in block `lblk`: applies the `errors=` policy and gives the error to return.
+    /// Reports damage in block `lblk`: applies the `errors=` policy and returns the error.
     fn corrupt(&self, lblk: Lblk, what: &dyn fmt::Display) -> Error;
 
     /// Whether the directory is read and changed through its index.
@@ -101,7 +105,7 @@ pub(super) trait Store {
         self.profile().dir_index && self.index_flag()
     }
 
-    /// Names the block in which a structure was found broken.
+    /// Adds the block to an error about a broken structure.
     fn check<T, E: fmt::Display>(&self, lblk: Lblk, result: Result<T, E>) -> Result<T> {
         result.map_err(|error| self.corrupt(lblk, &error))
     }
