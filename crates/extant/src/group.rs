@@ -1,17 +1,19 @@
 //! Block groups: descriptors, bitmaps, free maps.
 //!
-//! The table is read once at mount and kept decoded: 131,072 groups (16 TiB) take some 15 MiB. Every change
-//! goes through one group's lock, marks the bitmap and the descriptor under the caller's handle, and updates
-//! the group's hints, which searches read without any lock.
+//! The table is read once at mount and kept decoded: 131,072 groups (16 TiB) take some 15 MiB.
+//! Every change takes one group's lock, marks the bitmap and the descriptor under the caller's
+//! handle, and updates the group's hints, which searches read without a lock.
 //!
-//! # Invariants (under a group's lock)
-//! - `desc` is what the descriptor table holds in the running transaction; its counts equal the bitmaps'.
-//! - A loaded [`FreeMap`] has every bit of the block bitmap set, plus what is held back.
-//! - `hints.usable` is the map's usable count, or the descriptor's free count while no map is loaded;
-//!   `hints.longest` is at least the longest usable run.
+//! # Invariants
+//! Under a group's lock:
+//! - `desc` is what the descriptor table holds in the running transaction; its counts equal the
+//!   bitmaps'.
+//! - A loaded [`FreeMap`] has every bit of the block bitmap set, and those of held blocks.
+//! - `hints.usable` is the map's usable count, or the descriptor's free count while no map is
+//!   loaded. `hints.longest` is at least the length of the longest usable run.
 //!
 //! # Locks
-//! One lock per group, never two at once; a bitmap may be read from the device under it.
+//! One lock per group, never two at once. A bitmap may be read from the device under it.
 
 mod bitmaps;
 mod free_map;
@@ -37,7 +39,7 @@ pub(crate) struct GroupTable {
     groups: Box<[GroupCell]>,
     /// Groups whose free map is in memory.
     loaded: AtomicU32,
-    /// Most maps to keep.
+    /// Upper bound of the number of maps in memory.
     map_budget: u32,
     /// Where the last sweep for maps to drop ended.
     sweep: AtomicU32,
@@ -50,7 +52,7 @@ struct GroupCell {
     state: Mutex<GroupState>,
 }
 
-/// What searches read without the lock. Exact when the lock is free, but for `longest`.
+/// What searches read without the lock. Exact while the lock is free, except for `longest`.
 #[derive(Default, Debug)]
 pub(crate) struct Hints {
     /// Blocks that may be handed out now.
@@ -70,15 +72,15 @@ pub(crate) struct Hints {
 pub(crate) struct GroupState {
     /// The descriptor.
     pub(crate) desc: GroupDesc,
-    /// The free map, once a block was allocated or freed.
+    /// The free map: loaded when the first block is allocated or freed.
     pub(crate) map: Option<FreeMap>,
-    /// The device knows of all free runs of at least so many blocks.
+    /// The device was told of all free runs of at least this many blocks.
     pub(crate) trimmed: Option<u32>,
     /// A bitmap of the group is damaged: nothing is allocated here any more.
     pub(crate) broken: bool,
 }
 
-/// Where an inode lies on disk.
+/// The location of an inode on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InodeLocation {
     /// The block of the inode table.
@@ -89,7 +91,7 @@ pub(crate) struct InodeLocation {
 
 /// A locked group.
 pub(crate) struct LockedGroup<'a> {
-    /// Which.
+    /// The group's number.
     pub(crate) group: Group,
     /// Its state.
     pub(crate) state: MutexGuard<'a, GroupState>,
@@ -125,7 +127,7 @@ impl GroupTable {
         self.groups.get(group.index()).map(|cell| &cell.hints)
     }
 
-    /// Where inode `ino` lies.
+    /// The location of inode `ino`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if there is no such inode.
@@ -136,8 +138,8 @@ impl GroupTable {
         Ok(locate(layout, self.cell(group)?.inode_table, index))
     }
 
-    /// Drops maps of groups that hold nothing back until the budget is kept, or a bounded number was looked at.
-    /// The caller holds no group's lock.
+    /// Drops maps of groups that hold nothing back, until the budget is kept or a bounded number
+    /// was examined. The caller holds no group lock.
     pub(crate) fn shrink_maps(&self) {
         let count = u32::try_from(self.groups.len()).unwrap_or(u32::MAX).max(1);
         for _ in 0..64 {
@@ -163,7 +165,7 @@ impl GroupTable {
     }
 }
 
-/// Where the inode at `index` of a table that begins at `table` lies.
+/// The location of the inode at `index` of a table that starts at `table`.
 pub(crate) fn locate(layout: &Layout, table: Pblk, index: u32) -> InodeLocation {
     let per_block = layout.inodes_per_block.max(1);
     InodeLocation {
@@ -173,7 +175,7 @@ pub(crate) fn locate(layout: &Layout, table: Pblk, index: u32) -> InodeLocation 
 }
 
 impl LockedGroup<'_> {
-    /// The free map, loaded if need be.
+    /// The free map, loaded if necessary.
     ///
     /// # Errors
     /// The bitmap cannot be read, or is damaged: the group is not used any more.
@@ -194,7 +196,7 @@ impl LockedGroup<'_> {
         self.state.map.as_mut().ok_or(Error::Invalid)
     }
 
-    /// Takes the group out of use: a bitmap is damaged.
+    /// Takes the group out of use, as a bitmap is damaged.
     pub(crate) fn give_up(&mut self) {
         self.state.broken = true;
         self.hints.usable.store(0, Relaxed);

@@ -1,12 +1,11 @@
 //! Requests to end long walks early.
 //!
-//! A walk whose length the image decides (searching and listing a directory, going through a file's
-//! map) asks at every block whether it shall go on, by [`crate::fs::Fs::go_on`]. There are two ways
-//! to tell it not to:
+//! A walk whose length the image decides (searching or listing a directory, going through a file's
+//! map) asks at every block whether to go on ([`crate::fs::Fs::go_on`]). Two requests end it:
 //!
-//! * An [`Interrupt`] ends the walks of the calls inside of [`Interrupt::during`], on that thread:
-//!   one request of a front end.
-//! * [`crate::Volume::interrupt_all`] ends those of all threads, removals of many transactions
+//! * An [`Interrupt`] ends the walks of the calls inside [`Interrupt::during`], on that thread: one
+//!   request of a front end.
+//! * [`crate::Volume::interrupt_all`] ends those of all threads, removals that span transactions
 //!   included: the end of a mount.
 //!
 //! # Invariants
@@ -14,7 +13,7 @@
 //! being freed stays an orphan, which the next mount finishes.
 //!
 //! # Concurrency
-//! A flag is set by any thread and read without order: a walk sees it at one of its next blocks.
+//! Any thread sets a flag. A walk reads it without ordering and sees it at one of its next blocks.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Interrupt>> = const { RefCell::new(None) };
 }
 
-/// The wish that one request ends early. Clones are the same wish.
+/// A request to end calls early. Clones share the flag.
 ///
 /// ```
 /// # fn search(volume: &extant::Volume, dir: &extant::Node) -> extant::Result<extant::Node> {
@@ -37,7 +36,7 @@ thread_local! {
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
-/// Gives a thread back the request that it served before.
+/// Restores the request that a thread served before.
 struct Restore(Option<Interrupt>);
 
 impl Drop for Restore {
@@ -48,14 +47,14 @@ impl Drop for Restore {
 }
 
 impl Interrupt {
-    /// One that is not set.
+    /// A request that is not set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends the walks of the calls inside of [`Interrupt::during`], now and later: they fail with
-    /// [`crate::Error::Interrupted`]. There is no way back; a new request takes a new one.
+    /// Ends the walks of the calls inside [`Interrupt::during`], now and later: they fail with
+    /// [`crate::Error::Interrupted`]. It cannot be undone; a new call takes a new request.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -66,9 +65,9 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Runs `calls`: those to any file system on this thread end early once this is set. What they
-    /// hand to other threads (writeback, commits, deletions) goes on. A call that walks no longer
-    /// than any sound request needs may succeed all the same.
+    /// Runs `calls`. Those to any file system on this thread end early once the request is set.
+    /// Work that they hand to other threads (writeback, commits, evictions) goes on. A call whose
+    /// walk is no longer than any sound request needs may succeed all the same.
     pub fn during<R>(&self, calls: impl FnOnce() -> R) -> R {
         let before = CURRENT.with(|current| current.replace(Some(self.clone())));
         let _restore = Restore(before);

@@ -1,8 +1,11 @@
-//! Geometry and features: what the superblock says and what never changes while mounted.
+//! Geometry and features: the superblock's fields that never change while mounted.
 //!
-//! A [`Layout`] is made once, from a checked superblock, after the journal was replayed. It is plain data
-//! without locks. Its invariants are those of [`Superblock`]: no method divides by zero or overflows for any
-//! block, group or inode number, valid or not; numbers out of range give `None`.
+//! A [`Layout`] is made once, from a checked superblock, after the journal was replayed. It is
+//! plain data without locks.
+//!
+//! # Invariants
+//! Those of [`Superblock`]. No method divides by zero or overflows for any block, group or inode
+//! number, valid or not; numbers out of range give `None`.
 
 use extant_disk::csum::Crc32c;
 use extant_disk::features::{FeatureSets, Incompat, RoCompat};
@@ -41,13 +44,13 @@ pub(crate) struct Layout {
     pub(crate) itable_blocks: u32,
     /// Inodes in a block of the inode table, at least one.
     pub(crate) inodes_per_block: u32,
-    /// Bytes that new inodes reserve for fields past 128; zero in inodes of 128 bytes.
+    /// Bytes that new inodes reserve for fields past 128; zero for inodes of 128 bytes.
     pub(crate) want_extra_isize: u16,
     /// Bytes of a group descriptor: 32, or 64 and more.
     pub(crate) desc_size: usize,
     /// Blocks of the descriptor table.
     pub(crate) desc_blocks: u32,
-    /// Blocks kept behind the descriptor table for its growth.
+    /// Blocks reserved behind the descriptor table for its growth.
     pub(crate) reserved_gdt_blocks: u32,
     /// log2 of the groups per flex group; 0 without flex_bg.
     pub(crate) flex_bits: u32,
@@ -68,7 +71,7 @@ pub(crate) struct Layout {
     pub(crate) orphan_file_inode: Option<Ino>,
     /// Blocks reserved for root.
     pub(crate) root_reserved: Blocks,
-    /// Groups (beside group 0) that begin with a superblock backup, in order.
+    /// Groups (besides group 0) that start with a superblock backup, in order.
     backups: Box<[u32]>,
 }
 
@@ -118,14 +121,14 @@ impl Layout {
         self.csum_seed.is_some()
     }
 
-    /// Whether groups may be uninitialised, so that their flags and `itable_unused` mean something.
+    /// Whether groups may be uninitialised, so that their flags and `itable_unused` are valid.
     #[inline]
     pub(crate) fn uninit_groups(&self) -> bool {
         self.features.group_csum()
     }
 
-    /// The largest directory in bytes: as Linux has it, 2 GiB unless `large_dir` is on; and no
-    /// larger than the volume, since each of its blocks is one of its own.
+    /// The largest directory in bytes: as in Linux 2 GiB unless `large_dir` is set, and at most the
+    /// volume's size, as each of its blocks is a block of its own.
     pub(crate) fn max_dir_bytes(&self) -> u64 {
         let volume = self.end.get() << self.block_size.log2();
         if self.features.has_incompat(Incompat::LARGEDIR) {
@@ -135,13 +138,13 @@ impl Layout {
         }
     }
 
-    /// Whether the 48 bits of an inode's block count may be used, and its unit be blocks (`huge_file`).
+    /// Whether an inode's block count may use 48 bits, and blocks as its unit (`huge_file`).
     #[inline]
     pub(crate) fn huge_file(&self) -> bool {
         self.features.has_ro_compat(RoCompat::HUGE_FILE)
     }
 
-    /// The block that holds the primary superblock, and its offset in there.
+    /// The block that holds the primary superblock, and the offset in it.
     pub(crate) fn superblock_location(&self) -> (Pblk, usize) {
         let bytes = self.block_size.bytes_u64();
         let inside = SUPERBLOCK_OFFSET % bytes;
@@ -156,7 +159,7 @@ impl Layout {
         (0..self.groups).map(Group::new)
     }
 
-    /// Whether `len` blocks from `start` lie within the file system (and there is at least one).
+    /// Whether `len` blocks from `start`, at least one, lie within the file system.
     #[inline]
     pub(crate) fn contains(&self, start: Pblk, len: Blocks) -> bool {
         !len.is_zero()
@@ -234,18 +237,20 @@ impl Layout {
         Ino::new(raw).filter(|ino| ino.get() <= self.inodes_count)
     }
 
-    /// Whether names may lead to `ino`: the root, or one that is not reserved and exists.
+    /// Whether directory entries may lead to `ino`: the root, or an existing inode that is not
+    /// reserved.
     #[inline]
     pub(crate) fn is_user_inode(&self, ino: Ino) -> bool {
         (ino == Ino::ROOT || ino.get() >= self.first_inode) && ino.get() <= self.inodes_count
     }
 
-    /// Whether `group` begins with a superblock and the descriptor table.
+    /// Whether `group` starts with a superblock and the descriptor table.
     pub(crate) fn has_superblock(&self, group: Group) -> bool {
         group.get() == 0 || self.backups.binary_search(&group.get()).is_ok()
     }
 
-    /// Blocks at the start of `group` that hold superblock, descriptors and the room for their growth.
+    /// Blocks at the start of `group` that hold superblock, descriptors and the room for their
+    /// growth.
     pub(crate) fn head_blocks(&self, group: Group) -> u32 {
         if self.has_superblock(group) {
             let boot = self
@@ -261,7 +266,7 @@ impl Layout {
         }
     }
 
-    /// Where the descriptor of `group` lies: block and offset in the block. The primary table's.
+    /// The location of `group`'s descriptor in the primary table: block, and offset in it.
     pub(crate) fn desc_location(&self, group: Group) -> (Pblk, usize) {
         let per_block = self.block_size.bytes() / self.desc_size;
         let index = group.index();
@@ -272,7 +277,8 @@ impl Layout {
     }
 }
 
-/// The groups past the first that begin with a backup. Bounded: without sparse_super every group has one.
+/// The groups past the first that start with a backup. Bounded: without sparse_super every group
+/// has one.
 fn backups(sb: &Superblock) -> Box<[u32]> {
     (1..sb.group_count())
         .filter(|&group| sb.has_backup(Group::new(group)))

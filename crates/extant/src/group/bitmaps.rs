@@ -1,4 +1,4 @@
-//! Bitmap blocks: read and checked, made for groups that never had one, changed under a handle.
+//! Bitmap blocks: read and checked, created for groups that never had one, changed under a handle.
 
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ use crate::layout::Layout;
 use crate::stats::Stats;
 use crate::zones::SystemZones;
 
-/// What reading and writing bitmaps needs.
+/// The parts that reading and writing bitmaps needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Bitmaps<'a> {
     /// Geometry.
     pub(crate) layout: &'a Layout,
     /// Metadata blocks.
     pub(crate) cache: &'a BlockCache,
-    /// The format's own blocks.
+    /// Blocks of the format itself.
     pub(crate) zones: &'a SystemZones,
     /// Counters.
     pub(crate) stats: &'a Stats,
@@ -87,8 +87,8 @@ impl Bitmaps<'_> {
     /// Builds the free map of `group`.
     ///
     /// # Errors
-    /// The bitmap cannot be read, has a bad checksum, disagrees with the descriptor's count, or has blocks of
-    /// the format itself as free.
+    /// The bitmap cannot be read, has a bad checksum, disagrees with the descriptor's count, or has
+    /// blocks of the format itself as free.
     pub(super) fn load_map(&self, group: Group, desc: &GroupDesc) -> Result<FreeMap> {
         let len = self.layout.group_blocks(group);
         let map = if self.block_uninit(desc) {
@@ -122,7 +122,8 @@ impl Bitmaps<'_> {
         Ok(map)
     }
 
-    /// The bitmap of a group that never had one: the format's own blocks and the padding are in use.
+    /// The bitmap of a group that never had one: the format's own blocks and the padding are in
+    /// use.
     fn initial_block_bitmap(&self, group: Group) -> Vec<u8> {
         let len = self.layout.group_blocks(group);
         let mut bits = vec![0; self.layout.block_size.bytes()];
@@ -134,8 +135,9 @@ impl Bitmaps<'_> {
         bits
     }
 
-    /// The block bitmap of a group as something to modify: a group without one gets it now, under `h`, and
-    /// its flag is cleared (the caller stores the descriptor). One credit, which a later change of the same block shares.
+    /// The block bitmap of `group`, to be modified. A group without one gets it now, under `h`, and
+    /// its flag is cleared (the caller stores the descriptor). One credit, which a later change of
+    /// the same block shares.
     pub(crate) fn writable_block_bitmap(
         &self,
         h: &mut Handle,
@@ -158,7 +160,8 @@ impl Bitmaps<'_> {
         Ok(block)
     }
 
-    /// Marks `range` of `group` as in use, on disk and in the descriptor's count (the caller stores the descriptor).
+    /// Marks `range` of `group` as in use, on disk and in the descriptor's count (the caller stores
+    /// the descriptor).
     pub(crate) fn mark_used(
         &self,
         h: &mut Handle,
@@ -168,7 +171,8 @@ impl Bitmaps<'_> {
     ) -> Result<()> {
         let block = self.writable_block_bitmap(h, group, state)?;
         let count = range.end - range.start;
-        // Not of a lone block: that may be metadata, whose freeing would reveal the mistake to the engine itself.
+        // Not of a lone block: that may be metadata, whose freeing would reveal the mistake to the
+        // engine itself.
         let lost = self.failpoint.is(Failpoint::BitmapBitNotJournalled) && count > 1;
         let csum = h.modify(&block, |bytes| {
             bitmap::set_range(bytes, range.start..range.end - u32::from(lost));
@@ -181,7 +185,8 @@ impl Bitmaps<'_> {
         Ok(())
     }
 
-    /// Marks `range` of `group` as free, on disk and in the descriptor's count (the caller stores the descriptor).
+    /// Marks `range` of `group` as free, on disk and in the descriptor's count (the caller stores
+    /// the descriptor).
     ///
     /// # Errors
     /// [`Error::Corrupt`] if a block of it is free already; nothing was changed then.
@@ -219,8 +224,8 @@ impl Bitmaps<'_> {
         Ok(())
     }
 
-    /// The inode bitmap of `group`, made under `h` if there never was one (one credit; the caller stores the
-    /// descriptor).
+    /// The inode bitmap of `group`, created under `h` if there never was one (one credit; the
+    /// caller stores the descriptor).
     ///
     /// # Errors
     /// It cannot be read, has a bad checksum, or has more free inodes than counted.
@@ -272,8 +277,9 @@ impl Bitmaps<'_> {
         })
     }
 
-    /// Sets or clears the bit of inode `index` in `block` and updates the checksum in the descriptor (the caller
-    /// updates the counts and stores it). Returns whether the bit was set before.
+    /// Sets or clears the bit of inode `index` in `block` and updates the checksum in the
+    /// descriptor (the caller updates the counts and stores it). Returns whether the bit was set
+    /// before.
     pub(crate) fn change_inode_bit(
         &self,
         h: &mut Handle,

@@ -1,13 +1,14 @@
-//! Which blocks of one group may be handed out now.
+//! The blocks of one group that may be handed out now.
 //!
-//! A copy of the group's bitmap in which more is marked as in use than on disk: blocks freed by a transaction
-//! that is not durable yet, and blocks kept for a file that grows. Plain data under the group's lock.
+//! A copy of the group's bitmap with more bits set than on disk: those of blocks freed by a
+//! transaction that is not durable yet, and of blocks kept for a growing file. Plain data under the
+//! group's lock.
 
 use std::ops::Range;
 
 use extant_disk::bitmap;
 
-/// Runs that a search looks at before it settles for the best so far.
+/// Runs that a search examines before it takes the best so far.
 const RUNS_PER_SEARCH: u32 = 256;
 
 /// Usable blocks of a group: a clear bit may be handed out.
@@ -16,11 +17,12 @@ pub(crate) struct FreeMap {
     bits: Box<[u8]>,
     len: u32,
     usable: u32,
-    /// Blocks that are free on disk but not usable: such a map cannot be rebuilt from the bitmap.
+    /// Blocks that are free on disk but not usable. A map with such blocks cannot be rebuilt from
+    /// the bitmap.
     held: u32,
 }
 
-/// The answer of [`FreeMap::find`].
+/// The result of [`FreeMap::find`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     /// The run, at most as long as was asked for.
@@ -53,20 +55,20 @@ impl FreeMap {
         self.held == 0
     }
 
-    /// `range`, all usable, is in use from now on.
+    /// Marks `range`, all usable, as in use.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), 0);
         self.usable = self.usable.saturating_sub(range.end - range.start);
         bitmap::set_range(&mut self.bits, range);
     }
 
-    /// `range`, all usable, is free but held.
+    /// Holds `range`, all usable: it stays free on disk.
     pub(crate) fn hold(&mut self, range: Range<u32>) {
         self.held += range.end - range.start;
         self.take(range);
     }
 
-    /// `range` became free on disk and is held from now on.
+    /// Holds `range`, which became free on disk.
     pub(crate) fn hold_freed(&mut self, range: Range<u32>) {
         debug_assert_eq!(
             bitmap::count_set(&self.bits, range.clone()),
@@ -75,12 +77,12 @@ impl FreeMap {
         self.held += range.end - range.start;
     }
 
-    /// `range`, which was held, is in use from now on.
+    /// Marks `range`, which was held, as in use.
     pub(crate) fn take_held(&mut self, range: Range<u32>) {
         self.held = self.held.saturating_sub(range.end - range.start);
     }
 
-    /// `range`, which was held, is usable from now on. Returns the length of the run it is part of.
+    /// Makes `range`, which was held, usable. Returns the length of the run it is part of.
     pub(crate) fn release(&mut self, range: Range<u32>) -> u32 {
         self.held = self.held.saturating_sub(range.end - range.start);
         self.usable += range.end - range.start;
@@ -89,7 +91,7 @@ impl FreeMap {
         end - self.run_start(range.start)
     }
 
-    /// The first run of at least `min` usable blocks in `part`, as far as it lies in there.
+    /// The first run of at least `min` usable blocks in `part`, cut to `part`.
     pub(crate) fn next_run(&self, part: Range<u32>, min: u32) -> Option<Range<u32>> {
         let end = part.end.min(self.len);
         let mut at = part.start;
@@ -121,8 +123,9 @@ impl FreeMap {
 
     /// Finds a run of up to `target` blocks.
     ///
-    /// The run at `from` wins if it has at least `at_goal` blocks; else the first of `target` blocks at or after
-    /// `from`, wrapping around; else, after a bounded search, the longest met that has at least `min`.
+    /// The run at `from` wins if it has at least `at_goal` blocks; else the first of `target`
+    /// blocks at or after `from`, wrapping around; else, after a bounded search, the longest that
+    /// was met, if it has at least `min`.
     pub(crate) fn find(&self, from: u32, at_goal: u32, target: u32, min: u32) -> Found {
         let goal_end =
             bitmap::next_set(&self.bits, from, from.saturating_add(target).min(self.len));
@@ -134,7 +137,7 @@ impl FreeMap {
         }
         let mut best = 0..0;
         let mut seen = 0;
-        // From the goal to the end, then whatever begins before the goal.
+        // From the goal to the end, then the runs that start before the goal.
         for (start, end) in [(from, self.len), (0, from)] {
             let mut at = start;
             loop {

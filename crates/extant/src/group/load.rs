@@ -12,7 +12,7 @@ use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 use crate::zones::{SystemZones, Zone};
 
-/// Memory for free maps, all groups together.
+/// Memory for the free maps of all groups.
 const MAP_BYTES: u32 = 32 << 20;
 /// Blocks of the descriptor table that are read at once.
 const READAHEAD: u32 = 64;
@@ -29,13 +29,13 @@ pub(crate) struct Totals {
 }
 
 impl GroupTable {
-    /// Reads and checks every group descriptor. `more` are further blocks of the format (the journal's); with
-    /// the descriptors' they become the system zones. To be only read, a volume may have
-    /// descriptors with bad checksums and wrong counts, as in Linux: they are logged.
+    /// Reads and checks every group descriptor. `more` are further blocks of the format (the
+    /// journal's); with the descriptors' they become the system zones. For a volume that is only
+    /// read, descriptors may have bad checksums and wrong counts, as in Linux: they are logged.
     ///
     /// # Errors
-    /// A descriptor that cannot be read, has a bad checksum, counts more than its group has, or points
-    /// outside of the volume or into another part of the format: the error names the group.
+    /// A descriptor that cannot be read, has a bad checksum, counts more than its group has, or
+    /// points outside of the volume or into another part of the format. The error names the group.
     pub(crate) fn load(
         cache: &BlockCache,
         layout: &Layout,
@@ -137,9 +137,9 @@ pub(crate) fn parse(layout: &Layout, group: Group, bytes: &[u8]) -> Result<Group
     Ok(desc)
 }
 
-/// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read: where the
-/// group's parts lie must make sense, its counts are cut to what is possible, and what it calls
-/// never used is looked at.
+/// Decodes a descriptor that is wrong, as `error` says, for a volume that is only read. The
+/// locations of the group's parts must be valid; its counts are cut to what is possible; tables
+/// marked as never used are read all the same.
 fn parse_damaged(layout: &Layout, group: Group, bytes: &[u8], error: &Error) -> Result<GroupDesc> {
     let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
         .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
@@ -173,7 +173,8 @@ fn pieces(layout: &Layout, desc: &GroupDesc) -> [(Pblk, u32, &'static str); 3] {
     ]
 }
 
-/// Adds everything of the format in `group`, or pointed to by its descriptor, to `parts`.
+/// Adds everything of the format that lies in `group`, or that its descriptor points to, to
+/// `parts`.
 fn claim(layout: &Layout, group: Group, desc: &GroupDesc, parts: &mut Vec<Zone>) {
     let mut add = |start: Pblk, len: u32| {
         let zone = Zone {
@@ -181,7 +182,8 @@ fn claim(layout: &Layout, group: Group, desc: &GroupDesc, parts: &mut Vec<Zone>)
             end: start.saturating_add(u64::from(len)),
             owner: None,
         };
-        // Flex groups lay the same part of many groups side by side: keep the list short as it grows.
+        // Flex groups lay the same part of many groups side by side: merging keeps the list short
+        // as it grows.
         match parts.last_mut() {
             Some(last) if last.owner.is_none() && last.end == zone.start => last.end = zone.end,
             _ => parts.push(zone),

@@ -1,19 +1,22 @@
 //! The inodes in memory, by number.
 //!
 //! # Invariants
-//! - One [`Inode`] per number at most; concurrent requests for one that is not there share one read.
-//! - An [`InodeRef`] counts; the count grows from zero only under the shard's lock, so an inode that is found unused
-//!   there may be let go.
-//! - An unused inode stays for a while: each shard keeps a bounded queue of them with second chances. What is let
-//!   go was written long before (see the module's header); one whose newest change is not durable yet, or that has
-//!   deferred times, stays until that is done.
-//! - The last reference to an inode without a name hands it to the reaper ([`super::reaper`]); from then on nobody gets
-//!   a reference.
+//! - At most one [`Inode`] per number. Concurrent requests for a number that is not in memory share
+//!   one read.
+//! - An [`InodeRef`] counts. The count grows from zero only under the shard's lock, so an inode
+//!   that is found unused there may be evicted.
+//! - An unused inode stays for a while: each shard keeps a bounded queue of them with second
+//!   chances. An inode that is evicted needs no write (see the module's header). One whose newest
+//!   change is not durable yet, or that has deferred times, stays until that is done.
+//! - The last reference to an unlinked inode hands it to the reaper ([`super::reaper`]). From then
+//!   on no reference to it is given out.
 //!
-//! # Locks and concurrency
-//! A shard's lock is a leaf but for the journal's question whether a transaction is durable: it is never held over a
-//! read, nor while an inode is dropped. Shards are chosen by number; requests for numbers in different shards never
-//! meet.
+//! # Locks
+//! A shard's lock is a leaf, except that the journal is asked under it whether a transaction is
+//! durable. It is never held over a read, nor while an inode is dropped.
+//!
+//! # Concurrency
+//! Shards are chosen by number: requests for numbers in different shards never meet.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -31,24 +34,25 @@ use crate::fs::Fs;
 use crate::types::FileKind;
 
 const SHARDS: usize = 64;
-/// Unused inodes that a shard keeps before it lets one go.
+/// Unused inodes that a shard keeps before it evicts one.
 const UNUSED_PER_SHARD: usize = 256;
-/// Steps of the queue per inode that becomes unused: more than one, so that a queue that grew shrinks again.
+/// Steps of the queue per inode that becomes unused: more than one, so that a queue that grew
+/// shrinks again.
 const STEPS: usize = 4;
 
 /// The inodes in memory.
 pub(crate) struct InodeCache {
     shards: Box<[Shard]>,
-    /// Inodes to delete.
+    /// Unlinked inodes that wait for their eviction.
     pub(crate) reaper: Reaper,
-    /// Inodes with times to write.
+    /// Inodes with deferred times.
     pub(crate) late: Mutex<Vec<Arc<Inode>>>,
 }
 
 #[derive(Default)]
 struct Shard {
     state: Mutex<ShardState>,
-    /// A busy slot was settled.
+    /// A busy slot got its inode, or became empty.
     settled: Condvar,
 }
 
@@ -59,7 +63,7 @@ struct ShardState {
 }
 
 enum Slot {
-    /// Someone reads it.
+    /// A thread reads the inode.
     Busy,
     Ready(Arc<Inode>),
 }
@@ -74,12 +78,13 @@ impl Default for InodeCache {
     }
 }
 
-/// A counted reference to an inode. Dropping the last one of an inode without a name hands it to the reaper; the
-/// drop itself neither waits nor starts a handle.
+/// A counted reference to an inode. Dropping the last one of an unlinked inode hands it to the
+/// reaper. The drop itself neither waits nor starts a handle.
 pub(crate) struct InodeRef(Arc<Inode>);
 
 impl InodeRef {
-    /// The shared inode, for those that keep a pointer without a reference (a mapping's way back).
+    /// The shared inode, for holders of a pointer without a reference (a mapping's way back to its
+    /// inode).
     pub(crate) fn shared(&self) -> &Arc<Inode> {
         &self.0
     }
@@ -116,23 +121,23 @@ impl Drop for InodeRef {
     }
 }
 
-/// Who asks for an inode.
+/// The purpose of a request for an inode. Decides which numbers and which inodes are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asker {
-    /// A name or a user: the root, or an inode that is not the format's own, with a name left.
+    /// A directory entry or a user: the root, or an inode that is not reserved, with a link.
     User,
     /// The engine, for one of its own inodes.
     Internal,
-    /// The processing of orphans: an inode that may have no name left.
+    /// Orphan processing: an inode that may have no link.
     Orphans,
 }
 
 impl Fs {
-    /// The inode of a number, as names and users see them.
+    /// The inode of a number that comes from a directory entry or from a user.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] for a number that no name may lead to (reserved, past the last) and for a damaged inode;
-    /// [`Error::Stale`] for one that is free or has no name left.
+    /// [`Error::Corrupt`] for a number that no entry may lead to (reserved, past the last) and for
+    /// a damaged inode; [`Error::Stale`] for one that is free or has no link.
     pub(crate) fn iget(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.inodes.get(self, ino, Asker::User)
     }
@@ -140,21 +145,21 @@ impl Fs {
     /// One of the engine's own inodes: journal, orphan file.
     ///
     /// # Errors
-    /// As [`Fs::iget`], but reserved numbers are fine.
+    /// As [`Fs::iget`], but reserved numbers are valid.
     pub(crate) fn iget_internal(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.inodes.get(self, ino, Asker::Internal)
     }
 
-    /// An inode that may have lost its last name, to finish what a crash interrupted.
+    /// An inode that may have lost its last link, to finish what a crash interrupted.
     ///
     /// # Errors
-    /// As [`Fs::iget`], but an inode without a name is fine.
+    /// As [`Fs::iget`], but an inode without a link is valid.
     pub(crate) fn iget_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
         self.inodes.get(self, ino, Asker::Orphans)
     }
 
-    /// A reference to an inode that is in memory, for work that starts at the inode itself. `None` once it was let go or
-    /// its deletion began.
+    /// A reference to an inode in memory, for work that starts at the inode itself. `None` once it
+    /// was evicted or its eviction has begun.
     pub(crate) fn grab(&self, inode: &Arc<Inode>) -> Option<InodeRef> {
         let state = self.inodes.shard(inode.ino).state.lock();
         match state.slots.get(&inode.ino) {
@@ -164,7 +169,7 @@ impl Fs {
     }
 }
 
-/// Counts a reference, under the shard's lock. `None` if the inode is past that.
+/// Counts a reference, under the shard's lock. `None` if the inode's eviction has begun.
 fn reference(inode: &Arc<Inode>) -> Option<InodeRef> {
     if inode.life.dead.load(Ordering::Acquire) {
         return None;
@@ -219,7 +224,7 @@ impl InodeCache {
         }
     }
 
-    /// Enters an inode that was just allocated.
+    /// Adds an inode that was just allocated.
     pub(crate) fn insert_new(
         &self,
         fs: &Arc<Fs>,
@@ -231,7 +236,7 @@ impl InodeCache {
         let mut state = shard.state.lock();
         loop {
             match state.slots.get(&ino) {
-                // Someone asks for the free inode's number; that ends with an error.
+                // Another thread reads the free inode's number; that ends with an error.
                 Some(Slot::Busy) => shard.settled.wait(&mut state),
                 Some(Slot::Ready(_)) => {
                     drop(state);
@@ -251,7 +256,7 @@ impl InodeCache {
         Ok(InodeRef(inode))
     }
 
-    /// The last reference to `inode` went.
+    /// Handles the drop of `inode`'s last reference.
     fn unused(&self, fs: &Arc<Fs>, inode: &Arc<Inode>) {
         let life = &inode.life;
         let mut let_go = Vec::new();
@@ -289,10 +294,10 @@ impl InodeCache {
         }
         drop(state);
         fs.stats.inode_evictions.add(let_go.len() as u64);
-        // Dropped here, without the lock: pages go with it.
+        // Dropped here, without the lock: its pages go with it.
     }
 
-    /// Takes `inode`'s number out of the cache: it is about to be freed, or given up.
+    /// Takes `inode` out of the cache: its number is about to be freed.
     pub(crate) fn forget(&self, inode: &Arc<Inode>) {
         let mut state = self.shard(inode.ino).state.lock();
         if let Some(Slot::Ready(there)) = state.slots.get(&inode.ino)
@@ -305,7 +310,7 @@ impl InodeCache {
         }
     }
 
-    /// Every inode in memory, at one moment per shard.
+    /// Every inode in memory, shard by shard.
     pub(crate) fn all(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -318,7 +323,7 @@ impl InodeCache {
         all
     }
 
-    /// Whether some inode in memory has no name any more, or is in the middle of becoming so.
+    /// Whether some inode in memory has lost its last link, or is losing it.
     pub(crate) fn has_unlinked(&self) -> bool {
         self.shards.iter().any(|shard| {
             let state = shard.state.lock();
@@ -329,7 +334,8 @@ impl InodeCache {
         })
     }
 
-    /// Lets go of everything: unmount's last step. References that are left keep their inode, but no one finds it.
+    /// Drops all inodes: unmount's last step. Remaining references keep their inode, but no lookup
+    /// finds it.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let old = std::mem::take(&mut *shard.state.lock());
@@ -351,11 +357,12 @@ impl InodeCache {
     }
 }
 
-/// What becomes of the oldest inode in the queue.
+/// What happens to the oldest inode in the queue.
 enum Fate {
-    /// It is referenced: out of the queue.
+    /// It is referenced: it leaves the queue.
     Used,
-    /// It was used since, has changes that are not durable, or takes a way that only memory knows: back to the end.
+    /// It was used since, has changes that are not durable, or has a data path that only memory
+    /// knows: back to the end.
     Stay,
     Go,
 }

@@ -1,7 +1,8 @@
 //! Device numbers: Linux's `stat` encoding, and the two words of `i_block` that store it.
 //!
-//! The old form keeps major and minor numbers below 256 in the first word; all others go to the second word in the
-//! encoding that `stat` uses for 32-bit numbers: minor bits 0-7, major bits 8-19, the rest of the minor from bit 20.
+//! The old form keeps major and minor numbers below 256 in the first word. All others go to the
+//! second word, in the encoding that `stat` uses for 32-bit numbers: minor bits 0-7, major bits
+//! 8-19, the rest of the minor from bit 20.
 
 use extant_disk::inode::BLOCK_AREA;
 
@@ -37,7 +38,7 @@ pub(crate) fn decode(area: &[u8; BLOCK_AREA]) -> u32 {
     };
     match word(0) {
         0 => word(4),
-        // Old numbers have eight bits each: the encodings agree.
+        // Old numbers have eight bits each: there the encodings agree.
         old => old & 0xffff,
     }
 }

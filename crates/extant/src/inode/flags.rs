@@ -1,9 +1,9 @@
-//! Which chattr flags an inode can have, and which ones new inodes take over.
+//! The chattr flags that an inode can have, and those that new inodes inherit.
 
 use super::InodeFlags;
 use crate::types::FileKind;
 
-/// Flags that children take over.
+/// Flags that children inherit.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -21,10 +21,10 @@ const DIRECTORIES_ONLY: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::PROJINHERIT);
-/// Flags that anything else than a file or a directory may have.
+/// Flags that an inode which is neither file nor directory may have.
 const SPECIAL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
-/// `flags` without those that an inode of `kind` does not have.
+/// `flags` without those that an inode of `kind` cannot have.
 pub(crate) fn of_kind(flags: InodeFlags, kind: FileKind) -> InodeFlags {
     match kind {
         FileKind::Directory => flags,

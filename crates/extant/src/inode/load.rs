@@ -1,4 +1,4 @@
-//! Reading an inode's record and judging it; writing it back.
+//! Reading an inode's record and checking it; writing it back.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::types::FileKind;
 
-/// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any past the last.
+/// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any
+/// past the last.
 pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
     let layout = &fs.layout;
     let fine = match asker {
@@ -35,7 +36,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
 /// Reads and checks inode `ino`.
 pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
     let core = read(fs, ino)?;
-    // A free inode, or one without a name, is no damage here: the name that led here is.
+    // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
     if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
         return Err(Error::Stale);
     }
@@ -64,7 +65,8 @@ pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
         .map_err(|e| Error::corrupt(Location::Inode(ino), e))
 }
 
-/// Reads the part of the inode table around `block` in one go: neighbours in a directory are neighbours there.
+/// Reads the part of the inode table around `block` at once: neighbours in a directory are
+/// neighbours there.
 fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
     const WINDOW: u32 = 16;
     let layout = &fs.layout;
@@ -79,10 +81,10 @@ fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
     }
 }
 
-/// What the rest of the file system says about a decoded inode.
+/// Checks a decoded inode against the rest of the file system.
 fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
     let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
-    // None of these features is mounted, so no inode may have the flags.
+    // Volumes with these features are not mounted, so no inode may have the flags.
     let foreign =
         InodeFlags::INLINE_DATA | InodeFlags::EA_INODE | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
     if core.flags.intersects(foreign) {
@@ -115,7 +117,7 @@ pub(super) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Resu
     encode(fs, h, ino, core, false)
 }
 
-/// The same for an inode that was just allocated: what the record held before is cleared.
+/// As [`store`], for an inode that was just allocated: the old content of the record is cleared.
 pub(crate) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
     encode(fs, h, ino, core, true)
 }

@@ -1,16 +1,19 @@
 //! Inodes: in memory, on disk, and between the two.
 //!
-//! [`crate::fs::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a number share one [`Inode`].
-//! What an inode stores is its [`InodeCore`]: readers lock it shared and look; writers go through
-//! [`Inode::update`], which changes it and encodes it into the inode table's block under their handle while the lock is
-//! held. So the block of the newest transaction always holds the newest state, nothing is written at eviction, and
-//! a reference may be dropped anywhere. Two exceptions are deferred on purpose and written a little later or with the next
+//! [`crate::fs::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a
+//! number share one [`Inode`]. What an inode stores is its [`InodeCore`]. Readers lock it shared.
+//! Writers go through [`Inode::update`], which changes it and encodes it into the inode table's
+//! block, under the writer's handle and with the lock held. So the block in the newest transaction
+//! always has the newest state, eviction writes nothing, and a reference may be dropped anywhere.
+//!
+//! Two kinds of change are deferred on purpose, and are stored a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
-//! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper` (the queue of those to delete), `load`
-//! (reading and judging), `times`, `flags` (which kinds have which), `symlink`, `devnum`, `several` (locks of more than one). What
-//! needs other parts of the file system stands above: [`crate::new_inode`], [`crate::deletion`], [`crate::attr`],
-//! [`crate::privileges`], [`crate::symlink`].
+//! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper`
+//! (the queue of unlinked inodes), `load` (reading and checking), `times`, `flags` (which kinds
+//! have which), `symlink`, `devnum`, `several` (locks of more than one). Operations that need other
+//! parts of the file system stand above: [`crate::new_inode`], [`crate::deletion`],
+//! [`crate::attr`], [`crate::privileges`], [`crate::symlink`].
 
 mod cache;
 pub(crate) mod devnum;

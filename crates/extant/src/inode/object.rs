@@ -1,10 +1,13 @@
 //! An inode in memory.
 //!
-//! Invariants: `size >= core.disk_size` for regular files; everything in `core` that is not deferred (see
-//! [`super::times`]) is in the inode table's block of the newest transaction that changed it; `doomed` is set exactly
-//! while `core.links` is zero.
+//! # Invariants
+//! - `size >= core.disk_size` for regular files (J1).
+//! - Everything in `core` that is not deferred (see [`super::times`]) is in the inode table's block
+//!   of the newest transaction that changed it.
+//! - `doomed` is set exactly while `core.links` is zero.
 //!
-//! Locks: the fields stand in lock order. The atomics need none.
+//! # Locks
+//! The fields stand in lock order. The atomics need none.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, Weak};
@@ -31,23 +34,28 @@ pub(crate) struct Inode {
     pub(crate) generation: u32,
     /// Type.
     pub(crate) kind: FileKind,
-    /// The file system, for work that starts at the inode (writeback, deletion).
+    /// The file system, for work that starts at the inode (writeback, eviction).
     pub(crate) fs: Weak<Fs>,
-    /// Directories: entries (read: look up, list; write: change). Files: size changes and truncation.
+    /// Directories: their entries, shared to look, exclusively to change. Files: shared by an
+    /// operation that locks a range of the file; exclusively for attributes, flags, a switch of the
+    /// data path, moving ranges, and writes on the buffer-head path.
     pub(crate) lock: RwLock<()>,
-    /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no link.
+    /// Made without a name ([`crate::namei::tmpfile`]): may get its first one although it has no
+    /// link.
     pub(crate) linkable: AtomicBool,
-    /// Where the inode is recorded as an orphan. Taken under a handle, before the list of orphans.
+    /// Where the inode is recorded as an orphan. Taken under a handle, before the orphan list.
     pub(crate) orphan: Mutex<orphan::Place>,
     /// Extended attributes.
     pub(crate) xattr_lock: RwLock<()>,
-    /// The extent tree (`i_data_sem`): read to walk, write to change.
+    /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
     pub(crate) map_lock: MapLock,
-    /// What is known of the map, delayed ranges included.
+    /// The known part of the map, delayed ranges included.
     pub(crate) extents: ExtentStatus,
-    /// What is stored on disk.
+    /// The stored fields.
     pub(crate) core: RwLock<InodeCore>,
-    /// `i_size`: raised before the folio that carries the new bytes is unlocked. Written under `lock`.
+    /// `i_size`. Raised before the folio with the new bytes is unlocked. A writer of it has locked
+    /// the file from a byte to infinity (a range lock or the EOF lock), or holds `lock`
+    /// exclusively.
     pub(crate) size: AtomicU64,
     /// The last transaction that changed the inode.
     sync_tid: TidCell,
@@ -55,40 +63,40 @@ pub(crate) struct Inode {
     datasync_tid: TidCell,
     /// Regular files: the cached data, made at first use.
     pub(crate) data: OnceLock<FileData>,
-    /// References and fate; see [`super::cache`].
+    /// References and lifetime; see [`super::cache`].
     pub(super) life: Life,
-    /// Times that are newer in `core` than on disk; see [`super::times`].
+    /// Which times in `core` are newer than on disk; see [`super::times`].
     pub(super) deferred: AtomicU8,
     /// Known to have no set-id bits and no capabilities; see [`crate::privileges`].
     pub(super) plain: AtomicBool,
-    /// What the next read or write need not do about times; see [`super::times`].
+    /// Time updates that the next read or write can skip; see [`super::times`].
     pub(super) noted: Noted,
-    /// Directories: known to have each of its blocks once; see [`crate::dir`].
+    /// Directories: known to have no block twice; see [`crate::dir`].
     distinct: AtomicBool,
-    /// A copy of the flags in `core`, which may be under its lock for as long as a block read takes.
+    /// A copy of the flags in `core`, whose lock may be held for as long as a block read takes.
     flags: AtomicU32,
-    /// A copy of the size in `core`, likewise.
+    /// A copy of the size in `core`, for the same reason.
     disk_size: AtomicU64,
 }
 
-/// How often an inode is referenced and what becomes of it.
+/// The references to an inode, and its way to eviction.
 #[derive(Default)]
 pub(super) struct Life {
-    /// [`super::InodeRef`]s. Grows from zero only under the cache shard's lock.
+    /// Number of [`super::InodeRef`]s. Grows from zero only under the cache shard's lock.
     pub(super) refs: AtomicU32,
-    /// No name is left: the inode is deleted with its last reference.
+    /// No link is left: the inode is evicted with its last reference.
     pub(super) doomed: AtomicBool,
     /// In the shard's queue of unused inodes.
     pub(super) queued: AtomicBool,
     /// Used since it was queued: gets a second chance.
     pub(super) touched: AtomicBool,
-    /// Its deletion has begun, or it was given up: nobody gets a reference any more.
+    /// Its eviction has begun: no new reference is given out.
     pub(super) dead: AtomicBool,
-    /// Memory alone knows which way its data takes.
+    /// Its data path is known in memory only, so it must stay there.
     pub(super) kept: AtomicBool,
 }
 
-/// The newest of the transactions that were noted, if any was.
+/// The newest transaction that was noted, if any.
 #[derive(Default)]
 struct TidCell(AtomicU64);
 
@@ -149,12 +157,13 @@ impl Inode {
         }
     }
 
-    /// Changes what is stored and encodes it into the inode table under `h`: one credit ([`crate::credits::INODE_UPDATE`]).
-    /// `f` runs with `core` locked and must take no lock.
+    /// Changes the stored fields and encodes them into the inode table under `h`: one credit
+    /// ([`crate::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no lock.
     ///
     /// # Errors
-    /// The table's block cannot be read, the journal has stopped, or a value does not fit the record. Unless the record
-    /// was the problem, the file system is of no use any more then; `core` keeps the change.
+    /// The table's block cannot be read, the journal has stopped, or a value does not fit the
+    /// record. Except in the last case the file system cannot be used any more; `core` keeps the
+    /// change.
     pub(crate) fn update<R>(
         &self,
         fs: &Fs,
@@ -180,14 +189,15 @@ impl Inode {
         Ok(result)
     }
 
-    /// Notes that `h` changed something that reading the content back depends on, without the inode itself: a block of
-    /// the map, a directory block.
+    /// Notes that `h` changed a block which the content depends on, but not the inode itself: a
+    /// block of the map, a directory block.
     pub(crate) fn note_change(&self, h: &Handle) {
         self.sync_tid.note(h.tid());
         self.datasync_tid.note(h.tid());
     }
 
-    /// The transaction that fsync (with `datasync`: fdatasync) waits for; `None` if nothing changed since it was loaded.
+    /// The transaction that fsync (with `datasync`: fdatasync) waits for; `None` if nothing changed
+    /// since the inode was loaded.
     pub(crate) fn last_change(&self, datasync: bool) -> Option<Tid> {
         if datasync {
             self.datasync_tid.get()
@@ -207,17 +217,18 @@ impl Inode {
         self.data.get().is_some_and(FileData::is_dirty)
     }
 
-    /// Whether the inode stays in memory until the unmount, or its deletion.
+    /// Whether the inode must stay in memory until the unmount or its eviction.
     pub(crate) fn keep(&self, on: bool) {
         self.life.kept.store(on, Ordering::Release);
     }
 
-    /// Begins the inode's deletion unless that has begun: from now on nobody gets a reference.
+    /// Begins the inode's eviction unless it has begun: no reference is given out from now on.
+    /// Returns whether this call began it.
     pub(crate) fn begin_deletion(&self) -> bool {
         !self.life.dead.swap(true, Ordering::AcqRel)
     }
 
-    /// The size on disk in bytes: what the journal has, or gets with a transaction that runs.
+    /// The size on disk in bytes: what the journal has, or gets with the running transaction.
     #[inline]
     pub(crate) fn disk_size(&self) -> u64 {
         self.disk_size.load(Ordering::Acquire)
@@ -229,30 +240,29 @@ impl Inode {
         InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
     }
 
-    /// Whether no name is left.
+    /// Whether no link is left.
     pub(crate) fn is_unlinked(&self) -> bool {
         self.life.doomed.load(Ordering::Acquire)
     }
 
-    /// Whether its deletion has begun, or it left the cache.
+    /// Whether its eviction has begun, or it left the cache.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.life.dead.load(Ordering::Acquire)
     }
 
-    /// The seed of the checksums of everything the inode owns (directory, extent and orphan blocks); `None` without
-    /// metadata checksums.
+    /// The seed of the checksums of everything the inode owns (directory, extent and orphan
+    /// blocks); `None` without metadata checksums.
     pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
         super::format(&fs.layout).inode_seed(self.ino, self.generation)
     }
 
-    /// Whether a directory is known to have each of its blocks once.
+    /// Whether a directory is known to have no block twice.
     pub(crate) fn is_distinct(&self) -> bool {
         self.distinct.load(Ordering::Acquire)
     }
 
-    /// Remembers that a directory has each of its blocks once: no change of its map makes that
-    /// false.
+    /// Remembers that a directory has no block twice. No change of its map makes that false.
     pub(crate) fn note_distinct(&self) {
         self.distinct.store(true, Ordering::Release);
     }
@@ -263,7 +273,8 @@ impl Inode {
         self.plain.load(Ordering::Acquire)
     }
 
-    /// Remembers it, if the bits still say so: they may have been set meanwhile. Attributes clear the mark themselves.
+    /// Remembers it, unless set-id bits were set meanwhile. A change of attributes clears the mark
+    /// itself.
     pub(crate) fn note_plain(&self) {
         let core = self.core.read();
         if core.mode & SET_ID == 0 {
@@ -271,12 +282,13 @@ impl Inode {
         }
     }
 
-    /// Mode, owner or security attributes change: nothing is known any more.
+    /// Clears that mark: mode, owner or security attributes change.
     pub(crate) fn not_plain(&self) {
         self.plain.store(false, Ordering::Release);
     }
 
-    /// Fails with EPERM if the inode is immutable, or append-only and `append` is not all that is wanted.
+    /// Fails with EPERM if the inode is immutable, or append-only and the change is not an
+    /// `append`.
     pub(crate) fn check_changeable(&self, append: bool) -> Result<()> {
         let flags = self.flags();
         if flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !append)

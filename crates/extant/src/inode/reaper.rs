@@ -1,9 +1,13 @@
-//! The queue of inodes without a name that nobody refers to any more, and the thread that has it worked off.
+//! The queue of unlinked inodes without a reference, and the thread that works it off.
 //!
-//! The last reference to such an inode may go anywhere, under a lock or a handle; so that only puts the inode here. What is done
-//! with it is [`crate::deletion`]'s.
+//! The last reference to such an inode may be dropped under any lock or handle. So the drop only
+//! queues the inode; [`crate::deletion`] evicts it.
 //!
-//! Locks: the queue's, a leaf. Concurrency: every inode is taken from the queue once.
+//! # Locks
+//! The queue's, a leaf.
+//!
+//! # Concurrency
+//! Every inode is taken from the queue once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,23 +19,23 @@ use parking_lot::{Condvar, Mutex};
 use super::Inode;
 use crate::error::Result;
 
-/// Between two rounds of the thread, if nothing is queued.
+/// The time between two rounds of the thread while nothing is queued.
 const ROUND: Duration = Duration::from_secs(5);
-/// Operations that free names help once this many inodes wait.
+/// Operations that unlink help with evictions once this many inodes wait.
 const BEHIND: usize = 512;
 
-/// Inodes to delete, and who does it.
+/// Inodes to evict, and the thread that does it.
 #[derive(Default)]
 pub(crate) struct Reaper {
     queue: Arc<Queue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the reaper's thread shares with those who make work for it.
+/// What the reaper's thread shares with the threads that queue inodes.
 #[derive(Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// Something was queued, or the thread shall stop.
+    /// An inode was queued, or the thread shall stop.
     work: Condvar,
     /// Nothing is queued or under way any more.
     idle: Condvar,
@@ -40,7 +44,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     inodes: VecDeque<Arc<Inode>>,
-    /// Deletions under way, and the round of the thread.
+    /// Evictions under way, and the round of the thread.
     busy: usize,
     stop: bool,
 }
@@ -55,19 +59,20 @@ impl Reaper {
         }
     }
 
-    /// Takes an inode, which is being deleted until what comes with it is dropped.
+    /// Takes an inode. It counts as being evicted until the returned [`Busy`] is dropped.
     pub(crate) fn pop(&self) -> Option<(Arc<Inode>, Busy<'_>)> {
         let mut state = self.queue.state.lock();
         let inode = state.inodes.pop_front()?;
         Some((inode, self.queue.busy(&mut state)))
     }
 
-    /// Whether so many wait that those who make more should help.
+    /// Whether so many inodes wait that operations should help.
     pub(crate) fn is_behind(&self) -> bool {
         self.queue.state.lock().inodes.len() > BEHIND
     }
 
-    /// Waits until nothing waits or is being deleted, and the thread's round is over. Hold nothing.
+    /// Waits until the queue is empty, no eviction is under way, and the thread's round is over.
+    /// The caller holds no lock and no handle.
     pub(crate) fn wait_until_idle(&self) {
         let mut state = self.queue.state.lock();
         while !state.is_idle() {
@@ -75,7 +80,7 @@ impl Reaper {
         }
     }
 
-    /// The same, with all left to the thread, if there is one.
+    /// As [`Queue::wait_until_idle`], but leaves the work to the thread, if there is one.
     pub(crate) fn wait_for_thread(&self) {
         if self.thread.lock().is_some() {
             self.wait_until_idle();
@@ -95,12 +100,12 @@ impl Reaper {
         Ok(())
     }
 
-    /// Stops the thread, and waits for it unless this is the thread.
+    /// Stops the thread. Waits for it unless called on that thread.
     pub(crate) fn stop(&self) {
         self.queue.state.lock().stop = true;
         self.queue.work.notify_all();
         let thread = self.thread.lock().take();
-        // The thread itself may be the one that drops the last reference to the file system.
+        // The thread itself may drop the last reference to the file system.
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
             && thread.join().is_err()
@@ -111,7 +116,7 @@ impl Reaper {
 }
 
 impl Queue {
-    /// Waits for work; with `rounds`, for a while only. `None` when the thread shall stop.
+    /// Waits for work, with `rounds` for a limited time. `None` when the thread shall stop.
     pub(crate) fn next_round(&self, rounds: bool) -> Option<Busy<'_>> {
         let due = Instant::now() + ROUND;
         let mut state = self.state.lock();
@@ -137,7 +142,7 @@ impl State {
     }
 }
 
-/// Work is under way, until this is dropped.
+/// Work under way, until this is dropped.
 #[must_use]
 pub(crate) struct Busy<'a> {
     queue: &'a Queue,

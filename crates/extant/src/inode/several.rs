@@ -10,10 +10,12 @@ pub(crate) struct Locked<'a>(
     #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'a, ()>>,
 );
 
-/// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no inode's `lock`.
+/// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no
+/// inode's `lock`.
 ///
-/// While it holds one it waits for none: if one is taken it lets go of all, waits for that one, and goes on from
-/// there. So no order between inodes is needed, and none that a hostile tree pretends can lead to a deadlock.
+/// The function waits for a lock only while it holds none. If one is taken, it releases all, waits
+/// for that one, and goes on from there. So no order among inodes is needed, and a hostile tree
+/// that pretends one cannot cause a deadlock.
 pub(crate) fn lock_all<'a>(inodes: &[&'a Inode]) -> Locked<'a> {
     let mut distinct: Vec<&Inode> = inodes.to_vec();
     distinct.sort_unstable_by_key(|inode| inode.ino);

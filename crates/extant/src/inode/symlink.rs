@@ -1,4 +1,5 @@
-//! Where a symbolic link has its target, and what is wrong with one. [`crate::symlink`] reads and sets targets.
+//! The location of a symbolic link's target, and its checks. [`crate::symlink`] reads and sets
+//! targets.
 
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;
@@ -8,7 +9,7 @@ use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::types::FileKind;
 
-/// Whether the target is inside of the inode: no blocks but those of attributes.
+/// Whether the target is inside the inode: no blocks but those of attributes.
 pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     let attributes = if core.file_acl.get() == 0 {
         0
@@ -18,7 +19,8 @@ pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
     core.sectors <= attributes
 }
 
-/// Whether the inode's content is in blocks that a map names: not so for short links, device nodes, pipes and sockets.
+/// Whether the inode's content is in blocks that a map names. False for short links, device nodes,
+/// pipes and sockets.
 pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
     match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
@@ -31,7 +33,7 @@ pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
 pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
     let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
     if core.links == 0 && core.disk_size == 0 {
-        // Cut already, on its way to deletion.
+        // Already truncated, on its way to eviction.
         return Ok(());
     }
     if is_fast(fs, core) {
@@ -47,7 +49,7 @@ pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
     Ok(())
 }
 
-/// The target of a link that has it inside of the inode.
+/// The target of a link that has it inside the inode.
 pub(crate) fn fast_target(core: &InodeCore) -> Option<&[u8]> {
     let len = usize::try_from(core.disk_size).ok()?;
     core.i_block.get(..len).filter(|_| len < BLOCK_AREA)

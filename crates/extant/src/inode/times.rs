@@ -1,14 +1,17 @@
-//! Times: the clock, access times by the mount's rule, and the deferral of times that change without a handle.
+//! Times: the clock, access times by the mount's rule, and times that change without a handle.
 //!
-//! A buffered write or a read must not start a handle only to move a time. It changes `core` and marks the inode;
-//! [`flush_times`] (before an fsync, with writeback), any other update of the inode, or the reaper's round a few seconds later
-//! stores it. Under `lazytime` access times wait for another reason to be written: an update, `sync`, or unmount, half a day at most.
-//! A crash loses the deferred times, nothing else.
+//! A buffered write or a read must not start a handle only to change a time. It changes `core` and
+//! marks the inode. The time is stored by [`flush_times`] (before an fsync, with writeback), with
+//! any other update of the inode, or in the reaper's round a few seconds later. Under `lazytime`
+//! access times wait for another reason to be written: an update, `sync`, or unmount, half a day at
+//! most. A crash loses deferred times and nothing else.
 //!
-//! Most reads and writes find that there is nothing to note: [`Noted`] tells them so without a
-//! lock, by the tick of the clock.
+//! Most reads and writes find that there is nothing to note: [`Noted`] tells them without a lock,
+//! by comparing ticks of the coarse clock. A tick is one value of that clock, which advances every
+//! few milliseconds.
 //!
-//! Locks: `core`, and the list of marked inodes inside it.
+//! # Locks
+//! `core`, and inside it the list of marked inodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,29 +23,29 @@ use crate::fs::Fs;
 use crate::options::AtimeMode;
 use crate::types::{FileKind, Timestamp};
 
-/// [`Inode::deferred`]: a time to be stored within seconds.
+/// [`Inode::deferred`]: a time that is to be stored within seconds.
 pub(super) const SOON: u8 = 1;
-/// [`Inode::deferred`]: a time to be stored when there is another reason (`lazytime`).
+/// [`Inode::deferred`]: a time that waits for another reason to be stored (`lazytime`).
 pub(super) const LAZY: u8 = 2;
-/// [`Inode::deferred`]: on the list of such inodes, whether or not a time is still to be stored.
+/// [`Inode::deferred`]: the inode is on the list, whether or not a time is still to be stored.
 const LISTED: u8 = 4;
 
-/// Access times are renewed at least this often under relatime.
+/// Under relatime an access time is renewed at least this often.
 const DAY_SECS: i64 = 24 * 60 * 60;
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
-/// No tick: the clock has left it behind.
+/// Before every tick of the clock.
 const NEVER: u64 = 0;
 /// Inodes whose times are stored under one handle.
 const BATCH: usize = 16;
 
-/// What reads and writes need not note again. Set with `core` locked, by whoever has just looked at its times; forgotten with
-/// `core` locked for writing, by whoever changes any of them.
+/// Time updates that reads and writes can skip. Set with `core` locked, after a look at the times;
+/// cleared with `core` locked exclusively, by every change of them.
 #[derive(Default)]
 pub(super) struct Noted {
-    /// The tick in which a write was noted, or found noted.
+    /// The tick in which a write noted its time, or found it noted.
     write: AtomicU64,
-    /// The tick before which no read moves the access time.
+    /// The tick before which no read changes the access time.
     read_until: AtomicU64,
 }
 
@@ -53,7 +56,7 @@ impl Noted {
     }
 }
 
-/// The clock in nanoseconds since 1970: it costs next to nothing to read.
+/// The coarse clock in nanoseconds since 1970. Reading it costs next to nothing.
 #[inline]
 fn tick() -> u64 {
     let now = Timestamp::now();
@@ -90,19 +93,20 @@ pub(crate) fn now() -> InodeTime {
     Timestamp::now().into()
 }
 
-/// Notes a change of the inode itself: change time and version.
+/// Records a change of the inode itself: change time and version.
 pub(crate) fn changed(core: &mut InodeCore, at: InodeTime) {
     core.ctime = at.clamped(core.has_wide_times());
     core.version = core.version.wrapping_add(1);
 }
 
-/// Notes a change of the content: modification time, change time and version.
+/// Records a change of the content: modification time, change time and version.
 pub(crate) fn modified(core: &mut InodeCore, at: InodeTime) {
     core.mtime = at.clamped(core.has_wide_times());
     changed(core, at);
 }
 
-/// Notes that the content was read, by the mount's rule. Never fails: a time is not worth an error.
+/// Records that the content was read, by the mount's rule. Never fails: a time is not worth an
+/// error.
 pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
     let options = &fs.options;
     let tick = tick();
@@ -129,7 +133,7 @@ pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
     defer(fs, inode, if options.lazytime() { LAZY } else { SOON });
 }
 
-/// Whether reading at `at` moves the access time.
+/// Whether reading at `at` changes the access time.
 fn wants_atime(core: &InodeCore, mode: AtimeMode, at: InodeTime) -> bool {
     if core.flags.contains(InodeFlags::NOATIME) || core.atime == at {
         return false;
@@ -145,7 +149,8 @@ fn wants_atime(core: &InodeCore, mode: AtimeMode, at: InodeTime) -> bool {
     }
 }
 
-/// The tick before which reads do not move the access time of an inode that is not written meanwhile, if they do not now.
+/// The tick before which reads do not change the access time, if they do not now and the inode is
+/// not changed meanwhile.
 fn quiet_until(core: &InodeCore, mode: AtimeMode) -> u64 {
     if core.flags.contains(InodeFlags::NOATIME) {
         return u64::MAX;
@@ -158,7 +163,7 @@ fn quiet_until(core: &InodeCore, mode: AtimeMode) -> u64 {
     }
 }
 
-/// Notes that the content was written, to be stored within seconds.
+/// Records that the content was written; stored within seconds.
 pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
     let tick = tick();
     if inode.noted.write.load(Ordering::Acquire) == tick {
@@ -180,7 +185,7 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
     defer(fs, inode, SOON);
 }
 
-/// Marks a time as newer than its stored form. Called with `core` locked for writing.
+/// Marks a time as newer than its stored form. The caller has `core` locked exclusively.
 fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
     let before = inode.deferred.fetch_or(how | LISTED, Ordering::AcqRel);
     if before & LISTED == 0 {
@@ -190,7 +195,7 @@ fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
 }
 
 impl Inode {
-    /// Whether a time in `core` is newer than the stored one, of a kind in `which`.
+    /// Whether a time in `core` of a kind in `which` is newer than the stored one.
     fn defers(&self, which: u8) -> bool {
         self.deferred.load(Ordering::Acquire) & which != 0
     }
@@ -200,13 +205,13 @@ impl Inode {
         self.defers(SOON | LAZY)
     }
 
-    /// Everything in `core` was stored. Called with `core` locked for writing.
+    /// Notes that everything in `core` was stored. The caller has `core` locked exclusively.
     pub(super) fn stored(&self) {
         self.deferred.fetch_and(LISTED, Ordering::AcqRel);
     }
 }
 
-/// Stores times that were deferred, if there are any. Starts a handle: see the lock order.
+/// Stores deferred times, if there are any. Starts a handle: see the lock order.
 ///
 /// # Errors
 /// As [`Inode::update`].
@@ -218,16 +223,16 @@ pub(crate) fn flush_times(fs: &Fs, inode: &Inode) -> Result<()> {
     inode.update(fs, &mut h, |_| ())
 }
 
-/// Stores deferred times of all inodes; those that may wait for long only if `lazy` says so. Starts handles.
+/// Stores deferred times of all inodes; lazy ones only with `lazy`. Starts handles.
 ///
 /// # Errors
-/// The first one, with the rest still marked.
+/// The first error; the remaining inodes stay marked.
 pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
     let due = if lazy { SOON | LAZY } else { SOON };
     let listed = std::mem::take(&mut *fs.inodes.late.lock());
     let mut marked = Vec::new();
     for inode in listed {
-        // Off the list first: a mark that comes after this puts it there again.
+        // Off the list first: a mark that comes after this puts the inode there again.
         inode.deferred.fetch_and(!LISTED, Ordering::AcqRel);
         if inode.defers(due) {
             marked.push(inode);

@@ -1,4 +1,5 @@
-//! Changing the map: the tree on disk and the status tree together, under `map_lock` and a handle.
+//! Changes of the map: the tree on disk and the status tree together, under `map_lock` and a
+//! handle.
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
@@ -17,12 +18,14 @@ use crate::inode::Inode;
 use crate::types::FileKind;
 use crate::way;
 
-/// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond, files are
-/// sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any order.
+/// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond that, a file
+/// is sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any
+/// order.
 const KEEP_GAP: u64 = 16 << 20;
-/// Extents that one step of a removal takes at most.
+/// Upper bound of the extents that one step of a removal takes.
 const STEP_EXTENTS: u32 = 64;
-/// Metadata blocks (of directories) that are freed under one handle at most; see [`credits::remove`].
+/// Upper bound of the metadata blocks (of directories) that are freed under one handle; see
+/// [`credits::remove`].
 pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
 /// Whether the file's own blocks are metadata that the journal knows.
@@ -30,12 +33,14 @@ pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
     inode.kind != FileKind::Regular || way::logs_data(fs, inode)
 }
 
-/// Gives `lblk` a place and answers where: 1 to `len` blocks from it on. What has a place already is answered
-/// as it is. Needs [`credits::allocate`] credits. Consumes the reservations of delayed blocks. In a block map all blocks are
-/// written ones, whatever `how` says.
+/// Allocates blocks for `lblk` and returns their mapping: 1 to `len` blocks from `lblk` on. A range
+/// that is allocated already is returned as it is. Needs [`credits::allocate`] credits. Consumes
+/// the reservations of delayed blocks. In a block map all blocks are written ones, whatever `how`
+/// says.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], with nothing mapped; damage; a stopped journal; [`crate::Error::FileTooBig`] behind what a block map holds.
+/// [`crate::Error::NoSpace`], with nothing mapped; damage; a stopped journal;
+/// [`crate::Error::FileTooBig`] past the last block that a block map can hold.
 pub(crate) fn allocate(
     fs: &Fs,
     h: &mut Handle,
@@ -47,7 +52,7 @@ pub(crate) fn allocate(
     place(fs, h, inode, (lblk, len), how, None)
 }
 
-/// [`allocate`] at `goal` if that is free, and with nothing kept behind for the file's next blocks.
+/// As [`allocate`], at `goal` if that is free, and without a window for the file's next blocks.
 ///
 /// # Errors
 /// As [`allocate`].
@@ -72,7 +77,7 @@ fn place(
 ) -> Result<Mapping> {
     let _map = inode.map_lock.write();
     let found = {
-        // Again, now that nobody changes it: a truncation may have been first.
+        // Looked up again, now that no thread can change it: a truncation may have been first.
         let (status, tree) = learn(fs, inode, lblk)?;
         mapping(&status, lblk, len, tree.sequence())
     };
@@ -84,7 +89,8 @@ fn place(
     };
     let extents = has_extents(inode);
     let unwritten = how.unwritten && extents;
-    // Room for the entry first: once the data has its place, nothing can run out of space any more.
+    // Room for the entry first: after the data blocks are allocated nothing can run out of space
+    // any more.
     let keep_gap = KEEP_GAP / fs.layout.block_size.bytes_u64();
     let (goal, most) = with_nodes(fs, h, inode, delayed, |nodes| {
         nodes.allow_reserve(how.privileged);
@@ -145,8 +151,9 @@ fn place(
     })
 }
 
-/// Enters `extent`, the front of `run`, where room for it was made, in the map and in memory; its blocks were `delayed` or a hole. Returns
-/// the sequence then. If that fails the run is free again. `map_lock` is held.
+/// Enters `extent`, the front of `run`, in the map and in memory. Room for it was made before; its
+/// blocks were `delayed` or a hole. Returns the sequence afterwards. On failure the run is free
+/// again. `map_lock` is held.
 fn enter(
     fs: &Fs,
     h: &mut Handle,
@@ -170,7 +177,7 @@ fn enter(
         Promise::GiveBack
     };
     if let Err(error) = entered {
-        // Damage, or a stopped journal: the file system is going down. Keep its counts straight.
+        // Damage, or a stopped journal: the file system stops changes. Its counts must stay right.
         let hole = Status {
             state: MapState::Hole,
             ..Status::of(&extent)
@@ -186,7 +193,7 @@ fn enter(
     Ok(tree.sequence())
 }
 
-/// Where `lblk` belongs beside the extents before and after it; a gap of up to `keep_gap` blocks
+/// The goal for `lblk` beside the extents before and after it. A gap of up to `keep_gap` blocks
 /// stays open.
 fn goal_beside(
     (before, after): (Option<Extent>, Option<Extent>),
@@ -207,13 +214,14 @@ fn goal_beside(
     after.pblk.checked_sub(gap).filter(|_| gap <= keep_gap)
 }
 
-/// Turns the unwritten parts of `len` blocks from `lblk` on into written ones, exactly. Holes, delayed and
-/// written parts stay. Needs [`credits::convert`] credits; where the range is in many extents the handle is
-/// extended or restarted between them (each part is a valid state). After it at least one credit is left.
+/// Converts the unwritten parts of `len` blocks from `lblk` on to written, exactly. Holes, delayed
+/// and written parts stay. Needs [`credits::convert`] credits. Where the range is in many extents,
+/// the handle is extended or restarted between them (each part is a valid state). At least one
+/// credit is left afterwards.
 ///
 /// # Errors
-/// Damage, a stopped journal, or [`crate::Error::NoSpace`] if a split needs a node and not even the pool has a block;
-/// what was converted so far stays.
+/// Damage, a stopped journal, or [`crate::Error::NoSpace`] if a split needs a node and not even the
+/// pool has a block. What was converted before stays.
 pub(crate) fn convert_to_written(
     fs: &Fs,
     h: &mut Handle,
@@ -224,8 +232,9 @@ pub(crate) fn convert_to_written(
     convert(fs, h, inode, (lblk, len), false)
 }
 
-/// Turns the written parts of `len` blocks from `lblk` on into unwritten ones: they read as zeros and keep their places. The
-/// rest as [`convert_to_written`]. The caller has dropped the page cache over the range and excludes its refill.
+/// Converts the written parts of `len` blocks from `lblk` on to unwritten: they read as zeros and
+/// stay allocated. The rest as [`convert_to_written`]. The caller has dropped the page cache over
+/// the range and prevents its refill.
 ///
 /// # Errors
 /// As [`convert_to_written`].
@@ -279,11 +288,11 @@ fn convert(
     }
 }
 
-/// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`credits::remove`] credits;
-/// may restart the handle, so the inode must be an orphan or the operation redoable. The caller has
-/// dropped the page cache over the range and excludes its refill.
+/// Makes `from..to` a hole: frees blocks and reservations, right to left. Needs [`credits::remove`]
+/// credits. May restart the handle, so the inode must be an orphan or the operation repeatable. The
+/// caller has dropped the page cache over the range and prevents its refill.
 ///
-/// Between its steps the map is what the disk says; a crash there leaves the front part.
+/// Between its steps the map in memory equals the one on disk. A crash there leaves the front part.
 ///
 /// # Errors
 /// Damage, a stopped journal or [`crate::Error::Interrupted`], with a part removed;
@@ -297,7 +306,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
     }
     let need = credits::remove(fs);
     loop {
-        // Each metadata block may need a revoke record; a handle has room for so many.
+        // Each metadata block may need a revoke record, and a handle has room for this many.
         let mut blocks = if is_metadata(fs, inode) {
             METADATA_BLOCKS
         } else {
@@ -324,7 +333,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
     }
 }
 
-/// Extents whose groups the credits that are left can pay for, at least one.
+/// Number of extents whose groups the remaining credits can pay for, at least one.
 fn step_extents(fs: &Fs, h: &Handle) -> usize {
     let base = credits::remove(fs).saturating_sub(credits::remove_extent(&fs.layout));
     let spare = h.credits_left().saturating_sub(base);
@@ -332,7 +341,8 @@ fn step_extents(fs: &Fs, h: &Handle) -> usize {
     count.clamp(1, STEP_EXTENTS) as usize
 }
 
-/// One step of [`remove`]. Returns from where on nothing is left, and how many blocks were freed.
+/// One step of [`remove`]. Returns the block from which on nothing is left, and the number of freed
+/// blocks.
 fn remove_step(
     fs: &Fs,
     h: &mut Handle,
@@ -371,18 +381,20 @@ fn remove_step(
     let mut freed = 0;
     for run in runs {
         freed += run.len.get();
-        // The map is right already: go on and report the first failure.
+        // The map is right already: go on, and report the first failure.
         result = result.and(alloc::free_blocks(fs, h, run, is_metadata(fs, inode)));
     }
     result.inspect_err(|error| fs.fault.report(fs, error))?;
     Ok((clear_from, freed))
 }
 
-/// Before promises: makes sure that the map has room for the numbers of `len` blocks from `lblk` on, so that keeping a promise needs
-/// no more space than was promised. Where it is an extent tree, the pool stands for that. Starts handles.
+/// Before a reservation: makes sure that the map has room for the pointers of `len` blocks from
+/// `lblk` on, so that their allocation needs no more space than was reserved. In an extent tree the
+/// pool stands for that room. Starts handles.
 ///
 /// # Errors
-/// [`crate::Error::NoSpace`], with room for the first blocks made; [`crate::Error::FileTooBig`]; damage; a stopped journal.
+/// [`crate::Error::NoSpace`], with room for the first blocks made; [`crate::Error::FileTooBig`];
+/// damage; a stopped journal.
 pub(crate) fn make_room(
     fs: &Fs,
     inode: &Inode,

@@ -1,14 +1,14 @@
-//! Runs of blocks on the volume, no block twice: what tells a sound map from one that names the
-//! same blocks again and again.
+//! Runs of blocks on the volume, no block twice. Tells a sound map from one that names the same
+//! blocks repeatedly.
 
 use std::collections::BTreeMap;
 
-/// Runs of blocks: their first, and one past their last. Neighbours are one.
+/// Runs of blocks: their first, and one past their last. Adjacent runs are joined.
 #[derive(Default)]
 pub(crate) struct DistinctRuns(BTreeMap<u64, u64>);
 
 impl DistinctRuns {
-    /// Adds `start..end`; false if it has some of that already.
+    /// Adds `start..end`. Returns false if some of it is there already.
     pub(crate) fn add(&mut self, start: u64, end: u64) -> bool {
         let before = self.0.range(..=start).next_back();
         let before = before.map(|(&first, &last)| (first, last));

@@ -1,10 +1,13 @@
-//! Two files exchange the places of some of their blocks.
+//! Two files exchange the locations of some of their blocks.
 //!
-//! Both maps change under one handle: a crash shows both as they were or both as they are then. What the blocks hold is the callers'.
+//! Both maps change under one handle: a crash shows both maps as before or both as after. The
+//! contents of the blocks are the callers' concern.
 //!
-//! Locks: `map_lock` for writing, one file's after the other's. In between both maps name the same blocks, so the callers exclude
-//! whatever uses mappings of the ranges: they hold the `lock` and, where others can reach the file, the invalidate lock
-//! of both exclusively, and the first file's pass.
+//! # Locks
+//! `map_lock` exclusively, one file's after the other's. In between, both maps name the same
+//! blocks. So the callers exclude every use of mappings of the ranges: they hold the `lock` and,
+//! where other threads can reach the file, the invalidate lock of both exclusively, and the first
+//! file's writeback pass.
 
 use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
@@ -18,12 +21,13 @@ use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// Exchanges the places of up to `len` blocks from `at_a` of `a` and from `at_b` of `b` on, as many as lie in one extent in both.
-/// Returns how many. The state that `a`'s blocks have stays with them, and becomes that of `b`'s. Needs
-/// [`crate::credits::exchange`] credits.
+/// Exchanges the locations of up to `len` blocks from `at_a` of `a` and from `at_b` of `b` on, as
+/// many as lie in one extent in both. Returns how many. The state of `a`'s blocks stays with them,
+/// and becomes that of `b`'s. Needs [`crate::credits::exchange`] credits.
 ///
 /// # Errors
-/// [`Error::NoSpace`] for a node; damage, or nothing at one of the places: nothing has changed then. A stopped journal.
+/// [`Error::NoSpace`] for a node; damage, or a hole in one of the ranges: nothing has changed then.
+/// A stopped journal.
 pub(crate) fn exchange(
     fs: &Fs,
     h: &mut Handle,
@@ -42,7 +46,7 @@ pub(crate) fn exchange(
     };
     put(fs, h, a, moved(at_a, &theirs))?;
     if let Err(error) = put(fs, h, b, moved(at_b, &ours)) {
-        // Joined again with what it was cut from: that needs no space.
+        // Joined again with the extent that it was cut from: that needs no space.
         let back = Extent { len, ..ours };
         put(fs, h, a, back).inspect_err(|error| {
             fs.journal
@@ -75,7 +79,7 @@ fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
     })
 }
 
-/// Makes `part` what the map and memory say of its blocks.
+/// Replaces what the map and the status tree say of the blocks of `part`.
 fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
     let _map = inode.map_lock.write();
     with_nodes(fs, h, inode, true, |nodes| {

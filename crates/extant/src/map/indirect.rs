@@ -1,10 +1,13 @@
-//! Block maps of ext2 and ext3: twelve block numbers in the inode, and trees of one, two and three levels.
+//! Block maps of ext2 and ext3: twelve direct block pointers in the inode, and trees of indirect
+//! blocks with one, two and three levels.
 //!
-//! This part reads and removes; [`grow`] adds. All blocks of such a map are written ones: it has no unwritten state.
+//! This part reads and removes; [`grow`] adds. All blocks of such a map are written ones: it has no
+//! unwritten state.
 //!
-//! A block of numbers has neither magic nor checksum: every number in it must be one that the file may own.
-//! The depth comes from the place in the inode, never from the disk, so a cycle ends after three levels. A
-//! removal first reads and plans, then changes, so that damage it meets leaves the map as it was.
+//! An indirect block has neither magic nor checksum: every pointer in it must be to a block that
+//! the file may own. The depth comes from the pointer's index in the inode, never from the disk, so
+//! a cycle ends after three levels. A removal first reads and plans, then changes, so damage that
+//! it meets leaves the map as it was.
 
 mod grow;
 
@@ -23,17 +26,17 @@ use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// Block numbers in the inode that name data.
+/// Direct pointers in the inode.
 const DIRECT: usize = 12;
-/// Block numbers in the inode.
+/// Pointers in the inode.
 const SLOTS: usize = ROOT_BYTES / 4;
 
-/// The tree that hangs on one of the inode's block numbers.
+/// The tree below one of the inode's pointers.
 #[derive(Clone, Copy)]
 struct Tree {
-    /// Place in the inode.
+    /// Index of the pointer in the inode.
     slot: usize,
-    /// Levels of blocks of numbers: 0 for a data block.
+    /// Levels of indirect blocks: 0 for a data block.
     levels: u32,
     /// First file block below it.
     base: u64,
@@ -41,7 +44,7 @@ struct Tree {
     span: u64,
 }
 
-/// The trees of an inode, left to right. `per_block`: numbers in a block.
+/// The trees of an inode, left to right, with `per_block` pointers in a block.
 fn trees(per_block: u64) -> [Tree; SLOTS] {
     let mut base = 0;
     core::array::from_fn(|slot| {
@@ -64,12 +67,12 @@ fn tree_of(per_block: u64, at: u64) -> Option<Tree> {
     trees(per_block).into_iter().find(holds)
 }
 
-/// File blocks that a block map with `per_block` numbers in a block can hold if the inode can count `countable` blocks in all, those
-/// of numbers included.
+/// File blocks that a block map with `per_block` pointers in a block can hold, if the inode can
+/// count `countable` blocks in all, indirect ones included.
 pub(super) fn reach(per_block: u64, countable: u64) -> u64 {
     let [.., last] = trees(per_block);
     let all = last.base.saturating_add(last.span);
-    // What the numbers of so many data blocks take, level by level.
+    // The indirect blocks of so many data blocks, level by level.
     let mut numbers = 0;
     for tree in trees(per_block) {
         let below = countable.saturating_sub(tree.base).min(tree.span);
@@ -86,7 +89,7 @@ fn per_block(nodes: &DiskNodes<'_>) -> u64 {
     nodes.block_size().bytes_u64() / 4
 }
 
-/// Number `at` of a block of numbers, or of the inode's.
+/// Pointer `at` of an indirect block, or of the inode.
 fn number(bytes: &[u8], at: usize) -> u32 {
     let (numbers, _) = bytes.as_chunks::<4>();
     numbers.get(at).map_or(0, |raw| u32::from_le_bytes(*raw))
@@ -99,7 +102,7 @@ fn set_number(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-/// The `i_block` of `nodes` with all numbers checked.
+/// The `i_block` of `nodes`, with all pointers checked.
 fn checked_root(nodes: &DiskNodes<'_>) -> Result<[u8; ROOT_BYTES]> {
     let root = nodes.root();
     check(nodes, &root).map_err(|what| Error::corrupt(Location::Inode(nodes.ino), what))?;
@@ -119,7 +122,7 @@ fn check(nodes: &DiskNodes<'_>, bytes: &[u8]) -> Result<(), String> {
     })
 }
 
-/// The block of numbers at `at`.
+/// The indirect block at `at`.
 fn read(nodes: &DiskNodes<'_>, at: u32) -> Result<Block> {
     let at = Pblk::new(at.into());
     let key = CheckKind::Indirect.of_inode(nodes.ino);
@@ -130,7 +133,7 @@ fn read(nodes: &DiskNodes<'_>, at: u32) -> Result<Block> {
     })
 }
 
-/// The range from `lblk` on; for a hole the whole of it as far as one block of numbers tells.
+/// The range from `lblk` on. For a hole, all of it that one indirect block shows.
 pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     let root = checked_root(nodes)?;
     let at = u64::from(lblk.get());
@@ -171,7 +174,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     Ok(Status::hole(lblk, at.saturating_add(1)))
 }
 
-/// The run of data blocks, or of holes, that number `at` of `bytes` begins; it maps `lblk`.
+/// The run of data blocks, or of holes, that starts at pointer `at` of `bytes`, which maps `lblk`.
 fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
     let first = number(bytes, at);
     let follows = |(skip, place): (u32, usize)| {
@@ -200,7 +203,7 @@ fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
     }
 }
 
-/// What a removal will do.
+/// The plan of a removal.
 struct Plan<'a> {
     fs: &'a Fs,
     inode: &'a Inode,
@@ -211,18 +214,19 @@ struct Plan<'a> {
     limit: Limit,
     /// Runs of data blocks to free, right to left.
     runs: Vec<Run>,
-    /// Blocks of numbers to free.
+    /// Indirect blocks to free.
     emptied: Vec<Pblk>,
-    /// Numbers to zero in blocks that stay.
+    /// Pointers to clear in blocks that stay.
     zeroed: Vec<(Block, Vec<usize>)>,
-    /// From here on nothing is left.
+    /// Nothing is left from here on.
     clear_from: u64,
     /// The limit was reached.
     full: bool,
 }
 
 impl Plan<'_> {
-    /// Plans the removal below `next`, which names `tree`'s top. True if nothing is left below it.
+    /// Plans the removal below `next`, the pointer to `tree`'s top. Returns true if nothing is left
+    /// below it.
     fn prune(&mut self, next: u32, tree: Tree) -> Result<bool> {
         if tree.levels == 0 {
             return Ok(self.take(next, tree.base));
@@ -268,7 +272,7 @@ impl Plan<'_> {
         Ok(false)
     }
 
-    /// Takes one data block. False if the limit is reached.
+    /// Takes one data block. Returns false if the limit is reached.
     fn take(&mut self, pblk: u32, lblk: u64) -> bool {
         let start = Pblk::new(pblk.into());
         let joins = self
@@ -296,7 +300,7 @@ impl Plan<'_> {
     }
 }
 
-/// Whether a promise was given for a block in `from..to`: room was made for its number.
+/// Whether a block in `from..to` is delayed: room was made for its pointer.
 fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
     let tree = inode.extents.lock(&fs.status);
     let mut at = from;
@@ -315,9 +319,9 @@ fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
     false
 }
 
-/// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data blocks that the
-/// caller frees, from where on nothing is left, and whether emptied blocks of numbers could be
-/// freed. The caller holds `map_lock` for writing.
+/// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data
+/// blocks, which the caller frees, the block from which on nothing is left, and whether emptied
+/// indirect blocks could be freed. The caller holds `map_lock` exclusively.
 ///
 /// # Errors
 /// Damage, with nothing changed, or a stopped journal.
@@ -366,7 +370,7 @@ pub(super) fn remove_some(
         ..
     } = plan;
 
-    // From here on only a journal that stopped can fail.
+    // From here on only a stopped journal can fail.
     changed |= !zeroed.is_empty();
     for (block, places) in zeroed {
         h.modify(&block, |bytes| {
@@ -403,11 +407,11 @@ pub(super) fn remove_some(
         ));
     }
     // The map is right already: the caller frees the data, and ends with this failure. A map that
-    // names its blocks of numbers again and again is not gone through to its end.
+    // names its indirect blocks repeatedly is not followed to its end.
     Ok((runs, if full { clear_from } else { from }, result))
 }
 
-/// All blocks of numbers, at most `limit` of them; `None` if there are more.
+/// All indirect blocks, at most `limit` of them; `None` if there are more.
 ///
 /// # Errors
 /// Damage or a failed read.
@@ -419,7 +423,7 @@ pub(super) fn numbers(nodes: &DiskNodes<'_>, limit: u64) -> Result<Option<Vec<Pb
         .filter(|&(at, levels)| at != 0 && levels > 0)
         .collect();
     let mut found = Vec::new();
-    // A block is looked into once for each time that it is named, and no more often than the limit says.
+    // A block is read once for each pointer to it, and no more often than the limit says.
     while let Some((at, levels)) = pending.pop() {
         if found.len() as u64 >= limit {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! A file's whole map, as the disk has it and as memory knows it: for checking one against the other.
+//! A file's whole map, on disk and in memory, for checking one against the other.
 
 use std::ops::Range;
 
@@ -13,14 +13,16 @@ use crate::inode::Inode;
 
 /// Ranges without holes, sorted, joined where they continue each other.
 pub(crate) struct KnownMap {
-    /// What the file's blocks are: the disk's ranges, and the delayed ones.
+    /// The ranges on disk, and the delayed ones.
     ranges: Vec<Status>,
     sequence: u64,
 }
 
-/// Takes the map of `inode`, and checks what is known of it in memory against the tree on disk.
+/// Takes the map of `inode`, and checks what is known of it in memory against the tree on disk
+/// (J13, J14).
 ///
-/// Locks: `map_lock` shared, then the status tree.
+/// # Locks
+/// `map_lock` shared, then the status tree.
 pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
     let _map = inode.map_lock.read();
     let mut disk: Vec<Status> = Vec::new();
@@ -84,7 +86,7 @@ impl KnownMap {
         self.delayed().map(|range| u64::from(range.len)).sum()
     }
 
-    /// The first block of `blocks` that has no space, neither chosen nor promised.
+    /// The first block of `blocks` without space, neither allocated nor reserved.
     pub(crate) fn first_hole(&self, blocks: Range<u64>) -> Option<u64> {
         let mut at = blocks.start;
         let after = |range: &Status| range.end() <= blocks.start;
@@ -98,7 +100,8 @@ impl KnownMap {
         (at < blocks.end).then_some(at)
     }
 
-    /// Checks that `newer`, the map of the same file taken later, differs only if the sequence has grown (J16).
+    /// Checks that `newer`, the map of the same file taken later, differs only if the sequence has
+    /// grown (J16).
     pub(crate) fn explains(&self, newer: &KnownMap) -> Result<(), String> {
         if newer.sequence < self.sequence
             || (newer.sequence == self.sequence && newer.ranges != self.ranges)

@@ -14,8 +14,9 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::types::FileKind;
 
-/// Where `lblk` is: a range of 1 to `max` blocks from it on. The status tree answers if it can, else the
-/// tree on disk, whose answer is remembered. Blocks behind the end of the file are holes.
+/// The mapping of `lblk`: a range of 1 to `max` blocks from it on. The status tree answers if it
+/// can, else the tree on disk, whose answer is remembered. Blocks behind the end of the file are
+/// holes.
 ///
 /// # Errors
 /// Damage or a failed read in the tree; [`Error::FileTooBig`] past the last possible file block.
@@ -35,8 +36,8 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Map
     Ok(status)
 }
 
-/// What is known of `lblk`, after a look at the tree on disk if that is nothing: then with the status tree still
-/// locked. The caller holds `map_lock`.
+/// The known range of `lblk`, after a lookup on disk if nothing is known, with the status tree
+/// still locked. The caller holds `map_lock`.
 pub(super) fn learn<'a>(
     fs: &Fs,
     inode: &'a Inode,
@@ -51,12 +52,12 @@ pub(super) fn learn<'a>(
     let found = on_disk(fs, inode, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
     tree = inode.extents.lock(&fs.status);
     tree.fill(found);
-    // In the meantime somebody may have reserved a part of a hole.
+    // Meanwhile another thread may have reserved a part of a hole.
     let known = tree.find(lblk).unwrap_or(found);
     Ok((known, tree))
 }
 
-/// The range around `lblk` by the map on disk. The caller holds `map_lock`.
+/// The range around `lblk` in the map on disk. The caller holds `map_lock`.
 pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
     if u64::from(lblk.get()) >= MAX_END {
         return Err(Error::FileTooBig);
@@ -78,7 +79,7 @@ pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
     in_tree(&nodes, lblk)
 }
 
-/// The range around `lblk`, which lies before [`MAX_END`], by the extent tree.
+/// The range around `lblk`, which lies before [`MAX_END`], in the extent tree.
 pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     Ok(match extent_tree::find(nodes, lblk)? {
         Found::Extent(extent) => Status::of(&extent),
@@ -86,7 +87,7 @@ pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     })
 }
 
-/// The part of `status` from `lblk` on, at most `max` blocks of it.
+/// The part of `status` from `lblk` on, at most `max` blocks.
 pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mapping {
     let from = u64::from(lblk.get());
     let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
@@ -100,8 +101,9 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mappin
     }
 }
 
-/// The range that begins at `at`, holes and delayed ones included, as long as it is one range on the device, and not
-/// past `to`; `None` from there on. True when it was looked up: ranges that are asked for one after the other are no snapshot.
+/// The range that starts at `at`, holes and delayed ones included, as long as it is one range on
+/// the device, and not past `to`; `None` from there on. True when it was looked up: successive
+/// ranges are no snapshot.
 ///
 /// # Errors
 /// Those of [`lookup`]; [`Error::Interrupted`].
@@ -109,7 +111,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
     let to = to.min(MAX_END);
     let mut joined: Option<Status> = None;
     let mut at = at;
-    // Every round moves on by at least one block.
+    // Each round moves on by at least one block.
     while at < to {
         let Ok(lblk) = u32::try_from(at).map(Lblk::new) else {
             break;
@@ -132,8 +134,8 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
     Ok(joined)
 }
 
-/// Whether all of `mapping` is still as it was, as far as that is known without a look at the disk: `false` also where it has been forgotten.
-/// The map may have changed elsewhere since.
+/// Whether all of `mapping` is unchanged, as far as that is known without a lookup on disk: `false`
+/// also if the range was forgotten. The map may have changed elsewhere.
 pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &Mapping) -> bool {
     let expected = Status {
         lblk: mapping.lblk,
@@ -146,9 +148,10 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &Mapping) -> bool {
         == Some(expected)
 }
 
-/// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which becomes delayed
-/// (`new`); anything but a hole is answered as it is. Fewer blocks than asked for when space is short. In a block map the caller
-/// has [made room](super::make_room) for the blocks' numbers.
+/// For a buffered write at `lblk`: reserves space for the hole there, 1 to `len` blocks, which
+/// becomes delayed (`new`). Any other state is returned as it is. Fewer blocks than asked for when
+/// space is short. In a block map the caller has [made room](super::make_room) for the blocks'
+/// pointers.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if not one block can be reserved; those of [`lookup`].
@@ -177,7 +180,7 @@ pub(crate) fn reserve_delayed(
     if found.state != MapState::Hole {
         return Ok(found);
     }
-    // Half of it as long as the whole is too much: a write goes as far as there is space.
+    // Halved while it is too much: a write goes as far as there is space.
     let mut len = found.len;
     let reservation = loop {
         match alloc::reserve(fs, Blocks::new(u64::from(len)), privileged) {
@@ -196,10 +199,10 @@ pub(crate) fn reserve_delayed(
     })
 }
 
-/// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out short, or its
-/// data could not be written. Returns how many blocks that were.
+/// Makes the delayed parts of `from..to` holes and gives their reservations back: a write came out
+/// short, or its data could not be written. Returns how many blocks that were.
 pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
-    // An allocation between its look at the range and its end holds the promise for kept.
+    // An allocation relies on the reservation from its look at the range to its end.
     let _map = inode.map_lock.read();
     inode
         .extents
@@ -207,13 +210,13 @@ pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
         .drop_delayed(u64::from(from.get()), to)
 }
 
-/// Forgets all that is known and gives reservations back.
+/// Forgets everything that is known and gives reservations back.
 #[cfg(test)]
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
     inode.extents.lock(&fs.status).clear();
 }
 
-/// All ranges of a file, and what ended them.
+/// All ranges of a file, and the result that ended the walk.
 #[cfg(test)]
 pub(crate) fn ranges(fs: &Fs, inode: &Inode) -> (Vec<Status>, Result<()>) {
     let mut all: Vec<Status> = Vec::new();

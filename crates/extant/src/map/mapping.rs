@@ -1,13 +1,13 @@
-//! What is asked of a file's map, and what it answers.
+//! Requests to a file's map, and its answers.
 
 use extant_units::{Lblk, Pblk};
 
-/// What a range of a file's blocks is.
+/// The state of a range of a file's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MapState {
     /// Nothing: reads as zeros.
     Hole,
-    /// Space is reserved, no place chosen yet: the page cache alone has the data.
+    /// Space is reserved, nothing allocated yet: only the page cache has the data.
     Delayed,
     /// Data, from this block on.
     Written(Pblk),
@@ -15,27 +15,30 @@ pub(crate) enum MapState {
     Unwritten(Pblk),
 }
 
-/// A range of a file's blocks in one state and, if it has a place, in one run on the device.
+/// A range of a file's blocks in one state and, if it is allocated, in one run on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapping {
-    /// First file block: the one asked for.
+    /// First file block: the requested one.
     pub(crate) lblk: Lblk,
     /// Blocks, at least one.
     pub(crate) len: u32,
     /// State of all of them.
     pub(crate) state: MapState,
-    /// The call made this range: [`super::allocate`] or [`super::reserve_delayed`] found a hole or a delayed range.
+    /// The call made this range: [`super::allocate`] or [`super::reserve_delayed`] found a hole or
+    /// a delayed range.
     pub(crate) new: bool,
-    /// The inode's sequence when the mapping was true. It may be acted on as long as [`super::sequence`] is the same.
+    /// The inode's sequence when the mapping was true. The mapping may be used as long as
+    /// [`super::sequence`] is the same.
     pub(crate) seq: u64,
 }
 
-/// How [`super::allocate`] shall allocate.
+/// The mode of [`super::allocate`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct How {
     /// Enter the blocks as unwritten (file data before its I/O) rather than written (directories).
     pub(crate) unwritten: bool,
-    /// Only where the range is delayed (writeback): a hole is answered as a hole, since a truncation won.
+    /// Only where the range is delayed (writeback): a hole is returned as a hole, since a
+    /// truncation was first.
     pub(crate) only_delayed: bool,
     /// The blocks hold metadata: directory blocks, symlink targets.
     pub(crate) metadata: bool,

@@ -1,9 +1,12 @@
-//! From a block map to an extent tree, in one transaction.
+//! Converting a block map to an extent tree, in one transaction.
 //!
-//! The data stays where it is. Before the change the whole map is read and the tree planned, so that damage, lack of space and a
-//! journal too small for it leave the file as it was; a crash shows the one map or the other.
+//! The data stays in its location. Before the change the whole map is read and the tree planned, so
+//! damage, lack of space and a journal too small for it leave the file as it was. A crash shows one
+//! map or the other.
 //!
-//! Locks: `map_lock` for writing over the change. The caller keeps everybody away who allocates or frees blocks of the file.
+//! # Locks
+//! `map_lock` exclusively over the change. The caller keeps out every thread that allocates or
+//! frees blocks of the file.
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_disk::inode::InodeFlags;
@@ -22,15 +25,16 @@ use crate::inode::Inode;
 /// What a block map holds.
 struct BlockMap {
     extents: Vec<Extent>,
-    /// Its blocks of numbers.
+    /// Its indirect blocks.
     numbers: Vec<Pblk>,
 }
 
-/// Gives `inode`, which has a block map, an extent tree that maps the same. Starts a handle. Says whether there was something to do.
+/// Gives `inode`, which has a block map, an extent tree with the same mappings. Starts a handle.
+/// Returns whether there was anything to convert.
 ///
 /// # Errors
-/// [`Error::NotSupported`] where the change does not fit into one transaction; [`Error::NoSpace`] for the tree's nodes; damage. Nothing
-/// has changed then.
+/// [`Error::NotSupported`] where the change does not fit into one transaction; [`Error::NoSpace`]
+/// for the tree's nodes; damage. Nothing has changed then.
 pub(crate) fn to_extents(fs: &Fs, inode: &Inode) -> Result<bool> {
     let map = {
         let _map = inode.map_lock.read();
@@ -55,7 +59,7 @@ pub(crate) fn to_extents(fs: &Fs, inode: &Inode) -> Result<bool> {
         for &at in &map.numbers {
             released = released.and(nodes.release(at));
         }
-        // Blocks of numbers that could not be freed are lost space; the tree is right.
+        // Indirect blocks that could not be freed are lost space; the tree is right.
         released.unwrap_or_else(|error| fs.fault.report(fs, &error));
         Ok(())
     })?;
@@ -71,7 +75,8 @@ fn set_flag(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     })
 }
 
-/// The whole map. No more is taken than the inode counts and the volume has, whatever the numbers say.
+/// Reads the whole map. Takes at most as many blocks as the inode counts and the volume has,
+/// whatever the pointers say.
 fn read(fs: &Fs, inode: &Inode) -> Result<BlockMap> {
     let (root, sectors) = {
         let core = inode.core.read();

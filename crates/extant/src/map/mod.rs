@@ -1,20 +1,23 @@
-//! From file blocks to disk blocks.
+//! Mapping file blocks to disk blocks.
 //!
-//! Answers where a file's block lies ([`lookup()`]), gives it a place ([`allocate`]), takes places away
-//! ([`remove`]), and moves what lies behind ([`shift()`]). The parts:
+//! Looks up a file's blocks ([`lookup()`]), allocates them ([`allocate`]), frees them ([`remove`]),
+//! and shifts them within the file ([`shift()`]). The parts:
 //!
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
-//! * `extent_status`: what is known of the map in memory, delayed ranges included, and the sequence number
-//!   by which a mapping that was handed out is recognised as stale;
-//! * `indirect`: the older map of ext2 and ext3, without unwritten blocks;
-//! * this module: the two together, with the allocator and the journal.
+//! * `extent_status`: the known part of the map in memory, delayed ranges included, and the
+//!   sequence that shows whether a mapping is stale;
+//! * `indirect`: the block map of ext2 and ext3, without unwritten blocks;
+//! * this module: the parts together, with the allocator and the journal.
 //!
-//! Invariants: the status tree never contradicts the tree on disk (J14); a range is DELAYED only with
-//! nothing below it on disk and one reserved block per block (J9); every change of a mapping grows the
-//! sequence (J16).
+//! # Invariants
+//! - The status tree never contradicts the tree on disk (J14).
+//! - A range is delayed only with a hole below it on disk and one reserved block per block (J9).
+//! - Every change of a mapping grows the sequence (J16).
 //!
-//! Locks: `map_lock` is taken here and nowhere else, read to walk the tree, write to change it together with
-//! the status tree. Status hits take no `map_lock`: the status tree is truthful whenever its own lock is free.
+//! # Locks
+//! `map_lock` is taken here and nowhere else: shared to walk the tree, exclusively to change it
+//! together with the status tree. A hit in the status tree takes no `map_lock`: the status tree is
+//! right whenever its own lock is free.
 
 mod change;
 mod distinct;
@@ -66,7 +69,7 @@ pub(crate) fn sequence(inode: &Inode) -> u64 {
     inode.extents.sequence()
 }
 
-/// Blocks that are delayed: `st_blocks` counts them.
+/// Delayed blocks. `st_blocks` counts them.
 pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
     inode.extents.delayed_blocks()
 }
@@ -80,12 +83,12 @@ fn countable(fs: &Fs) -> u64 {
     }
 }
 
-/// File blocks that any file can have at most.
+/// Upper bound of the file blocks of any file.
 pub(crate) fn most_blocks_of_any(fs: &Fs) -> u64 {
     countable(fs).min(u64::from(u32::MAX))
 }
 
-/// File blocks that `inode` can have at most.
+/// Upper bound of `inode`'s file blocks.
 pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
     let any = most_blocks_of_any(fs);
     if nodes::has_extents(inode) {
@@ -97,7 +100,7 @@ pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
 /// The `i_block` of a new file: the root of an empty extent tree.
 pub(crate) fn empty_root() -> [u8; ROOT_BYTES] {
     let mut root = [0; ROOT_BYTES];
-    // The capacity is the root's own: nothing here can be refused.
+    // The capacity is the root's own: this cannot be refused.
     let made = NodeMut::init(&mut root, 0, ROOT_CAPACITY).map(drop);
     debug_assert_eq!(made, Ok(()));
     root

@@ -1,7 +1,8 @@
-//! Extent tree nodes in the block cache, for reading and, under a handle, for changing.
+//! Extent tree nodes and indirect blocks in the block cache, for reading and, under a handle, for
+//! changing.
 //!
-//! A node read here stays in the cache as long as its bytes are held, so that a change which began with
-//! reading all it needs does not read again. Changes of the root and of the inode's block count are
+//! A node read here stays in the cache while its bytes are held, so a change that starts by reading
+//! all it needs does not read again. Changes of the root and of the inode's block count are
 //! collected and stored once, by [`HandleNodes::finish`].
 
 use std::ops::Deref;
@@ -22,7 +23,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::layout::Layout;
 use crate::zones::SystemZones;
 
-/// The nodes of one inode's tree, to read. Needs no mounted file system.
+/// Read access to the nodes of one inode's tree. Needs no mounted file system.
 pub(super) struct DiskNodes<'a> {
     pub(super) cache: &'a BlockCache,
     pub(super) layout: &'a Layout,
@@ -119,21 +120,22 @@ impl Nodes for DiskNodes<'_> {
     }
 }
 
-/// The nodes of one inode's tree, to change under a handle. The caller holds `map_lock` for writing.
+/// Write access to the nodes of one inode's tree, under a handle. The caller holds `map_lock`
+/// exclusively.
 pub(super) struct HandleNodes<'a> {
     disk: DiskNodes<'a>,
     fs: &'a Fs,
     inode: &'a Inode,
     h: &'a mut Handle,
-    /// Node blocks may come out of the pool: the change keeps a promise or gives space back.
+    /// Node blocks may come from the pool: the change uses a reservation or frees space.
     pool: bool,
-    /// Node blocks may come out of root's reserve.
+    /// Node blocks may come from root's reserve.
     privileged: bool,
     /// Node blocks must have numbers of 32 bits.
     narrow: bool,
     changed: bool,
     root_changed: bool,
-    /// Blocks that the inode gained, or lost.
+    /// Blocks that the inode gained (positive) or lost.
     blocks: i64,
 }
 
@@ -159,17 +161,18 @@ impl<'a> HandleNodes<'a> {
         }
     }
 
-    /// The same nodes, to read.
+    /// Read access to the same nodes.
     pub(super) fn disk(&self) -> &DiskNodes<'a> {
         &self.disk
     }
 
-    /// Lets node blocks come out of root's reserve.
+    /// Lets node blocks come from root's reserve.
     pub(super) fn allow_reserve(&mut self, privileged: bool) {
         self.privileged |= privileged;
     }
 
-    /// Makes a block of numbers of `at`, from [`NodesMut::allocate`]: zeros but for what `fill` changes.
+    /// Makes the block `at`, from [`NodesMut::allocate`], an indirect block: zeros, then `fill`
+    /// runs on it.
     pub(super) fn create_numbers(&mut self, at: Pblk, fill: impl FnOnce(&mut [u8])) -> Result<()> {
         let key = CheckKind::Indirect.of_inode(self.disk.ino);
         let block = self.h.create(at, key)?;
@@ -177,7 +180,7 @@ impl<'a> HandleNodes<'a> {
         Ok(self.h.modify(&block, fill)?)
     }
 
-    /// Changes a block of numbers.
+    /// Changes an indirect block.
     pub(super) fn edit_numbers(
         &mut self,
         block: &Block,
@@ -187,18 +190,19 @@ impl<'a> HandleNodes<'a> {
         Ok(self.h.modify(block, change)?)
     }
 
-    /// The inode has `count` data blocks more.
+    /// Counts `count` data blocks as added to the inode.
     pub(super) fn add_blocks(&mut self, count: u32) {
         self.blocks = self.blocks.saturating_add(i64::from(count));
     }
 
-    /// The inode has `count` data blocks less.
+    /// Counts `count` data blocks as removed from the inode.
     pub(super) fn sub_blocks(&mut self, count: u32) {
         self.blocks = self.blocks.saturating_sub(i64::from(count));
     }
 
-    /// Stores what changed in the inode. A failure after a node has changed would leave inode and nodes at
-    /// odds in the running transaction, so it stops the journal before that can become durable.
+    /// Stores what changed in the inode. A failure after a node has changed would leave inode and
+    /// nodes inconsistent in the running transaction, so it stops the journal before that can
+    /// become durable.
     pub(super) fn finish(self) -> Result<()> {
         if self.changed || self.root_changed {
             self.inode.note_change(self.h);
@@ -297,7 +301,8 @@ impl NodesMut for HandleNodes<'_> {
             match alloc::blocks(self.fs, self.h, &request) {
                 Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.saturating_add(i))),
                 Err(error) => {
-                    // None of them was used: free without forgetting. What fails here is lost space.
+                    // None of them was used: freed without a revoke. A failure here loses space
+                    // only.
                     for at in nodes {
                         let run = Run {
                             start: at,
@@ -330,8 +335,8 @@ impl NodesMut for HandleNodes<'_> {
     }
 }
 
-/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an error: a
-/// step that fails has changed nothing, those before it count.
+/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an
+/// error: a step that fails has changed nothing, the steps before it count.
 pub(super) fn with_nodes<R>(
     fs: &Fs,
     h: &mut Handle,

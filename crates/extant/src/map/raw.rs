@@ -1,4 +1,4 @@
-//! The maps of internal files before a file system stands: the journal's, the orphan file's.
+//! The maps of internal files before the file system is built: the journal's, the orphan file's.
 
 use extant_disk::extent::ROOT_BYTES;
 use extant_jbd2::BlockCache;
@@ -11,7 +11,7 @@ use crate::error::{Error, Location, Result};
 use crate::layout::Layout;
 use crate::zones::SystemZones;
 
-/// A run of file blocks and where it lies.
+/// A run of file blocks and its location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RawRun {
     /// First file block.
@@ -22,13 +22,13 @@ pub(crate) struct RawRun {
     pub(crate) len: u32,
 }
 
-/// What is needed to read the map of an inode that is not in memory.
+/// What reading the map of an inode needs before there is an inode in memory.
 pub(crate) struct RawMap<'a> {
     /// The metadata cache.
     pub(crate) cache: &'a BlockCache,
     /// The file system's shape.
     pub(crate) layout: &'a Layout,
-    /// Blocks that the file may not have. Empty while they are not known yet.
+    /// Blocks that the file may not own. Empty while they are not known yet.
     pub(crate) zones: &'a SystemZones,
     /// The inode.
     pub(crate) ino: Ino,
@@ -40,11 +40,11 @@ pub(crate) struct RawMap<'a> {
     pub(crate) extents: bool,
 }
 
-/// The runs that hold the first `blocks` blocks of a file which has no holes there: neighbouring runs joined,
+/// The runs of the first `blocks` blocks of a file that has no holes there: adjacent runs merged,
 /// the last cut at `blocks`.
 ///
 /// # Errors
-/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that comes
+/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that occurs
 /// twice.
 pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
     let owner = (map.ino, map.generation);
@@ -52,7 +52,7 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
     let mut runs: Vec<RawRun> = Vec::new();
     let mut seen = DistinctRuns::default();
     let mut at = 0;
-    // Every round moves on by at least one block, and `blocks` is the caller's.
+    // Each round moves on by at least one block, and `blocks` is the caller's.
     while at < blocks {
         let lblk = Lblk::new(at);
         let found = if map.extents {
@@ -65,7 +65,7 @@ pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
             let what = format!("block {at} of this internal file is not mapped");
             return Err(Error::corrupt(Location::Inode(map.ino), what));
         };
-        // Else a map of a few blocks could name more runs than memory can hold.
+        // Without this, a map of a few blocks could name more runs than memory can hold.
         if !seen.add(pblk.get(), pblk.get().saturating_add(part.len.into())) {
             let what = format!("block {pblk} of the volume is in this internal file twice");
             return Err(Error::corrupt(Location::Inode(map.ino), what));

@@ -1,16 +1,19 @@
-//! Moving the end of a file's map, for ranges that are taken out of the file or put in.
+//! Shifting the end of a file's map, for ranges that are taken out of the file or inserted.
 //!
-//! A move under one handle is one step for a crash, and nearly every one is: a leaf has hundreds of extents, and a
-//! transaction takes hundreds of leaves. [`plan`] counts what one needs. A move that no transaction can hold is made in
-//! several, each of which leaves a valid tree: there is then a time when a part has moved and the rest has not.
+//! A shift under one handle is atomic for a crash, and nearly every shift is one: a leaf has
+//! hundreds of extents, and a transaction takes hundreds of leaves. [`plan`] counts what one needs.
+//! A shift that no transaction can hold is made in several, each of which leaves a valid tree. In
+//! between, a part has been shifted and the rest has not.
 //!
 //! # Invariants
-//! What is known of the map from the first block concerned on is forgotten under `map_lock`, before the tree changes, in each step: a
-//! lookup between two steps finds what is true then, and the next step forgets it again. The sequence grows with every step. (J14, J16)
+//! In each step, under `map_lock` and before the tree changes, the known part of the map from the
+//! first block concerned on is forgotten. A lookup between two steps finds what is true then, and
+//! the next step forgets it again. The sequence grows with every step (J14, J16).
 //!
-//! Locks: `map_lock` for writing, given back where the handle restarts. So the callers exclude everything that
-//! uses mappings of the range meanwhile: they hold the inode's `lock` and the invalidate lock exclusively, and the page cache
-//! holds nothing of it.
+//! # Locks
+//! `map_lock` exclusively, released where the handle restarts. So the callers exclude every use of
+//! mappings of the range: they hold the inode's `lock` and the invalidate lock exclusively, and the
+//! page cache holds nothing of it.
 
 use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
@@ -25,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// What a handle needs for an operation as one step.
+/// What one handle needs for the whole operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Plan {
     /// Metadata blocks.
@@ -36,8 +39,8 @@ pub(crate) struct Plan {
     pub(crate) at_once: bool,
 }
 
-/// What it takes to free the blocks of `gap`, and to move everything from `from` on. Reads all nodes concerned, so
-/// that one that cannot be read is met before anything has changed.
+/// Plans the freeing of `gap`'s blocks and the shift of everything from `from` on. Reads all nodes
+/// concerned, so that an unreadable one is met before anything has changed.
 ///
 /// # Errors
 /// Damage, or a failed read; [`Error::NotSupported`] for files without extents.
@@ -83,7 +86,7 @@ pub(crate) fn plan(fs: &Fs, inode: &Inode, gap: core::ops::Range<u64>, from: u64
     })
 }
 
-/// The file block after the last that has a place.
+/// The file block after the last allocated one.
 ///
 /// # Errors
 /// Damage, or a failed read.
@@ -97,12 +100,14 @@ pub(crate) fn last_end(fs: &Fs, inode: &Inode) -> Result<u64> {
     Ok(last.map_or(0, |extent| extent.end()))
 }
 
-/// Moves all extents that begin at `from` or behind it. To the left they go over a range that holds nothing; to the right they leave
-/// one. No extent reaches over `from` ([`super::split()`]); nothing from there on is delayed. Needs
-/// [`credits::shift`] credits; restarts the handle where it has no more.
+/// Shifts all extents that start at `from` or behind it. To the left they go over a range without
+/// extents; to the right they leave one. No extent reaches over `from` ([`super::split()`]);
+/// nothing from there on is delayed. Needs [`credits::shift`] credits; restarts the handle where it
+/// has no more.
 ///
 /// # Errors
-/// Damage or a stopped journal, with a part moved; [`Error::FileTooBig`] if the last extent has no room, with nothing moved.
+/// Damage or a stopped journal, with a part shifted; [`Error::FileTooBig`] if the last extent has
+/// no room, with nothing shifted.
 pub(crate) fn shift(
     fs: &Fs,
     h: &mut Handle,

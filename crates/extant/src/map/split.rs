@@ -1,9 +1,11 @@
-//! Cutting extents where a range operation begins and ends, before it changes anything else.
+//! Cutting extents where a range operation starts and ends, before it changes anything else.
 //!
-//! Only a cut can need a block for a node. What comes after it (removing, converting, moving whole extents) cannot run out of
-//! space any more; so an operation that cuts first has changed nothing that can be seen if there is none.
+//! Only a cut can need a block for a node. The steps after it (removing, converting, shifting whole
+//! extents) cannot run out of space. So an operation that cuts first has changed nothing visible if
+//! there is no space.
 //!
-//! Locks: `map_lock` for writing. The status tree knows runs, not extents: nothing changes there.
+//! # Locks
+//! `map_lock` exclusively. The status tree knows runs, not extents: nothing changes there.
 
 use extant_disk::extent::MAX_END;
 use extant_jbd2::Handle;
@@ -34,8 +36,8 @@ pub(crate) fn is_within_extent(fs: &Fs, inode: &Inode, at: u64) -> Result<bool> 
     Ok(matches!(found, Found::Extent(extent) if extent.lblk.get() < at))
 }
 
-/// Makes `at` the first block of an extent, if it lies within one. Needs [`crate::credits::allocate`] credits. Nothing
-/// happens in files without extents.
+/// Makes `at` the first block of an extent, if it lies within one. Needs
+/// [`crate::credits::allocate`] credits. Does nothing in files without extents.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], with nothing changed; damage; a stopped journal.
@@ -52,8 +54,8 @@ pub(crate) fn split(fs: &Fs, h: &mut Handle, inode: &Inode, at: u64) -> Result<(
     Ok(())
 }
 
-/// Cuts the next written extent in `from..to` that is too long to become unwritten in one piece. Needs
-/// [`crate::credits::allocate`] credits. Returns from where on to go on looking; `None` at the end.
+/// Cuts the next written extent in `from..to` that is too long to become unwritten in one piece.
+/// Needs [`crate::credits::allocate`] credits. Returns the block to go on at; `None` at the end.
 ///
 /// # Errors
 /// As [`split`].

@@ -1,10 +1,10 @@
-//! What a walk through a file's map has seen, so that it ends where no sound file would go on.
+//! The blocks that a walk through a file's map has met, so that it ends where no sound file would
+//! go on.
 //!
-//! A block map may name the same block of numbers at every place, and so map 2^32 blocks with
-//! three. A file has no more blocks than the volume: a walk that has met twice as many (other
-//! threads may move blocks along behind it) ends with damage. Holes need no such bound: one block
-//! of numbers tells at least of as many as it has places, so a map without data is gone through in
-//! 2^20 steps.
+//! A block map may name the same indirect block at every index, and so map 2^32 blocks with three.
+//! A file has no more blocks than the volume: a walk that has met twice as many (other threads may
+//! shift blocks along behind it) ends with damage. Holes need no such bound: one indirect block
+//! shows at least as many as it has pointers, so a map without data is walked in 2^20 steps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,12 +13,12 @@ use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// Blocks that one walk has met.
+/// The number of blocks that one walk has met.
 #[derive(Default)]
 pub(crate) struct Walked(AtomicU64);
 
 impl Walked {
-    /// Notes a range of `len` blocks.
+    /// Counts a range of `len` blocks.
     ///
     /// # Errors
     /// Damage: there were more than any file of the volume can have.

@@ -1,4 +1,4 @@
-//! The bound on what all status trees of a file system keep.
+//! The bound on the memory of all status trees of a file system.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,32 +10,34 @@ use super::{Shared, StatusGuard};
 
 /// Ranges that may be remembered for all inodes together: about 32 MiB.
 const LIMIT: u64 = 1 << 19;
-/// Ranges looked at in one inode before the next has its turn.
+/// Ranges examined in one inode before the next one.
 const BATCH: usize = 256;
-/// Trees that are gone which the list may hold before it is swept, beside one per tree that is
-/// there: each holds its memory.
+/// Dropped trees that the list may hold before it is swept, besides one per tree in use. Each holds
+/// its memory.
 const SLACK: usize = 1024;
 
-/// Counts what the status trees of a file system remember and makes them forget beyond a limit.
+/// Counts what the status trees of a file system remember, and makes them forget beyond a limit.
 ///
-/// Inodes take turns; within one, a cursor moves on. A range that was looked up since the cursor last came by
-/// gets another round. Delayed ranges are not counted and never forgotten (J15).
+/// Inodes are visited in turn; within one, a cursor moves on. A range that was looked up since the
+/// cursor's last visit stays for another round. Delayed ranges are not counted and never forgotten
+/// (J15).
 ///
-/// Locks: the list's mutex is never held while a tree is locked.
+/// # Locks
+/// The list's mutex is never held while a tree is locked.
 pub(crate) struct StatusCache {
     limit: u64,
-    /// Ranges in all trees, delayed ones left out.
+    /// Ranges in all trees, without delayed ones.
     known: AtomicU64,
     /// Ranges forgotten so far.
     forgotten: AtomicU64,
     trees: Mutex<Trees>,
 }
 
-/// The trees, in the order of their turns.
+/// The trees, in the order of their visits.
 #[derive(Default)]
 struct Trees {
     turns: VecDeque<Weak<Shared>>,
-    /// Length at which those that are gone are swept out.
+    /// Length at which dropped trees are swept out.
     sweep_at: usize,
 }
 
@@ -46,7 +48,7 @@ impl Default for StatusCache {
 }
 
 impl StatusCache {
-    /// A cache that keeps about `limit` ranges.
+    /// A cache with a limit of about `limit` ranges.
     pub(crate) fn with_limit(limit: u64) -> Self {
         Self {
             limit,
@@ -56,7 +58,7 @@ impl StatusCache {
         }
     }
 
-    /// Ranges known in all trees, delayed ones left out.
+    /// Ranges known in all trees, without delayed ones.
     pub(crate) fn known(&self) -> u64 {
         self.known.load(Ordering::Relaxed)
     }
@@ -67,7 +69,7 @@ impl StatusCache {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// Trees in the list, those that are gone included.
+    /// Trees in the list, dropped ones included.
     #[cfg(test)]
     pub(super) fn listed(&self) -> usize {
         self.trees.lock().turns.len()
@@ -82,7 +84,7 @@ impl StatusCache {
         trees.turns.push_back(Arc::downgrade(tree));
     }
 
-    /// A tree went from `before` ranges to `after`.
+    /// Counts that a tree went from `before` ranges to `after`.
     pub(super) fn adjust(&self, before: usize, after: usize) {
         let (before, after) = (before as u64, after as u64);
         if after > before {
@@ -92,14 +94,15 @@ impl StatusCache {
         }
     }
 
-    /// Forgets ranges while there are more than the limit, an eighth below it if there are. Cheap if not.
-    /// Called with no tree locked.
+    /// Forgets ranges while there are more than the limit, down to an eighth below it. Cheap below
+    /// the limit. Called with no tree locked.
     pub(in crate::map) fn shrink(&self) {
         if self.known() <= self.limit {
             return;
         }
         let target = self.limit - self.limit / 8;
-        // Every inode may need two visits per batch of its ranges: one to take the marks off, one to forget.
+        // Every inode may need two visits per batch of its ranges: one to clear the marks, one to
+        // forget.
         let mut turns = self.trees.lock().turns.len() as u64 + 2 * self.known() / BATCH as u64 + 2;
         while self.known() > target && turns > 0 {
             turns -= 1;

@@ -1,18 +1,22 @@
-//! The extent status tree: what is known of a file's map in memory.
+//! The extent status tree: the part of a file's map that is known in memory.
 //!
-//! Every block of a file is in exactly one of four states ([`MapState`](crate::map::MapState)) or unknown. Delayed ranges are known
-//! here and nowhere else; all else is a cache of the tree on disk and may be forgotten at any time.
+//! Every block of a file is in exactly one of four states ([`MapState`](crate::map::MapState)), or
+//! unknown. Delayed ranges are known here and nowhere else. All others are a cache of the tree on
+//! disk and may be forgotten at any time.
 //!
-//! Invariants: ranges are disjoint, sorted and as long as they can be (J13); a known
-//! range is what the tree on disk says, except that a delayed one is a hole there (J14); the reservation
-//! holds one block per delayed block (J9, J10).
+//! # Invariants
+//! - Ranges are disjoint, sorted and merged (J13).
+//! - A known range is what the tree on disk says, except that a delayed one is a hole there (J14).
+//! - The reservation holds one block per delayed block (J9, J10).
+//! - The sequence grows inside the lock with every change of a mapping (J16), and not when a range
+//!   is only learnt from disk or forgotten.
 //!
-//! The sequence grows inside of the lock with every change of a mapping (J16), and not when something is only
-//! learnt from disk or forgotten. It can be read without the lock: who acts on a mapping compares the
-//! sequence after it has locked the folio.
+//! # Locks
+//! One mutex per inode, a leaf under `map_lock`; no thread waits for I/O under it.
 //!
-//! Locks: one mutex per inode, a leaf under `map_lock`; nothing waits for I/O under it. Memory is bounded for
-//! all inodes of a file system together, see [`StatusCache`].
+//! # Concurrency
+//! The sequence can be read without the lock: a user of a mapping compares it after locking the
+//! folio. Memory is bounded for all inodes of a file system together, see [`StatusCache`].
 
 mod cache;
 #[cfg(test)]
@@ -36,11 +40,11 @@ pub(crate) struct ExtentStatus {
     shared: Arc<Shared>,
 }
 
-/// The part that the file system's [`StatusCache`] may reach, too.
+/// The part that the file system's [`StatusCache`] reaches as well.
 #[derive(Default)]
 struct Shared {
     sequence: AtomicU64,
-    /// Blocks in delayed state; a copy of what the tree knows.
+    /// Blocks in delayed state; a copy of the tree's count.
     delayed: AtomicU64,
     tree: Mutex<StatusTree>,
     /// Set when the inode's first range becomes known.

@@ -79,7 +79,8 @@ fn some_state(rng: &mut Rng) -> MapState {
     }
 }
 
-/// What is learnt, forgotten, looked up or already known makes no mapping stale that was handed out.
+/// What is learnt, forgotten, looked up or already known makes no mapping stale that was handed
+/// out.
 #[test]
 fn iomap_12_sequence_grows_with_changes_alone() {
     let counts = room();
@@ -299,8 +300,8 @@ fn the_cache_stays_within_its_limit() {
     assert_eq!(counts.promised().get(), 0);
 }
 
-/// Inodes come and go without end; what is gone must not stay in the cache's list, whose references
-/// hold its memory.
+/// Inodes come and go without end; dropped trees must not stay in the cache's list, whose
+/// references hold their memory.
 #[test]
 fn trees_that_are_gone_leave_the_list() {
     let cache = Arc::new(StatusCache::default());

@@ -81,12 +81,12 @@ fn advance(state: MapState, skip: u64) -> MapState {
     }
 }
 
-/// What becomes of the reservation of delayed blocks that a change takes over.
+/// What happens to the reservation of delayed blocks that a change replaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::map) enum Promise {
     /// They were allocated from it.
     Consume,
-    /// They are not delayed any more, and what they are now did not come out of it.
+    /// They are not delayed any more, and nothing was allocated from it.
     GiveBack,
 }
 
@@ -95,7 +95,7 @@ pub(in crate::map) enum Promise {
 struct Entry {
     len: u32,
     state: MapState,
-    /// Looked up since the cache's cursor last came by.
+    /// Looked up since the cache's cursor last passed.
     referenced: bool,
 }
 
@@ -110,9 +110,9 @@ pub(in crate::map) struct StatusTree {
     delayed: u64,
     /// Ranges in delayed state.
     delayed_ranges: usize,
-    /// One block for each delayed block.
+    /// Holds one block for each delayed block.
     reserved: Option<Reservation>,
-    /// Where the next [`StatusTree::forget_some`] begins.
+    /// Where the next [`StatusTree::forget_some`] starts.
     cursor: u32,
 }
 
@@ -167,8 +167,9 @@ impl StatusTree {
         })
     }
 
-    /// Makes `range` known as a change: replaces what was known of it and grows the sequence, unless that is how it was known
-    /// before. The reservation of delayed blocks within goes the way of `promise`.
+    /// Makes `range` known as a change: replaces what was known of it and grows the sequence,
+    /// unless the same was known before. `promise` says what happens to the reservation of delayed
+    /// blocks within.
     pub(in crate::map) fn set(&mut self, range: Status, promise: Promise) {
         debug_assert!(range.state != MapState::Delayed, "see set_delayed");
         let known = self.find(range.lblk);
@@ -183,7 +184,8 @@ impl StatusTree {
         self.sequence += 1;
     }
 
-    /// Makes `len` blocks from `lblk`, so far no delayed ones, delayed. `reservation` holds exactly as many.
+    /// Makes `len` blocks from `lblk` delayed, none of which is. `reservation` holds exactly as
+    /// many.
     pub(in crate::map) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
         debug_assert_eq!(reservation.blocks().get(), u64::from(len));
         let range = Status {
@@ -213,13 +215,14 @@ impl StatusTree {
             if let Some(gap) = range.cut(at, gap_end) {
                 self.put(gap);
             }
-            // Put may have joined the gap with what follows; the end of what follows is the same.
+            // `put` may have joined the gap with the range after it; the end of that range is the
+            // same.
             at = known.map_or(range.end(), |known| known.end());
         }
     }
 
-    /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns how many
-    /// blocks that were.
+    /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns
+    /// how many blocks that were.
     pub(in crate::map) fn drop_delayed(&mut self, from: u64, to: u64) -> u64 {
         let mut dropped = 0;
         let mut at = from;
@@ -239,8 +242,8 @@ impl StatusTree {
         dropped
     }
 
-    /// Forgets what is known of `from..to`, as the disk is going to say something else, and grows the sequence. Delayed parts
-    /// become unknown as well; their reservation is given back.
+    /// Forgets what is known of `from..to`, as the tree on disk is about to change there, and grows
+    /// the sequence. Delayed parts become unknown as well; their reservation is given back.
     pub(in crate::map) fn forget(&mut self, from: u64, to: u64) {
         let delayed = self.cut_out(from, to);
         self.settle(delayed, Promise::GiveBack);
@@ -258,8 +261,8 @@ impl StatusTree {
         self.sequence += 1;
     }
 
-    /// Looks at up to `count` ranges from the cursor on and forgets those that were not looked up since the
-    /// last visit and are not delayed. Returns how many.
+    /// Examines up to `count` ranges from the cursor on and forgets those that were not looked up
+    /// since the last visit and are not delayed. Returns how many.
     pub(super) fn forget_some(&mut self, count: usize) -> usize {
         let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
         let turn = self
@@ -328,7 +331,7 @@ impl StatusTree {
         }
     }
 
-    /// Cuts `from..to` out of what is known. Returns the delayed blocks that were in there.
+    /// Cuts `from..to` out of what is known. Returns the number of delayed blocks in it.
     fn cut_out(&mut self, from: u64, to: u64) -> u64 {
         self.last = None;
         let mut delayed = 0;
@@ -350,7 +353,7 @@ impl StatusTree {
         delayed
     }
 
-    /// Adds a range that nothing overlaps, joined with its neighbours.
+    /// Adds a range that nothing overlaps, merged with its neighbours.
     fn put(&mut self, mut range: Status) {
         self.last = None;
         let start = range.lblk.get();

@@ -1,4 +1,4 @@
-//! Making a whole tree at once.
+//! Building a whole tree at once.
 
 use extant_disk::extent::{Extent, ExtentError, ROOT_CAPACITY, Slot, block_capacity};
 use extant_units::{BlockSize, Lblk};
@@ -7,7 +7,7 @@ use super::replace::{index_slot, root_bytes};
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// How many nodes, besides the root, [`build`] makes for so many extents.
+/// Number of nodes, besides the root, that [`build`] makes for `extents` extents.
 pub(in crate::map) fn nodes_for(block_size: BlockSize, extents: usize) -> usize {
     let capacity = usize::from(block_capacity(block_size)).max(2);
     let (mut entries, mut nodes) = (extents, 0);
@@ -18,10 +18,11 @@ pub(in crate::map) fn nodes_for(block_size: BlockSize, extents: usize) -> usize 
     nodes
 }
 
-/// Makes the tree one of `extents`, which are sorted, disjoint and joined, with full nodes. What was there before is the caller's.
+/// Replaces the tree by one of `extents`, which are sorted, disjoint and merged, with full nodes.
+/// The caller frees the old nodes.
 ///
 /// # Errors
-/// No space for the nodes: nothing has changed then. After that only a journal that stopped.
+/// No space for the nodes: nothing has changed then. After that only a stopped journal.
 pub(in crate::map) fn build<N: NodesMut>(nodes: &mut N, extents: &[Extent]) -> Result<()> {
     let capacity = usize::from(block_capacity(nodes.block_size())).max(2);
     let encode = |extent: &Extent| Ok((extent.lblk, extent.encode()?));

@@ -1,4 +1,4 @@
-//! Turning unwritten blocks into written ones, and back; and giving blocks another place.
+//! Conversions between unwritten and written, and new locations for blocks.
 
 use extant_disk::extent::{Extent, ExtentError, MAX_END};
 use extant_units::Lblk;
@@ -9,9 +9,9 @@ use super::replace::replace;
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// Finds the first extent in `from..to` whose state is not `unwritten`, and gives its part in that range
-/// this state, splitting and joining as needed. Answers the part, as it is now; `None` if there is none left:
-/// the whole range is done.
+/// Finds the first extent in `from..to` whose state is not `unwritten`, and gives its part in that
+/// range this state, splitting and merging as needed. Returns the part as it is now; `None` if none
+/// is left: the whole range is done.
 ///
 /// # Errors
 /// No space for a node, or damage; the tree is as before this step.
@@ -31,7 +31,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
             .iter()
             .position(|e| e.end() > at && e.unwritten != unwritten);
         let Some((place, &extent)) = place.and_then(|i| Some((i, leaf.extents.get(i)?))) else {
-            // Leaves end further and further right.
+            // Each leaf ends further right than the one before.
             at = leaf.end.max(at + 1);
             continue;
         };
@@ -56,7 +56,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
     Ok(None)
 }
 
-/// Gives the blocks of `part`, which lie in one extent, the place and the state that it says.
+/// Gives the blocks of `part`, which lie in one extent, the location and the state of `part`.
 ///
 /// # Errors
 /// No space for a node, or damage, or there is no such extent; the tree is as before.
@@ -75,7 +75,7 @@ pub(in crate::map) fn put_one<N: NodesMut>(nodes: &mut N, part: Extent) -> Resul
     put_part(nodes, &path, place, &extent, part)
 }
 
-/// `part` instead of its blocks of `extent`, the leaf's entry `place`.
+/// Replaces a part of `extent`, the leaf's entry `place`, by `part`.
 fn put_part<N: NodesMut>(
     nodes: &mut N,
     path: &Path<N::Bytes>,

@@ -1,4 +1,4 @@
-//! Entering an extent.
+//! Inserting an extent.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::replace::{replace, split_full};
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// Enters `new` where nothing is mapped, joined with its neighbours in the leaf where one extent can hold
-/// both.
+/// Inserts `new` where nothing is mapped, merged with its neighbours in the leaf where one extent
+/// can hold both.
 ///
 /// # Errors
-/// No space for a node, damage, or `new` overlaps what is there; the tree is as before.
+/// No space for a node, damage, or `new` overlaps an extent; the tree is as before.
 pub(in crate::map) fn insert<N: NodesMut>(nodes: &mut N, new: Extent) -> Result<()> {
     let path = Path::to(nodes, new.lblk)?;
     let leaf = path.leaf();
@@ -36,8 +36,8 @@ pub(in crate::map) fn insert<N: NodesMut>(nodes: &mut N, new: Extent) -> Result<
     replace(nodes, &path, range, &joined)
 }
 
-/// Makes sure that the leaf for `lblk` takes one more extent, so that inserting there cannot run out of space.
-/// Answers the extents before and after `lblk` as far as they are in that leaf.
+/// Makes sure that the leaf for `lblk` takes one more extent, so that inserting there cannot run
+/// out of space. Returns the extents before and after `lblk`, as far as they are in that leaf.
 ///
 /// # Errors
 /// No space for a node, or damage; the tree is as before.
@@ -54,9 +54,9 @@ pub(in crate::map) fn prepare<N: NodesMut>(
     Ok((before, after))
 }
 
-/// For entries `range` of `leaf` that give way to `new`: takes in the neighbours on both sides, joins what
-/// can be joined, and leaves out again what stayed as it was. Returns the range to replace and its
-/// replacement.
+/// Extends the replacement of entries `range` of `leaf` by `new`: includes the neighbours on both
+/// sides, merges what can be merged, and drops again what stayed as it was. Returns the range to
+/// replace and its replacement.
 pub(super) fn join_neighbours(
     leaf: &Leaf,
     range: Range<usize>,

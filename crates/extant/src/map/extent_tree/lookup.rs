@@ -7,12 +7,13 @@ use super::path::Level;
 use super::store::Nodes;
 use crate::error::Result;
 
-/// What lies at a file block.
+/// The answer for a file block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::map) enum Found {
     /// The extent that holds it.
     Extent(Extent),
-    /// Nothing, from `start` to before `end`. Other holes may adjoin if `start` is a leaf's first block.
+    /// Nothing, from `start` to before `end`. Other holes may adjoin if `start` is a leaf's first
+    /// block.
     Hole {
         /// First block of the hole.
         start: Lblk,
@@ -28,8 +29,8 @@ pub(in crate::map) fn find<N: Nodes>(nodes: &N, lblk: Lblk) -> Result<Found> {
     loop {
         let node = level.node(nodes)?;
         let Some(at) = node.find(lblk) else {
-            // Before everything below this node: in the root that is the hole before the first extent,
-            // in an empty leaf all of it.
+            // Before everything below this node: in the root that is the hole before the first
+            // extent, in an empty leaf all of it.
             let start = level.expect.first.unwrap_or(Lblk::ZERO);
             let end = node
                 .lblk(0)

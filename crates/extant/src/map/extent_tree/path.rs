@@ -1,4 +1,4 @@
-//! The way from the root to a leaf.
+//! The path from the root to a leaf.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use extant_units::{Lblk, Pblk};
 use super::store::Nodes;
 use crate::error::Result;
 
-/// A node's bytes, wherever it lives.
+/// A node's bytes, in the inode or in a block.
 enum NodeBytes<B> {
     /// The inode's.
     Root([u8; ROOT_BYTES]),
@@ -27,7 +27,7 @@ impl<B: Deref<Target = [u8]>> Deref for NodeBytes<B> {
     }
 }
 
-/// One node on the way down, as it was then; it agrees with its parent.
+/// One node of a path, as it was during the descent. It agrees with its parent.
 pub(super) struct Level<B> {
     /// Its block; `None` for the root.
     pub(super) pblk: Option<Pblk>,
@@ -99,14 +99,16 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Where an extent that starts at `lblk` belongs: entries before it start at or before `lblk`.
+    /// The index at which an extent that starts at `lblk` belongs: entries before it start at or
+    /// before `lblk`.
     pub(super) fn position(&self, lblk: Lblk) -> usize {
         self.extents.partition_point(|e| e.lblk <= lblk)
     }
 }
 
 impl<B: Deref<Target = [u8]>> Path<B> {
-    /// Descends to the leaf for `lblk`: the last that starts at or before it, else the first of all.
+    /// Descends to the leaf for `lblk`: the last that starts at or before it, else the first of
+    /// all.
     pub(super) fn to<N: Nodes<Bytes = B>>(nodes: &N, lblk: Lblk) -> Result<Self> {
         let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
         let mut level = Level::root(nodes)?;
@@ -133,7 +135,7 @@ impl<B: Deref<Target = [u8]>> Path<B> {
         &self.levels
     }
 
-    /// The leaf's place in [`Path::levels`].
+    /// The leaf's index in [`Path::levels`].
     pub(super) fn bottom(&self) -> usize {
         self.levels.len().saturating_sub(1)
     }

@@ -8,10 +8,10 @@ use super::replace::replace;
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// How much one step removes at most.
+/// Upper bound of what one step removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::map) struct Limit {
-    /// Extents, parts of extents included; at least one.
+    /// Extents, and parts of extents; at least one.
     pub(in crate::map) extents: usize,
     /// Data blocks; at least one.
     pub(in crate::map) blocks: u64,
@@ -26,19 +26,20 @@ impl Limit {
     };
 }
 
-/// What a step of [`remove_some`] did.
+/// The result of one step of [`remove_some`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct Removed {
-    /// What is no longer mapped, right to left: the caller frees these blocks.
+    /// Extents and parts that are no longer mapped, right to left. The caller frees their blocks.
     pub(in crate::map) parts: Vec<Extent>,
-    /// Nothing is mapped any more from here to the end of the range. Equal to its start when all is done.
+    /// Nothing is mapped any more from here to the end of the range. Equal to its start when all is
+    /// done.
     pub(in crate::map) clear_from: u64,
 }
 
-/// Removes the rightmost extents' parts in `from..to`, all of one leaf and within `limit`.
+/// Removes the parts of the rightmost extents in `from..to`, all of one leaf and within `limit`.
 ///
-/// Right to left, so that a truncation that is cut short leaves the front of the file. A range within one
-/// extent splits it, which may need a node.
+/// Right to left, so that an interrupted truncation leaves the front of the file. A range within
+/// one extent splits it, which may need a node.
 ///
 /// # Errors
 /// No space for a node, or damage; the tree is as before this step.
@@ -74,8 +75,8 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
         parts.reverse();
         let leaf_start = path.levels().last().and_then(|l| l.expect.first);
         if parts.is_empty() {
-            // Nothing of the range in this leaf; only the one before it may have some. One that is empty
-            // altogether goes, if it is not the root.
+            // This leaf has nothing of the range; only the leaf before it may have some. A leaf
+            // that is empty and not the root is removed.
             let Some(first) = leaf_start else { break };
             if leaf.extents.is_empty() {
                 replace(nodes, &path, 0..0, &[])?;
@@ -96,8 +97,8 @@ pub(in crate::map) fn remove_some<N: NodesMut>(
     })
 }
 
-/// How far to the left `limit` reaches among a leaf's extents before `to`: the place of the first extent that
-/// is touched, and the file block from which on to remove.
+/// How far to the left `limit` reaches among a leaf's extents before `to`: the index of the first
+/// extent that is touched, and the file block from which on to remove.
 fn reach(extents: &[Extent], start: u64, to: u64, limit: Limit) -> (usize, Lblk) {
     let mut from = to;
     let mut begin = extents.len();

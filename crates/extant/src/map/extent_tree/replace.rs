@@ -1,4 +1,4 @@
-//! The one way in which a tree changes: entries of a leaf give way to others.
+//! The one change of a tree: entries of a leaf are replaced by others.
 
 use std::ops::Range;
 
@@ -11,10 +11,11 @@ use super::path::{Level, Path};
 use super::store::{Nodes, NodesMut};
 use crate::error::Result;
 
-/// Replaces `range` of the entries of `path`'s leaf by `new`, which must be sorted and lie between their
-/// neighbours. At most two entries more than before. `path` is stale afterwards.
+/// Replaces `range` of the entries of `path`'s leaf by `new`, which must be sorted and lie between
+/// its neighbours. At most two entries more than before. `path` is stale afterwards.
 ///
-/// A failure before the first change (no space for a node, a damaged node) leaves the tree as it was.
+/// A failure before the first change (no space for a node, a damaged node) leaves the tree as it
+/// was.
 pub(super) fn replace<N: NodesMut>(
     nodes: &mut N,
     path: &Path<N::Bytes>,
@@ -56,7 +57,8 @@ pub(super) fn replace<N: NodesMut>(
     Ok(())
 }
 
-/// Splits `path`'s leaf if it is full, for an entry that will be inserted at `at`. `path` is stale afterwards.
+/// Splits `path`'s leaf if it is full, for an entry that will be inserted at `at`. `path` is stale
+/// afterwards.
 ///
 /// A failure before the first change leaves the tree as it was.
 pub(super) fn split_full<N: NodesMut>(
@@ -114,8 +116,8 @@ fn write<N: NodesMut>(
     }
 }
 
-/// After the first file block of the node at level `below` became `first`: tells its parent, and as long
-/// as that is a first entry itself, the parent's parent.
+/// After the first file block of the node at level `below` became `first`: updates its parent's
+/// entry, and while that is a first entry itself, the entry above.
 fn set_first<N: NodesMut>(
     nodes: &mut N,
     path: &Path<N::Bytes>,
@@ -149,11 +151,11 @@ fn set_first<N: NodesMut>(
     Ok(())
 }
 
-/// The leaf has no entry left: removes it, and every node above that this empties.
+/// Removes the leaf, which has no entry left, and every node above it that this empties.
 fn remove_leaf<N: NodesMut>(nodes: &mut N, path: &Path<N::Bytes>) -> Result<()> {
     let mut unlinked = Vec::new();
     for (number, level) in path.levels().iter().enumerate().rev() {
-        // In the leaf nothing is left; above it, all but the entry that led here.
+        // In the leaf nothing is left; above it, all but the entry that the path follows.
         let node = level.node(nodes)?;
         let mut entries = node.slots().to_vec();
         if number == path.bottom() {
@@ -179,8 +181,8 @@ fn remove_leaf<N: NodesMut>(nodes: &mut N, path: &Path<N::Bytes>) -> Result<()> 
     unlinked.into_iter().try_for_each(|at| nodes.release(at))
 }
 
-/// While the root's only child fits into the root, it moves there. Never fails for a child that cannot be
-/// read: the tree is valid either way.
+/// While the root's only child fits into the root, moves it there. Never fails for a child that
+/// cannot be read: the tree is valid either way.
 fn pull_up<N: NodesMut>(nodes: &mut N) -> Result<()> {
     for _ in 0..MAX_DEPTH {
         let Ok(root) = Level::root(nodes) else {
@@ -202,8 +204,9 @@ fn pull_up<N: NodesMut>(nodes: &mut N) -> Result<()> {
     Ok(())
 }
 
-/// Splits the leaf, which shall have `entries` and is full or overflows, and every full node above that has to take one more
-/// entry; a root that overflows moves down into a block and the tree grows by a level.
+/// Splits the leaf, which gets `entries` and is full or overflows, and every full node above that
+/// has to take one more entry. A root that overflows moves down into a block, and the tree grows by
+/// a level.
 fn split<N: NodesMut>(
     nodes: &mut N,
     path: &Path<N::Bytes>,
@@ -234,7 +237,8 @@ fn split<N: NodesMut>(
             let root = root_bytes(nodes, depth.saturating_add(1), &[only])?;
             return nodes.set_root(&root);
         };
-        // What grows at its end stays full on the left; everything else is split in the middle.
+        // A tree that grows at its end keeps the left node full; every other split is in the
+        // middle.
         let grows_at_end = appended && level.expect.end >= MAX_END;
         let cut = if grows_at_end {
             entries.len().saturating_sub(1)
@@ -264,8 +268,8 @@ pub(super) fn index_slot<N: Nodes>(nodes: &N, lblk: Lblk, child: Pblk) -> Result
         .map_err(|why| nodes.damaged(Some(child), why))
 }
 
-/// Allocates the blocks that a split of `path`'s leaf needs: one for each full node from the leaf upwards,
-/// the root's included. Refuses a tree that would become too deep.
+/// Allocates the blocks that a split of `path`'s leaf needs: one for each full node from the leaf
+/// upwards, the root included. Refuses a tree that would become too deep.
 fn allocate<N: NodesMut>(nodes: &mut N, path: &Path<N::Bytes>) -> Result<Vec<Pblk>> {
     // The leaf itself is known to overflow.
     let mut needed = 1usize;

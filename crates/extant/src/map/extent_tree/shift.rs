@@ -1,7 +1,7 @@
-//! Moving all extents from some block on, by as many blocks: a piece is taken out of the file, or put in.
+//! Shifting all extents from some block on: a range is taken out of the file, or inserted.
 //!
-//! A step moves the extents of one leaf, and with them what the nodes above say of it. To the left the steps go from left to
-//! right, to the right from right to left, so that the tree is in order after each of them.
+//! A step shifts the extents of one leaf, and the keys above them. To the left the steps go from
+//! left to right, to the right from right to left, so the tree is in order after each of them.
 
 use extant_disk::extent::{Extent, ExtentError, MAX_END};
 use extant_units::{Lblk, Pblk};
@@ -12,17 +12,17 @@ use super::replace::replace;
 use super::store::{Nodes, NodesMut};
 use crate::error::Result;
 
-/// Which way extents move, and by how many blocks.
+/// The direction in which extents are shifted, and the number of blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shift {
-    /// Towards the beginning of the file, over a range that holds nothing.
+    /// Towards the beginning of the file, over a range without extents.
     Left(u32),
     /// Towards its end.
     Right(u32),
 }
 
 impl Shift {
-    /// `extent` where it belongs afterwards; `None` if there is no such place.
+    /// `extent` after the shift; `None` if its new location is out of range.
     fn moved(self, extent: &Extent) -> Option<Extent> {
         let lblk = match self {
             Self::Left(by) => extent.lblk.get().checked_sub(by)?,
@@ -36,12 +36,12 @@ impl Shift {
     }
 }
 
-/// Moves the extents of one leaf that lie in `from..to`: of the leftmost that has some if they go left, else of the
-/// rightmost. Returns what is left to do, as blocks before the move; `None` if that is nothing. No extent reaches over
-/// `from`; of those that begin before `to`, none is left out.
+/// Shifts the extents of one leaf that lie in `from..to`: of the leftmost leaf with some if they go
+/// left, else of the rightmost. Returns what is left to do, in blocks before the shift; `None` if
+/// nothing is. No extent reaches over `from`; every extent that starts before `to` is shifted.
 ///
 /// # Errors
-/// Damage, a move past either end of a file, or onto what stays; the tree is as before this step.
+/// Damage, a shift past either end of a file, or onto what stays; the tree is as before this step.
 pub(in crate::map) fn shift_some<N: NodesMut>(
     nodes: &mut N,
     from: u64,
@@ -49,7 +49,7 @@ pub(in crate::map) fn shift_some<N: NodesMut>(
     shift: Shift,
 ) -> Result<Option<(u64, u64)>> {
     let (mut from, mut to) = (from, to.min(MAX_END));
-    // Every round leaves one leaf behind.
+    // Each round finishes one leaf.
     while from < to {
         let at = match shift {
             Shift::Left(_) => from,
@@ -116,16 +116,17 @@ fn shift_leaf<N: NodesMut>(
     replace(nodes, path, range, &joined)
 }
 
-/// What a change of everything from some block on has before it.
+/// What a change of everything from some block on involves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct Extents {
-    /// Nodes that are blocks, on the way to any of the extents.
+    /// Nodes in blocks of their own, on the path to any of the extents.
     pub(in crate::map) nodes: u32,
     /// Extents.
     pub(in crate::map) extents: u32,
 }
 
-/// Counts what lies in `from..to`, up to `most` nodes. Reads every leaf of it, so that damage is met before anything changes.
+/// Counts what lies in `from..to`, up to `most` nodes. Reads every leaf of it, so that damage is
+/// met before anything changes.
 ///
 /// # Errors
 /// Damage, or a failed read.
@@ -149,7 +150,7 @@ pub(in crate::map) fn count<N: Nodes>(nodes: &N, from: u64, to: u64, most: u32) 
         found.extents = found
             .extents
             .saturating_add(u32::try_from(inside).unwrap_or(u32::MAX));
-        // Leaves end further and further right.
+        // Each leaf ends further right than the one before.
         at = leaf.end.max(at + 1);
         before = way;
     }
@@ -167,7 +168,7 @@ pub(in crate::map) fn last<N: Nodes>(nodes: &N) -> Result<Option<Extent>> {
         if let Some(&extent) = path.leaf().extents.last() {
             return Ok(Some(extent));
         }
-        // An empty leaf that somebody left; the one before it begins further left.
+        // An empty leaf that another implementation left; the one before it starts further left.
         let first = path.levels().last().and_then(|level| level.expect.first);
         let first = first.map_or(0, |first| u64::from(first.get()));
         to = if first < to { first } else { 0 };

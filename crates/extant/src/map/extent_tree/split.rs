@@ -1,4 +1,4 @@
-//! Cutting an extent in two where something is going to happen to one part of it.
+//! Cutting an extent in two before a change of one part of it.
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_units::Lblk;
@@ -8,8 +8,8 @@ use super::replace::replace;
 use super::store::NodesMut;
 use crate::error::Result;
 
-/// Makes `at` the first block of an extent if it lies within one: both parts keep their places and states. Returns whether
-/// there was something to cut.
+/// Makes `at` the first block of an extent if it lies within one: both parts keep their locations
+/// and states. Returns whether there was an extent to cut.
 ///
 /// The parts could be one extent, and become one again with the next change that touches them.
 ///
@@ -35,8 +35,9 @@ pub(in crate::map) fn split_at<N: NodesMut>(nodes: &mut N, at: Lblk) -> Result<b
     Ok(true)
 }
 
-/// Cuts the first written extent in `from..to` that is longer than an unwritten one can be, so that it can become
-/// unwritten where it stands. Returns the block after what was looked at; `None` if nothing up to `to` is left.
+/// Cuts the first written extent in `from..to` that is longer than an unwritten one can be, so that
+/// it can become unwritten in its location. Returns the block after the examined part; `None` if
+/// nothing up to `to` is left.
 ///
 /// # Errors
 /// As [`split_at`].
@@ -53,7 +54,7 @@ pub(in crate::map) fn split_longest<N: NodesMut>(
         let leaf = path.leaf();
         let long = |e: &&Extent| e.end() > at && u64::from(e.lblk.get()) < to && e.len > longest;
         let Some(&extent) = leaf.extents.iter().find(long) else {
-            // Leaves end further and further right.
+            // Each leaf ends further right than the one before.
             at = leaf.end.max(at + 1);
             continue;
         };

@@ -1,4 +1,4 @@
-//! Where a tree's nodes live.
+//! The store of a tree's nodes.
 
 use std::ops::Deref;
 
@@ -7,7 +7,7 @@ use extant_units::{BlockSize, Pblk};
 
 use crate::error::{Error, Result};
 
-/// Nodes to read.
+/// Read access to nodes.
 pub(in crate::map) trait Nodes {
     /// A block's bytes: a snapshot.
     type Bytes: Deref<Target = [u8]>;
@@ -18,17 +18,18 @@ pub(in crate::map) trait Nodes {
     /// The root: the inode's `i_block`.
     fn root(&self) -> [u8; ROOT_BYTES];
 
-    /// A node's block, checked for itself (checksum, header, order of entries, usable physical blocks).
+    /// A node's block, checked by itself (checksum, header, order of entries, usable physical
+    /// blocks).
     fn node(&self, at: Pblk) -> Result<Self::Bytes>;
 
-    /// Whether the file may own these blocks; for the root, which no block read checks.
+    /// Whether the file may own these blocks. For the root, which no block read checks.
     fn usable(&self, start: Pblk, len: u32) -> bool;
 
     /// The error for damage in the node at `at`, or in the root.
     fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error;
 }
 
-/// Nodes to change, under one handle.
+/// Write access to nodes, under one handle.
 pub(in crate::map) trait NodesMut: Nodes {
     /// Replaces the root.
     fn set_root(&mut self, root: &[u8; ROOT_BYTES]) -> Result<()>;

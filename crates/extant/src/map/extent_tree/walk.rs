@@ -7,8 +7,9 @@ use super::lookup::{Found, find};
 use super::store::Nodes;
 use crate::error::Result;
 
-/// All extents from the one that holds `from`, or the first after it, in order. Stops at the first error.
-/// Each step looks up anew, so it is safe (and not a snapshot) if the tree changes between steps.
+/// All extents from the one that holds `from`, or the first after it, in order. Stops at the first
+/// error. Each step looks up anew, so it is safe (and not a snapshot) if the tree changes between
+/// steps.
 pub(in crate::map) fn walk<N: Nodes>(nodes: &N, from: Lblk) -> Walk<'_, N> {
     Walk {
         nodes,

@@ -1,9 +1,12 @@
-//! Giving blocks a place in a block map.
+//! Adding blocks to a block map.
 //!
-//! First room: the blocks of numbers on the way to the file block's own number. Then the number itself, and those of the blocks after
-//! it as far as one block of numbers goes. Room that stays unused is an empty block of numbers: a valid map.
+//! First room: the indirect blocks on the path to the file block's pointer. Then the pointer
+//! itself, and those of the blocks after it as far as one indirect block goes. Room that stays
+//! unused is an empty indirect block: a valid map.
 //!
-//! All that can run out is allocated before anything changes; after that only a journal that stopped can fail.
+//! # Errors
+//! All that can run out is allocated before anything changes. After that only a stopped journal can
+//! fail.
 
 use extant_disk::extent::Extent;
 use extant_jbd2::Block;
@@ -15,22 +18,22 @@ use crate::map::MapState;
 use crate::map::extent_tree::NodesMut;
 use crate::map::nodes::{DiskNodes, HandleNodes};
 
-/// The way from the inode to a file block's number, as far as it exists.
+/// The path from the inode to a file block's pointer, as far as it exists.
 struct Path {
     tree: Tree,
-    /// Blocks of numbers from the top down, each with the place to go on at.
+    /// Indirect blocks from the top down, each with the index that the path follows.
     blocks: Vec<(Block, usize)>,
-    /// Places in the blocks that are missing, from the top down.
+    /// Indices in the missing blocks, from the top down.
     missing: Vec<usize>,
-    /// The file block after the last whose number lies beside this one's.
+    /// The file block after the last whose pointer lies in the same block.
     end: u64,
 }
 
-/// Where a file block's number will be.
+/// The room for a file block's pointer.
 pub(in crate::map) struct Room {
-    /// The file block after the last whose number lies beside it.
+    /// The file block after the last whose pointer lies in the same block.
     pub(in crate::map) end: u64,
-    /// Where its block is best placed.
+    /// The goal for its data block.
     pub(in crate::map) goal: Option<Pblk>,
 }
 
@@ -66,16 +69,18 @@ fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Path> {
     Ok(path)
 }
 
-/// The file block after the last whose number lies beside that of `lblk`, if there is room for them.
+/// The file block after the last whose pointer lies in the same block as that of `lblk`, if there
+/// is room for them.
 pub(in crate::map) fn room(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Option<u64>> {
     let path = path(nodes, lblk)?;
     Ok(path.missing.is_empty().then_some(path.end))
 }
 
-/// Makes room for the number of `lblk`.
+/// Makes room for the pointer of `lblk`.
 ///
 /// # Errors
-/// No space, [`Error::FileTooBig`] past the last block that a block map holds, damage: with nothing changed.
+/// No space, [`Error::FileTooBig`] past the last block that a block map holds, damage: with nothing
+/// changed.
 pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result<Room> {
     let path = path(nodes.disk(), lblk)?;
     let goal = goal(nodes.disk(), &path, lblk)?;
@@ -84,7 +89,7 @@ pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result
         goal,
     };
     let made = nodes.allocate(goal, path.missing.len())?;
-    // From the bottom up: a block of numbers is whole when something names it.
+    // From the bottom up: an indirect block is complete before a pointer leads to it.
     let mut below = 0;
     for (&at, &place) in made.iter().zip(&path.missing).rev() {
         nodes.create_numbers(at, |bytes| set_number(bytes, place, below))?;
@@ -108,7 +113,7 @@ pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Resu
     put(nodes, &path, &numbers)
 }
 
-/// Puts `numbers` where `path` ends.
+/// Writes `numbers` where `path` ends.
 fn put(nodes: &mut HandleNodes<'_>, path: &Path, numbers: &[u32]) -> Result<()> {
     let Some((block, place)) = path.blocks.last() else {
         let mut root = super::checked_root(nodes.disk())?;
@@ -124,7 +129,8 @@ fn put(nodes: &mut HandleNodes<'_>, path: &Path, numbers: &[u32]) -> Result<()> 
     })
 }
 
-/// Right behind the file block before; else with as much of a gap as numbers before it are missing; else near the block of numbers.
+/// Right behind the file block before; else with a gap of as many blocks as pointers before it are
+/// missing; else near the indirect block.
 fn goal(nodes: &DiskNodes<'_>, path: &Path, lblk: Lblk) -> Result<Option<Pblk>> {
     if let Some(before) = lblk.get().checked_sub(1)
         && let MapState::Written(at) = find(nodes, Lblk::new(before))?.state

@@ -1,4 +1,5 @@
-//! Everything that changes a map, on real images: against a model, then judged by e2fsck and debugfs.
+//! Everything that changes a map, on real images: against a model, then judged by e2fsck and
+//! debugfs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::inode::Inode;
 use crate::map::test_rng::Rng;
 use crate::map::{self, How, MapState, Mapping};
 
-/// What a block of a file is, without its place.
+/// The state of a file's block, without its location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Want {
     Delayed,
@@ -63,7 +64,7 @@ impl File<'_> {
         }
     }
 
-    /// Allocates in `range`; returns how many blocks got a place.
+    /// Allocates in `range`. Returns the number of blocks that were allocated.
     fn allocate(&mut self, range: Range<u32>, how: How) -> u32 {
         let (mut at, mut count) = (range.start, 0);
         while at < range.end {
@@ -91,7 +92,8 @@ impl File<'_> {
         count
     }
 
-    /// One call; where space is short because freed blocks wait for their commit, that is what helps.
+    /// One call. Where space is short because freed blocks wait for their commit, commits and
+    /// retries.
     fn allocate_once(&self, at: u32, len: u32, how: How) -> Mapping {
         let fs = &self.mounted.fs;
         for attempt in 0.. {
@@ -360,7 +362,8 @@ fn deep_trees_are_made_and_removed_in_small_transactions() {
     assert_eq!(image.header("Free blocks").unwrap(), free);
 }
 
-/// Delayed blocks keep their promise on a full volume; what has none is refused and changes nothing.
+/// Delayed blocks keep their reservation on a full volume; a request without one is refused and
+/// changes nothing.
 #[test]
 fn promises_hold_when_space_runs_out() {
     let image = Image::of_mib(8)
@@ -376,7 +379,7 @@ fn promises_hold_when_space_runs_out() {
         inode: &a,
         model: BTreeMap::new(),
     };
-    // Every second block, so that the tree gets nodes; until nothing is left to promise.
+    // Every second block, so that the tree gets nodes, until nothing is left to reserve.
     let mut at = 0;
     loop {
         match map::reserve_delayed(fs, &a, Lblk::new(at), 1, false) {

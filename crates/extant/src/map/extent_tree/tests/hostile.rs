@@ -138,7 +138,7 @@ fn cycles_and_shared_nodes_are_found() {
     assert_eq!(walk(&itself, Lblk::ZERO).count(), 1);
 }
 
-/// An empty leaf that somebody else left: a hole, filled or removed when met.
+/// An empty leaf that another implementation left: a hole, filled or removed when met.
 #[test]
 fn empty_leaves_are_tolerated() {
     let tree = deep();
