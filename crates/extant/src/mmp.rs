@@ -1,23 +1,19 @@
-//! Multiple mount protection: one host at a time uses a volume that several can reach.
+//! Multiple mount protection: only one host at a time uses a volume that several can reach.
 //!
 //! # Responsibility
-//! [`Mmp::take`] waits until the volume is known to be free, and marks it as in use; a thread keeps
-//! the sign of life; the end of the mount marks it clean. Only for a device that is written: as in
-//! Linux, a volume that is only read is not protected.
-//!
-//! # Waiting
-//! A volume that was unmounted is taken at once. Otherwise its sequence number is watched for twice
-//! the interval in which its user must change it, and then once more after this host has written
-//! its own: at most [`LONGEST_WAIT`] each time.
+//! [`Mmp::take`] waits until the volume is known to be free, and marks it as in use. A thread then
+//! updates the sequence number; the end of the mount marks the volume clean. Only a device that is
+//! written is protected: as in Linux, a volume that is only read is not.
 //!
 //! # Concurrency
-//! One mutex guards what was written last; it is held over the I/O of one update. The thread ends
-//! before [`Mmp::release`] returns.
+//! A volume that was unmounted is taken at once. Otherwise its sequence number is watched for twice
+//! the interval in which its user must change it, and once more after this host has written its
+//! own: at most [`LONGEST_WAIT`] each time. One mutex guards the block that was written last; it is
+//! held over the I/O of one update. The thread ends before [`Mmp::release`] returns.
 //!
 //! # Errors
 //! [`Error::InUse`] names the host. A volume that another host has taken from this one is shut
-//! down, as is one whose sign of life could not be written for so long that another host may take
-//! it.
+//! down, and so is one whose update failed for so long that another host may take it.
 
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -36,11 +32,11 @@ use crate::error::{Error, Location, Result};
 use crate::super_block::now;
 use crate::zones::Zone;
 
-/// Seconds between two signs of life where the superblock does not say.
+/// Seconds between two updates where the superblock does not say.
 const UPDATE_INTERVAL: u16 = 5;
 /// The least seconds that count as the check interval, as in Linux.
 const LEAST_CHECK: u16 = 5;
-/// The most that one is believed: five minutes is the most that Linux writes.
+/// Upper bound of a check interval that is believed: five minutes is the most that Linux writes.
 const MOST_CHECK: u16 = 300;
 /// The longest of the two waits: a check interval and a minute.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(MOST_CHECK as u64 + 60);
@@ -57,7 +53,7 @@ struct Shared {
     block: Pblk,
     seed: Option<Crc32c>,
     interval: Duration,
-    /// Told why the volume is lost, once there is what to tell.
+    /// Called with the reason once the volume is lost.
     on_loss: OnceLock<OnLoss>,
     state: Mutex<State>,
     wake: Condvar,
@@ -73,7 +69,7 @@ struct State {
     lost: Option<String>,
 }
 
-/// The block of the protection as a zone that no file may claim; `None` without the feature.
+/// The block of the protection as a system zone; `None` without the feature.
 pub(crate) fn zone(sb: &Superblock) -> Option<Zone> {
     let block = place(sb).ok()??;
     Some(Zone {
@@ -83,7 +79,7 @@ pub(crate) fn zone(sb: &Superblock) -> Option<Zone> {
     })
 }
 
-/// Where the block lies; `None` without the feature.
+/// The location of the block; `None` without the feature.
 fn place(sb: &Superblock) -> Result<Option<Pblk>> {
     if !sb.features().has_incompat(Incompat::MMP) {
         return Ok(None);
@@ -96,7 +92,7 @@ fn place(sb: &Superblock) -> Result<Option<Pblk>> {
     Ok(Some(block))
 }
 
-/// By what host the volume is in use, or was left without an unmount, as far as one look tells.
+/// The host that uses the volume, or left it without an unmount, as far as one look shows.
 pub(crate) fn user(dev: &Arc<dyn BlockDevice>, sb: &Superblock) -> Option<String> {
     let block = place(sb).ok()??;
     let at = sb.block_size().dev_off(block)?;
@@ -114,8 +110,7 @@ impl Mmp {
     /// Takes the volume of `sb` on `dev`, which is about to be written; `None` without the feature.
     ///
     /// # Errors
-    /// [`Error::InUse`]; the block is damaged; the device failed; there is no thread for the signs
-    /// of life.
+    /// [`Error::InUse`]; the block is damaged; the device failed; the thread cannot be started.
     pub(crate) fn take(dev: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Option<Self>> {
         let Some(block) = place(sb)? else {
             return Ok(None);
@@ -162,13 +157,13 @@ impl Mmp {
         Ok(Some(protection))
     }
 
-    /// Says what ends the use of the volume when it is lost.
+    /// Sets the function that ends the use of the volume when it is lost.
     ///
     /// # Errors
     /// It is lost already.
     pub(crate) fn protect(&self, on_loss: OnLoss) -> Result<()> {
         let state = self.shared.state.lock();
-        // A volume has one end: the first that was given.
+        // Only the first function that is set counts.
         let _ = self.shared.on_loss.set(on_loss);
         match &state.lost {
             None => Ok(()),
@@ -178,7 +173,7 @@ impl Mmp {
         }
     }
 
-    /// Ends the signs of life and marks the volume as not in use, unless it is another host's now.
+    /// Ends the updates and marks the volume as not in use, unless another host has taken it.
     /// Idempotent.
     pub(crate) fn release(&self) {
         let Some(thread) = self.thread.lock().take() else {
@@ -186,9 +181,10 @@ impl Mmp {
         };
         self.shared.state.lock().ended = true;
         self.shared.wake.notify_all();
-        // What ends the use of a lost volume may be its last user.
+        // The end of a lost volume's use may drop its last user on this thread.
         if thread.thread().id() != thread::current().id() {
-            // A panic in it was told by its hook; the volume is let go of all the same.
+            // The panic hook has reported a panic of the thread; the volume is released all the
+            // same.
             let _ = thread.join();
         }
         let mut state = self.shared.state.lock();
@@ -218,7 +214,7 @@ impl Shared {
         }
     }
 
-    /// The thread: changes the number until the end, or until the volume is lost.
+    /// The thread: updates the number until the end, or until the volume is lost.
     fn keep_alive(&self) {
         let mut state = self.state.lock();
         while !state.ended {
@@ -240,12 +236,12 @@ impl Shared {
         }
     }
 
-    /// Writes the next number; why the volume is lost, if it is.
+    /// Writes the next number. Returns why the volume is lost, if it is.
     fn update(&self, state: &mut State) -> Option<String> {
         let reader = self.reader();
         let begun = Instant::now();
         let check = Duration::from_secs(state.written.check_interval.get().into());
-        // A host that watches waits longer than that.
+        // A host that watches waits longer than this.
         let stale = 2 * check;
         let result = reader.read().and_then(|found| {
             let Some(seq) = ours(&found, &state.written) else {
@@ -258,8 +254,7 @@ impl Shared {
             if begun.elapsed() < check {
                 return Ok(None);
             }
-            // The write may have come too late, over what another host had written meanwhile: that
-            // host writes again.
+            // The write may have come too late, over another host's: that host writes again.
             thread::sleep(self.interval);
             let again = reader.read()?;
             Ok(ours(&again, &state.written)
@@ -281,8 +276,8 @@ impl Shared {
     }
 }
 
-/// The number in `found` if this host wrote it: the one that was `written` last, or the next one,
-/// of a write whose success was not told.
+/// The number in `found` if this host wrote it: the last one that was `written`, or the next one,
+/// of a write whose success was not reported.
 fn ours(found: &Block, written: &Block) -> Option<u32> {
     let (MmpState::InUse(seq), MmpState::InUse(last)) = (found.state(), written.state()) else {
         return None;
@@ -310,13 +305,13 @@ impl Reader<'_> {
     fn write(&self, mmp: &mut Block) -> Result<()> {
         mmp.time.set(now());
         mmp.seal(self.seed);
-        // A sign of life: nothing before it has to be durable first, and it goes on after a flush
-        // has failed, when changes are refused and the volume is still in use.
+        // An update orders nothing: nothing before it has to be durable first. It goes on after a
+        // failed flush, when changes are refused and the volume is still in use.
         Ok(self.dev.write_note(self.at, mmp.as_bytes())?)
     }
 
-    /// Watches the block until no host changes it; the block. Returns at once where the last user
-    /// said that it had finished.
+    /// Watches the block until no host changes it, and returns it. Returns at once if the last user
+    /// marked it clean.
     fn wait_until_free(&self, interval: u16) -> Result<Block> {
         let mmp = self.read()?;
         match mmp.state() {
@@ -340,8 +335,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Writes `mmp` and, where the volume was not clean, waits once more: another host may be doing
-    /// the same.
+    /// Writes `mmp` and, where the volume was not clean, waits once more: another host may be
+    /// taking it at the same time.
     fn take(&self, mmp: &mut Block, interval: u16) -> Result<()> {
         let old = self.read()?;
         let check = old.check_interval.get().max(interval).max(LEAST_CHECK);
@@ -379,7 +374,7 @@ fn used_by_fsck() -> Error {
     }
 }
 
-/// The host, and its device, as the block names them.
+/// The host and its device, as the block names them.
 fn host_of(mmp: &Block) -> String {
     let text = |bytes: &[u8]| {
         let end = bytes.iter().position(|&byte| byte == 0);
@@ -395,7 +390,7 @@ fn host_name() -> String {
 }
 
 fn copy_name(to: &mut [u8], name: &[u8]) {
-    // The last byte stays zero: the field is a string of C.
+    // The last byte stays zero: the field is a C string.
     let room = to.len().saturating_sub(1);
     for (to, from) in to.iter_mut().zip(name.iter().take(room)) {
         *to = *from;

@@ -1,8 +1,9 @@
 //! New inodes.
 //!
-//! A new inode takes from its creator (owner), from its directory (group with set-group-id, flags, default ACL) and from
-//! the mount (room for fields past 128 bytes). It is complete and stored when [`new`] returns, but nothing leads to it yet: the caller
-//! enters the name under the same handle, or sets the links to zero and lets it go.
+//! A new inode inherits from its creator (owner), from its directory (group with set-group-id,
+//! flags, default ACL) and from the mount (room for fields past 128 bytes). It is complete and
+//! stored when [`new`] returns, but no entry leads to it yet: the caller adds the entry under the
+//! same handle, or sets the links to zero and drops it.
 
 use std::sync::Arc;
 
@@ -20,24 +21,26 @@ use crate::orphan;
 use crate::types::FileKind;
 use crate::xattr::{self, acl};
 
-/// What a new inode shall be.
+/// The fields of a new inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NewInode {
     /// Kind.
     pub(crate) kind: FileKind,
-    /// Permission bits that were asked for; the creator's umask or the directory's default ACL are applied.
+    /// Requested permission bits; the creator's umask or the directory's default ACL are applied.
     pub(crate) perm: u16,
     /// Device number of a device node, in `stat`'s encoding.
     pub(crate) rdev: u32,
-    /// Links to begin with: 1, 2 for a directory, 0 for a file without a name (which the caller makes an orphan).
+    /// Initial links: 1, 2 for a directory, 0 for a file without a name (which the caller makes an
+    /// orphan).
     pub(crate) links: u16,
 }
 
-/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] and [`crate::credits::ORPHAN`] credits.
+/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] and
+/// [`crate::credits::ORPHAN`] credits.
 ///
 /// # Errors
-/// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped journal. Nothing stays behind
-/// but an inode without links that is deleted when its reference goes.
+/// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped
+/// journal. All that remains then is an unlinked inode, which is evicted when its reference goes.
 pub(crate) fn new(
     fs: &Arc<Fs>,
     h: &mut Handle,
@@ -107,8 +110,9 @@ pub(crate) fn new(
     Ok(inode)
 }
 
-/// Group and permissions of a new inode: a set-group-id directory (and `grpid`) passes its group on, to directories with
-/// the bit itself; a creator outside of that group gets no set-group-id executable.
+/// Group and permissions of a new inode. A set-group-id directory (and `grpid`) passes its group
+/// on, to directories with the bit itself. A creator outside of that group gets no set-group-id
+/// executable.
 fn group_of(fs: &Fs, parent: &Inode, kind: FileKind, perm: u16, cred: &Cred) -> (u32, u16) {
     const SGID: u16 = 0o2000;
     const SGID_EXEC: u16 = 0o2010;

@@ -1,9 +1,10 @@
 //! Mount options, under Linux's names.
 //!
-//! [`MountOptions::parse`] takes the comma list that `mount -o` takes. An option that is unknown, that has a
-//! bad value or that asks for something this build does not do is refused by name; nothing is dropped in
-//! silence. Options whose default the superblock decides stay open until [`MountOptions::resolve`]. The whole
-//! table, with what each name does, stands in `table.rs` and in `docs/COMPATIBILITY.md`.
+//! [`MountOptions::parse`] takes the comma list that `mount -o` takes. It refuses an option by name
+//! if it is unknown, has a bad value, or asks for something that this build does not do; nothing is
+//! dropped silently. Options whose default the superblock decides stay open until
+//! [`MountOptions::resolve`]. `table.rs` and `docs/COMPATIBILITY.md` have the whole table, with the
+//! effect of each name.
 
 mod table;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use extant_disk::superblock::{DefaultMountOpts, Superblock};
 use crate::error::{Error, Result};
 use crate::tuning::BufferedPath;
 
-/// What a fault does (`errors=`).
+/// The effect of a fault (`errors=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrorsPolicy {
     /// Record it and go on. The operation that met it fails.
@@ -30,11 +31,12 @@ pub enum ErrorsPolicy {
 /// How file data is ordered against the journal (`data=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataMode {
-    /// Stale blocks never show, sizes never outrun data.
+    /// No stale block is ever visible, and no size precedes its data.
     Ordered,
-    /// Old contents of a block may show after a crash.
+    /// Old contents of a block may be visible after a crash.
     Writeback,
-    /// File data goes through the journal: what a write puts into a page shows whole or not at all.
+    /// File data goes through the journal: after a crash, what a write put into a page is there
+    /// whole or not at all.
     Journal,
 }
 
@@ -52,13 +54,14 @@ pub enum AtimeMode {
 /// How the image is read and written (`backend=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
-    /// Through the host's page cache; what is waited for by system calls, what is queued by io_uring where the kernel has it.
+    /// Through the host's page cache: synchronous requests by system calls, queued ones by io_uring
+    /// where the kernel has it.
     #[default]
     Auto,
     /// Through the host's page cache, by system calls and threads alone.
     Syscalls,
-    /// Past the host's page cache where its file system can do that, and queued by io_uring. Where the kernel refuses, as
-    /// [`Backend::Syscalls`] past the cache, with a warning.
+    /// Past the host's page cache where its file system allows that, queued by io_uring. If the
+    /// kernel refuses io_uring, as [`Backend::Syscalls`] past the cache, with a warning.
     IoUring,
 }
 
@@ -158,7 +161,7 @@ impl MountOptions {
         table::apply(self, item).map_err(|why| Error::BadOption(format!("'{item}': {why}")))
     }
 
-    /// Whether `name` (without value) is one of the options that [`MountOptions::parse`] knows, be it to
+    /// Whether [`MountOptions::parse`] knows the option `name` (without value), even if only to
     /// refuse it. Front ends use it to tell their own options from these.
     pub fn is_known(name: &str) -> bool {
         table::is_known(name)
@@ -174,7 +177,7 @@ impl MountOptions {
         self.discard.get_or_insert(on(DefaultMountOpts::DISCARD));
         self.delalloc
             .get_or_insert(!on(DefaultMountOpts::NODELALLOC));
-        // These two have been on by default in Linux for long, whatever the superblock says.
+        // Linux has had these two on by default for long, whatever the superblock says.
         self.user_xattr.get_or_insert(true);
         self.acl.get_or_insert(true);
         self.resuid.get_or_insert(u32::from(raw.def_resuid.get()));
@@ -189,8 +192,8 @@ impl MountOptions {
                 DataMode::Ordered
             });
         }
-        // "continue" is what mke2fs writes when nobody chose: a fault then makes the volume read-only all the
-        // same, unless the mount asks for errors=continue itself.
+        // mke2fs writes "continue" when nothing was chosen. A fault then makes the volume read-only
+        // all the same, unless the mount asks for errors=continue itself.
         self.errors.get_or_insert(match raw.errors.get() {
             3 => ErrorsPolicy::Panic,
             _ => ErrorsPolicy::RemountReadOnly,
@@ -207,7 +210,8 @@ impl MountOptions {
         self.read_only
     }
 
-    /// For a mount that only puts the volume in order: it may change it, and does not count as one.
+    /// For a mount that only recovers the volume: it may change the volume, and does not count as a
+    /// mount.
     pub(crate) fn set_recovering(&mut self) {
         self.read_only = false;
         self.recovering = true;
@@ -217,7 +221,7 @@ impl MountOptions {
         self.recovering
     }
 
-    /// Whether the journal is left alone (`noload`).
+    /// Whether the journal is ignored (`noload`).
     pub fn noload(&self) -> bool {
         self.noload
     }
@@ -327,9 +331,10 @@ impl MountOptions {
         self.max_dir_size
     }
 
-    /// `dioread_nolock`: the per-block path allocates unwritten space and converts it when the data has arrived. Otherwise
-    /// (`dioread_lock`) it allocates written space, and [`MountOptions::data`] says what orders the data. The other path always
-    /// allocates unwritten space.
+    /// `dioread_nolock`: the buffer-head path allocates unwritten space and converts it after the
+    /// data has been written. Otherwise (`dioread_lock`) it allocates written space, and
+    /// [`MountOptions::data`] says how the data is ordered. The iomap path always allocates
+    /// unwritten space.
     pub fn dioread_nolock(&self) -> bool {
         self.dioread_nolock
     }
@@ -339,7 +344,8 @@ impl MountOptions {
         self.buffered_path
     }
 
-    /// `backend=`: how the image is read and written, if it is a file or a block device of the host.
+    /// `backend=`: how the image is read and written, if it is a file or a block device of the
+    /// host.
     pub fn backend(&self) -> Backend {
         self.backend
     }

@@ -1,7 +1,9 @@
-//! Set-user-ID, set-group-ID and file capabilities: when a change of owner or content takes them away.
+//! Set-user-ID, set-group-ID and file capabilities: cleared by changes of owner or content.
 //!
-//! Locks: the inode's `lock` is held by callers that change content, shared or not; who gives privileges holds it exclusively. Handles are started here, for the rare inode that
-//! has something to lose. `plain` on the inode remembers that it has not.
+//! # Locks
+//! Callers that change content hold the inode's `lock`, shared or not; a caller that grants
+//! privileges holds it exclusively. Handles are started here, for the rare inode that has a
+//! privilege to lose. The inode's `plain` remembers that it has none.
 
 use std::sync::Arc;
 
@@ -26,8 +28,9 @@ pub(crate) const CAPABILITY: XattrName<'static> = XattrName {
     rest: b"capability",
 };
 
-/// `mode` without the set-id bits that a change of content or owner by someone takes: set-user-ID, and set-group-ID if
-/// the group may execute (else it once meant mandatory locking) or if that someone is an `outsider` to the group.
+/// `mode` without the set-id bits that a change of content or owner clears: set-user-ID, and
+/// set-group-ID if the group may execute (else the bit once meant mandatory locking) or if the
+/// caller is an `outsider` to the group.
 pub(crate) const fn stripped(mode: u16, outsider: bool) -> u16 {
     let mut mode = mode & !SUID;
     if mode & GROUP_EXEC != 0 || outsider {
@@ -36,24 +39,26 @@ pub(crate) const fn stripped(mode: u16, outsider: bool) -> u16 {
     mode
 }
 
-/// Before the content of a file changes: takes set-id bits from unprivileged writers' files and capabilities from all, and
-/// notes the modification (stored within seconds). Starts a handle only if there is something to take.
+/// Before the content of a file changes: clears set-id bits for unprivileged writers and
+/// capabilities for all, and records the modification time (stored within seconds). Starts a handle
+/// only if there is something to clear.
 ///
 /// # Errors
-/// What could be taken must be, so a failure stops the write.
+/// What must be cleared could not be: the write must fail.
 pub(crate) fn file_modified(fs: &Fs, inode: &Arc<Inode>, cred: &Cred) -> Result<()> {
     remove_privileges(fs, inode, cred)?;
     inode::touch_mtime(fs, inode);
     Ok(())
 }
 
-/// Whether [`file_modified`] would find nothing to do: the inode has no privileges, and was written in this tick of the clock.
+/// Whether [`file_modified`] would find nothing to do: the inode has no privileges, and a write
+/// noted its time in this tick of the clock.
 #[inline]
 pub(crate) fn is_modified(inode: &Inode) -> bool {
     inode.is_plain() && inode::is_write_noted(inode)
 }
 
-/// The first half of [`file_modified`].
+/// The first half of [`file_modified`]: clears privileges.
 ///
 /// # Errors
 /// As [`file_modified`].

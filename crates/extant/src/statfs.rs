@@ -1,4 +1,4 @@
-//! Totals of the volume, as `statfs` tells them.
+//! The usage of the volume, as `statfs` reports it.
 
 use extant_units::Blocks;
 
@@ -8,8 +8,8 @@ use crate::types::FsStat;
 /// Longest name in a directory.
 const NAME_MAX: u32 = 255;
 
-/// Block and inode totals. Space promised to delayed allocation counts as used; `blocks` leaves out what the format
-/// itself takes, unless mounted with `minixdf`. Reads counters only.
+/// Block and inode totals. Space reserved for delayed allocation counts as used. `blocks` excludes
+/// the format's own blocks, unless mounted with `minixdf`. Reads counters only.
 pub(crate) fn statfs(fs: &Fs) -> FsStat {
     let layout = &fs.layout;
     let counts = &fs.alloc.counts;

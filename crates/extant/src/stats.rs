@@ -1,6 +1,6 @@
-//! The file system's own counters: what was done. [`crate::counters`] shows them with those of the layers below.
+//! The file system's own counters. [`crate::counters`] shows them with those of the layers below.
 //!
-//! Each only grows; reading them all is a snapshot of no particular moment.
+//! Each only grows. Reading them all is a snapshot of no particular moment.
 
 use extant_pagecache::Counter;
 
@@ -32,7 +32,7 @@ counters! {
     alloc_groups_searched,
     /// Block bitmaps loaded.
     bitmap_loads,
-    /// Blocks of files that got another place.
+    /// Blocks of files that were moved to another location.
     moved_blocks,
     /// Blocks freed.
     freed_blocks,
@@ -52,9 +52,9 @@ counters! {
     inode_dirty_calls,
     /// Unused inodes that left the cache.
     inode_evictions,
-    /// Inodes without a name that were deleted.
+    /// Unlinked inodes that were evicted.
     inode_deletions,
-    /// Times that were moved without a handle, to be stored later.
+    /// Time updates without a handle, to be stored later.
     times_deferred,
     /// Attribute blocks that were shared instead of written.
     xattr_blocks_shared,
@@ -64,28 +64,28 @@ counters! {
     orphans_listed,
     /// Orphans finished at mount.
     orphans_processed,
-    /// Mappings that the extent status tree answered.
+    /// Lookups that the extent status tree answered.
     es_hits,
-    /// Mappings that had to be looked up on disk.
+    /// Lookups that had to read the map on disk.
     es_misses,
-    /// Extents entered into trees.
+    /// Extents inserted into trees.
     extents_inserted,
     /// Extents removed from trees, parts of extents included.
     extents_removed,
-    /// Parts of extents turned from unwritten to written.
+    /// Parts of extents converted from unwritten to written.
     extents_converted,
-    /// Leaves of extent trees whose extents moved in the file.
+    /// Leaves of extent trees whose extents were shifted in the file.
     leaves_shifted,
-    /// Range operations that no one transaction could hold.
+    /// Range operations that no single transaction could hold.
     stepwise_ranges,
-    /// Writes into holes whose place was chosen at once, because space was low, the mount delays nothing, or the data goes through the
-    /// journal. On the per-block path, blocks.
+    /// Writes into holes that allocated at once, because space was low, the mount delays nothing,
+    /// or the data goes through the journal. On the buffer-head path, blocks.
     direct_allocations,
     /// Reads past the cache.
     direct_reads,
     /// Writes past the cache.
     direct_writes,
-    /// Of both, those that had to go through the cache, or a part of them.
+    /// Of both, those that went through the cache, in whole or in part.
     direct_fallbacks,
     /// Of both, those that went straight from a queue of requests to the device.
     direct_straight,
@@ -93,13 +93,13 @@ counters! {
     direct_posted,
     /// Reads into the cache that waited for direct writes.
     direct_fill_waits,
-    /// Writebacks begun because promises came close to what is free.
+    /// Writebacks started because reservations came close to the free space.
     low_space_flushes,
-    /// Commits waited for so that freed blocks could be given out again.
+    /// Commits waited for so that freed blocks could be handed out again.
     space_commits,
-    /// Waits for the lock of a file that somebody else writes or truncates.
+    /// Waits for the lock of a file that another thread writes or truncates.
     lock_waits,
-    /// Waits for a part of a file that somebody else changes.
+    /// Waits for a part of a file that another thread changes.
     range_lock_waits,
     /// Bytes of file data that commits waited for.
     ordered_bytes,

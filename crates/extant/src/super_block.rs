@@ -1,11 +1,12 @@
 //! The superblock's changing fields.
 //!
-//! While mounted the superblock is a metadata block like any other: [`SuperBlock::update`] changes it under a
-//! handle. Before the journal is open and after it was closed, [`write_directly`] changes the bytes on the
-//! device. The free counts in it are only right after an unmount, as with Linux; the groups' counts always are,
-//! and the totals are summed up from them at mount.
+//! While mounted, the superblock is a metadata block like any other: [`SuperBlock::update`] changes
+//! it under a handle. Before the journal is open and after it was closed, [`write_directly`]
+//! changes the bytes on the device. As in Linux, the free counts in it are exact only after an
+//! unmount. The groups' counts always are; the mount sums the totals up from them.
 //!
-//! No lock of its own: changes are serialised by the block's, inside of [`Handle::modify`].
+//! # Locks
+//! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use crate::types::Timestamp;
 /// The largest size that readers without `large_file` understand.
 const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;
 
-/// Where the superblock lives while mounted, and how it was found.
+/// The location of the superblock while mounted, and its state at mount.
 #[derive(Debug)]
 pub(crate) struct SuperBlock {
     block: Pblk,
@@ -55,7 +56,7 @@ impl SuperBlock {
         self.was_valid
     }
 
-    /// True for the first caller: the one that unmounts.
+    /// Returns true for the first caller, which unmounts.
     pub(crate) fn begin_unmount(&self) -> bool {
         !self.unmounting.swap(true, Ordering::AcqRel)
     }
@@ -85,8 +86,8 @@ impl SuperBlock {
         changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
     }
 
-    /// Notes that a file of `size` bytes is there: past 2 GiB, the superblock says so, from the first such file on. Uses the
-    /// credit for the superblock that comes with an inode's update.
+    /// Notes that there is a file of `size` bytes: the first file past 2 GiB sets a feature of the
+    /// superblock. Uses the credit for the superblock that comes with an inode's update.
     ///
     /// # Errors
     /// As [`SuperBlock::update`].
@@ -114,7 +115,7 @@ impl SuperBlock {
     }
 }
 
-/// Carries what `old` knows of errors over to `new`, if `new` knows less.
+/// Copies the error record of `old` to `new`, if `new` has less.
 pub(crate) fn keep_error_record(old: &RawSuperblock, new: &mut RawSuperblock) {
     if old.state().contains(State::ERROR) {
         new.set_state(new.state() | State::ERROR);
@@ -124,11 +125,13 @@ pub(crate) fn keep_error_record(old: &RawSuperblock, new: &mut RawSuperblock) {
     }
 }
 
-/// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and faults.
+/// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and
+/// faults.
 ///
-/// A drive may tear it between its two sectors: the checksum stands in the second, most of what changes in the first.
-/// So that the next mount can tell a tear from damage, the mark of a volume in use ([`is_in_use`]) changes in a
-/// write of its own, in which nothing else does, and everything else changes while it is set.
+/// A drive may tear the write between its two sectors: the checksum is in the second, most changing
+/// fields are in the first. So that the next mount can tell a tear from damage, the mark of a
+/// volume in use ([`is_in_use`]) changes in a write of its own, which changes nothing else, and all
+/// other fields change while the mark is set.
 ///
 /// # Errors
 /// The device failed.
@@ -154,12 +157,11 @@ pub(crate) fn write_directly(
     Ok(())
 }
 
-/// Changes the primary superblock on the device as [`write_directly`] does, as well as can be, on a
-/// device that may have lost writes: for the record of a fault. The mark of a volume in use stays
-/// as it is.
+/// Changes the primary superblock as [`write_directly`] does, as far as possible, on a device that
+/// may have lost writes: for the record of a fault. The mark of a volume in use stays as it is.
 ///
 /// # Errors
-/// The device failed. Success promises nothing.
+/// The device failed. Success guarantees nothing.
 pub(crate) fn write_note(
     dev: &Arc<dyn BlockDevice>,
     f: impl FnOnce(&mut RawSuperblock),
@@ -171,7 +173,7 @@ pub(crate) fn write_note(
     Ok(())
 }
 
-/// The superblock as it is on the device, and what `f` makes of it.
+/// The superblock on the device, and the one that `f` makes of it.
 fn changed(
     dev: &Arc<dyn BlockDevice>,
     f: impl FnOnce(&mut RawSuperblock),
@@ -185,7 +187,7 @@ fn changed(
     Ok((old, new))
 }
 
-/// Gives `to` the mark that `from` has.
+/// Copies the mark of `from` to `to`.
 fn copy_mark(from: &RawSuperblock, to: &mut RawSuperblock) {
     let mut features = to.features();
     let recover = from.features().has_incompat(Incompat::RECOVER);
@@ -196,7 +198,8 @@ fn copy_mark(from: &RawSuperblock, to: &mut RawSuperblock) {
     to.set_state(state);
 }
 
-/// The superblock before or after the write that changed its mark, if the checksum of `torn` is the one that it has.
+/// The superblock before or after the write that changed its mark, if the checksum of `torn`
+/// matches one of them.
 pub(crate) fn mend_mark(torn: &RawSuperblock) -> Option<Box<RawSuperblock>> {
     let mut by_journal = Box::new(torn.clone());
     let mut features = torn.features();
@@ -209,7 +212,7 @@ pub(crate) fn mend_mark(torn: &RawSuperblock) -> Option<Box<RawSuperblock>> {
         .find(|mended| mended.checksum_ok())
 }
 
-/// Whether the superblock says that the volume is in use, or was left without an unmount.
+/// Whether the superblock marks the volume as in use, or as left without an unmount.
 pub(crate) fn is_in_use(raw: &RawSuperblock) -> bool {
     raw.features().has_incompat(Incompat::RECOVER) || !raw.state().contains(State::VALID)
 }

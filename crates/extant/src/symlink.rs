@@ -1,6 +1,9 @@
-//! Targets of symbolic links: inside of the inode (up to 59 bytes) or in the one block that the link maps.
+//! Targets of symbolic links: inside the inode (up to 59 bytes) or in the one block that the link
+//! maps.
 //!
-//! Locks: none of its own. [`set_target`] runs under a handle, on an inode that nobody else can reach yet.
+//! # Locks
+//! None of its own. [`set_target`] runs under a handle, on an inode that no other thread can reach
+//! yet.
 
 use extant_disk::inode::BLOCK_AREA;
 use extant_jbd2::Handle;
@@ -14,7 +17,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::map::{self, How, MapState};
 use crate::types::FileKind;
 
-/// The target of a symbolic link. The access time is the caller's to touch.
+/// The target of a symbolic link. The caller updates the access time.
 ///
 /// # Errors
 /// [`Error::Invalid`] for anything but a link; damage; a failed read.
@@ -51,12 +54,13 @@ fn read_block(fs: &Fs, inode: &Inode, len: usize) -> Result<Vec<u8>> {
     Ok(target.to_vec())
 }
 
-/// Gives a new link its target, in the inode or in a block. Credits: [`crate::credits::INODE_UPDATE`], and for a target of
-/// 60 bytes or more [`crate::credits::allocate`] with one block more.
+/// Gives a new link its target, in the inode or in a block. Credits:
+/// [`crate::credits::INODE_UPDATE`], and for a target of 60 bytes or more
+/// [`crate::credits::allocate`] with one block more.
 ///
 /// # Errors
-/// [`Error::NameTooLong`] for a target that one block does not hold with its end, [`Error::Invalid`] for an empty one or one with
-/// a NUL; [`Error::NoSpace`].
+/// [`Error::NameTooLong`] for a target that does not fit one block with its NUL, [`Error::Invalid`]
+/// for an empty one or one with a NUL; [`Error::NoSpace`].
 pub(crate) fn set_target(
     fs: &Fs,
     h: &mut Handle,

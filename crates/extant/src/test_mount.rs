@@ -17,7 +17,7 @@ use crate::namei;
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
 
-/// A mount that ends with the value, in order.
+/// A mount that is unmounted when the value is dropped.
 pub(crate) struct TestFs {
     pub(crate) fs: Arc<Fs>,
 }
@@ -25,7 +25,8 @@ pub(crate) struct TestFs {
 impl TestFs {
     /// Mounts the image file at `path` with a comma list of options.
     pub(crate) fn mount(path: &Path, options: &str) -> Self {
-        // A child that another test starts has our descriptors, and with them the lock, until it runs its program.
+        // A process that another test starts has our descriptors, and with them the lock, until it
+        // runs its program.
         let mut tries = 0;
         let dev = loop {
             match FileDevice::open(path, OpenMode::ReadWrite) {
@@ -39,7 +40,7 @@ impl TestFs {
         Self::on(Arc::new(dev), options).unwrap()
     }
 
-    /// Mounts any device. Nothing but the test has anything written or committed.
+    /// Mounts any device. Only the test causes writes and commits.
     pub(crate) fn on(dev: Arc<dyn BlockDevice>, options: &str) -> Result<Self> {
         let options = MountOptions::parse(&format!("commit=3000,{options}"))?;
         let tuning = Tuning {

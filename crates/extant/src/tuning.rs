@@ -1,9 +1,9 @@
-//! The switches: every optimisation that can be measured against its absence.
+//! The switches of the engine: every optimisation that can be measured against its absence.
 
 use extant_extent_io_tree::ClearProbe;
 use extant_failpoint::ActiveFailpoint;
 
-/// Which code moves a regular file's buffered data. See `file/data_path.rs`, the only place that chooses.
+/// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BufferedPath {
     /// Range mappings and large folios (`buffered_iomap`).
@@ -21,31 +21,32 @@ pub struct Tuning {
     pub buffered_path: BufferedPath,
     /// The largest folio is `4096 << max_folio_order` bytes: 0..=9.
     pub max_folio_order: u8,
-    /// Per-block path: walks over a folio's records end with the range of a write, where nothing behind it can matter. Off: they
-    /// always go round.
+    /// Buffer-head path: walks over a folio's records end with the range of a write, if no record
+    /// behind it can matter. Off: they always go round.
     pub stop_at_range_end: bool,
-    /// Per-block path: every write that makes a file longer stores its inode, under a handle of its own. Off: only where
-    /// writeback would not move the size on disk.
+    /// Buffer-head path: every write that extends a file stores its inode, under a handle of its
+    /// own. Off: only where writeback would not move the size on disk.
     pub dirty_inode_on_append: bool,
-    /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that record. Off: it is cut in two, and the part
-    /// removed.
+    /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that
+    /// record. Off: the record is cut in two, and the part removed.
     pub trim_on_clear: bool,
-    /// Direct requests of a queue lock short ranges beside the file's I/O tree. Off: with a record in it.
+    /// Direct requests of a queue lock short ranges beside the file's I/O tree. Off: with a record
+    /// in it.
     pub post_ranges: bool,
-    /// Told how long each clear in a file's I/O tree takes: for measuring.
+    /// Called with the time that each clear in a file's I/O tree takes: for measuring.
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
     /// The metadata cache's budget in bytes.
     pub block_cache_bytes: u64,
-    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of
-    /// the host's.
+    /// Upper bound of the memory of a journal replay in bytes; `None` takes a quarter of the
+    /// host's.
     pub replay_bytes: Option<u64>,
-    /// Threads that write dirty data back. With none, whoever needs clean memory does it, and deferred times are stored with deletions,
-    /// by syncs and by the unmount only.
+    /// Threads that write dirty data back. With none, a thread that needs clean memory does it, and
+    /// deferred times are stored only with evictions, by syncs and by the unmount.
     pub flushers: u8,
-    /// Each start of a handle first commits what was done before: slow, for tests of the order
-    /// between handles.
+    /// Each start of a handle first commits earlier changes: slow, for tests of the order between
+    /// handles.
     pub commit_each_handle: bool,
     /// The failpoint that a test switches on. A shipped build has none.
     pub failpoint: ActiveFailpoint,

@@ -1,8 +1,8 @@
-//! The plain data that crosses the public border: attributes and the changes to them, directory entries,
+//! The plain data that crosses the public border: attributes and their changes, directory entries,
 //! statistics, flags.
 //!
-//! Nothing here holds a reference into the file system; every value is a copy taken at one moment. Every module may speak of
-//! these, so they lie below all of them.
+//! Nothing here holds a reference into the file system; every value is a copy taken at one moment.
+//! These types stand below all modules, so every module may use them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,24 +11,24 @@ pub use extant_disk::file_kind::FileKind;
 use extant_units::Ino;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What [`crate::Volume::fallocate`] does with a range of a file; the modes of fallocate(2).
+/// The modes of [`crate::Volume::fallocate`], as of fallocate(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FallocateMode {
-    /// Gives what has no space some, which reads as zeros until it is written.
+    /// Allocates holes; they read as zeros until they are written.
     Allocate {
-        /// The file's size stays as it is; space may come to lie behind its end.
+        /// The file's size stays as it is; space may lie behind its end.
         keep_size: bool,
     },
-    /// Takes the space away: the range reads as zeros. The size stays.
+    /// Frees the range: it reads as zeros. The size stays.
     PunchHole,
-    /// Has the range read as zeros, and allocates it.
+    /// Makes the range read as zeros, and allocates it.
     ZeroRange {
         /// As with [`FallocateMode::Allocate`].
         keep_size: bool,
     },
-    /// Takes the range out of the file, which becomes shorter. Whole blocks.
+    /// Removes the range from the file, which becomes shorter. Whole blocks.
     CollapseRange,
-    /// Puts a hole into the file, which becomes longer. Whole blocks.
+    /// Inserts a hole into the file, which becomes longer. Whole blocks.
     InsertRange,
 }
 
@@ -42,9 +42,9 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The clock of all of the file system's times: the host's coarse one, which moves on every few
-    /// milliseconds. The kernel stamps by it what it writes through a mount, so that times which
-    /// the two give to one file are in order.
+    /// The clock of all of the file system's times: the host's coarse one, which advances every few
+    /// milliseconds. The kernel uses it for the times that it sets through a mount, so the times
+    /// that the two give to one file are in order.
     #[must_use]
     pub fn now() -> Timestamp {
         let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -96,7 +96,7 @@ pub struct Attr {
     pub ino: Ino,
     /// Changes each time the inode number is used again.
     pub generation: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: FileKind,
     /// Permission bits with set-user-ID, set-group-ID and sticky: the low 12 bits of `i_mode`.
     pub perm: u16,
@@ -106,11 +106,12 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number of a device node in Linux's `stat` encoding (major in bits 8-19, minor in 0-7 and 20-31), else 0.
+    /// Device number of a device node in Linux's `stat` encoding (major in bits 8-19, minor in 0-7
+    /// and 20-31), else 0.
     pub rdev: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Space used, in units of 512 bytes, space reserved for delayed allocation included.
+    /// Allocated space in units of 512 bytes, space reserved for delayed allocation included.
     pub blocks: u64,
     /// The file system's block size in bytes.
     pub blksize: u32,
@@ -135,14 +136,14 @@ impl Attr {
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The engine's clock when the change is made. Allowed to whoever may write the file.
+    /// The engine's clock when the change is made. Any writer of the file may set it.
     Now,
-    /// This time. Allowed to the owner only.
+    /// This time. Only the owner may set it.
     At(Timestamp),
 }
 
-/// Changes to an inode's attributes; `None` leaves one alone. All of them happen together or not at all, except
-/// that a change of size may be done when a later error shows.
+/// Changes to an inode's attributes; `None` keeps one. All of them happen together or not at all,
+/// except that a change of size may be done before a later error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// New permission bits (low 12 bits).
@@ -157,18 +158,21 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// New modification time.
     pub mtime: Option<SetTime>,
-    /// New change time: only a front end with a write-back cache of its own sets it; else it is the time of the change.
+    /// New change time. Only a front end with a write-back cache of its own sets it; otherwise it
+    /// is the time of the change.
     pub ctime: Option<Timestamp>,
-    /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's `KILL_SUIDGID`).
+    /// Clear set-user-ID and set-group-ID as a write by an unprivileged user does (FUSE's
+    /// `KILL_SUIDGID`).
     pub kill_priv: bool,
-    /// A new owner or size takes no set-id bits and no capabilities by itself: the front end has
-    /// seen to that, or no user asks for it (Linux's overlayfs gives a copy its owner).
+    /// A new owner or size clears no set-id bits and no capabilities by itself: the front end has
+    /// done that, or no user asks for it (Linux's overlayfs sets the owner of a copy).
     pub keep_priv: bool,
-    /// `mtime` is that of writes which a front end's cache took when they were allowed: the inode's flags do not forbid it.
+    /// `mtime` is that of writes which a front end's cache accepted when they were allowed: the
+    /// inode's flags do not forbid it.
     pub noted: bool,
 }
 
-/// One entry of a directory, as `Volume::readdir` hands it out.
+/// One directory entry, as `Volume::readdir` passes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
     /// Inode number.
@@ -177,23 +181,24 @@ pub struct Dirent<'a> {
     pub kind: Option<FileKind>,
     /// Name, 1 to 255 bytes; never holds `/` or NUL.
     pub name: &'a [u8],
-    /// Where to go on after this entry. Stays valid while others create and unlink.
+    /// The position after this entry. Stays valid while other threads create and unlink.
     pub next_pos: u64,
 }
 
-/// What a defragmentation did.
+/// The result of a defragmentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Defragmented {
-    /// Runs of blocks that the data lay in: neighbours in the file that are neighbours on the device count as one.
+    /// Runs of blocks before it. Neighbours in the file that are neighbours on the device are one
+    /// run.
     pub runs_before: u64,
-    /// Runs that it lies in now.
+    /// Runs of blocks after it.
     pub runs_after: u64,
-    /// Bytes that got another place.
+    /// Bytes that were moved to another location.
     pub moved: u64,
 }
 
 bitflags! {
-    /// How a rename behaves, in Linux's numbers (`renameat2`).
+    /// The mode of a rename, in Linux's numbers (`renameat2`).
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RenameFlags: u32 {
         /// Fail with EEXIST if the new name exists.
@@ -205,7 +210,7 @@ bitflags! {
     }
 }
 
-/// How setting an extended attribute treats one that exists.
+/// How setting an extended attribute treats an existing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
     /// Create or replace.
@@ -217,23 +222,24 @@ pub enum XattrMode {
     Replace,
 }
 
-/// What a sparse seek looks for.
+/// The target of a sparse seek.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeekTarget {
     /// The first byte of data at or after a position (`SEEK_DATA`).
     Data(u64),
-    /// The first byte of a hole at or after a position (`SEEK_HOLE`); the end of the file counts as one.
+    /// The first byte of a hole at or after a position (`SEEK_HOLE`); the end of the file counts as
+    /// one.
     Hole(u64),
 }
 
-/// Totals of the file system, as `statfs` tells them.
+/// Totals of the file system, as `statfs` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsStat {
     /// Block size in bytes.
     pub block_size: u32,
-    /// Blocks, less what the format itself uses (`bsddf`).
+    /// Blocks, less those of the format itself (`bsddf`).
     pub blocks: u64,
-    /// Free blocks, space promised to delayed allocation taken off.
+    /// Free blocks, less those reserved for delayed allocation.
     pub blocks_free: u64,
     /// Free blocks less the reserve for root.
     pub blocks_available: u64,

@@ -1,12 +1,14 @@
-//! A check of what is in memory against itself and against the map on disk: for tests, and for debugging.
+//! A check of the state in memory against itself and against the map on disk, for tests and for
+//! debugging.
 //!
-//! The walk looks at every regular file in memory: its folios (by `pagecache`), what the extent status tree knows of it,
-//! the extent tree, sizes, and the sums of promises over all of them. `docs/TESTING.md` says which invariant is asserted
-//! where.
+//! It checks every regular file in memory: its folios (by `pagecache`), its extent status tree, the
+//! extent tree, the sizes, and the sums of reservations over all of them. `docs/INVARIANTS.md` says
+//! which invariant is asserted here.
 //!
 //! # Locks
-//! Each file's `lock`, invalidate lock and writeback pass, of all files at once: the caller has no operation running
-//! and holds nothing. Flushers and reclaim may run: flushers hold one pass at a time and wait for no other.
+//! Each file's `lock`, invalidate lock and writeback pass, of all files at once. The caller holds
+//! nothing, and no operation runs. Flushers and reclaim may run: a flusher holds one pass at a time
+//! and waits for no other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +22,7 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, KnownMap};
 
-/// What was seen of the files the last time, for what may only change with the sequence.
+/// The maps of the last check, as a map may only change with its sequence.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Verifier {
@@ -28,7 +30,8 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// Checks everything; with `synced`, that nothing is left to be written as well. Nothing else uses the file system meanwhile.
+    /// Checks everything; with `synced`, also that nothing is left to be written. No other thread
+    /// uses the file system meanwhile.
     ///
     /// # Errors
     /// The first broken invariant, in words.
@@ -39,7 +42,7 @@ impl Verifier {
             .into_iter()
             .filter(|inode| file::is_used(inode) && !inode.is_gone())
             .collect();
-        // Of all files at once, while nobody waits for any.
+        // Of all files at once, while no other thread waits for any.
         let _unchecked = extant_lock_order::exempt();
         let _still: Vec<_> = files.iter().map(|inode| file::hold_still(inode)).collect();
         let mut seen = HashMap::new();
@@ -89,7 +92,8 @@ fn check_sizes(inode: &Inode, synced: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Every dirty block has space, every promise a dirty block, every folio that is said to have space has it.
+/// Every dirty block has space, every reserved block is dirty, every folio marked as backed has
+/// space (J7, J8).
 fn check_cache(fs: &Fs, inode: &Inode, known: &KnownMap, synced: bool) -> Result<(), String> {
     let bs = fs.layout.block_size;
     let mut dirty: Vec<Range<u64>> = Vec::new();

@@ -1,8 +1,10 @@
-//! The way of a file's data: over ranges or block by block, and whether it goes through the journal.
+//! The data path of a file: over ranges or with a record per block, and whether its data goes
+//! through the journal.
 //!
-//! A file's way is chosen when its data is first used ([`eligible`] is the one table of who can have which), and stays until it is
-//! changed on purpose (`file/change_way.rs`). Every operation takes it once, at its beginning; writeback, which may have waited for its pass
-//! meanwhile, once more then.
+//! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
+//! file can have which), and stays until it is switched on purpose (`file/change_way.rs`). Every
+//! operation reads it once, when it starts. Writeback, which may have waited for its pass, reads it
+//! again after that.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -15,23 +17,23 @@ use crate::options::DataMode;
 use crate::tuning::BufferedPath;
 use crate::types::FileKind;
 
-/// The way of a file's data.
+/// The data path of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Way {
-    /// Which code moves it.
+    /// The code that moves the data.
     pub(crate) path: BufferedPath,
-    /// Whether it goes through the journal; only on the per-block path.
+    /// Whether the data goes through the journal; only on the buffer-head path.
     pub(crate) logs: bool,
 }
 
 impl Way {
-    /// What a regular file with `flags` gets when its data is first used.
+    /// The data path of a regular file with `flags` whose data is first used.
     pub(crate) fn of(fs: &Fs, flags: InodeFlags) -> Self {
         let path = eligible(fs.tuning.buffered_path, fs.options.data(), flags);
         Self::on(fs, path, flags)
     }
 
-    /// The same on a path that was chosen.
+    /// The same for a given machinery.
     pub(crate) fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
         let asked =
             fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
@@ -43,9 +45,10 @@ impl Way {
     }
 }
 
-/// What the mount asks for, unless the file cannot have it: whatever is not in plain blocks behind an extent tree needs the
-/// per-block way, and so does data that goes through the journal. (Linux also falls back for the feature bits of inline data and
-/// verity, whatever the file; here they decide file by file.)
+/// The machinery that the mount asks for, unless the file cannot have it. A file whose data is not
+/// in plain blocks behind an extent tree needs the buffer-head path, and so does data that goes
+/// through the journal. (Linux also falls back for the feature bits of inline data and verity,
+/// whatever the file; here each file decides.)
 pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
     let special = InodeFlags::INLINE_DATA
         | InodeFlags::VERITY
@@ -59,7 +62,7 @@ pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -
     asked
 }
 
-/// A file's way, as it is now.
+/// A file's data path, as it is now.
 pub(crate) struct WayCell {
     bits: AtomicU8,
     kept: RwLock<()>,
@@ -76,13 +79,14 @@ impl WayCell {
         }
     }
 
-    /// Keeps the way as it is: for writeback, from before it asks for the pass until it is done. The two paths lock folios and start
-    /// handles in different orders, so passes of both must not meet in one file.
+    /// Keeps the data path: for writeback, from before it asks for the pass to its end. The two
+    /// paths lock folios and start handles in different orders, so passes of both must not meet in
+    /// one file.
     pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
         self.kept.read()
     }
 
-    /// Waits until nobody keeps the way.
+    /// Waits until no writeback keeps the data path.
     pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
         self.kept.write()
     }
@@ -114,7 +118,7 @@ impl WayCell {
     }
 }
 
-/// The way of `inode`'s data, used already or not.
+/// The data path of `inode`, in use already or not.
 pub(crate) fn now(fs: &Fs, inode: &Inode) -> Way {
     match inode.data.get() {
         Some(data) => data.way(),

@@ -1,14 +1,14 @@
-//! System zones: blocks that no file may claim.
+//! System zones: blocks that no file may own.
 //!
-//! Superblock and descriptor copies, bitmaps, inode tables and the journal. A hostile or damaged extent that
-//! points into one is refused before anything is read or written through it. Built at mount, immutable
-//! afterwards, no locks.
+//! Copies of the superblock and the descriptors, bitmaps, inode tables and the journal. A hostile
+//! or damaged extent that points into one is refused before anything is read or written through it.
+//! Built at mount, immutable afterwards, no locks.
 
 use std::ops::Range;
 
 use extant_units::{Blocks, Ino, Pblk};
 
-/// Blocks that no file may claim: disjoint, sorted ranges; neighbours of one owner are merged.
+/// Blocks that no file may own: disjoint, sorted ranges; neighbours of one owner are merged.
 #[derive(Default, Debug)]
 pub(crate) struct SystemZones {
     zones: Box<[Zone]>,
@@ -65,9 +65,9 @@ impl SystemZones {
             .take_while(move |zone| zone.start < end)
     }
 
-    /// Whether `ino` may map `len` blocks from `start`: none of them lies in a zone of another owner.
-    /// `None` asks for a block that belongs to no particular inode. Says nothing about the volume's end:
-    /// see `Layout::contains`.
+    /// Whether `ino` may map `len` blocks from `start`: none of them lies in a zone of another
+    /// owner. `None` asks for a block that belongs to no particular inode. Says nothing about the
+    /// volume's end: see `Layout::contains`.
     pub(crate) fn may_map(&self, ino: Option<Ino>, start: Pblk, len: Blocks) -> bool {
         self.meeting(start, start.saturating_add(len.get()))
             .all(|zone| zone.owner.is_some() && zone.owner == ino)

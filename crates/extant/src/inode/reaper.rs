@@ -80,7 +80,7 @@ impl Reaper {
         }
     }
 
-    /// As [`Queue::wait_until_idle`], but leaves the work to the thread, if there is one.
+    /// As [`Reaper::wait_until_idle`], but leaves the work to the thread, if there is one.
     pub(crate) fn wait_for_thread(&self) {
         if self.thread.lock().is_some() {
             self.wait_until_idle();

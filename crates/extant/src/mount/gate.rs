@@ -1,15 +1,16 @@
-//! The feature gate: what Extant reads, what it writes, what it refuses.
+//! The feature gate: the features that are read, written and refused.
 //!
-//! `docs/COMPATIBILITY.md` lists every bit; a test holds the two together.
+//! `docs/COMPATIBILITY.md` lists every bit; a test compares the two.
 
 use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
 
 use crate::error::{Error, Result};
 
-/// What the gate found.
+/// The decision of the gate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Verdict {
-    /// Why the mount can only be read-only: the names of the features, and conflicts between features.
+    /// Why the mount can only be read-only: the names of the features, and conflicts between
+    /// features.
     pub(super) read_only: Vec<String>,
 }
 

@@ -1,8 +1,9 @@
-//! Finding and replaying the journal, before anything else of the volume is believed.
+//! Finding and replaying the journal, before anything else of the volume is trusted.
 //!
-//! Until the replay is done, blocks on the device may be older than the log, or half written. So the journal is
-//! found with as little as possible: one group descriptor (without its checksum, which a torn write may have spoiled),
-//! the journal's inode, its map. Where the inode is unusable, the superblock's copy of its map is taken.
+//! Until the replay is done, blocks on the device may be older than the log, or torn. So the
+//! journal is found with as little as possible: one group descriptor (without its checksum, which a
+//! torn write may have spoiled), the journal's inode, and its map. If the inode is unusable, the
+//! superblock's copy of its map is used.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::zones::{SystemZones, Zone};
 /// Memory of the cache that serves until the replay is done.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// The journal of a volume: its inode and where its blocks lie.
+/// The journal of a volume: its inode and the location of its blocks.
 pub(super) struct FoundJournal {
     ino: Ino,
     runs: Vec<RawRun>,
@@ -33,7 +34,8 @@ impl FoundJournal {
     /// Finds the journal of the volume, if it has one.
     ///
     /// # Errors
-    /// The journal is on another device, or neither its inode nor the superblock's copy of it make sense.
+    /// The journal is on another device, or neither its inode nor the superblock's copy of it is
+    /// valid.
     pub(super) fn find(
         dev: &Arc<dyn BlockDevice>,
         sb: &Superblock,
@@ -56,11 +58,12 @@ impl FoundJournal {
         Ok(Some(Self { ino, runs }))
     }
 
-    /// Replays the log if it is not empty. What is kept of it takes at most `memory` bytes, if that
-    /// is given.
+    /// Replays the log if it is not empty. The memory of the replay is at most `memory` bytes, if
+    /// given.
     ///
     /// # Errors
-    /// [`Error::NeedsReplay`] if the device cannot be written; a log that is damaged or unsupported.
+    /// [`Error::NeedsReplay`] if the device cannot be written; a log that is damaged or
+    /// unsupported.
     pub(super) fn replay(
         &self,
         dev: &Arc<dyn BlockDevice>,
@@ -76,12 +79,12 @@ impl FoundJournal {
         }
     }
 
-    /// Where the log's blocks lie.
+    /// The location of the log's blocks.
     pub(super) fn log_map(&self) -> LogMap {
         LogMap::new(self.runs.iter().map(|run| (run.pblk, run.len)).collect())
     }
 
-    /// The journal's blocks as system zones: nobody else may map them.
+    /// The journal's blocks as system zones: no other file may map them.
     pub(super) fn zones(&self) -> Vec<Zone> {
         self.runs
             .iter()

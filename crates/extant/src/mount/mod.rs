@@ -1,21 +1,22 @@
 //! Mount and unmount: from a device to a file system and back.
 //!
-//! # Mount
-//! 1. The superblock is read and checked, its features are gated, open options take its defaults
-//!    (`superblock.rs`). A volume with multiple mount protection is taken (`mmp.rs`).
-//! 2. The journal is found and replayed (`journal.rs`), of a read-only mount too, as Linux does; the superblock is read again.
-//! 3. Group descriptors are read and checked, totals summed up, system zones built.
-//! 4. The journal is opened. The superblock says, durably and before the first transaction, that the volume is in use.
-//! 5. Orphans are finished, of a read-only mount too (`read_only.rs`), the threads start.
+//! # Responsibility
+//! Mount:
+//! 1. Reads and checks the superblock, gates its features, and fills open options with its defaults
+//!    (`superblock.rs`). Takes a volume with multiple mount protection (`mmp.rs`).
+//! 2. Finds and replays the journal (`journal.rs`), for a read-only mount too, as Linux does. Reads
+//!    the superblock again.
+//! 3. Reads and checks the group descriptors, sums up the totals, builds the system zones.
+//! 4. Opens the journal. Marks the volume as in use, durably and before the first transaction.
+//! 5. Finishes orphans, for a read-only mount too (`read_only.rs`), and starts the threads.
 //!
-//! # Unmount
-//! Data, deletions, the last commit, everything written home, then the superblock: clean, with its counts. If
-//! metadata could not be written, or a flush of the device has failed at any time, the superblock
-//! keeps saying that the volume needs a replay.
+//! Unmount writes the data, evicts unlinked inodes, commits, writes everything home, and last the
+//! superblock: clean, with its counts. If metadata could not be written, or a flush of the device
+//! has ever failed, the superblock keeps saying that the volume needs a replay.
 //!
 //! # Concurrency
-//! Mount runs alone. Unmount runs once, whoever asks first; callers have ended their operations. One that has not ends
-//! with an error, or its change may be lost.
+//! Mount runs alone. Unmount runs once, for the first caller. Callers have ended their operations;
+//! an operation that has not ends with an error, or its change may be lost.
 
 mod gate;
 mod journal;
@@ -88,7 +89,7 @@ pub(crate) fn mount(
     let fs = build((dev, latch), &sb, found.as_ref(), options, tuning)?;
     let protected = protection.map_or(Ok(()), |mmp| protect(&fs, mmp));
     if let Err(error) = protected.and_then(|()| start(&fs)) {
-        // What was begun is ended in order; the first error is the one to tell.
+        // The mount is undone in order; the first error is the one to report.
         if let Err(second) = unmount(&fs) {
             tracing::warn!(error = %second, "ending the failed mount");
         }
@@ -97,7 +98,7 @@ pub(crate) fn mount(
     Ok(fs)
 }
 
-/// Has the loss of the volume to another host shut it down.
+/// Makes the loss of the volume to another host shut it down.
 fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
     let weak = Arc::downgrade(fs);
     let protected = mmp.protect(Box::new(move |why| {
@@ -106,7 +107,7 @@ fn protect(fs: &Arc<Fs>, mmp: Mmp) -> Result<()> {
             fs.fault.shut_down(&fs, why);
         }
     }));
-    // Of a new file system it is not set yet.
+    // A new file system has none yet.
     let _ = fs.mmp.set(mmp);
     protected.inspect_err(|error| {
         // The volume is another host's: the end of this mount must not mark it clean.
@@ -124,7 +125,7 @@ fn latched(dev: Arc<dyn BlockDevice>, tuning: &Tuning) -> (Arc<dyn BlockDevice>,
     (Arc::new(dev), latch)
 }
 
-/// Finds the journal and replays it if need be; the superblock afterwards.
+/// Finds the journal and replays it if necessary. Returns the superblock afterwards.
 fn replay(
     dev: &Arc<dyn BlockDevice>,
     sb: Superblock,
@@ -167,7 +168,7 @@ fn replay(
         if recovery.errno != 0 {
             raw.set_state(raw.state() | State::ERROR);
         }
-        // The log may have brought back a superblock from before the fault that ended the last mount.
+        // The log may have restored a superblock from before the fault that ended the last mount.
         keep_error_record(sb.raw(), raw);
     })?;
     let sb = superblock::read(dev, options)?;
@@ -271,9 +272,9 @@ fn counts(layout: &Layout, totals: Totals) -> Counts {
     )
 }
 
-/// Says on the device, before the first transaction, that the volume is in use: it needs its journal, or without
-/// one a check, should this mount not end in order. The totals are the groups'. A mount that only
-/// recovers does not count.
+/// Marks the volume on the device as in use, before the first transaction: it needs its journal, or
+/// without one a check, if this mount does not end in order. The totals are the groups'. A mount
+/// that only recovers does not count.
 fn mark_in_use(
     dev: &Arc<dyn BlockDevice>,
     has_journal: bool,
@@ -301,12 +302,12 @@ fn mark_in_use(
 
 fn set_totals(raw: &mut RawSuperblock, totals: Totals) {
     raw.set_free_blocks_count(Blocks::new(totals.free_blocks));
-    // The sum of groups is at most the number of inodes, which fits.
+    // The sum of the groups is at most the number of inodes, which fits.
     raw.free_inodes_count
         .set(u32::try_from(totals.free_inodes).unwrap_or(u32::MAX));
 }
 
-/// The last steps: the root can be read, orphans are finished, threads run.
+/// The last steps: reads the root, finishes orphans, starts the threads.
 fn start(fs: &Arc<Fs>) -> Result<()> {
     if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
         return Err(Error::corrupt(
@@ -327,7 +328,8 @@ fn start(fs: &Arc<Fs>) -> Result<()> {
 /// Writes everything home and marks the file system clean. Idempotent; later operations fail.
 ///
 /// # Errors
-/// Data or metadata could not be written: the first failure. Unless it was only data, the image is left to be replayed.
+/// The first failure of writing data or metadata. Unless only data failed, the image is left to be
+/// replayed.
 pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     if !fs.super_block.begin_unmount() {
         return Ok(());
@@ -340,7 +342,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     if writable {
         metadata = metadata.and_then(|()| orphan::close(fs));
         if fs.check_writable().is_err() {
-            // What is dirty has nowhere to go any more.
+            // Dirty data cannot be written any more.
             fs.inodes
                 .all()
                 .iter()
@@ -351,7 +353,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
             tracing::error!(%promised, "blocks are still promised at unmount");
         }
     }
-    // The journal ends whatever happened before: its threads must.
+    // The journal ends whatever happened before: its threads must stop.
     metadata = metadata.and(fs.journal.close().map_err(Error::from));
     if writable && metadata.is_ok() {
         metadata = mark_clean(fs);
@@ -368,7 +370,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
     data.and(metadata)
 }
 
-/// Writes all data; fails if a fault has stopped the file system.
+/// Writes all data. Fails if a fault has stopped the file system.
 fn write_all(fs: &Arc<Fs>) -> Result<()> {
     if let Some(why) = fs.fault.why() {
         return Err(Error::Shutdown(why));
@@ -376,7 +378,7 @@ fn write_all(fs: &Arc<Fs>) -> Result<()> {
     file::flush_all(fs)
 }
 
-/// The last write: the volume is clean, as far as it was when it was mounted.
+/// The last write: marks the volume clean if it was clean when it was mounted.
 fn mark_clean(fs: &Fs) -> Result<()> {
     let counts = &fs.alloc.counts;
     let totals = Totals {
@@ -395,17 +397,17 @@ fn mark_clean(fs: &Fs) -> Result<()> {
     })
 }
 
-/// How much is saved before a shutdown by request.
+/// What is saved before a shutdown by request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShutdownMode {
     /// Everything.
     Flush,
-    /// Nothing: as if the power went.
+    /// Nothing, as in a power failure.
     Now,
 }
 
-/// Shuts the file system down by request: every later operation fails, nothing more is written, the image needs
-/// its journal. Hold nothing.
+/// Shuts the file system down by request: every later operation fails, nothing more is written, the
+/// image needs its journal. The caller holds no lock and no handle.
 ///
 /// # Errors
 /// What was to be saved could not be; the file system is shut down all the same.

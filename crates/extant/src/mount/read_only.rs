@@ -1,11 +1,9 @@
-//! Read-only mounts: what one puts in order first, and how to look at a volume without writing at
-//! all.
+//! Read-only mounts: what they write first, and reading a volume without any write.
 //!
 //! # Responsibility
-//! A mount that refuses changes is not one that writes nothing. Like Linux's, the mount option `ro`
-//! on a device that can be written replays the journal and finishes the orphans; [`put_in_order`]
-//! does both. To look ([`look`]) writes nothing, whatever the device: what the volume would be
-//! after a replay is made in memory.
+//! A mount that refuses changes may write. Like Linux's, the mount option `ro` on a writable device
+//! replays the journal and finishes the orphans; [`put_in_order`] does both. [`look`] writes
+//! nothing, whatever the device: the result of a replay is made in memory.
 
 use std::sync::Arc;
 
@@ -21,7 +19,7 @@ use crate::mmp;
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
 
-/// A volume that is looked at.
+/// A volume that is mounted without writing to its device.
 pub(crate) struct Looked {
     pub(crate) fs: Arc<Fs>,
     /// Whether its journal was replayed in memory.
@@ -68,7 +66,7 @@ pub(crate) fn look(
     Ok(Looked { fs, replayed })
 }
 
-/// Does what the mount option `ro` does on `dev`, which can be written, and lets go of it.
+/// Does what the mount option `ro` does on `dev`, which can be written, and releases it.
 ///
 /// # Errors
 /// As [`mount`].
@@ -81,7 +79,7 @@ pub(crate) fn put_in_order(
     unmount(&mount(dev, options, tuning)?)
 }
 
-/// Whether the superblock on `dev` says that there are orphans. False where it cannot be read.
+/// Whether the superblock on `dev` records orphans. False if it cannot be read.
 pub(crate) fn has_orphans(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
     !options.noload()
         && superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))
@@ -92,8 +90,8 @@ fn names_orphans(sb: &Superblock) -> bool {
 }
 
 /// Finishes the orphans of a volume that is about to be mounted read-only, whose journal has been
-/// replayed; the superblock afterwards. As in Linux, not where a feature or an error on record
-/// forbids changes. What goes wrong is logged: the volume can be read with its orphans.
+/// replayed. Returns the superblock afterwards. As in Linux, does nothing if a feature or a
+/// recorded error forbids changes. Failures are logged: the volume can be read with its orphans.
 ///
 /// # Errors
 /// The superblock cannot be read any more.
@@ -120,7 +118,7 @@ pub(super) fn finish_orphans(
     });
     let sb = superblock::read(dev, &mut options.clone())?;
     match finished {
-        // What is in the log and not home must not be read past.
+        // A log that is not written home must not be ignored.
         Err(error) if sb.features().has_incompat(Incompat::RECOVER) => Err(error),
         Err(error) => {
             tracing::warn!(%error, "orphans are left as they are");

@@ -1,4 +1,4 @@
-//! Reading the superblock at mount, and what a bad one is answered with.
+//! Reading the superblock at mount, and the errors of a bad one.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::error::{Error, Result};
 use crate::options::MountOptions;
 use crate::super_block::{is_in_use, mend_mark};
 
-/// The largest block that is supported: a page of the cache.
+/// The largest supported block: a page of the cache.
 const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
 
-/// Reads and checks the superblock that the options name, gates its features, and resolves the options that it
-/// decides. A volume that can only be read makes the options read-only.
+/// Reads and checks the superblock that the options name, gates its features, and resolves the
+/// options that it decides. A volume that can only be read makes the options read-only.
 ///
 /// # Errors
-/// Not ext4, damaged, truncated, unsupported: each its own.
+/// Not ext4, damaged, truncated, unsupported: each has its own.
 pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Result<Superblock> {
     let offset = options.superblock_offset().unwrap_or(SUPERBLOCK_OFFSET);
     let sb = read_at(dev, offset)?;
     if offset != SUPERBLOCK_OFFSET && !options.read_only() {
-        // A backup is older than the volume: good for a look, not to go on from.
+        // A backup is older than the volume: enough to read it, not to change it.
         return Err(Error::BadOption(
             "'sb': a backup superblock can only be mounted with 'ro' (let e2fsck -b repair the volume)".into(),
         ));
@@ -67,10 +67,11 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
     }
 }
 
-/// A superblock whose checksum is wrong because the power went between its two sectors, each of which is the old or
-/// the new one (see [`crate::super_block::write_directly`]). If the mark was just being changed, the checksum proves it.
-/// Otherwise the volume is marked as in use, and what never changes must equal a backup, where it has one. `None`
-/// if this is damage of another kind.
+/// Mends a superblock whose checksum is wrong because a power failure tore its two sectors, each of
+/// which is the old or the new one (see [`crate::super_block::write_directly`]). If only the mark
+/// was being changed, the checksum proves it. Otherwise the volume must be marked as in use, and
+/// the fields that never change must equal a backup, where it has one. `None` for damage of another
+/// kind.
 fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
     let mut raw = RawSuperblock::copy_from(bytes)?;
     if let Some(mended) = mend_mark(&raw) {
@@ -116,7 +117,8 @@ fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Optio
     Some(mended)
 }
 
-/// The error of a bad primary superblock, with the first good backup if one is where `mke2fs` puts them.
+/// The error of a bad primary superblock. It names the first good backup if one is where `mke2fs`
+/// puts them.
 fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) -> Error {
     let plain = Error::from(error);
     if offset != SUPERBLOCK_OFFSET {
@@ -145,7 +147,8 @@ fn good_backup(dev: &Arc<dyn BlockDevice>) -> Option<(u64, Superblock)> {
     })
 }
 
-/// Byte offsets of group 1's backup for each block size with full groups, within a device of `len` bytes.
+/// Byte offsets of group 1's backup for each block size with full groups, within a device of `len`
+/// bytes.
 fn backups(len: u64) -> Vec<u64> {
     [
         BlockSize::from_log2(10),

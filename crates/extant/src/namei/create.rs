@@ -1,7 +1,8 @@
-//! New inodes with a name, and without one.
+//! New inodes, with a name and without.
 //!
-//! One handle allocates the inode, fills it and enters its name; nobody sees the inode before the name is in. Where
-//! that fails after the inode was made, the inode becomes an orphan under the same handle and goes with its only reference.
+//! One handle allocates the inode, fills it and adds its directory entry; no thread finds the inode
+//! before the entry is there. If that fails after the inode was made, the inode becomes an orphan
+//! under the same handle and is evicted with its only reference.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +18,11 @@ use crate::new_inode::{self, NewInode};
 use crate::types::FileKind;
 use crate::{credits, dir, orphan, symlink};
 
-/// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the NUL).
+/// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the
+/// NUL).
 const MAX_TARGET: usize = 4095;
 
-/// What is to be made.
+/// The request for a new inode.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) kind: FileKind,
@@ -51,8 +53,9 @@ impl Wanted<'_> {
 /// Creates a regular file called `name`.
 ///
 /// # Errors
-/// [`Error::Exists`], [`Error::NameTooLong`], [`Error::Invalid`] for a NUL or slash in the name, [`Error::NotPermitted`] in an immutable
-/// directory, [`Error::NotFound`] in a removed one, [`Error::NoSpace`]; damage. The same for all that follow.
+/// [`Error::Exists`], [`Error::NameTooLong`], [`Error::Invalid`] for a NUL or slash in the name,
+/// [`Error::NotPermitted`] in an immutable directory, [`Error::NotFound`] in a removed one,
+/// [`Error::NoSpace`]; damage. The same for all that follow.
 pub(crate) fn create(
     fs: &Arc<Fs>,
     dir: &Inode,
@@ -77,11 +80,12 @@ pub(crate) fn mkdir(
     make(fs, dir, name, Wanted::new(FileKind::Directory, perm), cred)
 }
 
-/// Creates a device node, named pipe, socket or regular file called `name`. `rdev`, in the encoding of `stat`, counts for device
-/// nodes only.
+/// Creates a device node, named pipe, socket or regular file called `name`. `rdev`, in the encoding
+/// of `stat`, counts for device nodes only.
 ///
 /// # Errors
-/// As [`create()`]; [`Error::NotPermitted`] for a directory, [`Error::Invalid`] for a symbolic link.
+/// As [`create()`]; [`Error::NotPermitted`] for a directory, [`Error::Invalid`] for a symbolic
+/// link.
 pub(crate) fn mknod(
     fs: &Arc<Fs>,
     dir: &Inode,
@@ -105,7 +109,8 @@ pub(crate) fn mknod(
 /// Creates a symbolic link called `name` to `target`, 1 to 4095 bytes and less than a block.
 ///
 /// # Errors
-/// As [`create()`]; [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one too long.
+/// As [`create()`]; [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one too
+/// long.
 pub(crate) fn symlink(
     fs: &Arc<Fs>,
     dir: &Inode,
@@ -203,7 +208,8 @@ pub(super) fn make_credits(fs: &Fs, kind: FileKind) -> u32 {
         .saturating_add(content)
 }
 
-/// Makes an inode with its content and calls `enter` to give it its name; one that fails there is given up again.
+/// Makes an inode with its content, and calls `enter` to add its directory entry. If that fails,
+/// the inode is given up again.
 pub(super) fn make_under(
     fs: &Arc<Fs>,
     h: &mut Handle,
@@ -212,7 +218,7 @@ pub(super) fn make_under(
     cred: &Cred,
     enter: impl FnOnce(&mut Handle, &Arc<Inode>) -> Result<()>,
 ) -> Result<InodeRef> {
-    // A directory has its own "." as a second link.
+    // The "." of a directory is a second link.
     let links = if wanted.kind == FileKind::Directory {
         2
     } else {
@@ -221,7 +227,7 @@ pub(super) fn make_under(
     let inode = new_inode(fs, h, dir, wanted, links, cred)?;
     let done = fill(fs, h, dir, &inode, wanted, cred).and_then(|()| enter(h, &inode));
     if let Err(error) = done {
-        // If this fails as well, the journal has stopped and nothing of it will be seen.
+        // If this fails as well, the journal has stopped and nothing of it becomes durable.
         unname(fs, h, &inode)?;
         return Err(error);
     }
@@ -261,7 +267,7 @@ fn fill(
     }
 }
 
-/// Leaves a new inode without a name: an orphan.
+/// Takes the links of a new inode: it becomes an orphan.
 fn unname(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     inode.update(fs, h, |core| core.links = 0)?;
     orphan::add(fs, h, inode)

@@ -1,4 +1,4 @@
-//! Two names that change places.
+//! Exchanging the inodes of two directory entries.
 
 use super::place::{Place, check_move};
 use super::{Durable, add_subdir, check_room_for_subdir, drop_subdir};
@@ -8,7 +8,8 @@ use crate::inode::{self, Inode};
 use crate::types::FileKind;
 use crate::{credits, dir};
 
-/// Lets each of two names lead to the other's inode. All directories involved are locked; the inodes are different.
+/// Makes each of two entries lead to the other's inode. All directories involved are locked; the
+/// inodes differ.
 pub(super) fn swap(
     fs: &Fs,
     (old, source): (Place<'_>, &Inode),
@@ -19,7 +20,7 @@ pub(super) fn swap(
     let across = old.dir.ino != new.dir.ino;
     let up = source.kind == FileKind::Directory;
     let down = target.kind == FileKind::Directory;
-    // A directory for a file: one parent gains a subdirectory, the other loses it.
+    // A directory for a file: one parent gains a subdirectory, the other loses one.
     if across && up != down {
         check_room_for_subdir(fs, if up { new.dir } else { old.dir })?;
     }

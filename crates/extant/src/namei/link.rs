@@ -1,4 +1,4 @@
-//! Another name for an inode.
+//! Hard links.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +14,9 @@ use crate::{credits, dir, orphan};
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
 ///
 /// # Errors
-/// As [`super::create()`]; [`Error::NotPermitted`] for directories and for immutable or append-only inodes,
-/// [`Error::TooManyLinks`], [`Error::NotFound`] for an inode that lost its last name, [`Error::CrossDevice`] into a directory
-/// of another project that its children inherit.
+/// As [`super::create()`]; [`Error::NotPermitted`] for directories and for immutable or append-only
+/// inodes, [`Error::TooManyLinks`], [`Error::NotFound`] for an inode that lost its last link,
+/// [`Error::CrossDevice`] into a directory whose children inherit another project.
 pub(crate) fn link(
     fs: &Arc<Fs>,
     inode: &Inode,

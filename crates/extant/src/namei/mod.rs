@@ -1,17 +1,20 @@
-//! Names and what they do to inodes: lookup, create, mkdir, mknod, symlink, link, unlink, rmdir, rename, tmpfile.
+//! Operations on names: lookup, create, mkdir, mknod, symlink, link, unlink, rmdir, rename,
+//! tmpfile.
 //!
-//! Each operation checks what Linux's VFS and ext4 check (in their order, with their errno), then makes one
-//! change under one handle: directory entries, link counts, times, the list of orphans. So a crash leaves it done or not
-//! begun. Permissions (rwx, sticky) are the front end's; immutable and append-only inodes, link counts, names and structure
-//! are checked here.
+//! Each operation checks what Linux's VFS and ext4 check (in their order, with their errno), then
+//! makes one change under one handle: directory entries, link counts, times, the orphan list. After
+//! a crash it is done or not begun. The front end checks permissions (rwx, sticky); this module
+//! checks immutable and append-only inodes, link counts, names and structure.
 //!
-//! An inode that loses its last name enters the list of orphans under the same handle; it is deleted when its last
-//! reference goes, outside of every handle and lock.
+//! An inode that loses its last link enters the orphan list under the same handle. It is evicted
+//! when its last reference goes, outside of every handle and lock.
 //!
 //! # Locks
-//! The directory's `lock` exclusively, then that of the inode whose link count changes. A rename between
-//! directories is in [`tree`]: it locks ancestors first. Handles start below these. Nothing waits for a commit under
-//! a lock: an operation in a directory with `dirsync` commits once it has let go of all ([`Durable`]).
+//! A new name takes the directory's `lock` exclusively. An operation that changes several inodes
+//! takes all their `lock`s at once, by [`crate::inode::lock_all`], which needs no order among them.
+//! A rename that gives a directory another parent takes [`Fs::rename_lock`] first. Handles start
+//! below these. No operation waits for a commit under a lock: in a directory with `dirsync` it
+//! commits after it has released all ([`Durable`]).
 
 mod create;
 mod exchange;
@@ -40,7 +43,7 @@ use crate::{alloc, dir};
 
 /// The most links an inode may have (`EXT4_LINK_MAX`); directories with an index may have more.
 const MAX_LINKS: u16 = 65_000;
-/// Tries after "no space" that commits may answer.
+/// Attempts after "no space", which commits may help.
 const MAX_TRIES: u32 = 4;
 
 /// Finds `name` in `dir`; "." and ".." too.
@@ -77,7 +80,7 @@ fn check_length(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Fails for names that no entry may be given, except for the dots: see [`is_dot`].
+/// Fails for names that no entry may have, except for "." and ".." (see [`is_dot`]).
 fn check_name(name: &[u8]) -> Result<()> {
     check_length(name)?;
     if name.iter().any(|&byte| byte == 0 || byte == b'/') {
@@ -86,7 +89,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether `name` is one of the two that every directory has by itself.
+/// Whether `name` is "." or "..".
 fn is_dot(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
@@ -122,7 +125,8 @@ fn check_room_for_subdir(fs: &Fs, dir: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// One more subdirectory: `..` of it is a link. An indexed directory with too many to count has one link for good.
+/// Counts one more subdirectory, whose `..` is a link. An indexed directory with too many to count
+/// keeps one link for good.
 fn add_subdir(core: &mut InodeCore) {
     core.links = core.links.saturating_add(1);
     let indexed = core.flags.contains(InodeFlags::INDEX);
@@ -131,15 +135,15 @@ fn add_subdir(core: &mut InodeCore) {
     }
 }
 
-/// One subdirectory less, if they are counted.
+/// Counts one subdirectory less, if they are counted.
 fn drop_subdir(core: &mut InodeCore) {
     if core.links > 2 {
         core.links -= 1;
     }
 }
 
-/// Takes one link off `inode`, all of them if it is a directory, under the handle that removed its name; the last one
-/// makes it an orphan. The inode's `lock` is held.
+/// Takes one link off `inode`, all of them if it is a directory, under the handle that removed its
+/// name. The last one makes it an orphan. The inode's `lock` is held.
 fn drop_link(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>, now: InodeTime) -> Result<()> {
     let left = inode.update(fs, h, |core| {
         inode::changed(core, now);
@@ -155,14 +159,16 @@ fn drop_link(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>, now: InodeTime) -> Res
     Ok(())
 }
 
-/// Runs `operation` again while it finds no space and a commit may free some. It returns with no handle and no lock held.
+/// Repeats `operation` while it finds no space and a commit may free some. `operation` returns with
+/// no handle and no lock held.
 fn retry<T>(fs: &Arc<Fs>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
     let mut attempt = 0;
     loop {
         match operation() {
             Err(Error::NoSpace) if attempt < MAX_TRIES => {
                 fs.reap_all();
-                // What was just deleted may be enough without a commit: one more try in any case.
+                // The evictions just done may be enough without a commit: one more attempt in any
+                // case.
                 if !alloc::commit_frees_space(fs, attempt) && attempt > 0 {
                     return Err(Error::NoSpace);
                 }
@@ -173,7 +179,7 @@ fn retry<T>(fs: &Arc<Fs>, mut operation: impl FnMut() -> Result<T>) -> Result<T>
     }
 }
 
-/// What an operation has still to do when it has let go of its locks.
+/// The commit that an operation owes after it has released its locks.
 #[must_use]
 struct Durable(Option<Tid>);
 

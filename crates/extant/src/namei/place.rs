@@ -1,4 +1,4 @@
-//! A name in a directory, as renames speak of it.
+//! A name in a directory, as renames use it.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The inode that the name leads to, at this moment.
+    /// The inode that the name leads to at this moment.
     pub(super) fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
         tree::look(fs, self.dir, self.name)
     }
 }
 
-/// What both kinds of rename check of an entry that leads to `inode` and goes to another place, locks held.
+/// The checks of both kinds of rename on an entry that leads to `inode` and moves to `to`. Locks
+/// are held.
 pub(super) fn check_move(fs: &Fs, from: Place<'_>, inode: &Inode, to: &Inode) -> Result<()> {
     may_remove(from.dir, inode)?;
     tree::check_not_own(fs, from.dir, inode)?;

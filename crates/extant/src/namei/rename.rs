@@ -1,8 +1,9 @@
 //! Renames.
 //!
-//! Looks first, then locks both directories, a directory that gets another parent, and what is replaced; looks again; changes
-//! all under one handle. A directory that moves to another parent additionally takes [`Fs::rename_lock`], under which
-//! it is made sure that it does not end below itself.
+//! Looks the names up first. Then locks both directories, a directory that gets another parent, and
+//! the replaced inode, looks again, and changes all under one handle. A directory that moves to
+//! another parent also takes [`Fs::rename_lock`], under which the operation makes sure that it does
+//! not become its own descendant.
 
 use std::sync::Arc;
 
@@ -22,17 +23,18 @@ use crate::inode::{self, Inode, InodeRef};
 use crate::types::{FileKind, RenameFlags};
 use crate::{credits, dir};
 
-/// Lets what `old` names be named by `new` instead.
+/// Renames `old` to `new`.
 ///
-/// What `new` names before is replaced if both are directories and it is empty, or none is one; with `NOREPLACE` it is
-/// an error; with `EXCHANGE` it must exist and gets the old name. `WHITEOUT` leaves a character device 0:0 under the old
-/// name. Two names of one inode stay as they are.
+/// An existing `new` is replaced if both are directories and it is empty, or neither is one. With
+/// `NOREPLACE` it is an error. With `EXCHANGE` it must exist, and gets the old name. `WHITEOUT`
+/// leaves a character device 0:0 under the old name. Two names of one inode stay as they are.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::Exists`] (`NOREPLACE`), [`Error::NotDir`], [`Error::IsDir`], [`Error::NotEmpty`], [`Error::Invalid`] for a
-/// directory moved into itself and for flags that exclude each other, [`Error::Busy`] for the dots, [`Error::NotPermitted`] for
-/// immutable or append-only inodes, [`Error::TooManyLinks`], [`Error::CrossDevice`] as in [`super::link()`], [`Error::NameTooLong`],
-/// [`Error::NoSpace`]; damage.
+/// [`Error::NotFound`], [`Error::Exists`] (`NOREPLACE`), [`Error::NotDir`], [`Error::IsDir`],
+/// [`Error::NotEmpty`], [`Error::Invalid`] for a directory moved into itself and for flags that
+/// exclude each other, [`Error::Busy`] for "." and "..", [`Error::NotPermitted`] for immutable or
+/// append-only inodes, [`Error::TooManyLinks`], [`Error::CrossDevice`] as in [`super::link()`],
+/// [`Error::NameTooLong`], [`Error::NoSpace`]; damage.
 pub(crate) fn rename(
     fs: &Arc<Fs>,
     (old_dir, old_name): (&InodeRef, &[u8]),
@@ -78,7 +80,7 @@ pub(crate) fn rename(
     durable.settle(fs)
 }
 
-/// One try; `None` if the names changed between looking and locking.
+/// One attempt; `None` if the names changed between looking and locking.
 fn attempt(
     fs: &Arc<Fs>,
     old: Place<'_>,
@@ -96,7 +98,8 @@ fn attempt(
         return Err(Error::NotFound);
     }
     if target.is_some() && !swap && fs.options.auto_da_alloc() {
-        // After a crash the name leads to the old content or the new, not to a file whose data was still to come.
+        // After a crash the name leads to the old content or to the new one, not to a file whose
+        // data was never written.
         file::settle(fs, &source);
     }
     let across = old.dir.ino != new.dir.ino;
@@ -206,8 +209,8 @@ fn replace(
     if let Some(target) = target {
         drop_link(fs, &mut h, target, now)?;
     }
-    // The old directory loses a subdirectory if the source leaves, or replaces one beside it; the new one gains one
-    // if the source comes and replaces none.
+    // The old directory loses a subdirectory if the source leaves it, or replaces one in it. The
+    // new one gains one if the source arrives and replaces none.
     let loses = directory && (across || target.is_some());
     old.dir.update(fs, &mut h, |core| {
         inode::modified(core, now);

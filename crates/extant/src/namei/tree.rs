@@ -1,4 +1,4 @@
-//! Several inodes at once: locks, and the shape of the tree.
+//! The shape of the tree, for operations on several inodes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::types::FileKind;
 
-/// The names of a directory as they were at one moment: what `name` leads to. Takes the directory's lock shared.
+/// The inode that `name` leads to at this moment. Takes the directory's lock shared.
 pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
     let _shared = dir.lock.read();
     match dir::lookup(fs, dir, name)? {
@@ -20,12 +20,13 @@ pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<Inod
     }
 }
 
-/// Whether `name` leads to `expected`, or nowhere if that is `None`. The directory's lock is held.
+/// Whether `name` leads to `expected`, or to no inode if that is `None`. The directory's lock is
+/// held.
 pub(super) fn still(fs: &Fs, dir: &Inode, name: &[u8], expected: Option<&Inode>) -> Result<bool> {
     Ok(dir::lookup(fs, dir, name)? == expected.map(|inode| inode.ino))
 }
 
-/// Fails if one of `dirs` has an entry that leads to `inode` although the inode is that directory itself.
+/// Fails if `inode` is `dir` itself, which would be its own entry.
 pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     if dir.ino != inode.ino {
         return Ok(());
@@ -38,14 +39,14 @@ pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
     Err(error)
 }
 
-/// Whether `ancestor` is `dir` or lies above it. The rename lock is held, so that no directory changes its parent
-/// meanwhile; no inode's `lock` is.
+/// Whether `ancestor` is `dir` or lies above it. The rename lock is held, so no directory changes
+/// its parent meanwhile; no inode's `lock` is held.
 ///
 /// # Errors
-/// Damage: a way up that does not end at the root.
+/// Damage: the parents of `dir` do not end at the root.
 pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
     let mut at = dir.clone();
-    // A way up that leads in a circle comes back to one of the milestones, which stand ever farther apart.
+    // In a cycle the walk comes back to one of the milestones, whose distances grow.
     let mut milestone = dir.ino;
     for step in 1_u64.. {
         if at.ino == ancestor {

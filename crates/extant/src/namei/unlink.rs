@@ -1,4 +1,4 @@
-//! Names that go.
+//! Removing directory entries.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::{credits, dir};
 /// Removes the name `name` of anything but a directory.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] for an immutable or append-only directory or inode;
-/// damage.
+/// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] for an immutable or append-only
+/// directory or inode; damage.
 pub(crate) fn unlink(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<()> {
     remove(fs, dir, name, false)
 }

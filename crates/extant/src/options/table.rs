@@ -1,4 +1,4 @@
-//! Every mount option by name, and what it does.
+//! Every mount option by name, and its effect.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ type Why = String;
 /// Puts an option into effect.
 type Set = fn(&mut MountOptions);
 
-/// What an option does.
+/// The effect of an option.
 enum Effect {
     /// A word on its own.
     Word(Set),
@@ -19,7 +19,7 @@ enum Effect {
     Number(fn(&mut MountOptions, u32)),
     /// `name=word` with these choices.
     Choice(&'static [(&'static str, Set)]),
-    /// Taken and without effect, on its own or with any value.
+    /// Accepted without effect, on its own or with any value.
     Ignored,
     /// Refused, on its own or with any value, for this reason.
     Refused(&'static str),
@@ -30,7 +30,7 @@ const QUOTA: &str = "quotas are not supported";
 const EXTERNAL: &str = "external journals are not supported";
 const DAX: &str = "there is no direct access to storage in user space";
 
-/// Every option. A name may stand twice: as a word and with a value.
+/// Every option. A name may occur twice: as a word and with a value.
 const OPTIONS: &[(&str, Effect)] = &[
     ("defaults", Ignored),
     ("ro", Word(|o| o.read_only = true)),

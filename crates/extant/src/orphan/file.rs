@@ -1,9 +1,11 @@
 //! The orphan file: slots for inode numbers in a fixed number of blocks.
 //!
-//! Threads start at different blocks, so that they rarely meet: each block has a count of free slots, claimed before
-//! the block is touched, and the block's own lock decides about the slot.
+//! # Invariants
+//! A block's count is at most the number of its free slots, so a claim always finds a slot.
 //!
-//! Invariants: a block's count is at most the number of its free slots; a claim always finds one.
+//! # Concurrency
+//! Threads start at different blocks, so they rarely meet. Each block has a count of free slots,
+//! which a thread claims before it touches the block. The block's own lock decides about the slot.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -99,7 +101,7 @@ impl OrphanFile {
         })
     }
 
-    /// Enters `ino`; block and slot, or `None` if all are taken.
+    /// Adds `ino`. Returns block and slot, or `None` if all are taken.
     pub(super) fn add(&self, fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Option<(usize, usize)>> {
         let count = self.blocks.len();
         let spread = self.hasher.hash_one(thread::current().id());
@@ -184,7 +186,7 @@ impl OrphanFile {
         self.slots * self.blocks.len()
     }
 
-    /// Where the file begins.
+    /// The file's first block.
     #[cfg(test)]
     pub(super) fn first_block(&self) -> Pblk {
         self.blocks.first().map_or(Pblk::ZERO, |block| block.pblk)

@@ -1,7 +1,8 @@
-//! The list of orphans: `s_last_orphan` names the newest, each inode's deletion time the one before.
+//! The orphan list: `s_last_orphan` names the newest inode, each inode's deletion time the next
+//! older one.
 //!
-//! The memory of it holds both directions, so that one in the middle can be taken out: its successor towards the
-//! superblock is changed, wherever it lies.
+//! The copy in memory has both directions, so that an inode in the middle can be removed: its
+//! successor towards the superblock is changed, wherever it is stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,21 +18,21 @@ use crate::inode::Inode;
 #[derive(Default)]
 pub(super) struct List {
     nodes: HashMap<Ino, Node>,
-    /// The newest one that is in memory.
+    /// The newest inode that is in memory.
     newest: Option<Ino>,
 }
 
 struct Node {
-    /// Keeps the inode in memory: its neighbours' removal changes it.
+    /// Keeps the inode in memory: removing a neighbour changes it.
     inode: Arc<Inode>,
     /// Towards the superblock.
     newer: Option<Ino>,
-    /// The next one on disk, zero for the end; it need not be in memory.
+    /// The next one on disk, zero at the end. It need not be in memory.
     older: u32,
 }
 
 impl List {
-    /// Puts `inode` at the head.
+    /// Adds `inode` at the head.
     pub(super) fn add(&mut self, fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
         let head = fs.super_block.update(fs, h, |raw| {
             let head = raw.last_orphan.get();
@@ -43,7 +44,7 @@ impl List {
         Ok(())
     }
 
-    /// Takes over `inode`, which was found on disk behind the newest in memory or as the only one.
+    /// Adopts `inode`, which was found on disk behind the newest in memory or as the only one.
     pub(super) fn adopt_oldest(&mut self, inode: &Arc<Inode>, newer: Option<Ino>, older: u32) {
         if newer.is_none() {
             self.newest = Some(inode.ino);
@@ -73,7 +74,7 @@ impl List {
         );
     }
 
-    /// Takes `inode` out and clears its deletion time.
+    /// Removes `inode` and clears its deletion time.
     pub(super) fn remove(&mut self, fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
         let Some((newer, older)) = self.nodes.get(&inode.ino).map(|n| (n.newer, n.older)) else {
             return Err(Error::corrupt(
@@ -104,14 +105,14 @@ impl List {
         Ok(())
     }
 
-    /// `ino` is the last of the list now.
+    /// Makes `ino` the last of the list.
     pub(super) fn end_at(&mut self, ino: Ino) {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.older = 0;
         }
     }
 
-    /// Inodes on the list that are in memory.
+    /// Number of inodes on the list that are in memory.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.nodes.len()

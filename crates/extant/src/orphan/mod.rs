@@ -1,15 +1,20 @@
-//! Orphans: inodes that a crash would leave without a name, or cut half way.
+//! Orphans: inodes that a crash would leave unlinked, or half truncated.
 //!
-//! An inode is recorded as an orphan in the transaction that takes its last name or starts to cut it, and struck off in the
-//! one that completes the work. Mount finishes those that a crash left ([`process_all`]). There are two places for the
-//! record: slots in the blocks of the orphan file (feature `orphan_file`: many at once, little contention), and a list
-//! through the inodes' deletion times that starts in the superblock (always there; used when the file is full).
+//! An inode is recorded as an orphan in the transaction that takes its last link or starts to
+//! truncate it, and the record is removed in the transaction that completes the work. Mount
+//! finishes those that a crash left ([`process_all`]). There are two kinds of record: slots in the
+//! blocks of the orphan file (feature `orphan_file`: many at once, little contention), and a list
+//! through the inodes' deletion times that starts in the superblock (always there; used when the
+//! file is full).
 //!
 //! Without a log nothing is recorded: a crash then needs e2fsck anyway, as in Linux.
 //!
-//! Invariants: an inode is recorded at most once ([`Place`]); the flag `orphan_present` is set on disk whenever the file may have entries.
+//! # Invariants
+//! An inode is recorded at most once ([`Place`]). The flag `orphan_present` is set on disk whenever
+//! the file may have entries.
 //!
-//! Locks: the inode's `orphan`, then the list's or one orphan block's. Always under a handle.
+//! # Locks
+//! The inode's `orphan`, then the list's lock or one orphan block's. Always under a handle.
 //!
 //! # Credits
 //! [`crate::credits::ORPHAN`] for each of [`add`] and [`remove`].
@@ -35,10 +40,10 @@ use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// Where an inode is recorded.
+/// How an inode is recorded as an orphan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Place {
-    /// Nowhere: it is no orphan.
+    /// Not at all: it is no orphan.
     #[default]
     None,
     /// In the list.
@@ -60,7 +65,8 @@ pub(crate) struct Orphans {
     file: RwLock<Option<Arc<OrphanFile>>>,
 }
 
-/// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after the replay of the journal.
+/// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after
+/// the replay of the journal.
 ///
 /// # Errors
 /// Damage in the orphan file; a failed read; a stopped journal.
@@ -77,7 +83,7 @@ pub(crate) fn open(fs: &Arc<Fs>) -> Result<()> {
     Ok(())
 }
 
-/// Takes the mark off again if no orphans are left: part of unmount, after the last deletion.
+/// Clears the mark if no orphans are left. Part of unmount, after the last eviction.
 ///
 /// # Errors
 /// A stopped journal.
@@ -99,7 +105,7 @@ fn set_present(fs: &Fs, present: bool) -> Result<()> {
     })
 }
 
-/// Records `inode` as an orphan. Nothing happens if it is one.
+/// Records `inode` as an orphan. Does nothing if it is one.
 ///
 /// # Errors
 /// A failed read; a stopped journal.
@@ -125,7 +131,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     Ok(())
 }
 
-/// Strikes `inode` off the records. Nothing happens if it is no orphan.
+/// Removes `inode`'s record. Does nothing if it is no orphan.
 ///
 /// # Errors
 /// A failed read; a stopped journal.

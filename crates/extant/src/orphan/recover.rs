@@ -1,8 +1,8 @@
-//! Finishing what a crash interrupted: orphans found on disk at mount.
+//! Orphans found on disk at mount: finishes what a crash interrupted.
 //!
-//! An orphan without links is deleted, one with links is cut to its size. Numbers that make no sense (a free inode, one
-//! of the format's own, one that comes twice) end the list, or free their slot, with a warning; nothing is looped over that is
-//! not counted.
+//! An orphan without links is evicted, one with links is truncated to its size. Invalid numbers (a
+//! free inode, a reserved one, one that occurs twice) end the list, or free their slot, with a
+//! warning. Every loop is bounded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 
-/// Cuts a file to a size in bytes. Files stand above orphans, so the caller brings how.
+/// Truncates a file to a size in bytes. Files stand above orphans, so the caller passes the
+/// function.
 type Truncate = fn(&Arc<Fs>, &Arc<Inode>, u64) -> Result<()>;
 
-/// Processes every orphan; `truncate` cuts those that still have a name. Part of a writable mount, after [`super::open`], before anyone else uses the file system. Returns
-/// how many there were.
+/// Processes every orphan; `truncate` cuts those that still have a link. Part of a writable mount,
+/// after [`super::open`], before the file system is used. Returns how many there were.
 ///
 /// # Errors
 /// A stopped journal or a failed device. Damage of single orphans is reported and passed over.
@@ -35,7 +36,7 @@ pub(crate) fn process_all(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     Ok(count)
 }
 
-/// Where the list begins.
+/// The first inode of the list.
 fn last_orphan(fs: &Fs) -> Result<Option<Ino>> {
     let raw = fs.super_block.read(fs)?;
     Ok(Ino::new(raw.last_orphan.get()))
@@ -48,7 +49,7 @@ fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
     let mut found = Vec::new();
     let mut newer = None;
     while let Some(ino) = next {
-        // A number that comes again would go on for ever.
+        // A number that occurs again would make the list endless.
         let usable = seen.insert(ino).then(|| fs.iget_orphan(ino)).transpose();
         let inode = match usable {
             Ok(Some(inode)) => inode,
@@ -133,7 +134,7 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef, truncate: Truncate) -> Result<()> {
         match cut(fs, &inode, truncate) {
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
-                tracing::warn!(ino = inode.ino.get(), %error, "orphan could not be cut to its size");
+                tracing::warn!(ino = inode.ino.get(), %error, "cannot truncate orphan");
                 fs.fault.report(fs, &error);
                 return Ok(());
             }
@@ -147,7 +148,7 @@ fn finish(fs: &Arc<Fs>, inode: InodeRef, truncate: Truncate) -> Result<()> {
     Ok(())
 }
 
-/// Frees what lies behind the end of a file. Nothing else is ever cut.
+/// Frees the blocks behind the end of a file. Other kinds are never truncated.
 fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
     if inode.kind != FileKind::Regular {
         return Ok(());
@@ -156,7 +157,7 @@ fn cut(fs: &Arc<Fs>, inode: &InodeRef, truncate: Truncate) -> Result<()> {
     truncate(fs, inode, size)
 }
 
-/// Whether going on makes no sense.
+/// Whether no further orphan can be processed after this error.
 fn is_fatal(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::Shutdown(_) | Error::ReadOnly)
 }

@@ -28,7 +28,7 @@ fn in_memory(image: &Image, options: &str) -> (TestFs, Arc<MemoryDevice>) {
     (TestFs::on(dev.clone(), options).unwrap(), dev)
 }
 
-/// The device as it is, as if the power went now.
+/// The device as it is, as if the power failed now.
 fn snapshot(dev: &MemoryDevice) -> Image {
     Image::of_bytes(&dev.to_bytes()).unwrap()
 }
@@ -321,7 +321,8 @@ fn a_read_only_mount_finishes_orphans_where_it_can_write() {
     fs.unmount();
 }
 
-/// Lists that lead to themselves, to the format's own inodes, to free ones, past the end, to inodes with names.
+/// Lists that lead to themselves, to the format's own inodes, to free ones, past the end, to inodes
+/// with names.
 #[test]
 fn hostile_lists_end() {
     for (head, next) in [

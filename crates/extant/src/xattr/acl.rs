@@ -1,10 +1,12 @@
 //! POSIX ACLs of inodes.
 //!
-//! An ACL is an extended attribute in a form of its own; users see another ([`extant_disk::acl`]). An access ACL and the permission
-//! bits say the same thing twice, so every change of one changes the other: setting an ACL sets the mode, `chmod` sets the
-//! ACL's mask, and an ACL that says no more than the mode is not stored at all.
+//! An ACL is stored as an extended attribute in a form of its own; users see another
+//! ([`extant_disk::acl`]). An access ACL and the permission bits overlap, so every change of one
+//! changes the other: setting an ACL sets the mode, `chmod` sets the ACL's mask, and an ACL that
+//! says no more than the mode is not stored.
 //!
-//! Locks: none of its own; see [`crate::xattr`].
+//! # Locks
+//! None of its own; see [`crate::xattr`].
 
 use extant_disk::acl::{Acl, AclError};
 use extant_disk::xattr::XattrName;
@@ -20,14 +22,14 @@ use crate::types::FileKind;
 /// Which of an inode's two ACLs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AclKind {
-    /// The one that is checked.
+    /// The ACL that permission checks use.
     Access,
-    /// The one that a directory's new entries take over.
+    /// The ACL that a directory's new entries inherit.
     Default,
 }
 
 impl AclKind {
-    /// The ACL that an attribute of this name is, if it is one.
+    /// The kind of ACL that an attribute of this name is, if it is one.
     pub(crate) fn of(name: &XattrName<'_>) -> Option<Self> {
         if *name == XattrName::ACL_ACCESS {
             Some(Self::Access)
@@ -76,12 +78,12 @@ pub(crate) fn has_access(fs: &Fs, inode: &Inode) -> Result<bool> {
     store::exists(fs, inode, &XattrName::ACL_ACCESS)
 }
 
-/// Sets an ACL from the form that users pass; an empty value or an ACL without entries takes it away. Called with
-/// `xattr_lock` held for writing.
+/// Sets an ACL from the form that users pass. An empty value or an ACL without entries removes it.
+/// The caller holds `xattr_lock` exclusively.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a bad ACL, [`Error::AccessDenied`] for a default ACL of anything but a directory, [`Error::NotSupported`] for
-/// symbolic links; [`Error::NoSpace`].
+/// [`Error::Invalid`] for a bad ACL, [`Error::AccessDenied`] for a default ACL of anything but a
+/// directory, [`Error::NotSupported`] for symbolic links; [`Error::NoSpace`].
 pub(crate) fn set(
     fs: &Fs,
     h: &mut Handle,
@@ -117,7 +119,7 @@ pub(crate) fn set(
         new_mode = Some(if keeps_group_id { mode } else { mode & !0o2000 });
         stored = (!plain).then(|| acl.to_stored());
     }
-    // The attribute first: it is what may find no space.
+    // The attribute first: only it may find no space.
     store::set(fs, h, inode, &kind.name(), stored.as_deref(), cred)?;
     if let Some(mode) = new_mode {
         inode.update(fs, h, |core| {
@@ -135,7 +137,7 @@ fn invalid(error: AclError) -> Error {
     }
 }
 
-/// Takes over a `chmod` to `mode` into the access ACL.
+/// Applies a `chmod` to `mode` to the access ACL.
 ///
 /// # Errors
 /// Damage; a stopped journal.
@@ -148,7 +150,7 @@ pub(crate) fn chmod(fs: &Fs, h: &mut Handle, inode: &Inode, mode: u16, cred: &Cr
     store::set_stored(fs, h, inode, &XattrName::ACL_ACCESS, Some(&stored), cred)
 }
 
-/// What a new inode takes over.
+/// What a new inode inherits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Inherited {
     /// Its permission bits.
@@ -159,8 +161,8 @@ pub(crate) struct Inherited {
     pub(crate) default: Option<Vec<u8>>,
 }
 
-/// What a new inode of `kind`, asked for with `perm`, takes over from `parent`: with a default ACL there, that decides instead
-/// of the umask.
+/// What a new inode of `kind`, requested with `perm`, inherits from `parent`. A default ACL there
+/// decides in the place of the umask.
 ///
 /// # Errors
 /// Damage; a failed read.

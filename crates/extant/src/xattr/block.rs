@@ -8,7 +8,7 @@ use crate::check_kind::CheckKind;
 use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 
-/// The key of attribute blocks: they belong to no inode in particular.
+/// The key of attribute blocks, which belong to no single inode.
 pub(super) fn key() -> CheckKey {
     CheckKind::Xattr.of_group(Group::new(0))
 }

@@ -1,13 +1,17 @@
 //! Extended attributes.
 //!
-//! An inode keeps its attributes in the space behind its fixed fields and, where that does not suffice, in one block that
-//! inodes with equal attributes share. A new value goes into the inode if it fits there, else into the block; an
-//! attribute is never in both. Every change is one handle: attributes, block counts and the change time together.
+//! An inode keeps its attributes in the space behind its fixed fields and, if that is too small, in
+//! one block that inodes with equal attributes share. A new value goes into the inode if it fits
+//! there, else into the block; an attribute is never in both. Every change is one handle:
+//! attributes, block counts and the change time together.
 //!
-//! This module speaks full names (`user.note`) and the rules of the namespaces; `store` places; `share` counts blocks.
-//! ACLs come and go in the form that users see and are translated by `acl`.
+//! This module handles full names (`user.note`) and the rules of the namespaces; `store` decides
+//! where a value is stored; `share` counts the users of blocks; `acl` translates ACLs from and to
+//! the form that users see.
 //!
-//! Locks: the inode's `xattr_lock` (read to look, write to change), inside it `share`'s. Handles are started before.
+//! # Locks
+//! The inode's `xattr_lock` (shared to read, exclusively to change), inside it `share`'s. Handles
+//! are started before.
 //!
 //! # Credits
 //! [`credits::XATTR`] for one change, less than one more inode update.
@@ -33,7 +37,7 @@ use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags};
 use crate::types::{FileKind, XattrMode};
 
-/// Splits a full name and checks that attributes of its namespace may be had here.
+/// Splits a full name and checks that attributes of its namespace are served.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
     if name.is_empty() || name.len() > XATTR_NAME_MAX {
         return Err(Error::OutOfRange);
@@ -64,7 +68,8 @@ fn fits_kind(inode: &Inode, name: &XattrName<'_>) -> bool {
 /// The value of an attribute.
 ///
 /// # Errors
-/// [`Error::NoAttribute`]; [`Error::NotSupported`] for namespaces that are not served; [`Error::OutOfRange`] for a name that is too long.
+/// [`Error::NoAttribute`]; [`Error::NotSupported`] for namespaces that are not served;
+/// [`Error::OutOfRange`] for a name that is too long.
 pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     let name = parse(fs, name)?;
     if let Some(kind) = AclKind::of(&name) {
@@ -97,9 +102,10 @@ pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
 /// Sets an attribute.
 ///
 /// # Errors
-/// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::OutOfRange`] for a name over 255 bytes, [`Error::TooBig`] for a value over
-/// 64 KiB, [`Error::NoSpace`] for one that fits neither inode nor block; [`Error::NotPermitted`] for immutable and
-/// append-only inodes and for `user.` attributes of special files; [`Error::Invalid`] for a bad ACL.
+/// [`Error::Exists`] and [`Error::NoAttribute`] by `mode`; [`Error::OutOfRange`] for a name over
+/// 255 bytes, [`Error::TooBig`] for a value over 64 KiB, [`Error::NoSpace`] for one that fits
+/// neither inode nor block; [`Error::NotPermitted`] for immutable and append-only inodes and for
+/// `user.` attributes of special files; [`Error::Invalid`] for a bad ACL.
 pub(crate) fn set(
     fs: &Fs,
     inode: &Inode,
@@ -136,7 +142,7 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
     change(fs, inode, &name, |h| {
         let there = store::find(fs, inode, &name, |_| ())?.is_some();
         match AclKind::of(&name) {
-            // Taking an ACL away that is not there is fine, as in Linux.
+            // Removing an ACL that is not there succeeds, as in Linux.
             Some(kind) => acl::set(fs, h, inode, kind, &[], cred),
             None if !there => Err(Error::NoAttribute),
             None => store::set(fs, h, inode, &name, None, cred),
@@ -144,7 +150,7 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
     })
 }
 
-/// Whether attributes may be changed at all: asked first, whatever their names.
+/// Whether attributes may be changed at all. Checked first, whatever their names.
 fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
     fs.check_writable()?;
     let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
@@ -154,7 +160,7 @@ fn may_change(fs: &Fs, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Runs `f` under a handle with `xattr_lock` held for writing; again if space comes back with a commit.
+/// Runs `f` under a handle with `xattr_lock` held exclusively, and again if a commit frees space.
 fn change(
     fs: &Fs,
     inode: &Inode,

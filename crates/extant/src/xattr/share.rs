@@ -1,13 +1,16 @@
 //! Attribute blocks that several inodes share.
 //!
-//! Equal attributes (the ACLs and labels of whole trees) are stored once: a block counts the inodes that name it. An
-//! index by content hash remembers blocks that were written or read, so that an inode that needs such a block finds it.
+//! Equal attributes (the ACLs and labels of whole trees) are stored once: a block counts the inodes
+//! that refer to it. An index by content hash remembers blocks that were written or read, so that
+//! an inode that needs such a block finds it.
 //!
-//! Invariants: a block with a count above one is never changed but for its count; a block in the index is an attribute
-//! block that is in use, as long as the block's stripe is held.
+//! # Invariants
+//! - A block with a count above one is never changed except for its count.
+//! - A block in the index is an attribute block in use, as long as the block's stripe is held.
 //!
-//! Locks: a stripe (by block number) is held while a block's count is read and acted upon: shared, changed in place or freed.
-//! One at a time, inside of `xattr_lock`. The index has a lock of its own, a leaf.
+//! # Locks
+//! A stripe (by block number) is held while a block's count is read and acted upon: shared, changed
+//! in place or freed. One at a time, inside `xattr_lock`. The index has a lock of its own, a leaf.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -26,9 +29,9 @@ use crate::inode::Inode;
 const STRIPES: usize = 64;
 /// Blocks that the index remembers.
 const REMEMBERED: usize = 4096;
-/// Blocks of one hash that are compared: hostile images may collide as they like.
+/// Blocks of one hash that are compared: hostile images may make hashes collide.
 const CANDIDATES: usize = 8;
-/// Bytes of a block that are its own: the header. What follows is the content.
+/// The header, which belongs to a block itself. The content follows it.
 const HEADER: usize = size_of::<BlockHeader>();
 
 /// The index of attribute blocks, and the locks of their counts.
@@ -40,7 +43,8 @@ pub(crate) struct SharedBlocks {
 #[derive(Default)]
 struct Index {
     by_hash: HashMap<u32, Vec<Pblk>>,
-    /// In the order of arrival: who goes first when there are too many. May name some that went already.
+    /// In the order of arrival, which is the order of eviction. May name some that are gone
+    /// already.
     order: VecDeque<(u32, Pblk)>,
 }
 
@@ -100,8 +104,9 @@ fn hash_of(bytes: &[u8]) -> u32 {
     BlockHeader::of(bytes).map_or(0, |header| header.hash.get())
 }
 
-/// Makes a block with the attributes of `set` the successor of the inode's block `old` (zero for none): an equal block that
-/// is there, `old` itself if no one shares it, or a new one. Returns it, zero for an empty set. The inode's own fields are the caller's.
+/// Replaces the inode's block `old` (zero for none) by one with the attributes of `set`: an equal
+/// block that exists, `old` itself if no other inode shares it, or a new one. Returns it; zero for
+/// an empty set. The caller changes the inode's own fields.
 pub(super) fn replace(
     fs: &Fs,
     h: &mut Handle,
@@ -146,7 +151,7 @@ fn share_equal(
             continue;
         }
         let _counted = shared.stripe(pblk);
-        // Freed, or changed, while nobody held the stripe: then it is not in the index any more.
+        // Freed or changed while no thread held the stripe: then it is not in the index any more.
         if !shared.index.lock().has(hash, pblk) {
             continue;
         }
@@ -175,7 +180,7 @@ fn set_count(fs: &Fs, h: &mut Handle, block: &extant_jbd2::Block, count: u32) ->
     Ok(())
 }
 
-/// Overwrites the inode's block if it is the only one that names it; whether it was.
+/// Overwrites the inode's block if no other inode refers to it. Returns whether it was overwritten.
 fn change_in_place(
     fs: &Fs,
     h: &mut Handle,
@@ -225,7 +230,7 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
     Ok(pblk)
 }
 
-/// One inode less names block `pblk` (zero: nothing to do); the last one frees it.
+/// Drops the inode's reference to block `pblk` (zero: nothing to do). The last one frees it.
 pub(super) fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk) -> Result<()> {
     if pblk.get() == 0 {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Where attributes lie, and moving them there.
+//! The storage of attributes in the inode and its block.
 //!
-//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`; callers of the others hold it, for writing if
-//! they change something.
+//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`.
+//! Callers of the others hold it, exclusively if they change anything.
 
 use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
 use extant_jbd2::Handle;
@@ -80,11 +80,13 @@ pub(super) fn for_each(fs: &Fs, inode: &Inode, mut f: impl FnMut(&XattrName<'_>)
     Ok(())
 }
 
-/// Sets (or with `None` removes) an attribute in its stored form, taking `xattr_lock`: for callers with a handle of
-/// their own, who have checked what is to be checked. `cred` decides whether root's reserve may be used.
+/// Sets (or with `None` removes) an attribute in its stored form, taking `xattr_lock`: for callers
+/// with a handle of their own that have made all checks. `cred` decides whether root's reserve may
+/// be used.
 ///
 /// # Errors
-/// [`Error::NoSpace`] for a value that fits nowhere or if no block is left; damage; a stopped journal.
+/// [`Error::NoSpace`] for a value that fits nowhere or if no block is left; damage; a stopped
+/// journal.
 pub(crate) fn set_stored(
     fs: &Fs,
     h: &mut Handle,
@@ -97,7 +99,8 @@ pub(crate) fn set_stored(
     set(fs, h, inode, name, value, cred)
 }
 
-/// Sets (or with `None` removes) an attribute, with `xattr_lock` held. Removing one that is not there moves the change time only.
+/// Sets (or with `None` removes) an attribute, with `xattr_lock` held. Removing one that does not
+/// exist updates the change time only.
 ///
 /// # Errors
 /// As [`set_stored`].
@@ -133,7 +136,7 @@ pub(crate) fn set(
         }
     }
     if area == old_area && block == old_block {
-        // The same value again: Linux moves the change time all the same.
+        // The same value again: Linux updates the change time all the same.
         return inode.update(fs, h, |core| inode::changed(core, inode::now()));
     }
     let mut bytes = vec![0; area_len];
@@ -179,7 +182,7 @@ pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<boo
     Ok(find(fs, inode, name, |_| ())?.is_some())
 }
 
-/// Gives up the inode's attribute block: for its deletion.
+/// Releases the inode's attribute block, for its eviction.
 ///
 /// # Errors
 /// Damage; a stopped journal.

@@ -1,4 +1,4 @@
-//! Shared blocks under many threads, and attributes when the power goes.
+//! Shared blocks under many threads, and attributes after power cuts.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ fn many_threads_share_and_unshare() {
     image.fsck_clean().unwrap();
 }
 
-/// Whatever a power cut leaves is consistent after replay: counts of shared blocks, orphans, free space.
+/// Whatever a power cut leaves is consistent after replay: counts of shared blocks, orphans, free
+/// space.
 #[test]
 fn power_cuts_leave_counts_right() {
     let maker = Image::of_mib(8).args("-b 1024 -J size=1 -O orphan_file");
