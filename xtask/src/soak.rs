@@ -59,7 +59,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "model",
-        suites: "--profile soak -p extant --test model",
+        suites: "--profile soak -p extant-engine --test model",
         tests: &["j43", "--nocapture"],
         env: &[("EXTANT_OPS", "1000000")],
         round: Some(300),
@@ -81,7 +81,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "full-and-stale",
-        suites: "--profile soak -p extant --test iomap_rows",
+        suites: "--profile soak -p extant-engine --test iomap_rows",
         tests: &["--nocapture", "soak_"],
         ..PLAIN
     },
@@ -100,7 +100,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "range-races",
-        suites: "--profile soak -p extant --test range_stress",
+        suites: "--profile soak -p extant-engine --test range_stress",
         tests: &["--nocapture"],
         env: &[("EXTANT_OPS", "4000")],
         round: Some(120),
@@ -108,7 +108,7 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "defragmentation",
-        suites: "--profile soak -p extant --test defragmentation",
+        suites: "--profile soak -p extant-engine --test defragmentation",
         tests: &["--nocapture"],
         env: &[("EXTANT_DEFRAG_MIB", "1024")],
         round: Some(120),
@@ -116,14 +116,14 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "mutants",
-        suites: "-p extant --test check_agreement",
+        suites: "-p extant-check --test check_agreement",
         env: &[("EXTANT_MUTANTS", "3000")],
         round: Some(120),
         ..PLAIN
     },
     Stage {
         name: "power-cuts",
-        suites: "--profile soak -p extant --test power_loss",
+        suites: "--profile soak -p extant-engine --test power_loss",
         tests: &["--exact", "soak"],
         ..PLAIN
     },

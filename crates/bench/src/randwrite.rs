@@ -153,7 +153,7 @@ fn write(volume: &Volume, node: &Node, mut next: impl FnMut(u64) -> Option<u64>)
     while more || queue.outstanding() > 0 {
         while more && let Some(buf) = free.pop() {
             match next(written) {
-                Some(block) => queue.write_node(node, block * BLOCK, buf, block),
+                Some(block) => queue.write(node, block * BLOCK, buf, block)?,
                 None => {
                     free.push(buf);
                     more = false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 pub use extant_check::{CheckOptions, Finding, Report};
 
-use crate::error::{Error, Result};
+use extant_engine::{Error, Result};
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See
 /// [`check`].

@@ -50,78 +50,32 @@
 //!
 //! # How it is cut
 //!
-//! The public face is `api`; the way of a write can be followed through the modules in this order:
-//! `api` → `file` (limits, data path, writeback) → `map` (extent status, extent tree) → `alloc` (blocks) →
-//! the journal (`extant-jbd2`) → the device (`extant-blockdev`).
-//! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`. `docs/ARCHITECTURE.md` has the order of the modules,
-//! which `cargo xtask tidy` checks.
+//! This crate is the level of paths. `extant-engine` is the file system by inodes, `extant-check` the check; their public items are
+//! exported here too. `docs/ARCHITECTURE.md` has the map.
 #![forbid(unsafe_code)]
 
-mod alloc;
-mod api;
-mod attr;
 mod check;
-mod check_kind;
-mod counters;
-mod cred;
-mod credits;
-mod deletion;
-mod dir;
-mod editing;
-mod error;
-mod fault;
 mod file;
-mod fs;
-mod group;
-mod inode;
-mod interrupt;
-mod layout;
-mod map;
-mod mmp;
-mod mount;
-mod namei;
-mod new_inode;
+mod filesystem;
+mod metadata;
 mod options;
-mod orphan;
-mod privileges;
-mod statfs;
-mod stats;
-mod super_block;
-mod symlink;
-#[cfg(test)]
-mod test_mount;
-#[cfg(test)]
-mod test_rig;
-mod tuning;
-mod types;
-mod verify;
-mod way;
-mod xattr;
-mod zones;
+mod read_dir;
+mod trees;
+mod vectored;
+mod walk;
 
-/// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
-pub mod device {
-    pub use extant_blockdev::{
-        BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest, LoopUse,
-        MemoryDevice, OpenError, OpenMode, Queueing,
-    };
-    pub use extant_units::DevOff;
-}
-
-pub use api::*;
 pub use check::{CheckOptions, Finding, Report, check, check_image};
-pub use cred::Cred;
-pub use error::{Error, Location, Result};
-pub use extant_blockdev::IoBuf;
-pub use extant_extent_io_tree::ClearProbe;
-pub use extant_iomap::{MAX_VIEW, ReadView};
-pub use file::Finished;
-pub use interrupt::Interrupt;
-pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
-pub use tuning::{BufferedPath, Tuning};
-pub use types::{
-    Attr, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr,
-    SetTime, Timestamp, XattrMode,
-};
 #[doc(hidden)]
-pub use verify::Verifier;
+pub use extant_engine::Verifier;
+pub use extant_engine::{
+    AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented, DirectQueue,
+    DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents, FallocateMode, Fiemap,
+    FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo, ImageInfo, Ino, Interrupt,
+    IoBuf, JournalInfo, Location, MAX_VIEW, MountOptions, Node, ReadView, RenameFlags, Result,
+    SeekTarget, SetAttr, SetTime, Timestamp, Tuning, Volume, VolumeOptions, XattrMode, device,
+};
+pub use file::{File, OpenOptions};
+pub use filesystem::Filesystem;
+pub use metadata::{FileTimes, Metadata, Permissions};
+pub use options::Options;
+pub use read_dir::{DirEntry, ReadDir};

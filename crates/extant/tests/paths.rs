@@ -4,9 +4,10 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use extant::{Error, FileKind, FileTimes, Filesystem, Permissions, SeekTarget};
+use extant::{Error, FallocateMode, FileKind, FileTimes, Filesystem, Permissions, SeekTarget};
 use extant_blockdev::MemoryDevice;
 use extant_testkit::{Image, Need, Result, ensure, need};
+use rustix::io::Errno;
 
 const NEEDS: &[Need] = &[Need::Tool("mke2fs")];
 
@@ -258,4 +259,27 @@ fn extents_follow_data_from_promise_to_place() {
     assert_eq!(rest, [16_384, 40_960, 45_056]);
     fs.unmount().unwrap();
     assert!(matches!(f.extents().next(), Some(Err(Error::Shutdown(_)))));
+}
+
+#[test]
+fn files_that_are_not_open_for_writing_refuse_range_operations() {
+    if !need(NEEDS) {
+        return;
+    }
+    let image = Image::of_mib(16).args("-b 1024").make().unwrap();
+    let fs = open(&image);
+    fs.write("/plain", [7; 40_000]).unwrap();
+    let file = fs.open_options().read(true).open("/plain").unwrap();
+    for mode in [
+        FallocateMode::Allocate { keep_size: false },
+        FallocateMode::Allocate { keep_size: true },
+        FallocateMode::PunchHole,
+        FallocateMode::ZeroRange { keep_size: false },
+        FallocateMode::ZeroRange { keep_size: true },
+        FallocateMode::CollapseRange,
+        FallocateMode::InsertRange,
+    ] {
+        let error = file.fallocate(mode, 0..1024).unwrap_err();
+        assert_eq!(error.errno(), Errno::BADF.raw_os_error(), "{mode:?}");
+    }
 }

@@ -28,8 +28,8 @@ impl Errno {
     }
 }
 
-impl From<extant::Error> for Errno {
-    fn from(error: extant::Error) -> Errno {
+impl From<extant_engine::Error> for Errno {
+    fn from(error: extant_engine::Error) -> Errno {
         Errno(error.errno())
     }
 }

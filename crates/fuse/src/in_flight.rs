@@ -8,7 +8,7 @@
 //! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them
 //! take it.
 
-use extant::Interrupt;
+use extant_engine::Interrupt;
 use parking_lot::Mutex;
 
 /// A slot for each worker.

@@ -1,4 +1,4 @@
-//! The FUSE front end: an [`extant::Volume`] as a mounted file system.
+//! The FUSE front end: an [`extant_engine::Volume`] as a mounted file system.
 //!
 //! The protocol is spoken here, on `/dev/fuse`, and not through a library: what a mount costs is round trips
 //! and wake-ups, and the loop that reads requests (`pool`) decides about the second. `docs/ARCHITECTURE.md`

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 
-use extant::Volume;
+use extant_engine::Volume;
 use rustix::io::Errno;
 use rustix::process::geteuid;
 

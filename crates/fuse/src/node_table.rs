@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use extant::{Ino, Node};
+use extant_engine::{Ino, Node};
 use parking_lot::Mutex;
 
 use crate::abi::ROOT_ID;

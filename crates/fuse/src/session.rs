@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use extant::Volume;
+use extant_engine::Volume;
 use tracing::{debug, info, warn};
 
 use crate::control::Control;
@@ -89,7 +89,7 @@ pub enum MountError {
     },
     /// The file system did.
     #[error(transparent)]
-    FileSystem(#[from] extant::Error),
+    FileSystem(#[from] extant_engine::Error),
 }
 
 impl Mount {

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extant::Volume;
+use extant_engine::Volume;
 use parking_lot::Mutex;
 use tracing::debug;
 

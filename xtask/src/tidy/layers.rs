@@ -54,9 +54,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "extant",
+        "extant-engine",
         &[
-            "extant-check",
             "extant-units",
             "extant-failpoint",
             "extant-lock-order",
@@ -69,7 +68,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-jbd2",
         ],
     ),
-    ("extant-fuse", &["extant", "extant-units"]),
+    (
+        "extant",
+        &[
+            "extant-units",
+            "extant-blockdev",
+            "extant-check",
+            "extant-engine",
+        ],
+    ),
+    ("extant-fuse", &["extant-engine"]),
     (
         "extant-cli",
         &[

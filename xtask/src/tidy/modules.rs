@@ -18,10 +18,10 @@ struct Order {
     everywhere: &'static [&'static str],
 }
 
-const ORDERS: &[Order] = &[EXTANT, BENCH];
+const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH];
 
-const EXTANT: Order = Order {
-    root: "crates/extant/src",
+const ENGINE: Order = Order {
+    root: "crates/engine/src",
     modules: &[
         "error",
         "types",
@@ -59,10 +59,26 @@ const EXTANT: Order = Order {
         "verify",
         "mount",
         "api",
-        "check",
     ],
     state: &["fs.rs", "inode/object.rs"],
     everywhere: &["fs::Fs"],
+};
+
+const EXTANT: Order = Order {
+    root: "crates/extant/src",
+    modules: &[
+        "check",
+        "metadata",
+        "walk",
+        "options",
+        "file",
+        "vectored",
+        "read_dir",
+        "filesystem",
+        "trees",
+    ],
+    state: &[],
+    everywhere: &[],
 };
 
 const BENCH: Order = Order {

@@ -1,6 +1,6 @@
 //! Attributes, extended attributes, and the ioctls behind chattr.
 
-use extant::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
+use extant_engine::{Attr, FileKind, Node, SetAttr, SetTime, Timestamp, XattrMode};
 
 use super::{Done, FOREVER, Outcome, Server, attr_wire, perm};
 use crate::abi::{
@@ -108,7 +108,7 @@ impl Server<'_> {
         &self,
         node: &Node,
         wire: &abi::SetattrIn,
-        cred: &extant::Cred,
+        cred: &extant_engine::Cred,
         reply: &mut ReplyBuf,
     ) -> Outcome {
         let valid = SetattrValid::from_bits_retain(wire.valid);

@@ -1,6 +1,6 @@
 //! Content: opening, reading, writing, seeking, and the totals.
 
-use extant::{Cred, FallocateMode, Node, SeekTarget};
+use extant_engine::{Cred, FallocateMode, Node, SeekTarget};
 
 use super::{Done, Outcome, Server};
 use crate::abi::{self, CopyFileRangeIn, InHeader, OpenOut, StatfsOut, WriteOut};

@@ -18,7 +18,7 @@ mod space;
 use std::io;
 use std::path::PathBuf;
 
-use extant::{Attr, Cred, Node, Volume};
+use extant_engine::{Attr, Cred, Node, Volume};
 use tracing::error;
 
 use crate::abi::{self, InHeader, ROOT_ID};
@@ -404,9 +404,9 @@ fn attr_wire(attr: &Attr) -> abi::AttrWire {
 }
 
 /// The inode number behind a node number.
-fn ino_of(nodeid: u64) -> Option<extant::Ino> {
+fn ino_of(nodeid: u64) -> Option<extant_engine::Ino> {
     match nodeid {
-        ROOT_ID => extant::Ino::new(2),
-        _ => u32::try_from(nodeid).ok().and_then(extant::Ino::new),
+        ROOT_ID => extant_engine::Ino::new(2),
+        _ => u32::try_from(nodeid).ok().and_then(extant_engine::Ino::new),
     }
 }

@@ -1,6 +1,6 @@
 //! Directories: looking up, listing, and everything that changes an entry.
 
-use extant::{Cred, Dirent, Error, FileKind, Ino, Node, RenameFlags};
+use extant_engine::{Cred, Dirent, Error, FileKind, Ino, Node, RenameFlags};
 
 use super::{Done, FOREVER, Outcome, Server, attr_wire, ino_of, low_bits, perm};
 use crate::abi::{self, DirentHead, EntryOut};

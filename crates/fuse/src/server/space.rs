@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use extant::{Attr, Node};
+use extant_engine::{Attr, Node};
 use parking_lot::{Condvar, Mutex};
 use tracing::{debug, error};
 

@@ -1,0 +1,212 @@
+//! What the tests of `check` share: small images of many feature sets, and both verdicts on one of them.
+
+// Each test binary uses its part.
+#![allow(dead_code, reason = "shared by several test binaries")]
+
+pub(crate) mod exceptions;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_blockdev::{FileDevice, OpenMode};
+use extant_check::{CheckOptions, check};
+use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
+
+/// Feature sets, small: name, size in MiB, arguments of mke2fs, and whether the journal is to be left with a transaction.
+pub(crate) const BASES: &[(&str, u64, &str, bool)] = &[
+    ("default", 4, "-b 1024 -N 160", false),
+    (
+        "ext3",
+        4,
+        "-b 1024 -N 160 -I 128 -O ^extent,^64bit,^metadata_csum,^flex_bg,^huge_file,^dir_nlink",
+        false,
+    ),
+    (
+        "groups",
+        4,
+        "-b 1024 -N 192 -g 1024 -O ^has_journal,^metadata_csum,uninit_bg,^resize_inode",
+        false,
+    ),
+    (
+        "checksummed groups",
+        6,
+        "-b 1024 -N 192 -g 1024 -O ^has_journal,^flex_bg",
+        false,
+    ),
+    ("4k", 24, "-b 4096 -N 160 -J size=4 -O orphan_file", false),
+    (
+        "sparse_super2",
+        4,
+        "-b 2048 -N 256 -g 512 -I 512 -O sparse_super2,^has_journal,^resize_inode,metadata_csum_seed",
+        false,
+    ),
+    ("dirty", 4, "-b 1024 -N 160 -O ^64bit", true),
+];
+
+/// A base image: sound by both checkers, with something of everything: an index, an extent tree of two levels or
+/// indirect blocks, attributes in inodes and blocks, links of all kinds, special files.
+pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
+    let tree = TempDir::new("tree")?;
+    let make = |name: &str, bytes: &[u8]| std::fs::write(tree.join(name), bytes);
+    for dir in ["sub", "sub/deep", "big", "empty"] {
+        std::fs::create_dir(tree.join(dir))?;
+    }
+    make("file", &[7; 5000])?;
+    make("tiny", b"tiny")?;
+    std::fs::hard_link(tree.join("tiny"), tree.join("sub/deep/hard"))?;
+    std::os::unix::fs::symlink("short", tree.join("fast"))?;
+    std::os::unix::fs::symlink("z".repeat(100), tree.join("slow"))?;
+    for number in 0..90 {
+        make(
+            &format!("big/a_rather_long_file_name_to_fill_blocks_{number}"),
+            b"",
+        )?;
+    }
+    // A block here and there, so that the map has levels.
+    let sparse = std::fs::File::create(tree.join("sparse"))?;
+    for piece in 0..30 {
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"x", piece << 14)?;
+    }
+    let image = Image::of_mib(mib)
+        .args(args)
+        .args("-d")
+        .args(&tree.path().display().to_string())
+        .make()?;
+    let long = "v".repeat(300);
+    let requests = format!(
+        "mknod fifo p\nmknod chr c 5 1\nmknod blk b 259 1000\nea_set file user.small abc\n\
+         ea_set file user.long {long}\nea_set sub user.long {long}\nea_set tiny user.in abc\n"
+    );
+    script(&image, &requests)?;
+    // Indexes come from e2fsck; it also counts the special files' names.
+    let made = Cmd::new("e2fsck").args(["-fyD"]).arg(image.path()).run()?;
+    ensure!(matches!(made.code, Some(0 | 1)), "{}", made.describe());
+    if dirty {
+        let copy = std::fs::read(image.path())?;
+        let block = tree.join("block");
+        std::fs::write(&block, copy.get(1024..2048).unwrap_or_default())?;
+        // The superblock's block as it is: a replay changes nothing but the time.
+        script(&image, &format!("jo -c\njw -b 1 {}\njc\n", block.display()))?;
+    }
+    let verdict = verdict(image.path())?;
+    ensure!(
+        verdict.e2fsck_is_clean() && verdict.is_clean(),
+        "the base is not clean: {verdict:?}"
+    );
+    Ok(image)
+}
+
+/// Requests of debugfs, with a block of the journal for `{block N}` filled in, and for `{name FILE}` where the name of the
+/// file's first attribute begins, in its inode.
+pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
+    let Some((before, rest)) = request.split_once('{') else {
+        return script(image, request);
+    };
+    let (question, after) = rest.split_once('}').unwrap_or((rest, ""));
+    let answer = match question.split_once(' ') {
+        Some(("block", number)) => {
+            let block = image.debugfs(&format!("bmap <8> {number}"))?;
+            block.trim().to_owned()
+        }
+        Some(("name", file)) => first_name(&image.debugfs(&format!("imap {file}"))?)?,
+        _ => bail!("what is {question}?"),
+    };
+    script(image, &format!("{before}{answer}{after}"))
+}
+
+/// One byte of zero where debugfs's `imap` says that an inode of 256 bytes lies, 180 bytes on.
+fn first_name(imap: &str) -> Result<String> {
+    let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|found| *found == word);
+        let found = at.and_then(|at| words.iter().skip(at + 1).find(|word| !word.is_empty()));
+        found.copied().unwrap_or_default()
+    };
+    let offset = u64::from_str_radix(after("offset").trim_start_matches("0x"), 16)?;
+    // "located at block N": the last "block" of the answer.
+    let block = words.iter().rposition(|word| *word == "block");
+    let block = block.and_then(|at| words.get(at + 1)).copied();
+    let at = offset + 128 + 32 + 4 + 16;
+    Ok(format!("-o {at} -l 1 -p 0 {}", block.unwrap_or_default()))
+}
+
+/// Requests of debugfs, one a line.
+fn script(image: &Image, requests: &str) -> Result<()> {
+    let commands = image.path().with_extension("debugfs");
+    std::fs::write(&commands, requests)?;
+    Cmd::new("debugfs")
+        .args(["-w", "-f"])
+        .arg(&commands)
+        .arg(image.path())
+        .ok()?;
+    Ok(())
+}
+
+/// What both said of one image.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    /// e2fsck's exit status; `None` if a signal ended it.
+    pub(crate) e2fsck: Option<i32>,
+    /// What e2fsck printed.
+    pub(crate) said: String,
+    /// The findings, or the reason why there are none. Empty: clean.
+    pub(crate) found: Vec<String>,
+}
+
+impl Verdict {
+    pub(crate) fn e2fsck_is_clean(&self) -> bool {
+        self.e2fsck == Some(0)
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    pub(crate) fn agree(&self) -> bool {
+        self.e2fsck_is_clean() == self.is_clean()
+    }
+}
+
+/// Asks both.
+///
+/// e2fsck -n does not replay a journal; `check` does, in memory. So e2fsck is asked again about a copy that it may replay.
+///
+/// # Errors
+/// A panic of the checker, or a tool that cannot be run.
+pub(crate) fn verdict(image: &Path) -> Result<Verdict> {
+    const SKIPPED: &str = "skipping journal recovery";
+    let mut e2fsck = Cmd::new("e2fsck").arg("-fn").arg(image).run()?;
+    if e2fsck.err.contains(SKIPPED) || e2fsck.out.contains(SKIPPED) {
+        let copy = image.with_extension("replayed");
+        std::fs::copy(image, &copy)?;
+        let mut debugfs = Cmd::new("debugfs").args(["-w", "-R", "journal_run"]);
+        debugfs = debugfs.arg(&copy);
+        debugfs.run()?;
+        e2fsck = Cmd::new("e2fsck").arg("-fn").arg(&copy).run()?;
+        if e2fsck.err.contains(SKIPPED) || e2fsck.out.contains(SKIPPED) {
+            // The journal cannot be replayed.
+            e2fsck.code = e2fsck.code.max(Some(12));
+        }
+        std::fs::remove_file(&copy)?;
+    }
+    let findings = |device| match check(
+        device,
+        &CheckOptions {
+            threads: 2,
+            ..CheckOptions::default()
+        },
+    ) {
+        Ok(report) => report.findings.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![error.to_string()],
+    };
+    let device = Arc::new(FileDevice::open(image, OpenMode::ReadOnly)?);
+    let Ok(found) = catch_unwind(AssertUnwindSafe(|| findings(device))) else {
+        bail!("the checker panicked at {}", image.display());
+    };
+    Ok(Verdict {
+        e2fsck: e2fsck.code,
+        said: e2fsck.out + &e2fsck.err,
+        found,
+    })
+}

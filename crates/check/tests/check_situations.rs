@@ -1,0 +1,223 @@
+//! Images that other programs make, and rare states: `check` and e2fsck agree, or Linux is the
+//! judge.
+
+mod check_kit;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use check_kit::verdict;
+use extant_blockdev::{FileDevice, OpenMode};
+use extant_check::{CheckOptions, Report, check};
+use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need};
+
+const NEEDS: &[Need] = &[
+    Need::Tool("mke2fs"),
+    Need::Tool("debugfs"),
+    Need::Tool("e2fsck"),
+];
+
+const LINUX: &[Need] = &[Need::Root, Need::Loop];
+
+/// An image with the file `f` of 20 bytes.
+fn with_file(args: &str) -> Result<Image> {
+    let tree = TempDir::new("tree")?;
+    std::fs::write(tree.join("f"), "twenty bytes of text")?;
+    std::fs::write(tree.join("gone"), "x")?;
+    let tree = tree.path().display().to_string();
+    Image::of_mib(8).args(args).args("-d").args(&tree).make()
+}
+
+fn report(image: &Image) -> Result<Report> {
+    let device = FileDevice::open(image.path(), OpenMode::ReadOnly)?;
+    Ok(check(Arc::new(device), &CheckOptions::default())?)
+}
+
+/// Both find nothing, and a note of `check` contains `note`.
+fn agree_clean(image: &Image, note: &str) -> Result<()> {
+    let verdict = verdict(image.path())?;
+    ensure!(
+        verdict.e2fsck_is_clean() && verdict.is_clean(),
+        "{verdict:?}"
+    );
+    let notes = report(image)?.notes;
+    let told = notes.iter().any(|found| found.what.contains(note));
+    ensure!(told || note.is_empty() && notes.is_empty(), "{notes:?}");
+    Ok(())
+}
+
+/// Both find damage, and `check` names it.
+fn agree_damaged(image: &Image, says: &str) -> Result<()> {
+    let verdict = verdict(image.path())?;
+    let named = verdict.found.iter().any(|line| line.contains(says));
+    ensure!(!verdict.e2fsck_is_clean() && named, "{says}: {verdict:?}");
+    Ok(())
+}
+
+/// The number behind `words` in what dumpe2fs says.
+fn number(image: &Image, words: &str) -> Result<u64> {
+    let said = Cmd::new("dumpe2fs").arg(image.path()).ok()?.out;
+    let rest = said.split_once(words).map_or("", |(_, rest)| rest);
+    let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit());
+    Ok(digits.into_iter().next().unwrap_or_default().parse()?)
+}
+
+#[test]
+fn an_attribute_block_without_the_feature_is_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 4096 -O ^has_journal")?;
+    image.debugfs_write(&format!("ea_set f user.x {}", "v".repeat(300)))?;
+    agree_clean(&image, "")?;
+    image.debugfs_write("feature -ext_attr")?;
+    agree_damaged(&image, "without the feature ext_attr")
+}
+
+#[test]
+fn a_deleted_inode_has_its_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 4096 -O ^has_journal")?;
+    let stat = image.debugfs("stat gone")?;
+    let ino = stat.split_whitespace().nth(1).unwrap_or_default();
+    image.debugfs_write("rm gone")?;
+    agree_clean(&image, "")?;
+    image.debugfs_write(&format!("sif <{ino}> checksum 0x1234"))?;
+    agree_damaged(&image, "deleted: ")
+}
+
+/// As genext2fs leaves them: no copies, though each group has room for them.
+#[test]
+fn copies_that_were_never_written_are_no_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -g 2048 -O none")?;
+    agree_clean(&image, "")?;
+    for group in 1..4 {
+        image.patch((1 + group * 2048) * 1024, 2048, |bytes| bytes.fill(0))?;
+    }
+    agree_clean(&image, "3 of 3 copies of the superblock cannot be used")?;
+    agree_clean(&image, "3 of 3 copies of the descriptors cannot be used")
+}
+
+/// As tar2ext4 makes them: for reading only, with copies nowhere. The padding of a bitmap must be
+/// set all the same.
+#[test]
+fn images_to_be_read_only_are_judged() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file(
+        "-b 4096 -N 16 -O ^has_journal,^metadata_csum,^64bit,^resize_inode,sparse_super2 \
+         -E num_backup_sb=0",
+    )?;
+    image.debugfs_write("feature read-only")?;
+    agree_clean(&image, "")?;
+    let bitmap = number(&image, "Inode bitmap at")?;
+    image.patch(bitmap * 4096 + 2, 4094, |bytes| bytes.fill(0))?;
+    agree_damaged(&image, "the padding at the end is not set")
+}
+
+#[test]
+fn an_error_that_the_journal_remembers_is_no_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -J size=1")?;
+    let journal: u64 = image.debugfs("bmap <8> 0")?.trim().parse()?;
+    image.patch(journal * 1024 + 32, 4, |errno| {
+        errno.copy_from_slice(&(-5_i32).to_be_bytes());
+    })?;
+    agree_clean(&image, "it remembers error -5")
+}
+
+/// Gives `f` an extent tree of this depth, with one entry in each node.
+fn deepen(image: &Image, depth: u16) -> Result<()> {
+    let data: u32 = image.debugfs("bmap f 0")?.trim().parse()?;
+    let mut child = data;
+    let mut requests = Vec::new();
+    for level in 0..depth {
+        let block = 3000 + u32::from(level);
+        image.patch(u64::from(block) * 1024, 24, |node| {
+            let words: [u16; 4] = [0xf30a, 1, 84, level];
+            for (to, word) in node.chunks_exact_mut(2).zip(words) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            // An extent of one block, or an entry of an index: each begins with block 0 of the
+            // file.
+            if level == 0 {
+                node[16..20].copy_from_slice(&1_u32.to_le_bytes());
+                node[20..24].copy_from_slice(&data.to_le_bytes());
+            } else {
+                node[16..20].copy_from_slice(&child.to_le_bytes());
+            }
+        })?;
+        requests.push(format!("setb {block}"));
+        child = block;
+    }
+    let root = [0x1_f30a, 4 | u32::from(depth) << 16, 0, 0, child, 0];
+    for (at, word) in root.iter().enumerate() {
+        requests.push(format!("sif f block[{at}] {word:#x}"));
+    }
+    let free = number(image, "Free blocks:")? - u64::from(depth);
+    requests.push(format!("sif f blocks {}", 2 + 2 * depth));
+    requests.push(format!("ssv free_blocks_count {free}"));
+    requests.push(format!("set_bg 0 free_blocks_count {free}"));
+    for request in requests {
+        image.debugfs_write(&request)?;
+    }
+    Ok(())
+}
+
+/// Whether Linux reads `f`.
+fn linux_reads(image: &Path) -> Result<bool> {
+    let mount = Subject::Ext4.mount(image, "ro")?;
+    let read = std::fs::read(mount.dir().join("f"));
+    mount.unmount()?;
+    Ok(read.is_ok_and(|bytes| bytes == b"twenty bytes of text"))
+}
+
+/// e2fsck only offers to make a tree shallower that Linux refuses to read.
+#[test]
+fn an_extent_tree_deeper_than_linux_reads_is_damage() -> Result<()> {
+    if !need(NEEDS) || !need(LINUX) {
+        return Ok(());
+    }
+    for depth in [5, 6] {
+        let image = with_file("-b 1024 -O ^has_journal,^metadata_csum")?;
+        deepen(&image, depth)?;
+        let reads = linux_reads(image.path())?;
+        let verdict = verdict(image.path())?;
+        ensure!(
+            verdict.e2fsck_is_clean() && verdict.is_clean() == reads && reads == (depth == 5),
+            "depth {depth}, read by Linux: {reads}, {verdict:?}"
+        );
+    }
+    Ok(())
+}
+
+/// e2fsck follows a value in another inode without the feature; Linux refuses the inode.
+#[test]
+fn a_value_in_another_inode_needs_the_feature() -> Result<()> {
+    if !need(NEEDS) || !need(LINUX) {
+        return Ok(());
+    }
+    let image = with_file("-b 4096 -I 256 -O ea_inode,^has_journal")?;
+    let value = image.path().with_extension("value");
+    std::fs::write(&value, [b'v'; 9000])?;
+    image.debugfs_write(&format!("ea_set -f {} f user.big", value.display()))?;
+    // It counts the blocks of the value.
+    image.fsck_repair()?;
+    image.debugfs_write("feature -ea_inode")?;
+    ensure!(!linux_reads(image.path())?, "Linux reads it");
+    let verdict = verdict(image.path())?;
+    let named = |line: &String| line.contains("keeps its value in inode");
+    ensure!(
+        verdict.e2fsck_is_clean() && verdict.found.iter().any(named),
+        "{verdict:?}"
+    );
+    Ok(())
+}

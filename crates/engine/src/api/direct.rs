@@ -1,0 +1,188 @@
+//! Direct I/O at the level of inodes, and many requests of it in flight.
+
+use extant_blockdev::IoBuf;
+
+use super::node::Node;
+use super::volume::Volume;
+use crate::file::{self, Finished, Job, Queue, What, WriteAt};
+use crate::{Cred, Result};
+
+impl Volume {
+    /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device: what the cache has newer is written first. Any position and length
+    /// will do.
+    ///
+    /// # Errors
+    /// As [`Volume::read`]; [`crate::Error::Io`] also if newer data could not be written.
+    pub fn read_direct(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
+        let open = node.open(self.fs());
+        file::read_direct(self.fs(), node.inode(), open, pos, buf)
+    }
+
+    /// [`Volume::write`] past the page cache (`O_DIRECT`): on return the data is on the device, with space and size, and nothing of the range
+    /// is cached. Durable after the next [`Volume::fsync`]. Any position and length will do; parts of blocks cost a read. What cannot be
+    /// written directly (data that goes through the journal) goes through the cache, and from there to the device before this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]; [`crate::Error::Io`] also if older data of the range could not be written.
+    pub fn write_direct(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
+        let open = node.open(self.fs());
+        let at = WriteAt::Pos(pos);
+        let wrote = file::write_direct(self.fs(), node.inode(), open, at, data, cred);
+        wrote.map(|(_, written)| written)
+    }
+
+    /// [`Volume::append`] past the page cache, as [`Volume::write_direct`].
+    ///
+    /// # Errors
+    /// As write(2) with `O_APPEND`.
+    pub fn append_direct(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
+        let open = node.open(self.fs());
+        let at = WriteAt::End;
+        file::write_direct(self.fs(), node.inode(), open, at, data, cred)
+    }
+
+    /// A queue for up to `depth` (1 to 4096) direct requests in flight, whose writes are `cred`'s.
+    pub fn direct_queue(&self, depth: usize, cred: &Cred) -> DirectQueue {
+        DirectQueue::new(self.clone(), depth, cred)
+    }
+}
+
+/// What requests of a [`DirectQueue`] go to: a [`Node`], or an open file that knows what it was opened for.
+pub trait DirectTarget {
+    /// The node, for reading.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadHandle`] if it was not opened for that.
+    fn readable(&self) -> Result<&Node>;
+
+    /// The node, for writing at chosen positions.
+    ///
+    /// # Errors
+    /// [`crate::Error::BadHandle`] if it was not opened for that.
+    fn writable(&self) -> Result<&Node>;
+}
+
+impl DirectTarget for Node {
+    fn readable(&self) -> Result<&Node> {
+        Ok(self)
+    }
+
+    fn writable(&self) -> Result<&Node> {
+        Ok(self)
+    }
+}
+
+/// Direct reads and writes, many of them in flight, of one thread: as `io_uring` or `libaio` with `O_DIRECT`.
+///
+/// A request is submitted with a buffer that it owns and a tag of the caller's, and comes back with both when it is over. Requests in
+/// flight are carried out in any order, and their results come in any order; two that touch the same block do so one after the other.
+/// What was written is durable after a [`Volume::fsync`] that begins after the result has come. Those that overwrite whole blocks go straight to
+/// the device; everything that [`Volume::write_direct`] does can be done, but may be done by a few threads.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+/// # let cred = extant_engine::Cred::root();
+/// use extant_engine::{IoBuf, VolumeOptions};
+///
+/// let volume = VolumeOptions::new().write(true).open(image.path())?;
+/// let table = volume.create(&volume.root()?, b"table", 0o644, &cred)?;
+/// let mut queue = volume.direct_queue(16, &cred);
+/// for block in 0..16 {
+///     let mut buf = IoBuf::zeroed(4096);
+///     buf.fill(b'a' + block);
+///     queue.write(&table, u64::from(block) * 4096, buf, u64::from(block))?;
+/// }
+/// for written in queue.wait(16) {
+///     assert_eq!(written.result?, 4096);
+/// }
+/// queue.read(&table, 4096, IoBuf::zeroed(4096), 0)?;
+/// let read = queue.wait(1).remove(0);
+/// assert_eq!((read.result?, &read.buf[..3]), (4096, &b"bbb"[..]));
+/// # Ok(()) }
+/// ```
+///
+/// Dropping the queue waits for what is in flight.
+pub struct DirectQueue {
+    queue: Queue,
+    // After the queue: it stays mounted until nothing is in flight.
+    volume: Volume,
+}
+
+impl DirectQueue {
+    pub(super) fn new(volume: Volume, depth: usize, cred: &Cred) -> Self {
+        Self {
+            queue: Queue::new(volume.fs(), cred.clone(), depth),
+            volume,
+        }
+    }
+
+    /// The most requests that are in flight at once. One more waits until another is over.
+    pub fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
+    /// Requests whose results have not been handed out yet.
+    pub fn outstanding(&self) -> usize {
+        self.queue.outstanding()
+    }
+
+    /// The file system.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// A buffer of `len` bytes, holding anything, that the image's device takes at the least cost: with io_uring, memory that the kernel
+    /// knows already, as long as there is some. To be used again and again; any other [`IoBuf`] will do as well.
+    pub fn buffer(&self, len: usize) -> IoBuf {
+        self.queue.buffer(len)
+    }
+
+    /// Reads from byte `pos` of `file` into `buf`, as much as it is long or the file has.
+    ///
+    /// # Errors
+    /// What `file` says against reading; a [`Node`] says nothing. Everything else is told by the result.
+    pub fn read(&mut self, file: &impl DirectTarget, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
+        let node = file.readable()?;
+        self.submit(What::Read, node, pos, buf, tag);
+        Ok(())
+    }
+
+    /// Writes `buf` at byte `pos` of `file`.
+    ///
+    /// # Errors
+    /// What `file` says against writing; a [`Node`] says nothing. Everything else is told by the result.
+    pub fn write(
+        &mut self,
+        file: &impl DirectTarget,
+        pos: u64,
+        buf: IoBuf,
+        tag: u64,
+    ) -> Result<()> {
+        let node = file.writable()?;
+        self.submit(What::Write, node, pos, buf, tag);
+        Ok(())
+    }
+
+    /// Waits until at least `min` requests are over, or as many as are outstanding, and hands all out that are. With 0 it does not wait.
+    pub fn wait(&mut self, min: usize) -> Vec<Finished> {
+        let mut finished = Vec::new();
+        self.wait_into(min, &mut finished);
+        finished
+    }
+
+    /// [`DirectQueue::wait`] into memory that is there already: adds to `finished`.
+    pub fn wait_into(&mut self, min: usize, finished: &mut Vec<Finished>) {
+        self.queue.reap(min, finished);
+    }
+
+    fn submit(&mut self, what: What, node: &Node, pos: u64, buf: IoBuf, tag: u64) {
+        let job = Job {
+            what,
+            pos,
+            buf,
+            tag,
+        };
+        self.queue.submit(node.counted(), job);
+    }
+}

@@ -1,0 +1,27 @@
+//! The public face of the engine: [`Volume`], which speaks of inodes and names in directories.
+//!
+//! Nothing in here knows the disk format; every call ends in one function of the engine.
+//!
+//! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
+//! parallel.
+
+mod bounds;
+mod direct;
+mod extents;
+mod fiemap;
+mod info;
+mod layout;
+mod node;
+mod options;
+mod space;
+mod vectored;
+mod volume;
+
+pub use direct::{DirectQueue, DirectTarget};
+pub use extant_units::Ino;
+pub use extents::{Extent, ExtentState, Extents};
+pub use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
+pub use info::{GroupInfo, ImageInfo, JournalInfo};
+pub use node::Node;
+pub use options::VolumeOptions;
+pub use volume::Volume;

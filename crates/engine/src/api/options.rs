@@ -1,0 +1,179 @@
+//! How a file system is opened.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode};
+
+use super::Volume;
+use crate::{Backend, Error, MountOptions, Result, Tuning, mount};
+
+/// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
+///
+/// Opens for reading only unless [`VolumeOptions::write`] says otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct VolumeOptions {
+    write: bool,
+    mount: String,
+    tuning: Tuning,
+    backend: Option<Backend>,
+}
+
+impl VolumeOptions {
+    /// Read-only, with the defaults of the image.
+    #[must_use]
+    pub fn new() -> VolumeOptions {
+        VolumeOptions::default()
+    }
+
+    /// Whether the image may be written to, and, unless the mount option `ro` says otherwise, the
+    /// file system be changed.
+    pub fn write(&mut self, yes: bool) -> &mut VolumeOptions {
+        self.write = yes;
+        self
+    }
+
+    /// Adds mount options, separated by commas, by the names that Linux's ext4 gives them (`noload`,
+    /// `errors=continue`, `commit=1`). They are checked when the file system is opened.
+    pub fn mount_options(&mut self, options: &str) -> &mut VolumeOptions {
+        if !self.mount.is_empty() && !options.is_empty() {
+            self.mount.push(',');
+        }
+        self.mount.push_str(options);
+        self
+    }
+
+    /// Sets the switches of the engine.
+    pub fn tuning(&mut self, tuning: Tuning) -> &mut VolumeOptions {
+        self.tuning = tuning;
+        self
+    }
+
+    /// How the image is read and written; goes before a mount option `backend=`.
+    pub fn backend(&mut self, backend: Backend) -> &mut VolumeOptions {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// Opens the image file or block device at `path` at the level of inodes. It stays claimed
+    /// against other openers until it is unmounted.
+    ///
+    /// Opened for reading ([`VolumeOptions::write`] not set), the image is never written to. A journal
+    /// that is not empty is replayed in memory, within [`Tuning::replay_bytes`], with a warning; so
+    /// is the use of a loop device over the image told. The mount option `noload` leaves the
+    /// journal alone.
+    ///
+    /// Opened for writing with the mount option `ro`, it is what `mount -o ro` is on Linux: changes
+    /// are refused, but the journal is replayed onto the image and orphans are finished, where the
+    /// image can be written.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if another process or Linux uses it, [`Error::NotExt4`] and its neighbours
+    /// for what is wrong with the image, [`Error::BadOption`] for a mount option,
+    /// [`Error::NeedsReplay`] for a journal to replay on a device that cannot be written.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let options = self.parsed()?;
+        let io = match self.backend.unwrap_or(options.backend()) {
+            Backend::Auto => FileIo::default(),
+            Backend::Syscalls => FileIo::SYSCALLS,
+            Backend::IoUring => FileIo::IO_URING,
+        };
+        if !self.write {
+            let device = open_to_look(path, io)?;
+            return looked(device, options, self.tuning, Some(path));
+        }
+        if options.read_only() {
+            return self.mount_read_only(path, io, options);
+        }
+        let device = open_device(path, OpenMode::ReadWrite, io)?;
+        mounted(device, options, self.tuning)
+    }
+
+    /// Mounts as Linux does with `ro`: puts the volume in order where that is needed and the image
+    /// can be written, then only reads.
+    fn mount_read_only(&self, path: &Path, io: FileIo, options: MountOptions) -> Result<Volume> {
+        let device = open_unchanging(path, io)?;
+        if !mount::has_orphans(&device, &options) {
+            match mounted(device, options.clone(), self.tuning) {
+                Err(Error::NeedsReplay) => {}
+                other => return other,
+            }
+        } else {
+            drop(device);
+        }
+        match open_device(path, OpenMode::ReadWrite, io) {
+            Ok(device) => mount::put_in_order(device, options.clone(), self.tuning)?,
+            Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => {}
+            Err(error) => return Err(error),
+        }
+        mounted(open_unchanging(path, io)?, options, self.tuning)
+    }
+
+    /// Like [`VolumeOptions::open`], for any block device.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`], less what opening a file can do.
+    pub fn open_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        let options = self.parsed()?;
+        if self.write {
+            mounted(device, options, self.tuning)
+        } else {
+            looked(device, options, self.tuning, None)
+        }
+    }
+
+    fn parsed(&self) -> Result<MountOptions> {
+        let mut options = MountOptions::parse(&self.mount)?;
+        if !self.write {
+            options.set_read_only();
+        }
+        Ok(options)
+    }
+}
+
+fn mounted(device: Arc<dyn BlockDevice>, options: MountOptions, tuning: Tuning) -> Result<Volume> {
+    Ok(Volume::new(mount::mount(device, options, tuning)?))
+}
+
+fn looked(
+    device: Arc<dyn BlockDevice>,
+    options: MountOptions,
+    tuning: Tuning,
+    path: Option<&Path>,
+) -> Result<Volume> {
+    let looked = mount::look(device, options, tuning)?;
+    if looked.replayed {
+        let image = path.map_or_else(|| "the image".into(), |path| path.to_string_lossy());
+        tracing::warn!("{image}: not unmounted in order: its journal is replayed in memory only");
+    }
+    Ok(Volume::new(looked.fs))
+}
+
+fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    Ok(Arc::new(FileDevice::open_with(path, mode, io)?))
+}
+
+/// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which
+/// is logged.
+pub(super) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
+    if let Some(one) = device.loops().iter().find(|one| !one.read_only) {
+        let (image, device) = (path.display(), one.device.display());
+        tracing::warn!(
+            "{image}: in use by Linux, through the loop device {device}: what is seen may be out of date"
+        );
+    }
+    Ok(Arc::new(device))
+}
+
+/// Opens `path` for a mount that only reads: nothing else may change it.
+fn open_unchanging(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
+    let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
+    match device.loops().iter().find(|one| !one.read_only) {
+        None => Ok(Arc::new(device)),
+        Some(one) => Err(Error::InUse {
+            by: format!("Linux, through the loop device {}", one.device.display()).into(),
+        }),
+    }
+}

@@ -1,0 +1,120 @@
+//! Every time that the file system gives is of the kernel's coarse clock: the one by which the
+//! kernel stamps what it writes through a mount. With a finer one a file would be born after its
+//! last change.
+
+use extant_engine::{
+    Cred, Node, RenameFlags, SetAttr, SetTime, Timestamp, Volume, VolumeOptions, XattrMode,
+};
+use extant_testkit::Image;
+use rustix::time::{ClockId, clock_gettime};
+
+/// The clock as the kernel reads it.
+fn coarse() -> Timestamp {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let nanos = u32::try_from(now.tv_nsec).unwrap();
+    let secs = now.tv_sec;
+    Timestamp { secs, nanos }
+}
+
+/// Changes `node` by `change` and checks the times that this has moved.
+fn stamped(volume: &Volume, what: &str, nodes: &[&Node], change: impl FnOnce()) {
+    let all = |node: &&Node| {
+        let attr = volume.getattr(node).unwrap();
+        [attr.atime, attr.mtime, attr.ctime]
+    };
+    let old: Vec<_> = nodes.iter().map(all).collect();
+    let before = coarse();
+    change();
+    let after = coarse();
+    for (node, old) in nodes.iter().zip(old) {
+        for (new, old) in all(node).into_iter().zip(old) {
+            let moved = new != old;
+            assert!(
+                !moved || (before..=after).contains(&new),
+                "{what}: {before:?} {new:?} {after:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_stamp_is_of_the_coarse_clock() {
+    let image = Image::of_mib(8).make().unwrap();
+    let mut options = VolumeOptions::new();
+    options.write(true).mount_options("strictatime");
+    let volume = options.open(image.path()).unwrap();
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    // Stamps of a finer clock lie between two of the coarse one's nearly always.
+    for round in 0..20 {
+        let name = format!("f{round}").into_bytes();
+        let before = coarse();
+        let f = volume.create(&root, &name, 0o644, &cred).unwrap();
+        let made = [
+            f.clone(),
+            volume
+                .mkdir(&root, &[b"d", &*name].concat(), 0o755, &cred)
+                .unwrap(),
+            volume
+                .symlink(&root, &[b"s", &*name].concat(), b"to", &cred)
+                .unwrap(),
+            volume.tmpfile(&root, 0o600, &cred).unwrap(),
+        ];
+        let after = coarse();
+        for node in &made {
+            let attr = volume.getattr(node).unwrap();
+            let birth = attr.crtime.unwrap();
+            for time in [attr.atime, attr.mtime, attr.ctime, birth] {
+                assert!(
+                    (before..=after).contains(&time),
+                    "{before:?} {time:?} {after:?}"
+                );
+            }
+        }
+        let both: &[&Node] = &[&f, &root];
+        let stamped = |what: &str, change: &dyn Fn()| stamped(&volume, what, both, change);
+        let flags = volume.flags(&f).unwrap();
+        let other = [b"x", &*name].concat();
+        let moved = [b"y", &*name].concat();
+        stamped("write", &|| {
+            assert_eq!(volume.write(&f, 0, b"bytes", &cred).unwrap(), 5);
+        });
+        stamped("read", &|| {
+            assert_eq!(volume.read(&f, 0, &mut [0; 4]).unwrap(), 4);
+        });
+        stamped("readdir", &|| {
+            volume.readdir(&root, 0, &mut |_| true).unwrap()
+        });
+        stamped("truncate", &|| {
+            let size = Some(1);
+            let to = SetAttr {
+                size,
+                ..SetAttr::default()
+            };
+            volume.setattr(&f, &to, &cred).unwrap();
+        });
+        stamped("touch", &|| {
+            let mtime = Some(SetTime::Now);
+            let to = SetAttr {
+                mtime,
+                ..SetAttr::default()
+            };
+            volume.setattr(&f, &to, &cred).unwrap();
+        });
+        stamped("setxattr", &|| {
+            volume
+                .setxattr(&f, b"user.a", b"b", XattrMode::Either, &cred)
+                .unwrap();
+        });
+        stamped("flags", &|| {
+            volume.set_flags(&f, flags ^ 0x40, &cred).unwrap()
+        });
+        stamped("link", &|| volume.link(&f, &root, &other, &cred).unwrap());
+        stamped("rename", &|| {
+            let flags = RenameFlags::empty();
+            volume
+                .rename(&root, &other, &root, &moved, flags, &cred)
+                .unwrap();
+        });
+        stamped("unlink", &|| volume.unlink(&root, &moved, &cred).unwrap());
+    }
+}

@@ -1,0 +1,163 @@
+//! What workloads run on: images of several block sizes and feature sets, ways to mount them.
+//!
+//! A later path or data mode joins by adding a line to [`SETUPS`].
+
+use extant_engine::{Tuning, VolumeOptions};
+use extant_testkit::Image;
+
+/// An image and how to mount it.
+pub(crate) struct Setup {
+    pub(crate) name: &'static str,
+    /// Arguments of mke2fs.
+    mkfs: &'static str,
+    /// Mount options.
+    mount: &'static str,
+    /// The largest folio, if not the default.
+    max_folio_order: Option<u8>,
+    /// Whether the workload's handles are committed one by one: what a crash shows between any two
+    /// of an operation.
+    pub(crate) commit_each_handle: bool,
+    /// Whether a size may be durable before the data below it, which then reads as zero.
+    pub(crate) early_sizes: bool,
+    /// Whether a block may show what it held before, where no fsync has come since it was allocated.
+    pub(crate) old_contents: bool,
+}
+
+const fn setup(name: &'static str, mkfs: &'static str) -> Setup {
+    Setup {
+        name,
+        mkfs,
+        mount: "",
+        max_folio_order: None,
+        commit_each_handle: false,
+        early_sizes: false,
+        old_contents: false,
+    }
+}
+
+impl Setup {
+    const fn mounted(self, mount: &'static str) -> Self {
+        Self { mount, ..self }
+    }
+
+    const fn early_sizes(self) -> Self {
+        Self {
+            early_sizes: true,
+            ..self
+        }
+    }
+
+    const fn old_contents(self) -> Self {
+        Self {
+            old_contents: true,
+            ..self
+        }
+    }
+
+    const fn commit_each_handle(self) -> Self {
+        Self {
+            commit_each_handle: true,
+            ..self
+        }
+    }
+
+    const fn max_folio_order(self, order: u8) -> Self {
+        Self {
+            max_folio_order: Some(order),
+            ..self
+        }
+    }
+}
+
+/// Everything that a workload may run on; a soak tries them all.
+pub(crate) const SETUPS: &[Setup] = &[
+    setup("1k", "-b 1024"),
+    setup("2k", "-b 2048"),
+    setup("4k", "-b 4096"),
+    setup("tiny_journal", "-b 1024 -J size=1"),
+    setup("orphan_list", "-b 1024 -O ^orphan_file"),
+    setup("no_checksums", "-b 1024 -O ^metadata_csum,^64bit"),
+    setup(
+        "old_checksums",
+        "-b 2048 -O ^metadata_csum,uninit_bg,^64bit -I 128",
+    ),
+    setup("many_groups", "-b 1024 -g 1024 -O ^resize_inode"),
+    setup("no_flex", "-b 1024 -g 2048 -O ^flex_bg"),
+    setup("no_index", "-b 1024 -O ^dir_index"),
+    setup("small_folios", "-b 2048").max_folio_order(0),
+    setup("each_handle", "-b 1024").commit_each_handle(),
+    setup("each_handle_ordered", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes()
+        .commit_each_handle(),
+    setup("discarding", "-b 1024").mounted("discard"),
+    setup("data_writeback", "-b 1024").mounted("data=writeback"),
+    setup("buffer_heads", "-b 1024")
+        .mounted("nobuffered_iomap")
+        .early_sizes(),
+    setup("unordered", "-b 1024")
+        .mounted("nobuffered_iomap,data=writeback,dioread_lock")
+        .early_sizes()
+        .old_contents(),
+    setup("unordered_at_once", "-b 1024")
+        .mounted("nobuffered_iomap,data=writeback,dioread_lock,nodelalloc")
+        .early_sizes()
+        .old_contents(),
+    setup("journalled", "-b 1024").mounted("data=journal"),
+    setup("journalled_4k", "-b 4096").mounted("data=journal"),
+    setup("ordered", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock")
+        .early_sizes(),
+    setup("ordered_at_once", "-b 1024")
+        .mounted("nobuffered_iomap,dioread_lock,nodelalloc")
+        .early_sizes(),
+    setup("ext3", "-t ext3 -b 1024").early_sizes(),
+    setup("ext3_at_once", "-t ext3 -b 1024")
+        .mounted("nodelalloc")
+        .early_sizes(),
+    setup("block_maps_4k", "-b 4096 -O ^extent,^64bit").early_sizes(),
+    setup("ext3_unordered", "-t ext3 -b 1024")
+        .mounted("data=writeback")
+        .early_sizes()
+        .old_contents(),
+    setup("ext3_journalled", "-t ext3 -b 1024").mounted("data=journal"),
+];
+
+/// Mount options under which a power cut may cost what was promised, by the choice of whoever gave them: no workload runs
+/// with these. A test shows that each does lose something, so that none is excluded for comfort.
+pub(crate) const EXCLUDED: &[&str] = &["nobarrier"];
+
+/// The size of the images.
+const MIB: u64 = 12;
+
+impl Setup {
+    pub(crate) fn named(name: &str) -> Option<&'static Setup> {
+        SETUPS.iter().find(|setup| setup.name == name)
+    }
+
+    /// The bytes of a fresh image whose free space is junk. Two images of a setup are alike, but for times.
+    pub(crate) fn image(&self) -> Vec<u8> {
+        let fixed = "-U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 -E nodiscard,lazy_itable_init=0,\
+                     lazy_journal_init=0,hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";
+        let image = Image::of_mib(MIB).args(self.mkfs).args(fixed).junk();
+        std::fs::read(image.make().unwrap().path()).unwrap()
+    }
+
+    /// How to mount it.
+    pub(crate) fn options(&self) -> VolumeOptions {
+        let mut options = VolumeOptions::new();
+        let how = options.write(true).mount_options(self.mount);
+        how.tuning(self.tuning()).clone()
+    }
+
+    /// The switches of a mount.
+    pub(crate) fn tuning(&self) -> Tuning {
+        let mut tuning = Tuning::default();
+        // The least that the cache allows: a mount must be cheap, since each state is one.
+        tuning.page_cache_bytes = Some(32 << 20);
+        if let Some(order) = self.max_folio_order {
+            tuning.max_folio_order = order;
+        }
+        tuning
+    }
+}

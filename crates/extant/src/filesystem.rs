@@ -1,0 +1,473 @@
+//! A mounted file system, by paths.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+
+use tracing::error;
+
+use crate::file::{File, OpenOptions};
+use crate::metadata::{FileTimes, Metadata, Permissions};
+use crate::options::Options;
+use crate::read_dir::ReadDir;
+use crate::walk::{resolve, resolve_parent};
+use extant_engine::DirectQueue;
+use extant_engine::Node;
+use extant_engine::Volume;
+use extant_engine::{Cred, Error, Result};
+use extant_engine::{FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
+
+/// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths inside of the file
+/// system, and follow symbolic links inside of it.
+///
+/// Permissions (rwx) are not checked: whoever can open the image owns it. Dropping it unmounts, and logs
+/// what [`Filesystem::unmount`] would have returned.
+pub struct Filesystem {
+    volume: Volume,
+    cred: Cred,
+    mounted: bool,
+}
+
+impl Filesystem {
+    /// How to open one.
+    pub fn options() -> Options {
+        Options::new()
+    }
+
+    /// Opens an image or block device for reading.
+    ///
+    /// # Errors
+    /// See [`Options::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
+        Options::new().open(path)
+    }
+
+    pub(crate) fn new(volume: Volume, cred: Cred) -> Filesystem {
+        Filesystem {
+            volume,
+            cred,
+            mounted: true,
+        }
+    }
+
+    /// The same file system at the level of inodes.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The inode of `path`: for a symbolic link what it leads to if `follow`, else itself.
+    ///
+    /// # Errors
+    /// Those of following the path.
+    pub fn node(&self, path: impl AsRef<Path>, follow: bool) -> Result<Node> {
+        resolve(&self.volume, path.as_ref(), follow)
+    }
+
+    /// Who its operations run as.
+    pub fn cred(&self) -> &Cred {
+        &self.cred
+    }
+
+    /// How to open a file in it.
+    pub fn open_options(&self) -> OpenOptions<'_> {
+        OpenOptions::new(&self.volume, &self.cred)
+    }
+
+    /// A queue for up to `depth` (1 to 4096) direct requests in flight.
+    pub fn direct_queue(&self, depth: usize) -> DirectQueue {
+        self.volume().direct_queue(depth, self.cred())
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// See [`OpenOptions::open`].
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_options().read(true).open(path)
+    }
+
+    /// Creates a file for writing, or empties it.
+    ///
+    /// # Errors
+    /// See [`OpenOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        self.open_options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// Those of opening and reading; [`Error::FileTooBig`] if it does not fit the memory of the host.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let len = usize::try_from(file.metadata()?.len()).map_err(|_| Error::FileTooBig)?;
+        let mut content = Vec::new();
+        content
+            .try_reserve_exact(len)
+            .map_err(|_| Error::FileTooBig)?;
+        content.resize(len, 0);
+        let mut done = 0;
+        while done < len {
+            match file.read_at(&mut content[done..], done as u64)? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        content.truncate(done);
+        Ok(content)
+    }
+
+    /// Writes a whole file, replacing what was there.
+    ///
+    /// # Errors
+    /// Those of creating and writing.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.create(path)?;
+        let content = content.as_ref();
+        let mut done = 0;
+        while done < content.len() {
+            match file.write_at(&content[done..], done as u64)? {
+                0 => return Err(Error::NoSpace),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Attributes of what `path` leads to.
+    ///
+    /// # Errors
+    /// Those of following the path.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.attributes(path.as_ref(), true)
+    }
+
+    /// Attributes of `path` itself, be it a symbolic link.
+    ///
+    /// # Errors
+    /// Those of following the path.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.attributes(path.as_ref(), false)
+    }
+
+    fn attributes(&self, path: &Path, follow: bool) -> Result<Metadata> {
+        let node = resolve(&self.volume, path, follow)?;
+        Ok(Metadata(self.volume.getattr(&node)?))
+    }
+
+    /// Whether `path` leads to something.
+    ///
+    /// # Errors
+    /// Those of following the path, other than that it leads nowhere.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match resolve(&self.volume, path.as_ref(), true) {
+            Ok(_) => Ok(true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entries of a directory.
+    ///
+    /// # Errors
+    /// [`Error::NotDir`], or those of following the path. Reading errors show while iterating.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let dir = resolve(&self.volume, path, true)?;
+        if dir.kind() != FileKind::Directory {
+            return Err(Error::NotDir);
+        }
+        Ok(ReadDir::new(self.volume.clone(), dir, path.to_owned()))
+    }
+
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_dir_with_mode(path, 0o777)
+    }
+
+    /// Creates a directory with these permissions, less the umask.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
+        let (dir, name) = self.parent_of_new(path.as_ref())?;
+        let perm = Permissions::from_mode(mode).bits();
+        self.volume.mkdir(&dir, &name, perm, &self.cred).map(drop)
+    }
+
+    /// The parent and name for a name to be made: a path that leads to the root exists.
+    pub(crate) fn parent_of_new(&self, path: &Path) -> Result<(Node, Vec<u8>)> {
+        match resolve_parent(&self.volume, path) {
+            Err(Error::Invalid) => Err(Error::Exists),
+            other => other,
+        }
+    }
+
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
+        self.volume.unlink(&dir, &name, &self.cred)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
+        self.volume.rmdir(&dir, &name, &self.cred)
+    }
+
+    /// Moves `from` to `to`, replacing what is there as rename(2) does.
+    ///
+    /// # Errors
+    /// As rename(2).
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::empty())
+    }
+
+    /// As renameat2(2).
+    ///
+    /// # Errors
+    /// As renameat2(2).
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (old_dir, old) = resolve_parent(&self.volume, from.as_ref())?;
+        let (new_dir, new) = resolve_parent(&self.volume, to.as_ref())?;
+        self.volume
+            .rename(&old_dir, &old, &new_dir, &new, flags, &self.cred)
+    }
+
+    /// Gives `original` (a link itself, not what it leads to) another name.
+    ///
+    /// # Errors
+    /// As link(2).
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let node = resolve(&self.volume, original.as_ref(), false)?;
+        let (dir, name) = self.parent_of_new(link.as_ref())?;
+        self.volume.link(&node, &dir, &name, &self.cred)
+    }
+
+    /// Creates a symbolic link at `link` that says `target`.
+    ///
+    /// # Errors
+    /// As symlink(2).
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let (dir, name) = self.parent_of_new(link.as_ref())?;
+        let target = target.as_ref().as_os_str().as_bytes();
+        self.volume
+            .symlink(&dir, &name, target, &self.cred)
+            .map(drop)
+    }
+
+    /// What a symbolic link says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for anything else.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        use std::ffi::OsString;
+        use std::os::unix::ffi::OsStringExt;
+        let node = resolve(&self.volume, path.as_ref(), false)?;
+        Ok(OsString::from_vec(self.volume.readlink(&node)?).into())
+    }
+
+    /// Creates a device node, named pipe or socket.
+    ///
+    /// # Errors
+    /// As mknod(2).
+    pub fn make_node(
+        &self,
+        path: impl AsRef<Path>,
+        kind: FileKind,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<()> {
+        let (dir, name) = self.parent_of_new(path.as_ref())?;
+        let perm = Permissions::from_mode(mode).bits();
+        self.volume
+            .mknod(&dir, &name, kind, perm, rdev, &self.cred)
+            .map(drop)
+    }
+
+    /// Sets the permission bits.
+    ///
+    /// # Errors
+    /// As chmod(2).
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
+        let changes = SetAttr {
+            perm: Some(permissions.bits()),
+            ..SetAttr::default()
+        };
+        self.change(path.as_ref(), true, &changes)
+    }
+
+    /// Sets owner and group; `None` leaves one alone.
+    ///
+    /// # Errors
+    /// As chown(2).
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.change(
+            path.as_ref(),
+            true,
+            &SetAttr {
+                uid,
+                gid,
+                ..SetAttr::default()
+            },
+        )
+    }
+
+    /// Sets times.
+    ///
+    /// # Errors
+    /// As utimensat(2).
+    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> Result<()> {
+        self.change(path.as_ref(), true, &times.into())
+    }
+
+    /// Makes any changes to the attributes, of a symbolic link itself unless `follow`.
+    ///
+    /// # Errors
+    /// Those of the changes.
+    pub fn set_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        follow: bool,
+        changes: &SetAttr,
+    ) -> Result<()> {
+        self.change(path.as_ref(), follow, changes)
+    }
+
+    fn change(&self, path: &Path, follow: bool, changes: &SetAttr) -> Result<()> {
+        let node = resolve(&self.volume, path, follow)?;
+        self.volume.setattr(&node, changes, &self.cred).map(drop)
+    }
+
+    /// The value of an extended attribute (`user.note`) of `path` itself, be it a symbolic link.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`] if there is none.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let node = resolve(&self.volume, path.as_ref(), false)?;
+        self.volume.getxattr(&node, name.as_ref())
+    }
+
+    /// The names of the extended attributes of `path` itself.
+    ///
+    /// # Errors
+    /// Those of reading them.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let node = resolve(&self.volume, path.as_ref(), false)?;
+        self.volume.listxattr(&node)
+    }
+
+    /// Sets an extended attribute of `path` itself.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if it does not fit, [`Error::NotSupported`] for names without a known namespace.
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: &[u8],
+    ) -> Result<()> {
+        let node = resolve(&self.volume, path.as_ref(), false)?;
+        self.volume
+            .setxattr(&node, name.as_ref(), value, XattrMode::Either, &self.cred)
+    }
+
+    /// Removes an extended attribute of `path` itself.
+    ///
+    /// # Errors
+    /// [`Error::NoAttribute`] if there is none.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let node = resolve(&self.volume, path.as_ref(), false)?;
+        self.volume.removexattr(&node, name.as_ref(), &self.cred)
+    }
+
+    /// Totals.
+    ///
+    /// # Errors
+    /// Those of the file system's state.
+    pub fn statfs(&self) -> Result<FsStat> {
+        self.volume.statfs()
+    }
+
+    /// Tells the device of all free blocks: see [`Volume::trim`].
+    ///
+    /// # Errors
+    /// As [`Volume::trim`].
+    pub fn trim(&self) -> Result<u64> {
+        self.volume().trim(0..u64::MAX, 0)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn sync(&self) -> Result<()> {
+        self.volume.sync()
+    }
+
+    /// Writes everything home, marks the image clean and closes it. Files still open fail from then on.
+    ///
+    /// # Errors
+    /// What writing brings: then the image is not clean, and the next mount replays its journal.
+    pub fn unmount(mut self) -> Result<()> {
+        self.mounted = false;
+        self.volume.unmount()
+    }
+}
+
+impl Drop for Filesystem {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        if let Err(error) = self.volume.unmount() {
+            error!("unmount: {error}");
+        }
+    }
+}
+
+impl Options {
+    /// Opens the image file or block device at `path`.
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::open`].
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
+        Ok(Filesystem::new(self.open_volume(path)?, self.cred.clone()))
+    }
+
+    /// Opens any block device.
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::open_on`].
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        Ok(Filesystem::new(
+            self.open_volume_on(device)?,
+            self.cred.clone(),
+        ))
+    }
+}

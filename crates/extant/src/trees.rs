@@ -1,0 +1,112 @@
+//! Whole trees: making the directories above a path, removing everything below one.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use crate::filesystem::Filesystem;
+use crate::walk::{resolve, resolve_parent};
+use extant_engine::FileKind;
+use extant_engine::Node;
+use extant_engine::{Error, Location, Result};
+
+/// Names taken from a directory at once.
+const BATCH: usize = 1024;
+
+/// A directory on the way to its removal.
+struct Doomed {
+    parent: Node,
+    name: Vec<u8>,
+    dir: Node,
+    /// Names in it that were not looked at yet.
+    names: VecDeque<Vec<u8>>,
+}
+
+impl Filesystem {
+    /// Creates a directory and those above it that are missing. A directory that exists is fine.
+    ///
+    /// # Errors
+    /// As mkdir(2).
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut missing = Vec::new();
+        for dir in path.ancestors().filter(|dir| !dir.as_os_str().is_empty()) {
+            match resolve(self.volume(), dir, true) {
+                Ok(node) if node.kind() == FileKind::Directory => break,
+                Ok(_) if dir == path => return Err(Error::Exists),
+                Ok(_) => return Err(Error::NotDir),
+                Err(Error::NotFound) => missing.push(dir),
+                Err(error) => return Err(error),
+            }
+        }
+        for dir in missing.into_iter().rev() {
+            match self.create_dir(dir) {
+                Err(Error::Exists) if self.metadata(dir)?.is_dir() => {}
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a directory and everything in it; of a symbolic link, only the link.
+    ///
+    /// # Errors
+    /// As unlink(2) and rmdir(2). What was removed until then stays removed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (volume, cred) = (self.volume(), self.cred());
+        let (parent, name) = resolve_parent(volume, path.as_ref())?;
+        let dir = volume.lookup(&parent, &name)?;
+        if dir.kind() != FileKind::Directory {
+            return volume.unlink(&parent, &name, cred);
+        }
+        // A stack and not recursion: how deep a tree is, its image decides.
+        let mut stack = vec![Doomed {
+            parent,
+            name,
+            dir,
+            names: VecDeque::new(),
+        }];
+        while let Some(top) = stack.last_mut() {
+            if top.names.is_empty() {
+                top.names = self.first_names(&top.dir)?;
+            }
+            let Some(name) = top.names.pop_front() else {
+                volume.rmdir(&top.parent, &top.name, cred)?;
+                stack.pop();
+                continue;
+            };
+            let node = match volume.lookup(&top.dir, &name) {
+                Err(Error::NotFound) => continue,
+                found => found?,
+            };
+            if node.kind() == FileKind::Directory {
+                let parent = top.dir.clone();
+                if stack.iter().any(|above| above.dir.ino() == node.ino()) {
+                    return Err(Error::corrupt(
+                        Location::Inode(node.ino()),
+                        "a directory that contains itself",
+                    ));
+                }
+                stack.push(Doomed {
+                    parent,
+                    name,
+                    dir: node,
+                    names: VecDeque::new(),
+                });
+            } else {
+                volume.unlink(&top.dir, &name, cred)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_names(&self, dir: &Node) -> Result<VecDeque<Vec<u8>>> {
+        let mut names = VecDeque::new();
+        self.volume().readdir(dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push_back(entry.name.to_vec());
+            }
+            names.len() < BATCH
+        })?;
+        Ok(names)
+    }
+}
