@@ -11,7 +11,7 @@
 //!
 //! What does not depend on the difference is shared: cached reads, readahead, filling, zeroing and seeking are `extant-iomap`'s,
 //! over the file system's [`extant_iomap::IomapOps`]. The page cache tells the records what those change
-//! ([`extant_pagecache::Private`]).
+//! ([`extant_pagecache::FolioPrivate`]).
 //!
 //! # Locks
 //! Handle → folio: a handle that an allocating write or a writeback pass needs is started before its folios are locked, and nobody

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
-use extant_pagecache::{Folio, Tag};
+use extant_pagecache::{Folio, Tag, WritebackPass};
 use extant_units::{DevOff, Pos};
 
 use crate::MAX_RUN;
@@ -23,11 +23,12 @@ const BATCH_FOLIOS: usize = 64;
 /// The first error met. It is recorded in the mapping, and what could not be logged is clean.
 pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
     ops: &O,
+    pass: &WritebackPass<'_>,
     control: WritebackControl,
 ) -> Result<u64, O::Error> {
     let pages = ops.address_space();
     let tag = if control.integrity {
-        pages.tag_for_sync(control.start, control.end);
+        pages.tag_for_sync(pass, control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty

@@ -1,6 +1,6 @@
 //! Counters of the per-block path.
 
-use extant_pagecache::Counter;
+use extant_counter::Counter;
 
 macro_rules! stats {
     ($($(#[$meta:meta])* $name:ident,)*) => {

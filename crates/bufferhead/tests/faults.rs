@@ -141,7 +141,11 @@ fn a_failed_write_converts_nothing_and_is_told() {
     rig.write(0, &[2; 8192]).unwrap();
     rig.sync().unwrap();
     assert!(rig.toy.on_disk() == [2; 8192]);
-    rig.toy.pages.drop_range(Pos::ZERO, Pos::MAX);
+    rig.toy.pages.drop_range(
+        &rig.toy.pages.invalidate_lock().write(),
+        Pos::ZERO,
+        Pos::MAX,
+    );
 }
 
 /// A write that makes the file longer over written space moves the size on disk when its folio is unlocked already. A commit that comes

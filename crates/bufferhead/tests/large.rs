@@ -35,7 +35,11 @@ fn scattered() -> (Rig, Vec<u8>) {
         }
         rig.sync().unwrap();
     }
-    rig.toy.pages.drop_range(Pos::ZERO, Pos::MAX);
+    rig.toy.pages.drop_range(
+        &rig.toy.pages.invalidate_lock().write(),
+        Pos::ZERO,
+        Pos::MAX,
+    );
     (rig, bytes)
 }
 

@@ -56,9 +56,11 @@ fn tail_t1_t2_a_folio_that_is_not_uptodate_is_walked_to_its_end() {
     for stop in [true, false] {
         let rig = one_folio(BlockSize::KIB4, stop);
         rig.sync().unwrap();
-        rig.toy
-            .pages
-            .drop_range(extant_units::Pos::ZERO, extant_units::Pos::MAX);
+        rig.toy.pages.drop_range(
+            &rig.toy.pages.invalidate_lock().write(),
+            extant_units::Pos::ZERO,
+            extant_units::Pos::MAX,
+        );
         // A write of the folio's size that runs dry leaves a large folio without content.
         let nothing = rig.write_from(0, usize::try_from(FOLIO).unwrap(), &mut rig::Dry(&[]));
         assert_eq!(nothing.unwrap(), 0);

@@ -2,7 +2,7 @@
 //!
 //! Each only grows. Reading them all is a snapshot of no particular moment.
 
-use extant_pagecache::Counter;
+use extant_counter::Counter;
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {

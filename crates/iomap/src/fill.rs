@@ -150,7 +150,7 @@ fn plan<O: IomapOps + ?Sized>(
                 return (pieces, None);
             }
             if has_space(&here) && here.offset <= folio.start() && here.end() >= folio.end() {
-                guard.set_backed(true);
+                guard.set_backed();
             }
             add_pieces(guard, number, &here, from..to, &mut pieces);
             at = to;

@@ -1,6 +1,6 @@
 //! Counters of the buffered path.
 
-use extant_pagecache::Counter;
+use extant_counter::Counter;
 
 /// Live counters; one per file system.
 #[derive(Default, Debug)]

@@ -265,7 +265,7 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
             && map.offset <= folio.start()
             && map.end() >= folio.end()
         {
-            guard.set_backed(true);
+            guard.set_backed();
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ fn put_in_several<O: IomapOps + ?Sized>(
     let pages = ops.address_space();
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with_folios(pages, pos, end, |folios| {
-        let mut guards = [const { None }; RecentFolios::MOST];
+        let mut guards = [const { None }; RecentFolios::MAX_FOLIOS];
         for (&folio, place) in folios.iter().zip(&mut guards) {
             let guard = pages.try_lock_stable(folio)?;
             let range = folio.offset_of(pos)..folio.offset_of(end);
@@ -280,7 +280,7 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
                 continue;
             }
             if has_space(map) && map.offset <= folio.start() && map.end() >= folio.end() {
-                guard.set_backed(true);
+                guard.set_backed();
             }
             guard.mark_uptodate(from..from + copied);
             self.publish(&mut guard, from, from + copied);

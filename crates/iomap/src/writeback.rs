@@ -74,9 +74,9 @@ pub fn write_back<O: WritebackOps + ?Sized>(
     control: WritebackControl,
 ) -> Result<u64, O::Error> {
     let pages = ops.address_space();
-    let _one_at_a_time = pages.writeback_pass();
+    let pass = pages.writeback_pass();
     let tag = if control.integrity {
-        pages.tag_for_sync(control.start, control.end);
+        pages.tag_for_sync(&pass, control.start, control.end);
         Tag::ToWrite
     } else {
         Tag::Dirty

@@ -273,7 +273,11 @@ fn folios_behind_the_end_are_not_written() {
     assert_eq!(toy.pages.dirty_bytes(), 3 * 4096);
     assert_eq!(toy.disk_size(), 6000);
     // The truncation's second half.
-    toy.pages.drop_range(Pos::new(6000), Pos::MAX);
+    toy.pages.drop_range(
+        &toy.pages.invalidate_lock().write(),
+        Pos::new(6000),
+        Pos::MAX,
+    );
     assert_eq!(toy.pages.dirty_bytes(), 0);
 }
 

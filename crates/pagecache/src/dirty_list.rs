@@ -1,17 +1,25 @@
-//! The mappings that hold dirty data, oldest first.
+//! The files that hold dirty data, oldest first.
 //!
-//! An entry holds its owner strongly, so that a file with dirty data stays in memory. A flusher takes
-//! an entry (it stays listed, but busy), writes, and puts it back: at the end of the list if the
-//! mapping is still dirty, off the list otherwise.
+//! An entry holds its file's owner strongly, so that a file with dirty data stays in memory. A
+//! flusher takes an entry, which stays listed but is marked busy, writes, and puts it back: at the
+//! end of the list if the file is still dirty, off the list otherwise.
+//!
+//! # Concurrency
+//! No dirty file is missing from the list. A file is dirtied while a flusher puts its entry back:
+//!
+//! 1. The writer adds to `bytes`, then loads `key`.
+//! 2. The flusher, under the list's lock, stores zero to `key`, then loads `bytes`.
+//! 3. All four are sequentially consistent. So the flusher sees the bytes and keeps the entry, or
+//!    the writer sees the zero and lists the file again.
+//!
+//! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
-use crate::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use crate::sync::Mutex;
-
-use crate::AddressSpace;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Why dirty data is being written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,32 +28,72 @@ pub enum WritebackReason {
     Background,
     /// The data has been dirty for long enough.
     Expired,
-    /// Somebody asked for everything.
+    /// The caller asked for everything.
     Sync,
 }
 
-/// Whoever can write a mapping's dirty data.
+/// The owner of an address space: it can write the dirty data of its file.
 pub trait Writeback: Send + Sync {
-    /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures are recorded in the
-    /// mapping's errors; data that cannot be written is clean afterwards. Runs on a flusher thread or on a thread
-    /// that waits for memory: takes no lock that such a thread may hold (file locks, the invalidate lock).
+    /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures are
+    /// recorded in the address space's errors; data that cannot be written is clean afterwards.
+    ///
+    /// Runs on a flusher thread, or on a thread that waits for memory. It takes no lock that such a
+    /// thread may hold: no file lock and not the invalidate lock.
     fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64);
+}
+
+/// A file's part in the list.
+pub(crate) struct DirtyState {
+    /// Dirty bytes, not counting what is under writeback.
+    pub(crate) bytes: AtomicU64,
+    /// The key of the file's entry; zero: not listed.
+    key: AtomicU64,
+    owner: Weak<dyn Writeback>,
+}
+
+/// A file that the list can hold.
+pub(crate) trait DirtyFile: Send + Sync {
+    fn dirty(&self) -> &DirtyState;
+    fn weak(&self) -> Weak<dyn DirtyFile>;
+}
+
+impl DirtyState {
+    pub(crate) fn new(owner: Weak<dyn Writeback>) -> Self {
+        Self {
+            bytes: AtomicU64::new(0),
+            key: AtomicU64::new(0),
+            owner,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.key.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the owner still exists.
+    pub(crate) fn has_owner(&self) -> bool {
+        self.owner.strong_count() > 0
+    }
 }
 
 #[derive(Default)]
 pub(crate) struct DirtyList {
-    inner: Mutex<Inner>,
+    entries: Mutex<Entries>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Entries {
     last_key: u64,
-    entries: BTreeMap<u64, ListEntry>,
+    by_key: BTreeMap<u64, ListEntry>,
 }
 
 struct ListEntry {
     owner: Arc<dyn Writeback>,
-    mapping: Weak<AddressSpace>,
+    file: Weak<dyn DirtyFile>,
     since: Instant,
     busy: bool,
 }
@@ -54,54 +102,61 @@ struct ListEntry {
 pub(crate) struct Taken {
     key: u64,
     pub(crate) owner: Arc<dyn Writeback>,
-    pub(crate) mapping: Arc<AddressSpace>,
+    file: Arc<dyn DirtyFile>,
+}
+
+impl Taken {
+    /// The file's dirty bytes now.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.file.dirty().bytes()
+    }
 }
 
 impl DirtyList {
-    /// Lists `mapping`, which has just gained dirty bytes.
+    /// Lists `file`, which has just gained dirty bytes.
     #[inline]
-    pub(crate) fn add(&self, mapping: &AddressSpace) {
-        // Pairs with the order in `settle`: either it sees the dirty bytes, or this sees the zero.
-        if mapping.dirty_key.load(Ordering::SeqCst) == 0 {
-            self.add_slow(mapping);
+    pub(crate) fn add(&self, file: &impl DirtyFile) {
+        if !file.dirty().is_listed() {
+            self.add_slow(file);
         }
     }
 
     #[cold]
-    fn add_slow(&self, mapping: &AddressSpace) {
-        // An owner on its way out writes nothing any more.
-        let Some(owner) = mapping.owner().upgrade() else {
+    fn add_slow(&self, file: &impl DirtyFile) {
+        let state = file.dirty();
+        // An owner that is being dropped writes nothing any more.
+        let Some(owner) = state.owner.upgrade() else {
             return;
         };
-        let mut inner = self.inner.lock();
-        if mapping.dirty_key.load(Ordering::SeqCst) != 0 {
+        let mut entries = self.entries.lock();
+        if state.is_listed() {
             return;
         }
         let entry = ListEntry {
             owner,
-            mapping: mapping.weak(),
+            file: file.weak(),
             since: Instant::now(),
             busy: false,
         };
-        let key = inner.push(entry);
-        mapping.dirty_key.store(key, Ordering::SeqCst);
+        let key = entries.push(entry);
+        state.key.store(key, Ordering::SeqCst);
     }
 
-    /// The number of listed mappings.
+    /// The number of listed files.
     pub(crate) fn len(&self) -> usize {
-        self.inner.lock().entries.len()
+        self.entries.lock().by_key.len()
     }
 
-    /// The oldest entry that nobody works on and that has been dirty since `before` or longer.
+    /// Takes the oldest entry that is not busy and has been dirty since `before` or longer.
     pub(crate) fn take(&self, before: Option<Instant>) -> Option<Taken> {
         let mut dead = Vec::new();
-        let mut inner = self.inner.lock();
+        let mut entries = self.entries.lock();
         let mut taken = None;
-        for (&key, entry) in &mut inner.entries {
+        for (&key, entry) in &mut entries.by_key {
             if entry.busy || before.is_some_and(|before| entry.since > before) {
                 continue;
             }
-            let Some(mapping) = entry.mapping.upgrade() else {
+            let Some(file) = entry.file.upgrade() else {
                 dead.push(key);
                 continue;
             };
@@ -109,64 +164,69 @@ impl DirtyList {
             taken = Some(Taken {
                 key,
                 owner: entry.owner.clone(),
-                mapping,
+                file,
             });
             break;
         }
         let dead: Vec<_> = dead
             .into_iter()
-            .filter_map(|key| inner.entries.remove(&key))
+            .filter_map(|key| entries.by_key.remove(&key))
             .collect();
-        drop(inner);
+        // Dropping an entry may drop its owner, which must not happen under the lock.
+        drop(entries);
         drop(dead);
         taken
     }
 
     /// Puts an entry back after work on it.
     pub(crate) fn put_back(&self, taken: Taken) {
-        let mut inner = self.inner.lock();
-        let Some(mut entry) = inner.entries.remove(&taken.key) else {
+        let state = taken.file.dirty();
+        let mut entries = self.entries.lock();
+        // An eviction took the file off the list meanwhile.
+        let Some(mut entry) = entries.by_key.remove(&taken.key) else {
             return;
         };
-        taken.mapping.dirty_key.store(0, Ordering::SeqCst);
-        if taken.mapping.dirty_bytes() != 0 {
+        debug_assert!(entry.busy, "an entry that a flusher took stays marked");
+        state.key.store(0, Ordering::SeqCst);
+        if state.bytes() != 0 {
             entry.busy = false;
             entry.since = Instant::now();
-            let key = inner.push(entry);
-            taken.mapping.dirty_key.store(key, Ordering::SeqCst);
+            let key = entries.push(entry);
+            state.key.store(key, Ordering::SeqCst);
             return;
         }
-        // The owner may end here, which must not happen under the lock.
-        drop(inner);
+        // As in `take`.
+        drop(entries);
         drop(entry);
     }
 
-    /// Takes `mapping` off the list.
-    pub(crate) fn remove(&self, mapping: &AddressSpace) {
-        let mut inner = self.inner.lock();
-        let key = mapping.dirty_key.swap(0, Ordering::SeqCst);
-        let entry = inner.entries.remove(&key);
-        drop(inner);
+    /// Takes a file off the list.
+    pub(crate) fn remove(&self, state: &DirtyState) {
+        let mut entries = self.entries.lock();
+        let key = state.key.swap(0, Ordering::SeqCst);
+        let entry = entries.by_key.remove(&key);
+        drop(entries);
         drop(entry);
     }
 
-    /// Takes everything off the list: nobody will write it any more.
+    /// Takes everything off the list: no flusher will write it any more.
     pub(crate) fn clear(&self) {
-        let entries = std::mem::take(&mut self.inner.lock().entries);
+        let entries = std::mem::take(&mut self.entries.lock().by_key);
         drop(entries);
     }
 
-    /// The owners of everything listed now.
+    /// The owners of everything that is listed now.
     pub(crate) fn owners(&self) -> Vec<Arc<dyn Writeback>> {
-        let inner = self.inner.lock();
-        inner.entries.values().map(|e| e.owner.clone()).collect()
+        let entries = self.entries.lock();
+        entries.by_key.values().map(|e| e.owner.clone()).collect()
     }
 }
 
-impl Inner {
+impl Entries {
     fn push(&mut self, entry: ListEntry) -> u64 {
         self.last_key += 1;
-        self.entries.insert(self.last_key, entry);
+        let before = self.by_key.insert(self.last_key, entry);
+        debug_assert!(before.is_none(), "keys are not used again");
         self.last_key
     }
 }

@@ -1,44 +1,41 @@
-//! Flusher threads: they write dirty mappings back when data is old enough, when there is too much of it,
-//! and when somebody waits for memory.
+//! Flusher threads: they write files back when dirty data is old enough, when there is too much of
+//! it, and when a thread waits for memory.
 
-use crate::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::sync::Mutex;
-
-use crate::cache::Shared;
+use crate::cache_state::{CacheState, FLUSH_BATCH_BYTES};
+use crate::counters::bump;
 use crate::dirty_list::WritebackReason;
-
-/// How much of one mapping is written before the next gets its turn.
-pub(crate) const FLUSH_BATCH: u64 = 64 << 20;
+use crate::sync::Mutex;
 
 pub(crate) struct Flushers {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Flushers {
-    pub(crate) fn start(shared: &Arc<Shared>) -> Self {
-        let threads = (0..shared.config.flushers)
+    pub(crate) fn start(state: &Arc<CacheState>) -> Self {
+        let threads: Vec<_> = (0..state.config.flushers)
             .filter_map(|number| {
-                let shared = shared.clone();
-                // A host without threads to spare leaves writing back to whoever waits.
+                let state = state.clone();
+                // A host that refuses a thread is no error: without any flusher, a thread that
+                // waits at a limit writes by itself.
                 std::thread::Builder::new()
                     .name(format!("flush-{number}"))
-                    .spawn(move || run(&shared))
+                    .spawn(move || run(&state))
                     .ok()
             })
             .collect();
+        state.set_flusher_threads(threads.len());
         Self {
             threads: Mutex::new(threads),
         }
     }
 
     /// Stops and joins the threads; idempotent. A flusher that calls this is not joined.
-    pub(crate) fn stop(&self, shared: &Shared) {
-        shared.work.state.lock().stop = true;
-        shared.work.wake.notify_all();
+    pub(crate) fn stop(&self, state: &CacheState) {
+        state.flushers.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.thread().id() != std::thread::current().id() {
@@ -49,59 +46,42 @@ impl Flushers {
     }
 }
 
-fn run(shared: &Shared) {
-    loop {
-        {
-            let mut state = shared.work.state.lock();
-            if state.stop {
-                return;
-            }
-            if !shared.work.take_kick() {
-                let interval = shared.config.flush_interval;
-                shared.work.wake.wait_for(&mut state, interval);
-                shared.work.take_kick();
-            }
-            if state.stop {
-                return;
-            }
-        }
-        round(shared);
+fn run(state: &CacheState) {
+    while state.flushers.wait(state.config.flush_interval) {
+        flush_due(state);
     }
 }
 
 /// Writes until nothing is due any more.
-fn round(shared: &Shared) {
+fn flush_due(state: &CacheState) {
     let mut stalls = 0;
     loop {
-        let over = shared.over_background();
+        let over = state.is_over_background();
         let (taken, reason) = if over {
-            (shared.dirty.take(None), WritebackReason::Background)
+            (state.dirty.take(None), WritebackReason::Background)
         } else {
-            let before = Instant::now().checked_sub(shared.config.dirty_expire);
-            let taken = before.and_then(|before| shared.dirty.take(Some(before)));
+            let before = Instant::now().checked_sub(state.config.dirty_expire);
+            let taken = before.and_then(|before| state.dirty.take(Some(before)));
             (taken, WritebackReason::Expired)
         };
         let Some(taken) = taken else {
             break;
         };
-        shared
-            .counters
-            .flusher_passes
-            .fetch_add(1, Ordering::Relaxed);
-        let dirty = taken.mapping.dirty_bytes();
-        let max = if over { FLUSH_BATCH } else { u64::MAX };
+        bump(&state.counters.flusher_passes);
+        let dirty = taken.dirty_bytes();
+        let max = if over { FLUSH_BATCH_BYTES } else { u64::MAX };
         taken.owner.clone().write_back(reason, max);
-        let stalled = taken.mapping.dirty_bytes() >= dirty;
-        shared.dirty.put_back(taken);
-        shared.made_progress();
-        if shared.work.state.lock().stop {
+        let stalled = taken.dirty_bytes() >= dirty;
+        state.dirty.put_back(taken);
+        state.made_progress();
+        if state.flushers.is_stopped() {
             break;
         }
         stalls = if stalled { stalls + 1 } else { 0 };
-        if stalls > shared.dirty.len() {
-            // Nothing can be written, or writers are faster: leave the processor to them for a moment.
+        if stalls > state.dirty.len() {
+            // Nothing can be written, or writers are faster: leave the processor to them.
             break;
         }
     }
-    shared.clear_pressure();
+    state.clear_pressure();
 }

@@ -1,18 +1,30 @@
-//! Taking folios out of a mapping, and asking what is cached in a range.
+//! Removing a range of a file from the cache, and asking what is cached of one.
 
 use std::ops::Range;
 
 use extant_units::Pos;
 
-use crate::AddressSpace;
-use crate::folio::FolioGuard;
+use crate::address_space::AddressSpace;
+use crate::folio_guard::FolioGuard;
+use crate::locks::InvalidateExclusive;
 
 impl AddressSpace {
-    /// Drops the cache of `[start, end)`, dirty or not, without writing it: whole folios go; of
-    /// others whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits for writeback. The
-    /// caller holds the invalidate lock exclusively, or nobody else can reach the file.
-    pub fn drop_range(&self, start: Pos, end: Pos) {
-        // First whatever needs no waiting, so that the flusher has less to do meanwhile.
+    /// Drops the cache of `[start, end)`, dirty or not, without writing it. Whole folios go; of other
+    /// folios whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits for
+    /// writeback. `_no_fills` keeps other threads from filling the range again.
+    pub fn drop_range(&self, _no_fills: &InvalidateExclusive<'_>, start: Pos, end: Pos) {
+        self.drop_folios(start, end);
+    }
+
+    /// Drops everything, and takes the file off the list of dirty ones: for a file that is going to
+    /// be deleted, which no other thread can reach.
+    pub fn evict(&self) {
+        self.drop_folios(Pos::ZERO, Pos::MAX);
+        self.state().forget(self.dirty_state());
+    }
+
+    fn drop_folios(&self, start: Pos, end: Pos) {
+        // First the folios that need no waiting, so that flushers have less to write meanwhile.
         self.for_each_folio(start, end, false, |guard| {
             let folio = guard.folio();
             if folio.start() >= start && folio.end() <= end && !folio.is_under_writeback() {
@@ -28,12 +40,6 @@ impl AddressSpace {
         });
     }
 
-    /// Drops everything, and takes the mapping off the list of dirty ones: for a file that is going away.
-    pub fn evict(&self) {
-        self.drop_range(Pos::ZERO, Pos::MAX);
-        self.shared().forget(self);
-    }
-
     /// Drops the folios of `[start, end)` that hold nothing dirty and are not under writeback.
     pub fn drop_clean(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |guard| {
@@ -43,9 +49,10 @@ impl AddressSpace {
         });
     }
 
-    /// Has nothing of `[start, end)`, whole blocks, in the cache any more, as far as nothing is lost by that; says whether that
-    /// worked. Folios with nothing dirty go; of others the blocks of the range are not uptodate afterwards. What is dirty in the range stays,
-    /// and so do folios that are under writeback, unless `wait` says to wait for that.
+    /// Removes `[start, end)`, whole blocks, from the cache as far as that loses nothing; returns
+    /// whether all of it is gone. Folios with nothing dirty go. Of other folios the blocks of the
+    /// range are not uptodate afterwards. Blocks that are dirty in the range stay, and so do folios
+    /// under writeback, unless `wait` is set: then this waits for the end of writeback.
     pub fn invalidate(&self, start: Pos, end: Pos, wait: bool) -> bool {
         let mut gone = true;
         self.for_each_folio(start, end, wait, |mut guard| {
@@ -55,7 +62,7 @@ impl AddressSpace {
                 gone = false;
             } else if !guard.has_dirty() {
                 guard.detach();
-            } else if guard.is_clean(part.clone()) && guard.private_slot().is_none() {
+            } else if guard.is_clean(part.clone()) && !guard.has_private() {
                 guard.discard(part);
             } else {
                 gone = false;
@@ -64,14 +71,17 @@ impl AddressSpace {
         gone
     }
 
-    /// Forgets that the blocks of folios in `[start, end)` have space: a write asks the block map again.
+    /// Forgets that the blocks of folios in `[start, end)` have space: the next write to them asks the
+    /// block map again.
     pub fn clear_backed(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |mut guard| {
             let all = 0..guard.folio().len();
-            guard.forget_place(all);
+            guard.clear_backed(all);
         });
     }
 
+    /// Calls `each` with every folio that touches `[start, end)`, locked; if `stable`, after the end
+    /// of its writeback.
     fn for_each_folio(
         &self,
         start: Pos,
@@ -129,7 +139,7 @@ impl AddressSpace {
         clean
     }
 
-    /// The first byte in `[start, end)` that is cached (`cached`: its block is uptodate) or is not.
+    /// The first byte in `[start, end)` whose block is uptodate, if `cached`, or is not.
     pub fn seek_cached(&self, start: Pos, end: Pos, cached: bool) -> Option<Pos> {
         let mut at = start;
         while at < end {
@@ -156,10 +166,10 @@ impl AddressSpace {
     }
 }
 
-/// Cleans the part of a folio that lies in `[start, end)`, and has it read as zeros.
+/// Drops the part of a folio that lies in `[start, end)`: clean, and zeros or not uptodate.
 fn clear_part(mut guard: FolioGuard<'_>, start: Pos, end: Pos) {
     let part = guard.folio().offset_of(start)..guard.folio().offset_of(end);
     guard.cancel_dirty(part.clone());
     guard.discard(part.clone());
-    guard.forget_place(part);
+    guard.clear_backed(part);
 }

@@ -1,16 +1,16 @@
-//! The folios that an opener used last: what spares small sequential and repeated accesses the index.
+//! The folios that an opener used last: repeated and sequential accesses find them without the index.
 //!
-//! Every thread remembers for itself, for the openers that it used last: so a look at the memory takes no lock, and threads that share an opener
-//! do not meet there.
+//! Each thread has its own cache of recent folios, for the openers that it used last; no other thread
+//! reads it. So a look takes no lock, and threads that share an opener do not meet here.
 //!
 //! # Invariants
-//! * What is remembered keeps a folio's record alive, not its memory: a folio gives that back when it leaves its mapping, and
-//!   when its mapping goes.
-//! * A thread remembers [`FOLIOS`] folios of each of [`OPENERS`] openers at most.
+//! * A recent folio keeps its record alive, not its memory: a folio gives that back when it leaves
+//!   its address space, and when the address space is dropped.
+//! * A thread caches [`FOLIOS`] folios of each of [`OPENERS`] openers at most.
 //!
 //! # Concurrency
-//! Nobody but its thread sees a memory. Within a use of it (which a destructor may be), the index is looked into instead. A folio that
-//! is remembered may have left its mapping: whoever locks it looks.
+//! While a thread uses its cache (a destructor may run within that), lookups go to the index instead.
+//! A recent folio may have left its address space: the lock functions tell.
 
 #[cfg(extant_shuttle)]
 use shuttle::thread_local;
@@ -21,76 +21,79 @@ use std::sync::atomic::AtomicU64;
 
 use extant_units::{PageIdx, Pos};
 
-use crate::AddressSpace;
+use crate::address_space::AddressSpace;
 use crate::folio::Folio;
 use crate::sync::atomic::Ordering;
 
-/// Openers that a thread remembers folios of.
+/// Openers whose folios a thread caches. A power of two makes the slot a mask.
 const OPENERS: usize = 16;
-/// Folios of an opener that a thread remembers.
-const FOLIOS: usize = RecentFolios::MOST;
+/// Folios of an opener that a thread caches.
+const FOLIOS: usize = RecentFolios::MAX_FOLIOS;
 
 /// The number of the last opener.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    static KNOWN: RefCell<[Known; OPENERS]> = const { RefCell::new([const { Known::NOTHING }; OPENERS]) };
+    static CACHED: RefCell<[Cached; OPENERS]> =
+        const { RefCell::new([const { Cached::NONE }; OPENERS]) };
 }
 
-/// One opener of a file, as threads remember it: always with the same mapping.
+/// The key under which threads cache the folios of one opener, always in the same address space.
 pub struct RecentFolios {
-    /// Not zero, and no other opener's, ever.
+    /// Not zero, and of no other opener, ever.
     number: u64,
 }
 
-/// What a thread knows of an opener.
-struct Known {
-    /// Zero: of nobody.
+/// What a thread caches for an opener.
+struct Cached {
+    /// Zero: of none.
     opener: u64,
     /// The last used first.
-    folios: [Option<Remembered>; FOLIOS],
+    folios: [Option<RecentFolio>; FOLIOS],
 }
 
-/// A reference that does not keep reclaim from taking the folio away.
-struct Remembered(Arc<Folio>);
+/// A reference that reclaim does not count as use of the folio.
+struct RecentFolio(Arc<Folio>);
 
-impl Remembered {
+impl RecentFolio {
     fn new(folio: Arc<Folio>) -> Self {
-        folio.remembered.fetch_add(1, Ordering::Relaxed);
+        folio.recent_refs.fetch_add(1, Ordering::Relaxed);
         Self(folio)
     }
 }
 
-impl Drop for Remembered {
+impl Drop for RecentFolio {
     fn drop(&mut self) {
-        self.0.remembered.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.recent_refs.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each reference is counted");
     }
 }
 
-impl Known {
-    const NOTHING: Self = Self {
+impl Cached {
+    const NONE: Self = Self {
         opener: 0,
         folios: [const { None }; FOLIOS],
     };
 
-    /// Has the folio of `mapping` that covers `page` at place `at` or, if there is none, nothing new.
+    /// Moves the folio of `pages` that covers `page` to slot `at`, and returns it. Without such a
+    /// folio the slots stay as they are.
     #[inline]
-    fn find(&mut self, at: usize, mapping: &AddressSpace, page: PageIdx) -> Option<&Arc<Folio>> {
-        let serves = |known: &Option<Remembered>| {
-            let known = known.as_ref();
-            known.is_some_and(|known| known.0.serves(page))
+    fn find(&mut self, at: usize, pages: &AddressSpace, page: PageIdx) -> Option<&Arc<Folio>> {
+        let covers = |cached: &Option<RecentFolio>| {
+            let cached = cached.as_ref();
+            cached.is_some_and(|cached| cached.0.covers(page))
         };
-        if !serves(&self.folios[at]) {
-            match self.folios[at..].iter().position(serves) {
+        if !covers(&self.folios[at]) {
+            match self.folios[at..].iter().position(covers) {
                 Some(behind) => self.folios.swap(at, at + behind),
                 None => {
-                    let new = Remembered::new(mapping.get(page)?);
+                    let new = RecentFolio::new(pages.get(page)?);
                     self.folios[at..].rotate_right(1);
                     self.folios[at] = Some(new);
                 }
             }
         }
-        self.folios[at].as_ref().map(|known| &known.0)
+        self.folios[at].as_ref().map(|cached| &cached.0)
     }
 }
 
@@ -103,73 +106,74 @@ impl Default for RecentFolios {
 
 impl RecentFolios {
     /// The most folios that [`RecentFolios::with_folios`] finds.
-    pub const MOST: usize = 4;
+    pub const MAX_FOLIOS: usize = 4;
 
-    /// Calls `f` with the folio of `mapping` that covers `page`, if there is one. The folio may have left the mapping by the
-    /// time it is locked.
+    /// Calls `f` with the folio of `pages` that covers `page`, if there is one. The folio may have left
+    /// the address space by the time it is locked.
     #[inline]
     pub fn with_folio<R>(
         &self,
-        mapping: &AddressSpace,
+        pages: &AddressSpace,
         page: PageIdx,
         f: impl FnOnce(&Folio) -> R,
     ) -> Option<R> {
         let mut f = Some(f);
-        let known = self.known(|known| {
-            let folio = known.find(0, mapping, page)?;
+        let cached = self.with_cached(|cached| {
+            let folio = cached.find(0, pages, page)?;
             f.take().map(|f| f(folio))
         });
-        known.unwrap_or_else(|| {
-            let folio = mapping.get(page)?;
+        cached.unwrap_or_else(|| {
+            let folio = pages.get(page)?;
             f.take().map(|f| f(&folio))
         })
     }
 
-    /// Calls `f` with all folios of `mapping` that cover `[start, end)`, ascending, if there are, and no more than [`RecentFolios::MOST`].
+    /// Calls `f` with the folios of `pages` that cover `[start, end)`, ascending; `None` if some part
+    /// is not cached, or the folios are more than [`RecentFolios::MAX_FOLIOS`].
     #[inline]
     pub fn with_folios<R>(
         &self,
-        mapping: &AddressSpace,
+        pages: &AddressSpace,
         start: Pos,
         end: Pos,
         f: impl FnOnce(&[&Folio]) -> R,
     ) -> Option<R> {
-        let all = |known: &mut Known| {
+        let all = |cached: &mut Cached| {
             let mut page = start.page();
             let mut count = 0;
             loop {
-                let folio = (count < FOLIOS).then(|| known.find(count, mapping, page))??;
+                let folio = (count < FOLIOS).then(|| cached.find(count, pages, page))??;
                 count += 1;
                 page = folio.next_index();
                 if folio.end() >= end {
                     break;
                 }
             }
-            let first = known.folios[0].as_ref()?;
+            let first = cached.folios[0].as_ref()?;
             let mut folios = [&*first.0; FOLIOS];
-            for (folio, known) in folios.iter_mut().zip(&known.folios[..count]) {
-                *folio = &known.as_ref()?.0;
+            for (folio, cached) in folios.iter_mut().zip(&cached.folios[..count]) {
+                *folio = &cached.as_ref()?.0;
             }
             Some(f(&folios[..count]))
         };
-        self.known(all).flatten()
+        self.with_cached(all).flatten()
     }
 
-    /// Calls `f` with what this thread knows of the opener, unless it is doing so already.
+    /// Calls `f` with what this thread caches for the opener; `None` within another such call.
     #[inline]
-    fn known<R>(&self, f: impl FnOnce(&mut Known) -> R) -> Option<R> {
-        let look = |all: &RefCell<[Known; OPENERS]>| {
+    fn with_cached<R>(&self, f: impl FnOnce(&mut Cached) -> R) -> Option<R> {
+        let look = |all: &RefCell<[Cached; OPENERS]>| {
             let mut all = all.try_borrow_mut().ok()?;
-            let known = &mut all[crate::index(self.number % OPENERS as u64)];
-            if known.opener != self.number {
-                *known = Known {
+            let cached = &mut all[crate::index(self.number % OPENERS as u64)];
+            if cached.opener != self.number {
+                *cached = Cached {
                     opener: self.number,
-                    ..Known::NOTHING
+                    ..Cached::NONE
                 };
             }
-            Some(f(known))
+            Some(f(cached))
         };
-        KNOWN.try_with(look).ok().flatten()
+        CACHED.try_with(look).ok().flatten()
     }
 }
 
@@ -182,9 +186,9 @@ mod tests {
     use super::*;
     use crate::{AddressSpaceParams, Config, PageCache, Writeback, WritebackReason};
 
-    struct Nobody;
+    struct NoWriteback;
 
-    impl Writeback for Nobody {
+    impl Writeback for NoWriteback {
         fn write_back(self: Arc<Self>, _: WritebackReason, _: u64) {}
     }
 
@@ -197,7 +201,7 @@ mod tests {
             block_size: BlockSize::KIB4,
             max_order: 0,
         };
-        let mapping = AddressSpace::new(&cache, Weak::<Nobody>::new(), params);
+        let mapping = AddressSpace::new(&cache, Weak::<NoWriteback>::new(), params);
         (cache, mapping)
     }
 
@@ -206,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_remembers_for_itself() {
+    fn each_thread_has_its_own_recent_folios() {
         let (_cache, mapping) = mapping();
         let page = PageIdx::new(3);
         let folio = make(&mapping, 3);
-        let remembered = || folio.remembered.load(Ordering::Relaxed);
+        let refs = || folio.recent_refs.load(Ordering::Relaxed);
         let recent = RecentFolios::default();
         let find = || recent.with_folio(&mapping, page, |found| std::ptr::eq(found, &*folio));
         assert_eq!(find(), Some(true));
-        assert_eq!(remembered(), 1);
+        assert_eq!(refs(), 1);
         let both = recent.with_folio(&mapping, page, |_| {
             let other = std::thread::scope(|scope| {
-                let other = scope.spawn(|| (find(), remembered()));
+                let other = scope.spawn(|| (find(), refs()));
                 other.join().unwrap()
             });
             (other, find())
@@ -228,7 +232,7 @@ mod tests {
             Some((other, Some(true))),
             "within another use as well"
         );
-        assert_eq!(remembered(), 1, "a thread that ended knows nothing");
+        assert_eq!(refs(), 1, "a thread that ended has no reference");
     }
 
     #[test]
@@ -247,13 +251,13 @@ mod tests {
         assert_eq!(find(3, 3), Some(vec![3]));
         assert_eq!(find(1, 5), None, "too many");
         assert_eq!(find(5, 6), None, "there is none");
-        let known = |folio: &Arc<Folio>| folio.remembered.load(Ordering::Relaxed);
-        assert!(folios.iter().map(known).sum::<usize>() <= FOLIOS);
-        assert!(folios.iter().all(|folio| known(folio) <= 1));
+        let cached = |folio: &Arc<Folio>| folio.recent_refs.load(Ordering::Relaxed);
+        assert!(folios.iter().map(cached).sum::<usize>() <= FOLIOS);
+        assert!(folios.iter().all(|folio| cached(folio) <= 1));
     }
 
     #[test]
-    fn memories_of_a_mapping_that_is_gone_hold_no_memory() {
+    fn recent_folios_of_a_dropped_address_space_hold_no_memory() {
         let (cache, mapping) = mapping();
         let folio = make(&mapping, 0);
         let recent = RecentFolios::default();
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_remembers_only_so_many_openers() {
+    fn a_thread_has_recent_folios_of_few_openers() {
         let (_cache, mapping) = mapping();
         let folio = make(&mapping, 0);
         for _ in 0..3 * OPENERS {
@@ -278,8 +282,8 @@ mod tests {
                     .is_some()
             );
         }
-        // Others may have taken numbers in between.
-        let remembered = folio.remembered.load(Ordering::Relaxed);
-        assert!((1..=OPENERS).contains(&remembered));
+        // Other tests may have taken numbers in between.
+        let refs = folio.recent_refs.load(Ordering::Relaxed);
+        assert!((1..=OPENERS).contains(&refs));
     }
 }

@@ -1,18 +1,19 @@
-//! A walk over a mapping that checks the invariants of its folios: for tests, and for debugging whoever uses the cache.
+//! A walk over an address space that checks the invariants of its folios (J2 to J7, J31): for tests and
+//! for debugging.
 //!
 //! # Locks
-//! Takes the index and then, one at a time, the folios, shared. The caller keeps writers, truncation, fills (the invalidate
-//! lock) and writeback (the pass) away: only readers may run meanwhile.
+//! Takes the index and then, one at a time, the folios, shared. The caller keeps writers, truncation,
+//! fills (by the invalidate lock) and writeback (by the pass) away: only readers may run meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_units::Pos;
 
-use crate::AddressSpace;
-use crate::folio::{Folio, FolioRef};
-use crate::tree::Tag;
+use crate::address_space::AddressSpace;
+use crate::folio::Folio;
+use crate::folio_guard::FolioRef;
+use crate::folio_tree::Tag;
 
 /// A run of a folio's blocks, as [`AddressSpace::verify`] shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub struct CachedRun {
 }
 
 impl AddressSpace {
-    /// Checks every folio and the accounts of a file of `size` bytes, and shows all blocks, ascending, to `each`, which
-    /// may find something wrong with them as well.
+    /// Checks every folio and the accounts of a file of `size` bytes, and calls `each` with all of
+    /// their blocks, ascending. `each` may return an error of its own.
     ///
     /// # Errors
     /// The first broken invariant, in words.
@@ -62,14 +63,14 @@ impl AddressSpace {
                 "{dirty} dirty bytes, but {counted} are accounted for"
             ));
         }
-        let listed = self.dirty_key.load(Ordering::SeqCst) != 0;
-        if dirty != 0 && !listed && self.owner().strong_count() > 0 {
-            return Err("dirty, but no flusher knows of it".into());
+        let listed = self.dirty_state().is_listed();
+        if dirty != 0 && !listed && self.dirty_state().has_owner() {
+            return Err("dirty, but not in the list of dirty files".into());
         }
         Ok(())
     }
 
-    /// The dirty bytes of one folio, if it is as it should be.
+    /// The dirty bytes of one folio, if its invariants hold.
     fn verify_folio(
         &self,
         guard: &FolioRef<'_>,

@@ -288,7 +288,11 @@ fn truncation_drops_whole_folios_and_zeroes_parts() {
     let file = Sink::new(&cache, BlockSize::KIB1);
     file.dirty(0, 3 << 20);
     assert_eq!(file.mapping.folio_count(), 2);
-    file.mapping.drop_range(Pos::new(5000), Pos::MAX);
+    file.mapping.drop_range(
+        &file.mapping.invalidate_lock().write(),
+        Pos::new(5000),
+        Pos::MAX,
+    );
     assert_eq!(file.mapping.folio_count(), 1);
     assert_eq!(
         file.mapping.dirty_bytes(),

@@ -73,8 +73,16 @@ fn a_pin_outlives_truncation_and_the_cache() {
     let part = folio(&mapping, 4, 2, 6);
     let (a, b) = (mapping.pin(&whole, 0, 4096), mapping.pin(&part, 0, 16384));
     let (a, b) = (a.unwrap(), b.unwrap());
-    mapping.drop_range(Pos::ZERO, Pos::new(4096));
-    mapping.drop_range(Pos::new(20_000), Pos::MAX);
+    mapping.drop_range(
+        &mapping.invalidate_lock().write(),
+        Pos::ZERO,
+        Pos::new(4096),
+    );
+    mapping.drop_range(
+        &mapping.invalidate_lock().write(),
+        Pos::new(20_000),
+        Pos::MAX,
+    );
     assert!(mapping.pin(&whole, 0, 1).is_none(), "it is gone");
     let guard = mapping.lock(&part).unwrap();
     let tail = 20_000 - 16_384..4096;

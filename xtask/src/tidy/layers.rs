@@ -8,19 +8,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-units", &[]),
     ("extant-failpoint", &[]),
     ("extant-lock-order", &[]),
+    ("extant-counter", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-extent-io-tree", &["extant-units"]),
-    (
-        "extant-pagecache",
-        &["extant-units", "extant-lock-order", "extant-extent-io-tree"],
-    ),
+    ("extant-pagecache", &["extant-units", "extant-lock-order"]),
     (
         "extant-iomap",
         &[
             "extant-units",
+            "extant-counter",
             "extant-blockdev",
-            "extant-extent-io-tree",
             "extant-pagecache",
         ],
     ),
@@ -28,8 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-bufferhead",
         &[
             "extant-units",
+            "extant-counter",
             "extant-blockdev",
-            "extant-extent-io-tree",
             "extant-pagecache",
             "extant-iomap",
         ],
@@ -57,6 +55,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "extant-engine",
         &[
             "extant-units",
+            "extant-counter",
             "extant-failpoint",
             "extant-lock-order",
             "extant-disk",

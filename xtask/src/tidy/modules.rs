@@ -18,7 +18,7 @@ struct Order {
     everywhere: &'static [&'static str],
 }
 
-const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH];
+const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH, PAGECACHE];
 
 const ENGINE: Order = Order {
     root: "crates/engine/src",
@@ -103,6 +103,39 @@ const BENCH: Order = Order {
         "psync",
         "randwrite",
         "runner",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const PAGECACHE: Order = Order {
+    root: "crates/pagecache/src",
+    modules: &[
+        "sync",
+        "config",
+        "counters",
+        "errseq",
+        "readahead",
+        "block_bits",
+        "buddy",
+        "arena",
+        "pinnable",
+        "private",
+        "folio_tree",
+        "locks",
+        "wakeup",
+        "dirty_list",
+        "folio",
+        "folio_guard",
+        "clock",
+        "cache_state",
+        "flusher",
+        "cache",
+        "address_space",
+        "invalidate",
+        "pin",
+        "recent",
+        "verify",
     ],
     state: &[],
     everywhere: &[],

@@ -236,7 +236,7 @@ fn a_truncation_waits_for_a_fill() {
         let reader = scope.spawn(|| stage.get(inode, 8 * BLOCK, 100));
         closed.wait_for(1);
         let work = || stage.cut(inode, 4 * BLOCK);
-        let waits = || lock.is_wanted_alone() || inode.size() != 16 * BLOCK;
+        let waits = || lock.is_wanted_exclusively() || inode.size() != 16 * BLOCK;
         let worker = waiting(scope, "a truncation", work, waits);
         assert_eq!(inode.size(), 16 * BLOCK, "the size moved under a fill");
         drop(closed);
@@ -268,7 +268,7 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
             let done = data_path::write(&ops, at, 16 * BLOCK_LEN, &mut &[2; 5000][..]);
             assert!(done.unwrap() >= BLOCK_LEN);
         };
-        let waits = || lock.is_wanted_alone();
+        let waits = || lock.is_wanted_exclusively();
         let worker = waiting(scope, "the end of a short write", work, waits);
         drop(closed);
         worker.join().unwrap();

@@ -245,11 +245,11 @@ impl IomapOps for FileOps<'_> {
             done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
         };
         let cache = &self.data.address_space;
-        let _nobody_fills = cache.invalidate_lock().write();
+        let no_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));
         let past_end = from.max(size.unwrap_or(Pos::MAX));
         // Past the end of the file nothing is kept; before it, blocks that are dirty keep what is theirs.
-        cache.drop_range(past_end, map.end().max(past_end));
+        cache.drop_range(&no_fills, past_end, map.end().max(past_end));
         for clean in cache.clean_ranges(from, map.end()) {
             self.drop_promise(clean.start, clean.end);
         }

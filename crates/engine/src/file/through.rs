@@ -59,9 +59,9 @@ pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> 
     }
     // Reads that found the old map have made their folios when this is free; later ones find the new map.
     // Folios that reach beyond the range may have been dirtied there meanwhile, so that only their part goes.
-    let nobody_fills = mapping.invalidate_lock().write();
-    mapping.drop_range(pos, end);
-    drop(nobody_fills);
+    let no_fills = mapping.invalidate_lock().write();
+    mapping.drop_range(&no_fills, pos, end);
+    drop(no_fills);
     let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
     if done > 0 {
         Ok(done)

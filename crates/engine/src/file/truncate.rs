@@ -130,7 +130,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
     settle_ordered(ops, Pos::new(size));
     // The size on disk may lag behind what the file is cut to.
     settle_before(ops, Pos::new(size))?;
-    let _blocks_go = ops.data.address_space.invalidate_lock().write();
+    let no_fills = ops.data.address_space.invalidate_lock().write();
     if size < old {
         let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;
         if has_blocks() {
@@ -139,7 +139,9 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         super::set_sizes(fs, &mut h, inode, size)?;
     }
     // Waits for writeback: nothing behind the end gets a place after this.
-    ops.data.address_space.drop_range(Pos::new(size), Pos::MAX);
+    ops.data
+        .address_space
+        .drop_range(&no_fills, Pos::new(size), Pos::MAX);
     if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
         remove_blocks(fs, inode, Lblk::new(first), has_blocks())?;
     }

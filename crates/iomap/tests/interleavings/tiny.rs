@@ -204,10 +204,10 @@ impl Tiny {
         if truncate_page(self, Pos::new(size)).unwrap() {
             self.sync();
         }
-        let _blocks_go = self.pages.invalidate_lock().write();
+        let no_fills = self.pages.invalidate_lock().write();
         self.size.store(size, Ordering::SeqCst);
         if drops_cache {
-            self.pages.drop_range(Pos::new(size), Pos::MAX);
+            self.pages.drop_range(&no_fills, Pos::new(size), Pos::MAX);
         }
         let mut map = self.map.lock().unwrap();
         map.disk_size = map.disk_size.min(size);

@@ -169,9 +169,9 @@ impl Toy {
             let end = Pos::new(size).saturating_add(1);
             write_back(self, WritebackControl::integrity(Pos::new(size), end)).unwrap();
         }
-        let _blocks_go = self.pages.invalidate_lock().write();
+        let no_fills = self.pages.invalidate_lock().write();
         self.size.store(size, Ordering::SeqCst);
-        self.pages.drop_range(Pos::new(size), Pos::MAX);
+        self.pages.drop_range(&no_fills, Pos::new(size), Pos::MAX);
         let mut map = self.map.lock().unwrap();
         map.disk_size = size;
         let first = size.div_ceil(self.block.bytes_u64());

@@ -3,6 +3,7 @@
 use super::Operation;
 use crate::error::{Error, Result};
 use crate::map::{self, Shift};
+use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
 impl Operation<'_> {
@@ -17,10 +18,10 @@ impl Operation<'_> {
     }
 
     /// Takes the range out.
-    pub(super) fn collapse(&self) -> Result<()> {
+    pub(super) fn collapse(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.whole_blocks(&self.range);
-        let _no_writeback = self.flush_and_drop(&blocks, true)?;
+        let _no_writeback = self.flush_and_drop(no_fills, &blocks, true)?;
 
         let plan = map::plan(self.fs, self.inode, blocks.clone(), blocks.end)?;
         let mut h = self.start(plan)?;

@@ -1,6 +1,7 @@
 //! Putting a hole into a file: what lies behind it moves down.
 
 use extant_disk::extent::MAX_END;
+use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
 use super::super::max_size;
@@ -31,11 +32,11 @@ impl Operation<'_> {
 
     /// Puts a hole of the range's length in at its start. The sizes move first: whatever comes between, nothing lies behind the end
     /// of the file that was before it.
-    pub(super) fn insert(&self) -> Result<()> {
+    pub(super) fn insert(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.whole_blocks(&self.range);
         let gap = blocks.start..blocks.start;
-        let _no_writeback = self.flush_and_drop(&gap, false)?;
+        let _no_writeback = self.flush_and_drop(no_fills, &gap, false)?;
 
         let plan = map::plan(self.fs, self.inode, 0..0, blocks.start)?;
         let mut h = self.start(plan)?;

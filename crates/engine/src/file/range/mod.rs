@@ -31,6 +31,7 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::WritebackControl;
 use extant_jbd2::Handle;
+use extant_pagecache::InvalidateExclusive;
 use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
@@ -121,13 +122,13 @@ fn locked(
     if let FallocateMode::Allocate { keep_size } = mode {
         return op.allocate(keep_size);
     }
-    let _nobody_fills = ops.data.address_space.invalidate_lock().write();
+    let no_fills = ops.data.address_space.invalidate_lock().write();
     match mode {
         FallocateMode::Allocate { .. } => Ok(()),
-        FallocateMode::PunchHole => op.punch(),
-        FallocateMode::ZeroRange { keep_size } => op.zero(keep_size),
-        FallocateMode::CollapseRange => op.collapse(),
-        FallocateMode::InsertRange => op.insert(),
+        FallocateMode::PunchHole => op.punch(&no_fills),
+        FallocateMode::ZeroRange { keep_size } => op.zero(&no_fills, keep_size),
+        FallocateMode::CollapseRange => op.collapse(&no_fills),
+        FallocateMode::InsertRange => op.insert(&no_fills),
     }
 }
 
@@ -250,19 +251,28 @@ impl Operation<'_> {
 
     /// Drops what is cached of `blocks`. Commits that wait for some of it get it first. Writeback of the file waits until
     /// what is returned is gone, or it would join the extents that are cut here.
-    fn drop_cache(&self, blocks: &Range<u64>) -> Result<impl Sized> {
+    fn drop_cache(
+        &self,
+        no_fills: &InvalidateExclusive<'_>,
+        blocks: &Range<u64>,
+    ) -> Result<impl Sized> {
         let bytes = self.bytes_of(blocks);
         super::settle_ordered(self.ops, bytes.start);
         let mapping = &self.ops.data.address_space;
         let no_writeback = mapping.writeback_pass();
         self.cut_ends(blocks)?;
-        mapping.drop_range(bytes.start, bytes.end);
+        mapping.drop_range(no_fills, bytes.start, bytes.end);
         Ok(no_writeback)
     }
 
     /// Empties the cache from the folio on that holds the first of `blocks`, as the file's blocks will be others from there on. What is
     /// dirty is written, but for what only `blocks` have if they are `unwanted`. The rest as [`Self::drop_cache`].
-    fn flush_and_drop(&self, blocks: &Range<u64>, unwanted: bool) -> Result<impl Sized> {
+    fn flush_and_drop(
+        &self,
+        no_fills: &InvalidateExclusive<'_>,
+        blocks: &Range<u64>,
+        unwanted: bool,
+    ) -> Result<impl Sized> {
         let bytes = self.bytes_of(blocks);
         let mapping = &self.ops.data.address_space;
         let from = match mapping.next(bytes.start) {
@@ -275,8 +285,8 @@ impl Operation<'_> {
                 write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
             }
         }
-        let no_writeback = self.drop_cache(blocks)?;
-        mapping.drop_range(from, Pos::MAX);
+        let no_writeback = self.drop_cache(no_fills, blocks)?;
+        mapping.drop_range(no_fills, from, Pos::MAX);
         alloc::release_window(self.fs, self.inode.ino);
         Ok(no_writeback)
     }

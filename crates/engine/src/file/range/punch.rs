@@ -4,6 +4,7 @@
 //! for the range; of the blocks at its ends, bytes are zeroed in the cache.
 
 use extant_iomap::WritebackControl;
+use extant_pagecache::InvalidateExclusive;
 use extant_units::{PAGE_SIZE, Pos};
 
 use super::super::writeback::write_range;
@@ -16,7 +17,7 @@ use crate::map;
 impl Operation<'_> {
     /// Makes the range a hole. Behind the end of the file only the rest of the last page is part of it: what was allocated there ahead of
     /// data stays.
-    pub(super) fn punch(mut self) -> Result<()> {
+    pub(super) fn punch(mut self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         if self.range.start >= size {
             return Ok(());
@@ -40,7 +41,7 @@ impl Operation<'_> {
         if blocks.is_empty() {
             return Ok(());
         }
-        let _no_writeback = self.drop_cache(&blocks)?;
+        let _no_writeback = self.drop_cache(no_fills, &blocks)?;
         self.free(&blocks)
     }
 

@@ -3,6 +3,8 @@
 //! Everything gets its place and every cut is made first: running out of space then leaves the file as it was, dirty data
 //! included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in the cache.
 
+use extant_pagecache::InvalidateExclusive;
+
 use super::super::truncate;
 use super::Operation;
 use crate::credits;
@@ -11,7 +13,7 @@ use crate::map;
 
 impl Operation<'_> {
     /// Zeroes the range; unless `keep_size`, a file that ends before its end grows.
-    pub(super) fn zero(&self, keep_size: bool) -> Result<()> {
+    pub(super) fn zero(&self, no_fills: &InvalidateExclusive<'_>, keep_size: bool) -> Result<()> {
         let old = self.inode.size();
         let grows = !keep_size && self.range.end > old;
         self.fill(&self.touched_blocks(&self.range), 0)?;
@@ -28,7 +30,7 @@ impl Operation<'_> {
         if blocks.is_empty() && !grows {
             return Ok(());
         }
-        let _no_writeback = self.drop_cache(&blocks)?;
+        let _no_writeback = self.drop_cache(no_fills, &blocks)?;
         let plan = map::plan(self.fs, self.inode, blocks.clone(), u64::MAX)?;
         let mut h = self.start(plan)?;
         if !blocks.is_empty() {

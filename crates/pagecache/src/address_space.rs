@@ -1,29 +1,42 @@
-//! Mappings: one file's part of the page cache.
+//! Address spaces: each is one file's part of the page cache.
 //!
 //! # Locks
-//! See the crate. `index` is held only for lookups, insertions and removals; the folio lock may be held when it is taken,
-//! never the other way round. `invalidate` is the caller's: shared to add folios for reading, exclusive
-//! around a removal of blocks together with their folios.
+//! The order is in the crate's documentation. `index` is held for lookups, insertions and removals
+//! only; a thread may hold a folio lock when it takes `index`, never the other way round. Callers
+//! take the invalidate lock: shared to add and fill folios, exclusively to remove blocks together
+//! with their folios.
 //!
 //! # Concurrency
-//! A folio found in the index may be detached by the time it is locked: the locking functions here
-//! return `None` then, and the caller looks again.
+//! A folio that was found in the index may be detached before it is locked. The locking functions
+//! here return `None` then, and the caller looks it up again.
+//!
+//! A thread that waits for the end of a folio's writeback is not missed:
+//!
+//! 1. The waiter holds `stable_lock`, adds itself to `stable_waiters`, then looks at the folio.
+//! 2. The end of writeback clears the folio's count, then (after a fence) loads `stable_waiters`.
+//! 3. Either the waiter sees the folio stable, or the other thread sees the waiter. That thread takes
+//!    `stable_lock` before it notifies, and the waiter holds the lock until it sleeps.
+//!
+//! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use crate::sync::{Condvar, Mutex, MutexGuard, RwLock};
-use extant_lock_order::Locked;
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
+use crate::sync::{Condvar, Mutex, RwLock};
 use extant_units::{BlockSize, PAGE_SHIFT, PageIdx, Pos};
 
-use crate::cache::{PageCache, Shared};
-use crate::dirty_list::Writeback;
+use crate::arena::FolioMemory;
+use crate::cache::PageCache;
+use crate::cache_state::CacheState;
+use crate::counters::bump;
+use crate::dirty_list::{DirtyFile, DirtyState, Writeback};
 use crate::errseq::WritebackErrors;
-use crate::folio::{Folio, FolioGuard, FolioRef};
-use crate::order::{InvalidateLock, PassLock};
-use crate::tree::{FolioTree, Tag};
+use crate::folio::{Folio, FolioOwner};
+use crate::folio_guard::{FolioGuard, FolioRef};
+use crate::folio_tree::{FolioTree, Tag};
+use crate::locks::{InvalidateLock, PassLock, WritebackPass};
 
-/// What a mapping is made with.
+/// What an address space is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpaceParams {
     /// The block size that uptodate and dirty state is kept in.
@@ -32,11 +45,10 @@ pub struct AddressSpaceParams {
     pub max_order: u32,
 }
 
-/// One file's cached folios.
+/// One file's cached folios: Linux's `struct address_space`.
 pub struct AddressSpace {
-    shared: Arc<Shared>,
+    state: Arc<CacheState>,
     this: Weak<AddressSpace>,
-    owner: Weak<dyn Writeback>,
     block_size: BlockSize,
     min_order: u32,
     max_order: u32,
@@ -45,9 +57,7 @@ pub struct AddressSpace {
     folios: AtomicUsize,
     invalidate: InvalidateLock,
     pass: PassLock,
-    dirty_bytes: AtomicU64,
-    /// Key in the list of dirty mappings; zero: not listed.
-    pub(crate) dirty_key: AtomicU64,
+    dirty: DirtyState,
     errors: WritebackErrors,
     stable_waiters: AtomicUsize,
     stable_lock: Mutex<()>,
@@ -55,19 +65,20 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// An empty mapping. `owner` writes it back; it is held strongly while anything in the mapping is dirty.
+    /// An empty address space. `owner` writes it back, and is held strongly while anything in the
+    /// address space is dirty.
     pub fn new(
         cache: &PageCache,
         owner: Weak<dyn Writeback>,
         params: AddressSpaceParams,
     ) -> Arc<Self> {
-        let shared = cache.shared().clone();
+        let state = cache.state().clone();
+        // A block larger than a page needs a folio of its size; smaller ones share the smallest.
         let min_order = params.block_size.log2().saturating_sub(PAGE_SHIFT);
-        let max_order = params.max_order.min(shared.max_order()).max(min_order);
+        let max_order = params.max_order.min(state.max_order()).max(min_order);
         Arc::new_cyclic(|this| Self {
-            shared,
+            state,
             this: this.clone(),
-            owner,
             block_size: params.block_size,
             min_order,
             max_order,
@@ -75,8 +86,7 @@ impl AddressSpace {
             folios: AtomicUsize::new(0),
             invalidate: InvalidateLock::default(),
             pass: PassLock::default(),
-            dirty_bytes: AtomicU64::new(0),
-            dirty_key: AtomicU64::new(0),
+            dirty: DirtyState::new(owner),
             errors: WritebackErrors::default(),
             stable_waiters: AtomicUsize::new(0),
             stable_lock: Mutex::new(()),
@@ -89,25 +99,25 @@ impl AddressSpace {
         self.block_size
     }
 
-    /// The largest order of this mapping's folios.
+    /// The largest order of this address space's folios.
     pub fn max_order(&self) -> u32 {
         self.max_order
     }
 
-    /// The lock between the cache and the block map: shared while clean folios are being added or
-    /// filled, exclusive while folios and their blocks are being taken away.
+    /// The lock between the cache and the block map: shared while clean folios are added or filled,
+    /// exclusive while folios and their blocks are removed.
     pub fn invalidate_lock(&self) -> &InvalidateLock {
         &self.invalidate
     }
 
-    /// Waits until no other writeback pass runs on this mapping, and begins one.
-    pub fn writeback_pass(&self) -> Locked<MutexGuard<'_, ()>> {
+    /// Waits until no other writeback pass runs on this address space, and begins one.
+    pub fn writeback_pass(&self) -> WritebackPass<'_> {
         self.pass.lock()
     }
 
-    /// Whether a pass runs: for tests.
+    /// Whether a pass runs.
     #[cfg(not(extant_shuttle))]
-    #[doc(hidden)]
+    #[doc(hidden)] // For the engine's tests, which look whether a pass waits or has ended.
     pub fn is_in_pass(&self) -> bool {
         self.pass.is_held()
     }
@@ -119,7 +129,7 @@ impl AddressSpace {
 
     /// Dirty bytes, not counting what is under writeback.
     pub fn dirty_bytes(&self) -> u64 {
-        self.dirty_bytes.load(Ordering::SeqCst)
+        self.dirty.bytes()
     }
 
     /// The number of folios.
@@ -127,16 +137,18 @@ impl AddressSpace {
         self.index.read().len()
     }
 
-    /// Whether there are no folios. Takes no lock: whoever has put one in and then done what the caller looks at has been seen.
+    /// Whether there are no folios. Takes no lock; sequentially consistent with insertions: if the
+    /// caller has seen what another thread did after an insertion, it sees the insertion here.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.folios.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits, at a dirty limit, until enough has been written. No folio may be locked, no handle open.
+    /// Waits, at a dirty limit, until enough has been written. The caller holds no folio lock and has
+    /// no journal handle open.
     #[inline]
     pub fn throttle(&self) {
-        self.shared.throttle(self);
+        self.state.throttle(&self.dirty);
     }
 
     /// The folio that covers `page`.
@@ -150,8 +162,9 @@ impl AddressSpace {
         self.index.read().next(pos.page().get()).cloned()
     }
 
-    /// The folio that covers the byte at `pos`, or a new one, as large as `len` bytes from there, alignment and
-    /// neighbours allow. A new folio begins at `pos`'s page. Waits for memory if there is none: no folio may be locked, no handle open.
+    /// The folio that covers the byte at `pos`, or a new one that begins at `pos`'s page and is as
+    /// large as `len` bytes from there, alignment and neighbours allow. Waits for memory if there is
+    /// none: the caller holds no folio lock and has no journal handle open.
     pub fn get_or_create(&self, pos: Pos, len: u64) -> Arc<Folio> {
         let page = pos.page();
         loop {
@@ -168,11 +181,13 @@ impl AddressSpace {
     fn order_for(&self, pos: Pos, len: u64) -> u32 {
         let largest = 1u64 << (self.max_order + PAGE_SHIFT);
         let bytes = len.min(largest - (pos.get() & (largest - 1)));
+        // Less than a page still gets a page.
         bytes.max(1).ilog2().saturating_sub(PAGE_SHIFT)
     }
 
-    /// A new folio of at most `order` that begins at `page` (rounded down to the mapping's smallest folio), without content. `None` if
-    /// the place is taken or, unless `wait`, if there is no memory.
+    /// A new folio of at most `order`, without content, that begins at `page` (rounded down to the
+    /// address space's smallest folio). `None` if another folio covers the page or, unless `wait`, if
+    /// there is no memory.
     pub fn create(&self, page: PageIdx, order: u32, wait: bool) -> Option<Arc<Folio>> {
         let page = PageIdx::new(page.get() >> self.min_order << self.min_order);
         let room = {
@@ -189,46 +204,47 @@ impl AddressSpace {
             .min(aligned)
             .min(room.ilog2())
             .max(self.min_order);
-        let memory = self.shared.allocate(order, self.min_order, wait)?;
-        let order = memory.order();
+        let memory = self.state.allocate(order, self.min_order, wait)?;
+        debug_assert!((self.min_order..=order).contains(&memory.order()));
         let shift = self.block_size.log2();
         let folio = Arc::new(Folio::new(page, memory, shift, self.this.clone()));
         let mut index = self.index.write();
         index.insert(folio.clone()).ok()?;
         self.folios.store(index.len(), Ordering::SeqCst);
+        self.state.added(&folio);
         drop(index);
-        self.shared.added(&folio, order);
         Some(folio)
     }
 
-    /// Locks `folio` shared; `None` if it is no longer part of the mapping.
+    /// Locks `folio` shared; `None` if it is no longer part of the address space.
     #[inline]
     pub fn read<'a>(&self, folio: &'a Folio) -> Option<FolioRef<'a>> {
-        let guard = folio.read();
+        let guard = FolioRef::lock(folio);
         guard.is_attached().then_some(guard)
     }
 
-    /// Locks `folio` exclusively; `None` if it is no longer part of the mapping.
+    /// Locks `folio` exclusively; `None` if it is no longer part of the address space.
     #[inline]
     pub fn lock<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
-        let guard = folio.write(self);
+        let guard = FolioGuard::lock(folio, self);
         guard.is_attached().then_some(guard)
     }
 
-    /// As [`AddressSpace::lock_stable`], but without waiting: `None` also if somebody has the folio, or it is under writeback.
+    /// As [`AddressSpace::lock_stable`], but without waiting: `None` also if another thread holds the
+    /// folio lock, or the folio is under writeback.
     #[inline]
     pub fn try_lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
-        let guard = folio.try_write(self)?;
+        let guard = FolioGuard::try_lock(folio, self)?;
         (guard.is_attached() && !folio.is_under_writeback()).then_some(guard)
     }
 
-    /// Locks `folio` exclusively while it is not under writeback; `None` if it is no longer part of the
-    /// mapping. To be used before its bytes are changed.
+    /// Locks `folio` exclusively while it is not under writeback, so that its bytes may be changed.
+    /// `None` if it is no longer part of the address space.
     #[inline]
     pub fn lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
         loop {
-            // Before the lock is asked for: writeback holds it shared as long as the device takes, and a writer that waits for
-            // the lock keeps new readers out.
+            // Look before asking for the lock. Writeback holds it shared for as long as the device
+            // takes, and a writer that waits for the lock keeps new readers out.
             if !folio.is_under_writeback() {
                 let guard = self.lock(folio)?;
                 if !folio.is_under_writeback() {
@@ -244,10 +260,7 @@ impl AddressSpace {
         if !folio.is_under_writeback() {
             return;
         }
-        self.shared
-            .counters
-            .stable_waits
-            .fetch_add(1, Ordering::Relaxed);
+        bump(&self.state.counters.stable_waits);
         let mut held = self.stable_lock.lock();
         self.stable_waiters.fetch_add(1, Ordering::SeqCst);
         while folio.is_under_writeback() {
@@ -256,7 +269,8 @@ impl AddressSpace {
         self.stable_waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Ends the writeback of `folios`: their data, and the metadata that makes it reachable, is where it belongs.
+    /// Ends the writeback of `folios`: their data, and the metadata that makes it reachable, has
+    /// reached the device or joined a transaction.
     pub fn end_writeback<'a>(&self, folios: impl IntoIterator<Item = &'a Arc<Folio>>) {
         let bytes = folios
             .into_iter()
@@ -265,16 +279,16 @@ impl AddressSpace {
         if bytes == 0 {
             return;
         }
-        crate::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if self.stable_waiters.load(Ordering::SeqCst) > 0 {
             drop(self.stable_lock.lock());
             self.stable.notify_all();
         }
-        self.shared.written(bytes);
+        self.state.written(bytes);
     }
 
-    /// Tags every dirty folio that touches `[start, end)` for an integrity sync.
-    pub fn tag_for_sync(&self, start: Pos, end: Pos) {
+    /// Tags every dirty folio that touches `[start, end)` for an integrity sync, which is `_pass`.
+    pub fn tag_for_sync(&self, _pass: &WritebackPass<'_>, start: Pos, end: Pos) {
         let index = self.index.read();
         let mut from = start.page();
         while let Some(folio) = index.next_tagged(from.get(), Tag::Dirty)
@@ -300,56 +314,69 @@ impl AddressSpace {
         found
     }
 
-    pub(crate) fn owner(&self) -> &Weak<dyn Writeback> {
-        &self.owner
+    pub(crate) fn state(&self) -> &Arc<CacheState> {
+        &self.state
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+    /// The file's entry in the list of dirty files.
+    pub(crate) fn dirty_state(&self) -> &DirtyState {
+        &self.dirty
+    }
+}
+
+impl DirtyFile for AddressSpace {
+    fn dirty(&self) -> &DirtyState {
+        &self.dirty
     }
 
-    pub(crate) fn weak(&self) -> Weak<AddressSpace> {
+    fn weak(&self) -> Weak<dyn DirtyFile> {
         self.this.clone()
     }
+}
 
-    pub(crate) fn account_dirtied(&self, folio: &Folio, bytes: u64, first: bool) {
+impl FolioOwner for AddressSpace {
+    fn account_dirtied(&self, folio: &Folio, bytes: u64, first: bool) {
         if first {
             self.index.read().set_tag(folio.index().get(), Tag::Dirty);
         }
-        self.dirty_bytes.fetch_add(bytes, Ordering::SeqCst);
-        self.shared.dirtied(self, bytes);
+        self.dirty.bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.state.dirtied(self, bytes);
     }
 
-    pub(crate) fn account_cleaned(&self, folio: &Folio, bytes: u64, written: u64, clean: bool) {
+    fn account_cleaned(&self, folio: &Folio, bytes: u64, written: u64, clean: bool) {
         if clean {
             let mut index = self.index.write();
             index.clear_tag(folio.index().get(), Tag::Dirty);
             index.clear_tag(folio.index().get(), Tag::ToWrite);
         }
-        self.dirty_bytes.fetch_sub(bytes, Ordering::SeqCst);
-        self.shared.cleaned(bytes, written);
+        let before = self.dirty.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        debug_assert!(before >= bytes, "{bytes} of {before} dirty bytes (J4)");
+        self.state.cleaned(bytes, written);
     }
 
-    pub(crate) fn remove_detached(&self, folio: &Folio) {
+    fn remove_detached(&self, folio: &Folio) {
         let mut index = self.index.write();
         let removed = index.remove(folio.index().get());
         self.folios.store(index.len(), Ordering::SeqCst);
         drop(index);
         debug_assert!(removed.is_some(), "an attached folio is in the index");
-        self.shared.removed(1);
+        self.state.removed(1);
+    }
+
+    fn allocate_copy(&self, order: u32) -> Option<FolioMemory> {
+        self.state.allocate(order, order, false)
     }
 }
 
 impl Drop for AddressSpace {
     fn drop(&mut self) {
-        // Nobody can reach the folios any more; only the cache-wide accounts remain to be settled.
-        let dirty = *self.dirty_bytes.get_mut();
-        self.shared.cleaned(dirty, 0);
+        // No thread can reach the folios any more, so only the cache-wide accounts are corrected.
+        self.state.cleaned(self.dirty.bytes(), 0);
         let index = std::mem::take(self.index.get_mut());
-        self.shared.removed(index.len());
+        self.state.removed(index.len());
         let mut next = index.next(0);
         while let Some(folio) = next {
-            folio.forsake();
+            folio.release_memory();
             next = index.next(folio.next_index().get());
         }
     }

@@ -1,17 +1,18 @@
 //! Reclaim: the second-chance clock.
 //!
-//! Every folio is put at the end of the clock's queue when it is made. Reclaim takes folios from the front: one that was used
-//! since it was last looked at, is dirty, locked or under writeback goes to the end again; others leave
-//! the cache. The queue holds weak references: a folio that was dropped meanwhile is skipped.
+//! Every folio joins the end of the clock's queue when it is made. Reclaim takes folios from the
+//! front. A folio that was used since the last look, is dirty, locked or under writeback goes to the
+//! end again; other folios leave the cache. The queue holds weak references: one whose folio is gone
+//! is skipped.
 
-use crate::sync::atomic::Ordering;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use crate::sync::Mutex;
-
-use crate::cache::Shared;
+use crate::counters::{CacheCounters, bump};
 use crate::folio::Folio;
+use crate::folio_guard::FolioGuard;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 
 /// Folios taken from the queue at a time.
 const BATCH: usize = 32;
@@ -46,51 +47,54 @@ impl Clock {
     fn len(&self) -> usize {
         self.queue.lock().len()
     }
-}
 
-impl Shared {
-    /// Takes folios out of the cache until `want` bytes are free or each was looked at twice; returns the bytes freed.
-    pub(crate) fn reclaim(&self, want: u64) -> u64 {
+    /// Takes folios out of the cache until `want` bytes are free, or each folio was looked at twice.
+    /// Returns the bytes freed.
+    pub(crate) fn reclaim(&self, want: u64, counters: &CacheCounters) -> u64 {
         let mut freed = 0;
-        let mut looks = 2 * self.clock.len() + BATCH;
-        while freed < want && looks > 0 {
-            let batch = self.clock.take();
+        let most_looks = 2 * self.len() + BATCH;
+        let mut looks = 0;
+        while freed < want && looks < most_looks {
+            let batch = self.take();
             if batch.is_empty() {
                 break;
             }
-            looks = looks.saturating_sub(batch.len());
+            looks += batch.len();
             let mut kept = Vec::new();
             for weak in batch {
                 let Some(folio) = weak.upgrade() else {
                     continue;
                 };
-                self.counters.reclaim_scans.fetch_add(1, Ordering::Relaxed);
+                bump(&counters.reclaim_scans);
                 if freed < want && evict(&folio) {
                     freed += folio.len() as u64;
-                    self.counters.reclaimed.fetch_add(1, Ordering::Relaxed);
+                    bump(&counters.reclaimed);
                 } else {
                     kept.push(weak);
                 }
             }
-            self.clock.put_back(kept);
+            self.put_back(kept);
         }
         freed
     }
 }
 
-/// Takes `folio` out of its mapping unless it is wanted.
+/// References to a folio that is in no use: the index's and the one of [`evict`]'s caller.
+const IDLE_REFS: usize = 2;
+
+/// Takes `folio` out of its address space, unless it is in use, dirty or under writeback.
 fn evict(folio: &Arc<Folio>) -> bool {
     if folio.take_referenced() || folio.is_under_writeback() {
         return false;
     }
-    if Arc::strong_count(folio) > 2 + folio.remembered.load(Ordering::Relaxed) {
-        // Beside the index, this function and those who remember it, somebody has found it and is about to use it.
+    if Arc::strong_count(folio) > IDLE_REFS + folio.recent_refs.load(Ordering::Relaxed) {
+        // A thread has looked the folio up and is about to use it.
         return false;
     }
-    let Some(mapping) = folio.mapping().upgrade() else {
+    let Some(owner) = folio.owner().upgrade() else {
         return false;
     };
-    let Some(guard) = folio.try_write(&mapping) else {
+    let Some(guard) = FolioGuard::try_lock(folio, &*owner) else {
         return false;
     };
     if !guard.is_attached() || guard.has_dirty() || folio.is_under_writeback() {

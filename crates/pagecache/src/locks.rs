@@ -1,0 +1,80 @@
+//! The locks of an address space that callers take, each with its rank in the lock order.
+
+use extant_lock_order::{Locked, Rank, lock};
+
+use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The lock between a file's cache and its block map: Linux's `invalidate_lock`.
+pub struct InvalidateLock(RwLock<()>);
+
+/// The invalidate lock, held shared: the file's cached blocks keep their place on the device.
+#[must_use]
+pub struct InvalidateShared<'a> {
+    _held: Locked<RwLockReadGuard<'a, ()>>,
+}
+
+/// The invalidate lock, held exclusively: no thread fills folios from the device.
+#[must_use]
+pub struct InvalidateExclusive<'a> {
+    _held: Locked<RwLockWriteGuard<'a, ()>>,
+}
+
+impl Default for InvalidateLock {
+    fn default() -> Self {
+        Self(RwLock::new(()))
+    }
+}
+
+impl InvalidateLock {
+    /// Keeps the file's blocks in their place.
+    #[track_caller]
+    pub fn read(&self) -> InvalidateShared<'_> {
+        InvalidateShared {
+            _held: lock(Rank::Invalidate, || self.0.read()),
+        }
+    }
+
+    /// Whether a thread has the lock exclusively, or waits for readers to leave.
+    #[cfg(not(extant_shuttle))]
+    #[doc(hidden)] // For the engine's tests, which wait until another thread has come this far.
+    pub fn is_wanted_exclusively(&self) -> bool {
+        self.0.try_read().is_none()
+    }
+
+    /// Keeps all threads from filling folios.
+    #[track_caller]
+    pub fn write(&self) -> InvalidateExclusive<'_> {
+        InvalidateExclusive {
+            _held: lock(Rank::Invalidate, || self.0.write()),
+        }
+    }
+}
+
+/// Admits one writeback pass of an address space at a time.
+pub(crate) struct PassLock(Mutex<()>);
+
+/// The right to write the file back: no other pass runs while this exists.
+#[must_use]
+pub struct WritebackPass<'a> {
+    _held: Locked<MutexGuard<'a, ()>>,
+}
+
+impl Default for PassLock {
+    fn default() -> Self {
+        Self(Mutex::new(()))
+    }
+}
+
+impl PassLock {
+    #[cfg(not(extant_shuttle))]
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.is_locked()
+    }
+
+    #[track_caller]
+    pub(crate) fn lock(&self) -> WritebackPass<'_> {
+        WritebackPass {
+            _held: lock(Rank::Pass, || self.0.lock()),
+        }
+    }
+}
