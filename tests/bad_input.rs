@@ -185,7 +185,7 @@ fn unknown_read_only_features_are_mounted_read_only() -> Result<()> {
 }
 
 #[test]
-fn damage_is_named_and_nothing_is_written() -> Result<()> {
+fn damage_is_reported_and_nothing_is_written() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }

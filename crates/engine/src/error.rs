@@ -265,7 +265,9 @@ impl From<JournalError> for Error {
             JournalError::ReadOnly => Self::ReadOnly,
             JournalError::NeedsRecovery => Self::NeedsReplay,
             JournalError::Unsupported(what) => Self::UnsupportedFeature(what.to_string()),
+            JournalError::UnsupportedSuperblock(what) => Self::UnsupportedFeature(what.to_string()),
             JournalError::Corrupt(what) => Self::corrupt(Location::Journal, what),
+            JournalError::CorruptSuperblock(what) => Self::corrupt(Location::Journal, what),
             JournalError::Io { .. }
             | JournalError::TooManyCredits { .. }
             | JournalError::TransactionTooLarge { .. } => Self::Io(error.to_string().into()),

@@ -47,7 +47,7 @@ impl Rig {
         let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, 8 << 20);
         let (groups, zones, totals) = GroupTable::load(&cache, &layout, Vec::new(), false)?;
         let (groups, zones) = (Arc::new(groups), Arc::new(zones));
-        let journal = Journal::without_log(Arc::clone(&cache), Arc::clone(&dev), Config::default());
+        let journal = Journal::without_log(Arc::clone(&cache), Config::default());
         let stats = Arc::new(Stats::default());
         let counts = Arc::new(Counts::new(
             Blocks::new(layout.end.get()),

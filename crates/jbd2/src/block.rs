@@ -1,20 +1,21 @@
-//! A metadata block in memory: its bytes, and which transactions have them.
+//! A metadata block in memory: its bytes, and the transactions that have yet to log them.
 //!
-//! # Copy on write
-//! The bytes are a shared, immutable snapshot (`Arc<[u8]>`). Reading clones the `Arc`; modifying changes the
-//! bytes in place while nobody else holds them and copies them otherwise. So a reader, a committing
-//! transaction and a checkpoint each keep the version they took, and none of them ever stalls a modifier.
-//!
-//! # States
-//! - *not loaded* (`key` zero): no valid bytes; the next read loads them. A new cache entry, a failed read
-//!   and a freed block are in this state.
-//! - *attached*: `attached` names the transaction that modified the block last and has not taken its
-//!   snapshot yet. If the next transaction modifies the block before the committing one took it, the bytes
-//!   are set aside in `frozen` first. At most one transaction runs and one commits, so one such slot is enough.
+//! # Invariants
+//! - The bytes are a shared, immutable snapshot (`Arc<[u8]>`). Reading clones the `Arc`. Modifying
+//!   changes the bytes in place if no other reference exists, and copies them otherwise. So a
+//!   reader, a committing transaction and a checkpoint each keep the version they took, and none of
+//!   them delays a modification.
+//! - *Not loaded* (`key` is zero): the block has no valid bytes; the next read loads them. New
+//!   entries of the cache, failed reads and freed blocks are in this state.
+//! - *Attached*: `attached` names the transaction that modified the block last and has not taken
+//!   its snapshot yet. If the next transaction modifies the block before the committing one took
+//!   its snapshot, the older bytes are kept in `frozen`. At most one transaction runs and one
+//!   commits, so one such slot is enough.
 //!
 //! # Locks
-//! `state` is held for a copy at most, except while the block is read from the device: concurrent readers
-//! then wait for the one I/O. Within it, in this order: a transaction's parts, the log's index.
+//! The block's lock ([`BlockGuard`]) is held for the time of a copy at most, except while the block
+//! is read from the device: concurrent readers then wait for the one I/O. Inside it, in this order:
+//! a transaction's parts, the log's index.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,10 +24,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use extant_units::{Pblk, Tid};
 use parking_lot::{Mutex, MutexGuard};
 
-/// What a cached block was last checked as: the kind of structure and its owner.
+/// The kind of structure that a cached block was last checked as, and the owner of the structure.
 ///
-/// A hostile image may use one block as two structures; a block that is read under another key than the
-/// one it was last checked under is checked again.
+/// A hostile image may use one block as two structures. A block that is read under another key than
+/// the one it was last checked under is checked again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckKey(u64);
 
@@ -43,25 +44,31 @@ impl CheckKey {
     }
 }
 
-/// A cheap handle on a cached metadata block. While one exists, the block stays in the cache.
+/// A counted reference to a cached metadata block. While one exists, the block stays in the cache.
 #[derive(Clone)]
 pub struct Block(Arc<BlockInner>);
 
 struct BlockInner {
     pblk: Pblk,
-    /// The [`CheckKey`] of the bytes, zero while there are none. Written under `state`, except that a
-    /// successful check exchanges one non-zero key for another.
+    /// The [`CheckKey`] of the bytes, zero while there are none. Stored under the block's lock,
+    /// except that a successful check exchanges one non-zero key for another.
     key: AtomicU64,
     /// Looked up since the cache's clock hand last passed.
     referenced: AtomicBool,
     state: Mutex<BlockState>,
 }
 
-/// The part of a block that is under its lock.
-pub(crate) struct BlockState {
+/// The part of a block that its lock protects.
+struct BlockState {
     data: Arc<[u8]>,
     attached: Option<Tid>,
     frozen: Option<(Tid, Arc<[u8]>)>,
+}
+
+/// A locked block.
+pub(crate) struct BlockGuard<'a> {
+    block: &'a Block,
+    state: MutexGuard<'a, BlockState>,
 }
 
 impl Block {
@@ -79,7 +86,7 @@ impl Block {
         }))
     }
 
-    /// Where the block lives on the device.
+    /// The block's number on the device.
     #[inline]
     pub fn pblk(&self) -> Pblk {
         self.0.pblk
@@ -87,13 +94,14 @@ impl Block {
 
     /// The block's bytes as they are now: a snapshot that later modifications do not change.
     ///
-    /// Drop it before modifying the block: a modification copies the bytes while a snapshot of them exists.
+    /// Drop it before modifying the block: a modification copies the bytes while a snapshot of them
+    /// exists.
     pub fn data(&self) -> BlockData {
         BlockData(Arc::clone(&self.0.state.lock().data))
     }
 
-    /// The bytes, if there are any, and whether a transaction has them that has not begun to log them.
-    pub(crate) fn version(&self) -> Option<(BlockData, bool)> {
+    /// The bytes, if there are any, and whether a transaction has yet to take its snapshot of them.
+    pub(crate) fn data_and_attached(&self) -> Option<(BlockData, bool)> {
         let state = self.0.state.lock();
         self.key()?;
         let attached = state.attached.is_some() || state.frozen.is_some();
@@ -101,15 +109,19 @@ impl Block {
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BlockState> {
-        self.0.state.lock()
+    pub(crate) fn lock(&self) -> BlockGuard<'_> {
+        BlockGuard {
+            block: self,
+            state: self.0.state.lock(),
+        }
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, BlockState>> {
-        self.0.state.try_lock()
+    pub(crate) fn try_lock(&self) -> Option<BlockGuard<'_>> {
+        let state = self.0.state.try_lock()?;
+        Some(BlockGuard { block: self, state })
     }
 
-    /// What the bytes were last checked as, `None` if there are none.
+    /// The key that the bytes were last checked under, `None` if there are no bytes.
     #[inline]
     pub(crate) fn key(&self) -> Option<CheckKey> {
         match self.0.key.load(Ordering::Acquire) {
@@ -118,22 +130,29 @@ impl Block {
         }
     }
 
-    /// Notes that the bytes, seen under key `seen`, were checked as `key`. Does nothing if the block was
-    /// freed or checked as something else meanwhile.
-    pub(crate) fn checked(&self, seen: CheckKey, key: CheckKey) {
+    /// Records that the bytes, seen under key `seen`, were checked under `key`. Does nothing if the
+    /// block was freed or checked under another key meanwhile.
+    pub(crate) fn set_checked(&self, seen: CheckKey, key: CheckKey) {
+        debug_assert_ne!(
+            seen.0,
+            CheckKey::NONE,
+            "bytes were checked, so there are some"
+        );
         let _ = self
             .0
             .key
             .compare_exchange(seen.0, key.0, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Whether nobody but the holder of this reference (the cache) knows the block. Only meaningful under
-    /// the lock of the shard that hands out references.
-    pub(crate) fn is_unheld(&self) -> bool {
-        let unheld = Arc::strong_count(&self.0) == 1;
-        // What the last other holder did, such as writing the block home, happened before.
+    /// Returns whether this reference is the only one. The caller is the cache: it holds the lock
+    /// of the shard that hands out references, so that none is added meanwhile.
+    pub(crate) fn is_unreferenced(&self) -> bool {
+        let only = Arc::strong_count(&self.0) == 1;
+        // What the holder of the last other reference did, such as writing the block to its home
+        // location, happens before what follows the eviction. Pairs with the release in the drop of
+        // that reference.
         fence(Ordering::Acquire);
-        unheld
+        only
     }
 
     #[inline]
@@ -148,28 +167,10 @@ impl Block {
         self.0.referenced.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets the bytes of a locked block.
-    pub(crate) fn fill(&self, state: &mut BlockState, data: Arc<[u8]>, key: CheckKey) {
-        state.data = data;
-        self.0.key.store(key.0, Ordering::Release);
-    }
-
-    /// Detaches a freed block from `tid`, keeping aside what an older transaction still has to log, and
-    /// unloads it. Returns whether such an older, committing transaction has the block.
-    pub(crate) fn release(&self, state: &mut BlockState, tid: Tid) -> bool {
-        if let Some(older) = state.attached.take()
-            && older != tid
-        {
-            state.frozen = Some((older, Arc::clone(&state.data)));
-        }
-        self.0.key.store(CheckKey::NONE, Ordering::Release);
-        state.frozen.is_some()
-    }
-
-    /// The version that `tid`, which takes no more modifications, has to write. `None` if the block left
-    /// the transaction.
+    /// The version that `tid`, which takes no more modifications, has to write. `None` if the block
+    /// was freed in that transaction.
     pub(crate) fn take_snapshot(&self, tid: Tid) -> Option<Arc<[u8]>> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.attached == Some(tid) {
             state.attached = None;
             return Some(Arc::clone(&state.data));
@@ -187,26 +188,64 @@ impl std::fmt::Debug for Block {
     }
 }
 
-impl BlockState {
-    /// Whether `tid` has the block already.
-    #[inline]
-    pub(crate) fn is_attached_to(&self, tid: Tid) -> bool {
-        self.attached == Some(tid)
+impl BlockGuard<'_> {
+    /// Returns whether the block has no bytes.
+    pub(crate) fn is_unloaded(&self) -> bool {
+        self.block.key().is_none()
     }
 
-    /// Hands the block to `tid`, setting the bytes aside for an older transaction that still needs them.
+    /// Sets the bytes.
+    pub(crate) fn fill(&mut self, data: Arc<[u8]>, key: CheckKey) {
+        debug_assert_ne!(key.0, CheckKey::NONE, "bytes have a key");
+        self.state.data = data;
+        self.block.0.key.store(key.0, Ordering::Release);
+    }
+
+    /// Returns whether the block is attached to `tid` already.
+    #[inline]
+    pub(crate) fn is_attached_to(&self, tid: Tid) -> bool {
+        self.state.attached == Some(tid)
+    }
+
+    /// Attaches the block to `tid`, and keeps the bytes for an older transaction that has yet to
+    /// take its snapshot.
     pub(crate) fn attach(&mut self, tid: Tid) {
-        if let Some(older) = self.attached.replace(tid)
+        if let Some(older) = self.state.attached.replace(tid)
             && older != tid
         {
-            self.frozen = Some((older, Arc::clone(&self.data)));
+            self.freeze(older, tid);
         }
+    }
+
+    /// Detaches a freed block from `tid`, keeps the bytes for an older transaction that has yet to
+    /// log them, and unloads the block. Returns whether such an older, committing transaction has
+    /// the block.
+    pub(crate) fn release(&mut self, tid: Tid) -> bool {
+        if let Some(older) = self.state.attached.take()
+            && older != tid
+        {
+            self.freeze(older, tid);
+        }
+        self.block.0.key.store(CheckKey::NONE, Ordering::Release);
+        self.state.frozen.is_some()
+    }
+
+    /// Keeps the bytes as the version of the committing transaction `older`, before the running
+    /// transaction `tid` changes them.
+    fn freeze(&mut self, older: Tid, tid: Tid) {
+        debug_assert!(tid.is_after(older), "{tid} runs while {older} commits");
+        debug_assert!(
+            self.state.frozen.is_none(),
+            "one transaction commits at a time"
+        );
+        self.state.frozen = Some((older, Arc::clone(&self.state.data)));
     }
 
     /// The bytes for modification, and whether they had to be copied.
     pub(crate) fn data_mut(&mut self) -> (&mut [u8], bool) {
-        let shared = Arc::get_mut(&mut self.data).is_none();
-        (Arc::make_mut(&mut self.data), shared)
+        let data = &mut self.state.data;
+        let shared = Arc::get_mut(data).is_none();
+        (Arc::make_mut(data), shared)
     }
 }
 
@@ -240,16 +279,14 @@ mod tests {
 
     fn loaded(byte: u8) -> Block {
         let block = Block::unloaded(Pblk::new(7));
-        let mut state = block.lock();
-        block.fill(&mut state, [byte; 4].into(), CheckKey::UNCHECKED);
-        drop(state);
+        block.lock().fill([byte; 4].into(), CheckKey::UNCHECKED);
         block
     }
 
     fn set(block: &Block, tid: u32, byte: u8) -> bool {
-        let mut state = block.lock();
-        state.attach(Tid::new(tid));
-        let (data, copied) = state.data_mut();
+        let mut guard = block.lock();
+        guard.attach(Tid::new(tid));
+        let (data, copied) = guard.data_mut();
         data.fill(byte);
         copied
     }
@@ -278,11 +315,21 @@ mod tests {
     fn freeing_keeps_what_the_committing_transaction_logs() {
         let block = loaded(0);
         set(&block, 1, 1);
-        assert!(block.release(&mut block.lock(), Tid::new(2)));
+        assert!(block.lock().release(Tid::new(2)));
         assert_eq!(block.key(), None);
         assert_eq!(block.take_snapshot(Tid::new(1)).unwrap()[0], 1);
         set(&block, 2, 2);
-        assert!(!block.release(&mut block.lock(), Tid::new(2)));
+        assert!(!block.lock().release(Tid::new(2)));
         assert_eq!(block.take_snapshot(Tid::new(2)), None);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "one transaction commits at a time")]
+    fn a_third_live_transaction_is_refused() {
+        let block = loaded(0);
+        for tid in 1..=3 {
+            set(&block, tid, 1);
+        }
     }
 }

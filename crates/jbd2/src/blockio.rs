@@ -1,14 +1,15 @@
-//! Writing many blocks as few contiguous vectored writes.
+//! Writing many blocks in few vectored writes.
 
 use std::io::{self, IoSlice};
 
 use extant_blockdev::BlockDevice;
 use extant_units::{BlockSize, Pblk};
 
-/// The most blocks in one write.
+/// The most blocks in one write: what Linux takes in one call (`UIO_MAXIOV`).
 const MAX_BLOCKS: usize = 1024;
 
-/// Writes `blocks` in the order given; neighbours that are contiguous on the device go out together.
+/// Writes `blocks` in the order given. Neighbours that are contiguous on the device are written
+/// together.
 pub(crate) fn write_blocks<'a>(
     dev: &dyn BlockDevice,
     bs: BlockSize,
@@ -18,6 +19,7 @@ pub(crate) fn write_blocks<'a>(
     let mut start = Pblk::ZERO;
     let mut next = None;
     for (p, bytes) in blocks {
+        debug_assert_eq!(bytes.len(), bs.bytes(), "block {p} is written whole");
         if next != Some(p) || run.len() >= MAX_BLOCKS {
             write_run(dev, bs, start, &run)?;
             run.clear();
@@ -75,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_go_out_together() {
+    fn neighbours_are_written_together() {
         let dev = Recording(MemoryDevice::new(64 << 10), Mutex::default());
         let block = |i: u8| [i; 1024];
         let data: Vec<(u64, [u8; 1024])> = [(3, 1), (4, 2), (5, 3), (9, 4), (2, 5), (3, 6)]

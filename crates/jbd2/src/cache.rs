@@ -1,21 +1,23 @@
 //! The cache of metadata blocks.
 //!
 //! # Invariants
-//! - At most one [`Block`] exists per block number: an entry leaves the map only while nobody else holds it.
-//! - Whatever is modified and not yet home is held by a transaction or by the log's index, so the map's
-//!   reference count alone says whether a block may be evicted, and a block that is not in the map is on
-//!   the device as it should be.
-//! - Failed reads leave an entry without bytes behind: the next reader tries again.
+//! - At most one [`Block`] exists per block number: an entry leaves the map only while the map has
+//!   the only reference to it.
+//! - A block that was modified and not checkpointed is referenced by a transaction or by the log's
+//!   index. So the reference count alone says whether a block may be evicted, and the device has
+//!   the latest version of a block that is not in the map.
+//! - A failed read leaves an entry without bytes: the next reader tries again.
+//! - Each shard keeps its share of the budget with a clock. An entry that was looked up since the
+//!   hand last passed gets a second chance; a referenced one is skipped. An insertion moves the
+//!   hand a bounded number of steps. A cache full of referenced blocks thus grows over its budget
+//!   instead of searching, by at most what the log and the live transactions hold.
 //!
-//! # Eviction
-//! Each shard keeps its share of the budget with a clock: an entry that was looked up since the hand last
-//! passed gets a second chance, a held one is passed over. An insertion moves the hand a bounded number of
-//! steps, so that a cache full of held blocks grows over its budget (by at most what the log and the running
-//! transactions hold) instead of searching.
+//! # Locks
+//! A lookup takes one shard's lock, for the lookup only. It is a leaf.
 //!
 //! # Concurrency
-//! A lookup takes one shard's lock, for the lookup only. Reading from the device happens under the block's
-//! own lock: concurrent readers of one block share one I/O, readers of others do not meet it.
+//! Reading from the device happens under the block's own lock: concurrent readers of one block
+//! share one I/O, and readers of other blocks are not delayed.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -24,14 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extant_blockdev::BlockDevice;
-use extant_units::{BlockSize, Blocks, Pblk};
+use extant_units::{BlockSize, Blocks, Pblk, index};
 use parking_lot::Mutex;
 
-use crate::block::{Block, CheckKey, zeroed};
+use crate::block::{Block, BlockGuard, CheckKey, zeroed};
 use crate::error::BlockError;
 use crate::hash::BlockHash;
 
-/// Shards: enough that many threads rarely meet in one.
+/// Shards: enough that threads rarely contend for one.
 const SHARDS: usize = 64;
 /// Clock steps per insertion.
 const CLOCK_STEPS: usize = 32;
@@ -45,18 +47,18 @@ pub struct BlockCache {
     device_blocks: Blocks,
     shard_budget: usize,
     hash: BlockHash,
-    shards: Box<[Padded]>,
+    shards: Box<[PaddedShard]>,
     misses: AtomicU64,
 }
 
 /// A shard on cache lines of its own.
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
+struct PaddedShard(Mutex<Shard>);
 
 #[derive(Default)]
 struct Shard {
     map: HashMap<u64, Block, BlockHash>,
-    /// Every key of `map` once.
+    /// Every key of `map` once, the next one to look at first.
     clock: VecDeque<u64>,
     hits: u64,
     evictions: u64,
@@ -71,12 +73,13 @@ pub(crate) struct CacheStats {
 }
 
 impl BlockCache {
-    /// A cache of `dev`'s blocks that keeps about `budget_bytes` of them, and whatever is held beyond that.
+    /// A cache of `dev`'s blocks that keeps about `budget_bytes` of them, and every block that is
+    /// referenced.
     pub fn new(dev: Arc<dyn BlockDevice>, block_size: BlockSize, budget_bytes: usize) -> Arc<Self> {
         let hash = BlockHash::default();
         let shards = (0..SHARDS)
             .map(|_| {
-                Padded(Mutex::new(Shard {
+                PaddedShard(Mutex::new(Shard {
                     map: HashMap::with_hasher(hash.clone()),
                     ..Shard::default()
                 }))
@@ -113,11 +116,11 @@ impl BlockCache {
         self.device_blocks
     }
 
-    /// Finds or reads block `p`. `check` runs when the bytes came from the device, or were last checked
-    /// under another key; it runs without a lock.
+    /// Finds or reads block `p`. Calls `check`, without a lock, when the bytes came from the device
+    /// or were last checked under another key.
     ///
     /// # Errors
-    /// A failed read, a block past the device, or what `check` says.
+    /// A failed read, a block past the device, or the error of `check`.
     pub fn read<E: From<BlockError>>(
         &self,
         p: Pblk,
@@ -131,11 +134,11 @@ impl BlockCache {
             None => self.load(&block)?,
         };
         check(&block.data())?;
-        block.checked(seen, key);
+        block.set_checked(seen, key);
         Ok(block)
     }
 
-    /// Finds or reads block `p` and checks nothing: for blocks that are checked piece by piece.
+    /// Finds or reads block `p` and checks nothing: for blocks that callers check piece by piece.
     ///
     /// # Errors
     /// A failed read or a block past the device.
@@ -147,37 +150,39 @@ impl BlockCache {
         Ok(block)
     }
 
-    /// Whether block `p` is there: a lookup would not read it. True for a moment only; for deciding about readahead.
+    /// Returns whether a lookup of block `p` would find its bytes. The answer may change at once;
+    /// it serves to decide about readahead.
     pub fn is_cached(&self, p: Pblk) -> bool {
         let shard = self.shard(p).lock();
         shard.map.get(&p.get()).is_some_and(|b| b.key().is_some())
     }
 
-    /// Brings up to `count` blocks from `first` into the cache with one large read (of 4 MiB at most). Best
-    /// effort: blocks that are cached or being read are left alone, errors are left to the later read.
+    /// Reads up to `count` blocks from `first` into the cache with one large read of at most 4 MiB.
+    /// Blocks that are cached or being read are skipped, and errors are left to the later read.
     pub fn readahead(&self, first: Pblk, count: u32) {
-        let most = READAHEAD_BYTES / self.block_size.bytes();
-        let count = usize::try_from(count).unwrap_or(most).min(most);
-        let mut blocks = Vec::with_capacity(count);
-        for i in 0..count as u64 {
+        let most = (READAHEAD_BYTES / self.block_size.bytes()) as u64;
+        let count = u64::from(count).min(most);
+        let mut blocks = Vec::with_capacity(index(count));
+        for i in 0..count {
             let Some(Ok(block)) = first.checked_add(i).map(|p| self.find_or_insert(p)) else {
                 break;
             };
             blocks.push(block);
         }
-        for stretch in blocks.chunk_by(|a, b| a.key().is_none() == b.key().is_none()) {
-            if self.read_stretch(stretch).is_err() {
+        for run in blocks.chunk_by(|a, b| a.key().is_none() == b.key().is_none()) {
+            if self.read_run(run).is_err() {
                 return;
             }
         }
     }
 
-    /// Reads a stretch of neighbours that are not loaded with one call. Stops before the first one that is
-    /// loaded or locked by now: locks are tried, never waited for, as their holder may wait for another of ours.
-    fn read_stretch(&self, blocks: &[Block]) -> std::io::Result<()> {
+    /// Reads a run of neighbours that are not loaded with one call. Stops before the first one that
+    /// is loaded or locked by now. Locks are tried and never waited for: their holder may wait for
+    /// another lock of this run.
+    fn read_run(&self, blocks: &[Block]) -> std::io::Result<()> {
         let guards: Vec<_> = blocks
             .iter()
-            .map_while(|block| block.try_lock().filter(|_| block.key().is_none()))
+            .map_while(|block| block.try_lock().filter(BlockGuard::is_unloaded))
             .collect();
         let Some(offset) = blocks
             .first()
@@ -195,17 +200,18 @@ impl BlockCache {
             .filter_map(Arc::get_mut)
             .map(IoSliceMut::new)
             .collect();
+        debug_assert_eq!(slices.len(), guards.len(), "each buffer has one reference");
         self.dev.read_vectored_at(offset, &mut slices)?;
         self.misses
             .fetch_add(guards.len() as u64, Ordering::Relaxed);
-        for ((block, mut state), data) in blocks.iter().zip(guards).zip(data) {
-            block.fill(&mut state, data, CheckKey::UNCHECKED);
+        for (mut guard, data) in guards.into_iter().zip(data) {
+            guard.fill(data, CheckKey::UNCHECKED);
         }
         Ok(())
     }
 
     /// The entry of block `p`, if there is one.
-    pub(crate) fn peek(&self, p: Pblk) -> Option<Block> {
+    pub(crate) fn get(&self, p: Pblk) -> Option<Block> {
         self.shard(p).lock().map.get(&p.get()).cloned()
     }
 
@@ -228,12 +234,17 @@ impl BlockCache {
         let block = Block::unloaded(p);
         shard.map.insert(p.get(), block.clone());
         shard.clock.push_back(p.get());
+        debug_assert_eq!(
+            shard.clock.len(),
+            shard.map.len(),
+            "the clock has every key once"
+        );
         Ok(block)
     }
 
-    /// Reads a block's bytes unless another thread was quicker. Returns the key that they have.
+    /// Reads a block's bytes unless another thread has done so. Returns their key.
     fn load(&self, block: &Block) -> Result<CheckKey, BlockError> {
-        let mut state = block.lock();
+        let mut guard = block.lock();
         if let Some(key) = block.key() {
             return Ok(key);
         }
@@ -243,24 +254,22 @@ impl BlockCache {
             device: self.device_blocks,
         })?;
         let mut data = zeroed(self.block_size.bytes());
-        if let Some(bytes) = Arc::get_mut(&mut data) {
-            self.dev
-                .read_at(offset, bytes)
-                .map_err(|source| BlockError::Io {
-                    block: p,
-                    source: Arc::new(source),
-                })?;
-        }
+        // New bytes have one reference, so they are not copied here.
+        self.dev
+            .read_at(offset, Arc::make_mut(&mut data))
+            .map_err(|source| BlockError::Io {
+                block: p,
+                source: Arc::new(source),
+            })?;
         self.misses.fetch_add(1, Ordering::Relaxed);
-        block.fill(&mut state, data, CheckKey::UNCHECKED);
+        guard.fill(data, CheckKey::UNCHECKED);
         Ok(CheckKey::UNCHECKED)
     }
 
     fn shard(&self, p: Pblk) -> &Mutex<Shard> {
         let hash = self.hash.hash_one(p.get());
-        // The map inside takes the hash's low and topmost bits; these are neither.
-        let index = usize::try_from((hash >> 40) % SHARDS as u64).unwrap_or(0);
-        &self.shards[index].0
+        // The map inside uses the hash's low and topmost bits; these are neither.
+        &self.shards[index((hash >> 40) % SHARDS as u64)].0
     }
 
     pub(crate) fn stats(&self) -> CacheStats {
@@ -278,7 +287,7 @@ impl BlockCache {
 }
 
 impl Shard {
-    /// Moves the clock hand until one more entry fits the budget, a bounded number of steps.
+    /// Moves the clock hand until one more entry fits the budget, by a bounded number of steps.
     fn make_room(&mut self, budget: usize) {
         for _ in 0..CLOCK_STEPS {
             if self.map.len() < budget {
@@ -290,7 +299,7 @@ impl Shard {
             let keep = self
                 .map
                 .get(&key)
-                .is_some_and(|block| !block.is_unheld() || block.take_referenced());
+                .is_some_and(|block| !block.is_unreferenced() || block.take_referenced());
             if keep {
                 self.clock.push_back(key);
             } else {

@@ -1,28 +1,27 @@
-//! Committing: the commit thread, its waiters, and what one commit does.
+//! Committing: the commit thread, the threads that wait for it, and the steps of one commit.
 //!
-//! # States of a transaction
-//! RUNNING and LOCKED are in `running.rs`. Then, here:
-//! - SWITCH: it becomes the committing one; the next start may make a new running transaction at once.
-//! - FLUSH: a snapshot of each of its blocks is taken. A block that the next transaction modifies before
-//!   that has been set aside by the modifier (see `block.rs`), so nobody waits.
-//! - COMMIT: revoke blocks, descriptors and copies are written to the log, in large contiguous writes.
-//! - COMMIT_JFLUSH: the commit record is written with preflush and forced unit access. Once that has
-//!   returned the transaction is durable, and everything written before it as well.
-//! - COMMIT_CALLBACK: its blocks enter the list of what is to be written home; blocks that it freed leave
-//!   that list, waiting for a write home that is under way; then the callbacks run, and blocks that were
-//!   freed become reusable. The order matters: a freed block must not be written home over its next owner.
-//! - FINISHED: waiters go on.
+//! # Invariants
+//! The states RUNNING and LOCKED are in `running.rs`. A commit then takes these steps, in this
+//! order (`docs/JOURNAL.md` has them as a time line):
 //!
-//! Data that must be durable before the commit (data=ordered, see `ordered.rs`) is settled between SWITCH and FLUSH: the
-//! preflush of the commit record covers it.
-//!
-//! # Crash order
-//! Copies, then (flush) the record, then, at any later time, home, then (flush) the tail. A crash before the
-//! record is durable leaves the log ending at the transaction before; a crash after it replays the whole
-//! transaction. The log's space is not reused before the home blocks are durable.
+//! 1. SWITCH: the transaction becomes the committing one. The next start may make a new running
+//!    transaction at once.
+//! 2. ORDERED: the commit waits for ordered data ([`crate::OrderedData`]). The preflush of the
+//!    commit record makes that data durable (J26).
+//! 3. FLUSH: the commit takes a snapshot of each block. For a block that the next transaction
+//!    modified earlier, the modifying thread has kept the older bytes (`block.rs`); no thread
+//!    waits.
+//! 4. COMMIT: revoke blocks, descriptors and copies are written to the log, in large contiguous
+//!    writes.
+//! 5. COMMIT_JFLUSH: the commit record is written with preflush and forced unit access. When that
+//!    write returns, the transaction and everything written before it are durable.
+//! 6. COMMIT_CALLBACK: the blocks become pending for a checkpoint. Blocks that the transaction
+//!    freed no longer are; the commit waits for a checkpoint that is writing one of them. Then the
+//!    callbacks run, and freed blocks become reusable. This order keeps a checkpoint from writing
+//!    an old version of a freed block over its next owner.
+//! 7. FINISHED: the waiting threads continue.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use extant_failpoint::Failpoint;
@@ -31,115 +30,70 @@ use parking_lot::MutexGuard;
 
 use crate::block::Block;
 use crate::blockio::write_blocks;
-use crate::error::JournalError;
-use crate::journal::Core;
+use crate::checkpoint::Quiesced;
+use crate::error::{JournalError, ensure};
 use crate::ordered::OrderedData;
-use crate::running::{Committing, Running, State};
-use crate::transaction::Parts;
+use crate::shared::{Shared, count};
+use crate::state::{Committing, State};
+use crate::transaction::{Parts, Snapshot};
 
-/// A block and the version of it that a transaction writes.
-pub(crate) struct Snapshot {
-    pub(crate) block: Block,
-    pub(crate) data: Arc<[u8]>,
-}
-
-impl State {
-    /// Whether `tid` runs or commits.
-    pub(crate) fn is_live(&self, tid: Tid) -> bool {
-        self.runs(tid) || self.commits(tid)
-    }
-
-    /// Whether `tid` runs or commits and its flush of the device has not begun yet.
-    fn will_flush(&self, tid: Tid) -> bool {
-        let running = self.running.as_ref();
-        let committing = self.committing.as_ref();
-        running.is_some_and(|r| r.transaction.tid == tid && !r.flushing)
-            || committing.is_some_and(|c| c.tid == tid && !c.flushing)
-    }
-
-    fn runs(&self, tid: Tid) -> bool {
-        self.running
-            .as_ref()
-            .is_some_and(|running| running.transaction.tid == tid)
-    }
-
-    fn commits(&self, tid: Tid) -> bool {
-        self.committing
-            .as_ref()
-            .is_some_and(|committing| committing.tid == tid)
-    }
-}
-
-impl Core {
-    /// Asks for the commit of `tid` if it is the running transaction.
+impl Shared {
+    /// Requests the commit of `tid` if it is the running transaction.
     pub(crate) fn request_commit(&self, tid: Tid) {
         let mut state = self.state.lock();
-        if let Some(running) = &mut state.running
-            && running.transaction.tid == tid
-            && !running.wanted
-        {
-            running.wanted = true;
-            self.work.notify_one();
+        if state.running_tid() == Some(tid) {
+            self.request_running(&mut state);
         }
     }
 
-    /// Waits until `tid` neither runs nor commits. Returns whether the device was flushed by that commit, at a
-    /// time after this call began.
+    /// Waits until `tid` neither runs nor commits. Returns whether that commit flushed the device,
+    /// at a time after this call began.
     pub(crate) fn wait_for(&self, tid: Tid) -> Result<bool, JournalError> {
         self.assert_no_handle_here();
         self.check_alive()?;
         let mut state = self.state.lock();
         let covered = state.will_flush(tid);
         if state.is_live(tid) {
-            self.counters.commit_waits.fetch_add(1, Ordering::Relaxed);
+            count(&self.counters.commit_waits, 1);
         }
         while state.is_live(tid) {
             self.check_alive()?;
-            if let Some(running) = &mut state.running
-                && running.transaction.tid == tid
-                && !running.wanted
-            {
-                running.wanted = true;
-                self.work.notify_one();
+            if state.running_tid() == Some(tid) {
+                self.request_running(&mut state);
             }
-            self.done.wait(&mut state);
+            self.commit_done.wait(&mut state);
         }
         self.check_alive()?;
         Ok(covered)
     }
 
-    /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits what has been done
-    /// so far. A start may wait for a commit at any time, so no lock is held here that a commit
-    /// needs.
+    /// With [`commit_each_handle`](crate::Config::commit_each_handle), commits the handles so far.
+    /// The caller is about to start a handle and holds no lock that a commit needs.
     pub(crate) fn commit_before_start(&self) -> Result<(), JournalError> {
         if !self.config.commit_each_handle {
             return Ok(());
         }
-        let running = {
+        let tid = {
             let state = self.state.lock();
-            let dirty = |running: &&Running| running.transaction.is_dirty();
-            let running = state.running.as_ref().filter(dirty);
-            running.map(|running| running.transaction.tid)
+            let running = state.running.as_ref().map(|running| &running.transaction);
+            running.filter(|t| t.is_dirty()).map(|t| t.tid)
         };
-        running.map_or(Ok(()), |tid| self.wait_for(tid).map(drop))
+        tid.map_or(Ok(()), |tid| self.wait_for(tid).map(drop))
     }
 
-    /// Waits until no commit is under way or asked for, or the journal has stopped.
-    pub(crate) fn settle(&self) {
+    /// Waits until no commit is under way or requested, or the journal has stopped.
+    pub(crate) fn wait_until_idle(&self) {
         self.assert_no_handle_here();
         let mut state = self.state.lock();
-        let busy = |state: &State| {
-            state.committing.is_some() || state.running.as_ref().is_some_and(|r| r.wanted)
-        };
-        while busy(&state) && self.check_alive().is_ok() {
-            self.done.wait(&mut state);
+        while state.is_busy() && self.check_alive().is_ok() {
+            self.commit_done.wait(&mut state);
         }
     }
 
-    /// Runs `f` at a time when nothing runs or commits and nothing can start.
-    pub(crate) fn quiesced(
+    /// Calls `f` at a moment at which nothing runs or commits and nothing can start.
+    pub(crate) fn quiesce(
         &self,
-        f: impl FnOnce(&Self) -> Result<(), JournalError>,
+        f: impl FnOnce(&Quiesced<'_>) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         state.barriers += 1;
@@ -147,18 +101,20 @@ impl Core {
             if let Err(error) = self.check_alive() {
                 break Err(error);
             }
-            if let Some(running) = &mut state.running {
-                running.wanted = true;
-                self.work.notify_one();
+            if state.running.is_some() {
+                self.request_running(&mut state);
             } else if state.committing.is_none() {
                 break Ok(());
             }
-            self.done.wait(&mut state);
+            self.commit_done.wait(&mut state);
         };
         drop(state);
-        let result = idle.and_then(|()| f(self));
-        self.state.lock().barriers -= 1;
-        self.changed.notify_all();
+        let result = idle.and_then(|()| f(&Quiesced::new(self)));
+        let mut state = self.state.lock();
+        assert!(state.barriers > 0, "this call's barrier stands");
+        state.barriers -= 1;
+        drop(state);
+        self.running_changed.notify_all();
         result
     }
 
@@ -170,42 +126,43 @@ impl Core {
                 return;
             }
             if let Err(error) = self.commit_running(state) {
-                // An earlier abort is what failed it; otherwise this is the first fault.
+                // If an earlier fault made the commit fail, that one stays the reason.
                 self.abort_with(error);
                 return;
             }
         }
     }
 
-    /// Waits until the running transaction is wanted or old enough. False when the thread is to end.
+    /// Waits until the commit of the running transaction is requested or due. False when the thread
+    /// is to end.
     fn wait_for_work(&self, state: &mut MutexGuard<'_, State>) -> bool {
         loop {
             if state.stopping || self.check_alive().is_err() {
                 return false;
             }
             let Some(running) = &mut state.running else {
-                self.work.wait(state);
+                self.commit_work.wait(state);
                 continue;
             };
-            if running.wanted {
+            if running.commit_requested {
                 return true;
             }
             let now = Instant::now();
             match running.since.checked_add(self.config.commit_interval) {
                 Some(due) if due > now => {
-                    self.work.wait_until(state, due);
+                    self.commit_work.wait_until(state, due);
                 }
                 Some(_) if running.transaction.is_dirty() => return true,
                 Some(_) => running.since = now,
-                None => self.work.wait(state),
+                None => self.commit_work.wait(state),
             }
         }
     }
 
-    /// Lets the commit thread end once it has nothing under way.
+    /// Tells both threads to end once they have nothing under way.
     pub(crate) fn stop_threads(&self) {
         self.state.lock().stopping = true;
-        self.work.notify_all();
+        self.commit_work.notify_all();
         if let Some(log) = &self.log {
             log.stop();
         }
@@ -221,102 +178,109 @@ impl Core {
         if !running.transaction.is_dirty() {
             // Ids in the log have no gaps: the next transaction takes this one's.
             state.next_tid = tid;
-            self.finished(state);
+            self.finish(state);
             return Ok(());
         }
+        let alone = state.committing.is_none();
+        ensure(alone, "two transactions commit at a time")?;
         state.committing = Some(Committing {
             tid,
             log_blocks: running.log_blocks(&self.sizes),
             flushing: false,
         });
-        self.changed.notify_all();
+        self.running_changed.notify_all();
         drop(state);
         let mut parts = running.transaction.take_parts();
-        self.settle_ordered(tid, std::mem::take(&mut parts.ordered));
-        self.write_out(tid, &mut parts)?;
+        self.wait_for_ordered_data(tid, &std::mem::take(&mut parts.ordered));
+        self.make_durable(tid, &mut parts)?;
         for callback in parts.callbacks {
             callback();
         }
         let mut state = self.state.lock();
+        debug_assert!(state.committing.as_ref().is_some_and(|c| c.tid == tid));
         state.committing = None;
-        self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        self.finished(state);
+        count(&self.counters.commits, 1);
+        self.finish(state);
         Ok(())
     }
 
-    /// Waits until the data that the transaction's blocks were allocated for is at home.
-    fn settle_ordered(&self, tid: Tid, ordered: Vec<Arc<dyn OrderedData>>) {
+    fn wait_for_ordered_data(&self, tid: Tid, ordered: &[Arc<dyn OrderedData>]) {
         if self.config.failpoint.is(Failpoint::OrderedDataLeftOut) {
             return;
         }
-        let settled = ordered.len() as u64;
-        ordered.iter().for_each(|data| data.settle(tid));
-        self.counters.ordered.fetch_add(settled, Ordering::Relaxed);
+        ordered.iter().for_each(|data| data.write_and_wait(tid));
+        count(&self.counters.ordered, ordered.len() as u64);
     }
 
-    /// Lets nobody join any more and waits until the last handle has ended.
+    /// Lets no handle join any more and waits until the last one has ended.
     fn lock_running(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
         while let Some(running) = &mut state.running {
             running.locked = true;
             if running.handles == 0 {
                 if !running.transaction.is_dirty() {
-                    // Nothing will be committed, but who waits may count on the flush.
+                    // Nothing will be committed, but threads that wait rely on the flush.
                     running.flushing = true;
                     MutexGuard::unlocked(state, || self.flush())?;
                 }
                 break;
             }
             self.check_alive()?;
-            self.drained.wait(state);
+            self.handles_ended.wait(state);
         }
         self.check_alive()
     }
 
-    fn finished(&self, state: MutexGuard<'_, State>) {
+    /// Wakes the threads that wait for the end of a commit.
+    fn finish(&self, state: MutexGuard<'_, State>) {
         drop(state);
-        self.changed.notify_all();
-        self.done.notify_all();
+        self.running_changed.notify_all();
+        self.commit_done.notify_all();
     }
 
-    /// Makes the transaction durable: through the log, or at home.
-    fn write_out(&self, tid: Tid, parts: &mut Parts) -> Result<(), JournalError> {
+    /// Makes the transaction durable: through the log, or at its blocks' home locations.
+    fn make_durable(&self, tid: Tid, parts: &mut Parts) -> Result<(), JournalError> {
         match &self.log {
             Some(log) => self.commit_to_log(log, tid, parts),
-            None => self.commit_home(tid, &parts.blocks),
+            None => self.commit_without_log(tid, &parts.blocks),
         }
     }
 
-    fn commit_home(&self, tid: Tid, blocks: &[Block]) -> Result<(), JournalError> {
-        let snapshots = self.snapshots(tid, blocks);
+    fn commit_without_log(&self, tid: Tid, blocks: &[Block]) -> Result<(), JournalError> {
+        let snapshots = take_snapshots(tid, blocks);
         let dev = self.cache.device();
         let pieces = snapshots.iter().map(|s| (s.block.pblk(), &*s.data));
         write_blocks(&**dev, self.cache.block_size(), pieces)
             .map_err(JournalError::io("writing metadata blocks"))?;
-        self.counters
-            .blocks_checkpointed
-            .fetch_add(snapshots.len() as u64, Ordering::Relaxed);
+        count(&self.counters.blocks_checkpointed, snapshots.len() as u64);
         self.note_flushing();
         self.flush()
     }
 
-    /// The versions that `tid` has to write, in the order of their block numbers.
-    pub(crate) fn snapshots(&self, tid: Tid, blocks: &[Block]) -> Vec<Snapshot> {
-        let mut snapshots: Vec<Snapshot> = blocks
-            .iter()
-            .filter_map(|block| {
-                let data = block.take_snapshot(tid)?;
-                let block = block.clone();
-                Some(Snapshot { block, data })
-            })
-            .collect();
-        snapshots.sort_unstable_by_key(|snapshot| snapshot.block.pblk());
-        snapshots
-    }
-
-    /// Notes that writes to the device from now on may miss this commit's flush.
+    /// Records that this commit's flush of the device begins: it may not cover later writes.
     pub(crate) fn note_flushing(&self) {
         if let Some(committing) = &mut self.state.lock().committing {
+            debug_assert!(!committing.flushing, "a commit has one last flush");
             committing.flushing = true;
         }
     }
+}
+
+/// The versions that `tid` has to write, in the order of their block numbers.
+pub(crate) fn take_snapshots(tid: Tid, blocks: &[Block]) -> Vec<Snapshot> {
+    let mut snapshots: Vec<Snapshot> = blocks
+        .iter()
+        .filter_map(|block| {
+            let data = block.take_snapshot(tid)?;
+            let block = block.clone();
+            Some(Snapshot { block, data })
+        })
+        .collect();
+    snapshots.sort_unstable_by_key(|snapshot| snapshot.block.pblk());
+    debug_assert!(
+        snapshots
+            .windows(2)
+            .all(|two| two[0].block.pblk() < two[1].block.pblk()),
+        "a transaction has one version of a block"
+    );
+    snapshots
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_disk::jbd2::superblock::JournalSuperblockError;
 use extant_units::{Blocks, Pblk};
 
-/// A metadata block that could not be had.
+/// A metadata block that could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BlockError {
     /// The device failed.
@@ -14,7 +14,7 @@ pub enum BlockError {
     Io {
         /// The block.
         block: Pblk,
-        /// What the device said.
+        /// The device's error.
         source: Arc<io::Error>,
     },
     /// The block lies past the end of the device.
@@ -27,18 +27,18 @@ pub enum BlockError {
     },
 }
 
-/// What goes wrong with a journal.
+/// A failure of a journal or of its recovery.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
     /// The device failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// What the device said.
+        /// The device's error.
         source: Arc<io::Error>,
     },
-    /// A metadata block could not be had.
+    /// A metadata block could not be read.
     #[error(transparent)]
     Block(#[from] BlockError),
     /// The journal stopped at an earlier fault.
@@ -55,9 +55,9 @@ pub enum JournalError {
     /// A transaction grew larger than the log: handles used far more than they declared.
     #[error("a transaction of {needed} log blocks does not fit the log of {log}")]
     TransactionTooLarge {
-        /// Log blocks it takes.
+        /// Log blocks that the transaction takes.
         needed: u32,
-        /// Log blocks there are.
+        /// Log blocks that exist.
         log: u32,
     },
     /// The journal was closed.
@@ -75,9 +75,25 @@ pub enum JournalError {
     /// The log is damaged.
     #[error("corrupt journal: {0}")]
     Corrupt(Arc<str>),
+    /// The journal's superblock is damaged.
+    #[error("corrupt journal: {0}")]
+    CorruptSuperblock(#[source] JournalSuperblockError),
+    /// The journal's superblock names features that are not supported.
+    #[error("unsupported journal feature: {0}")]
+    UnsupportedSuperblock(#[source] JournalSuperblockError),
+}
+
+impl From<JournalSuperblockError> for JournalError {
+    fn from(error: JournalSuperblockError) -> Self {
+        match error {
+            JournalSuperblockError::UnknownFeatures { .. } => Self::UnsupportedSuperblock(error),
+            _ => Self::CorruptSuperblock(error),
+        }
+    }
 }
 
 impl JournalError {
+    /// Adds to a device's error the operation that failed.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io {
             what,
@@ -90,13 +106,37 @@ impl JournalError {
     }
 }
 
-impl From<JournalSuperblockError> for JournalError {
-    fn from(error: JournalSuperblockError) -> Self {
-        match error {
-            JournalSuperblockError::UnknownFeatures { .. } => {
-                Self::Unsupported(error.to_string().into())
-            }
-            _ => Self::Corrupt(error.to_string().into()),
-        }
+/// Checks an invariant whose violation must stop the journal, because a wrong value would reach the
+/// disk. The caller, or one of its callers, stops the journal with the error.
+pub(crate) fn ensure(holds: bool, invariant: &str) -> Result<(), JournalError> {
+    ensure_some(holds.then_some(()), invariant)
+}
+
+/// [`ensure`] for a value that must exist.
+pub(crate) fn ensure_some<T>(value: Option<T>, invariant: &str) -> Result<T, JournalError> {
+    value.ok_or_else(|| JournalError::Aborted(format!("internal error: {invariant}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+
+    #[test]
+    fn a_violated_invariant_stops_the_journal() {
+        assert!(ensure(true, "J27: ...").is_ok());
+        let error = ensure(false, "J27: ...").unwrap_err();
+        let text = "the journal has stopped: internal error: J27: ...";
+        assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn a_device_error_keeps_its_errno() {
+        let source = io::Error::from_raw_os_error(28);
+        let error = JournalError::io("writing the log")(source);
+        let cause = error
+            .source()
+            .and_then(|e| e.downcast_ref::<Arc<io::Error>>());
+        assert_eq!(cause.and_then(|e| e.raw_os_error()), Some(28));
     }
 }

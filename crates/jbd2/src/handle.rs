@@ -1,65 +1,84 @@
 //! Handles: the parts of a transaction.
 //!
-//! A handle is one file system operation (or one restartable step of it). It declares how many metadata
-//! blocks it may modify (credits) before it touches the first, so that the transaction it joins always fits
-//! the log. A block costs a credit when it first joins the *transaction*; modifying it again, by whatever
-//! handle, is free and takes no lock but the block's own.
+//! A handle is one file system operation, or one restartable step of it. It declares how many
+//! metadata blocks it may modify (credits) before it touches the first, so that the transaction it
+//! joins always fits the log. A block costs a credit when it first joins the *transaction*.
+//! Modifying it again, through any handle, is free and takes only the block's own lock.
+//!
+//! # Invariants
+//! J22: a handle uses no more credits than it declared. One that does fails an assertion in builds
+//! with debug assertions. In release builds the use is counted
+//! ([`crate::JournalStats::credit_overflows`]) and tolerated, as the log keeps slack.
 //!
 //! # Locks
-//! Starting may wait for a commit and for a checkpoint: hold nothing that either needs. Everything else
-//! takes a block's lock, inside it the transaction's parts or the log's index, and never waits for I/O,
-//! except that [`Handle::create`] may wait for a read of the same block that is under way.
+//! Starting a handle may wait for a commit and for a checkpoint: hold no lock that either needs.
+//! Every other call takes a block's lock and, inside it, the transaction's parts or the log's
+//! index, and does not wait for I/O. The exception is [`Handle::create`], which may wait for a read
+//! of the same block that is under way.
 //!
-//! # Faults
-//! A handle that uses more than it declared is a bug: it asserts in builds with debug assertions. In release
-//! the use is counted ([`crate::JournalStats::credit_overflows`]) and tolerated, as the log keeps slack. A handle that is
-//! dropped by a panic may leave its changes half done, so it stops the journal.
+//! # Errors
+//! A handle that a panic drops may leave its changes half done, so it stops the journal.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use extant_failpoint::Failpoint;
 use extant_lock_order::{Held, Rank, taking};
 use extant_units::{Pblk, Tid};
 
-use crate::block::{Block, BlockState, CheckKey, zeroed};
+use crate::block::{Block, BlockGuard, CheckKey, zeroed};
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::ordered::OrderedData;
-use crate::running::{Grant, Usage};
+use crate::shared::count;
+use crate::state::{Grant, Usage};
 use crate::transaction::Transaction;
 
-/// A part of the running transaction. Dropping it ends the part. See the module's header.
+/// A part of the running transaction. Dropping the handle ends the part. See the module's header.
 pub struct Handle {
     journal: Arc<Journal>,
     transaction: Arc<Transaction>,
     grant: Grant,
     used: Usage,
-    /// False after a restart that failed: nothing more can be done under this handle.
+    /// False after a restart that failed: the handle can do nothing more.
     joined: bool,
     sync: bool,
     #[allow(dead_code, reason = "held")]
     held: Held,
-    /// A handle stays on the thread that started it: waiting for a commit while holding one would hang.
+    /// A handle stays on the thread that started it: waiting for a commit with one would hang.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Handle {
-    pub(crate) fn new(
-        journal: Arc<Journal>,
+impl Journal {
+    /// Joins the running transaction with room for `credits` metadata blocks. Waits while that
+    /// transaction is locked for its commit, and while the log has no room. The caller holds no
+    /// lock that comes after the handle in `docs/LOCKING.md`.
+    ///
+    /// # Errors
+    /// More than [`Journal::max_credits`], or a journal that has stopped or was closed.
+    pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle, JournalError> {
+        self.start_with_revokes(credits, 0)
+    }
+
+    /// [`Journal::start`] with room for `revokes` freed metadata blocks as well.
+    ///
+    /// # Errors
+    /// See [`Journal::start`].
+    pub fn start_with_revokes(
+        self: &Arc<Self>,
         credits: u32,
         revokes: u32,
-    ) -> Result<Self, JournalError> {
-        journal.core().assert_no_handle_here();
+    ) -> Result<Handle, JournalError> {
+        let shared = self.shared();
+        shared.assert_no_handle_here();
         let held = taking(Rank::FolioOrHandle);
-        journal.core().commit_before_start()?;
+        shared.commit_before_start()?;
         let grant = Grant { credits, revokes };
-        let transaction = journal.core().join(grant)?;
-        journal.core().note_handle_here(true);
-        Ok(Self {
+        let transaction = shared.join(grant)?;
+        shared.note_handle_started();
+        Ok(Handle {
             transaction,
-            journal,
+            journal: Arc::clone(self),
             grant,
             used: Usage::default(),
             joined: true,
@@ -68,21 +87,23 @@ impl Handle {
             _not_send: PhantomData,
         })
     }
+}
 
+impl Handle {
     /// The transaction this handle belongs to. Changes at a restart.
     #[inline]
     pub fn tid(&self) -> Tid {
         self.transaction.tid
     }
 
-    /// Credits that are left.
+    /// Credits that are left: zero for a handle that used more than it declared.
     pub fn credits_left(&self) -> u32 {
         self.grant.credits.saturating_sub(self.used.credits)
     }
 
-    /// Modifies `b` under this handle: the first time the block joins the transaction, which costs a credit.
-    /// `f` runs under the block's lock, on bytes that no reader's snapshot shares; it must not touch the
-    /// journal or the cache.
+    /// Modifies `b` under this handle. The first modification in a transaction attaches the block
+    /// to it, which costs a credit. `f` runs under the block's lock, on bytes that no reader's
+    /// snapshot shares; it must not call the journal or the cache.
     ///
     /// # Errors
     /// The journal was aborted; `f` did not run.
@@ -93,38 +114,40 @@ impl Handle {
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, JournalError> {
         self.check()?;
-        let mut state = b.lock();
-        self.attach(b, &mut state);
-        let (bytes, copied) = state.data_mut();
+        let mut guard = b.lock();
+        self.attach(b, &mut guard);
+        let (bytes, copied) = guard.data_mut();
         let result = f(bytes);
-        drop(state);
+        drop(guard);
         if copied {
-            let counters = &self.journal.core().counters;
-            counters.cow_copies.fetch_add(1, Ordering::Relaxed);
+            count(&self.journal.shared().counters.cow_copies, 1);
         }
         Ok(result)
     }
 
-    /// A new metadata block at `p`: zeroed, attached, nothing is read, known as checked under `key`. If the
-    /// block was freed earlier in this transaction, that is undone and its revoke cancelled. Costs a credit.
+    /// Makes a new metadata block at `p`: zeroed, attached, without a read, and checked under
+    /// `key`. If the block was freed earlier in this transaction, its revoke is cancelled. Costs a
+    /// credit.
     ///
     /// # Errors
     /// The block lies past the device, or the journal was aborted.
     pub fn create(&mut self, p: Pblk, key: CheckKey) -> Result<Block, JournalError> {
         self.check()?;
-        let core = self.journal.core();
-        let block = core.cache.find_or_insert(p)?;
-        let bytes = zeroed(core.cache.block_size().bytes());
-        let mut state = block.lock();
-        self.attach(&block, &mut state);
-        block.fill(&mut state, bytes, key);
-        drop(state);
+        let shared = self.journal.shared();
+        let block = shared.cache.find_or_insert(p)?;
+        let bytes = zeroed(shared.cache.block_size().bytes());
+        let mut guard = block.lock();
+        self.attach(&block, &mut guard);
+        guard.fill(bytes, key);
+        drop(guard);
         Ok(block)
     }
 
-    /// The metadata block `p` was freed. It leaves this transaction; if an older transaction's copy of it is
-    /// in the log (or about to be) a revoke record keeps replay from bringing it back; once this transaction
-    /// has committed nothing writes the block home any more. The bytes in the cache are void.
+    /// Records that the metadata block `p` was freed.
+    ///
+    /// The block leaves this transaction. If a copy of an older transaction is in the log, or about
+    /// to be, a revoke record keeps a replay from writing it (J28). Once this transaction has
+    /// committed, no checkpoint writes the block any more. Its bytes leave the cache.
     ///
     /// The block may be used again, for data or metadata, when this transaction is durable (see
     /// [`Handle::on_commit`]), or within this transaction through [`Handle::create`].
@@ -133,86 +156,90 @@ impl Handle {
     /// The block lies past the device, or the journal was aborted.
     pub fn forget(&mut self, p: Pblk) -> Result<(), JournalError> {
         self.check()?;
-        let core = self.journal.core();
-        let block = core.cache.find_or_insert(p)?;
-        let mut state = block.lock();
-        let committing = block.release(&mut state, self.transaction.tid);
-        if core.has_log() {
-            let mut parts = self.transaction.parts();
-            parts.forgotten.insert(p.get());
-            let replayable = committing || core.is_in_log(p);
-            let revoked = replayable && !core.config.failpoint.is(Failpoint::RevokeLeftOut);
-            if revoked && parts.revokes.insert(p.get()) {
-                self.used.revokes = self.used.revokes.saturating_add(1);
-            }
+        let shared = self.journal.shared();
+        let block = shared.cache.find_or_insert(p)?;
+        let mut guard = block.lock();
+        let committing = guard.release(self.transaction.tid);
+        if shared.has_log() {
+            let is_new = self.transaction.add(|parts| {
+                parts.forgotten.insert(p.get());
+                let replayable = committing || shared.is_in_log(p);
+                let revoked = replayable && !shared.config.failpoint.is(Failpoint::RevokeLeftOut);
+                revoked && parts.revokes.insert(p.get())
+            });
+            self.used.revokes += u32::from(is_new);
         }
         Ok(())
     }
 
-    /// Asks for `credits` more. False if the transaction cannot grow by that, or is about to commit: the
-    /// caller brings its metadata into a consistent state and restarts.
+    /// Asks for `credits` more. False if the transaction cannot grow by that many, or is about to
+    /// commit: the caller then brings its metadata into a consistent state and restarts.
     ///
     /// # Errors
     /// The journal was aborted.
     pub fn extend(&mut self, credits: u32) -> Result<bool, JournalError> {
         self.check()?;
-        let granted = self.journal.core().extend(credits, &self.transaction)?;
+        let granted = self.journal.shared().extend(credits, &self.transaction)?;
         if granted {
-            self.grant.credits = self.grant.credits.saturating_add(credits);
+            self.grant.credits += credits;
         }
         Ok(granted)
     }
 
-    /// Makes sure that at least `credits` are left, asking for what is missing. False as in [`Handle::extend`].
+    /// Makes sure that at least `credits` are left, and asks for what is missing. False as in
+    /// [`Handle::extend`].
     ///
     /// # Errors
     /// The journal was aborted.
     pub fn ensure(&mut self, credits: u32) -> Result<bool, JournalError> {
-        match credits.saturating_sub(self.credits_left()) {
-            0 => Ok(true),
-            missing => self.extend(missing),
+        match credits.checked_sub(self.credits_left()) {
+            None | Some(0) => Ok(true),
+            Some(missing) => self.extend(missing),
         }
     }
 
-    /// Ends this part, asks for its commit, and joins a transaction afresh with `credits` and as many revokes
-    /// as at the start. A crash in between shows what was done so far: the metadata must be consistent here,
-    /// and what is left to do recorded (an orphan) or repeatable.
+    /// Ends this part, requests its commit, and joins a transaction afresh with `credits` and as
+    /// many revokes as at the start. A crash in between leaves the work so far: the metadata must
+    /// be consistent here, and the rest of the work recorded (an orphan) or repeatable (J30).
     ///
     /// # Errors
-    /// See [`Journal::start`]. After an error nothing more can be done under this handle.
+    /// See [`Journal::start`]. After an error the handle can do nothing more.
     pub fn restart(&mut self, credits: u32) -> Result<(), JournalError> {
         self.check()?;
         self.leave();
-        let core = self.journal.core();
-        core.request_commit(self.transaction.tid);
-        core.commit_before_start()?;
+        let shared = self.journal.shared();
+        shared.request_commit(self.transaction.tid);
+        shared.commit_before_start()?;
         self.grant.credits = credits;
-        self.transaction = core.join(self.grant)?;
-        core.note_handle_here(true);
+        self.transaction = shared.join(self.grant)?;
+        shared.note_handle_started();
         self.joined = true;
         Ok(())
     }
 
-    /// Runs `f` once, on the commit thread, when this transaction is durable; never if the journal aborts
-    /// first. It must not start a handle nor wait for a commit, and whoever holds a lock that it takes must
-    /// not do so either.
+    /// Has the commit thread call `f` once, when this transaction is durable; never if the journal
+    /// stops first. `f` must not start a handle or wait for a commit, and must not take a lock
+    /// whose holders do.
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
         if self.joined {
-            self.transaction.parts().callbacks.push(f);
+            self.transaction.add(|parts| parts.callbacks.push(f));
         }
     }
 
-    /// Has `data` settled before this transaction commits; see [`OrderedData`]. What is registered already is not registered again.
+    /// Makes the commit of this transaction wait for `data`; see [`OrderedData`]. Registering the
+    /// same data again changes nothing.
     pub fn order(&mut self, data: &Arc<dyn OrderedData>) {
         if self.joined {
-            let mut parts = self.transaction.parts();
-            if !parts.ordered.iter().any(|known| Arc::ptr_eq(known, data)) {
-                parts.ordered.push(Arc::clone(data));
-            }
+            self.transaction.add(|parts| {
+                if !parts.ordered.iter().any(|known| Arc::ptr_eq(known, data)) {
+                    parts.ordered.push(Arc::clone(data));
+                }
+            });
         }
     }
 
-    /// Asks for a commit as soon as this handle ends. The caller waits with [`Journal::commit`] after the drop.
+    /// Requests a commit when this handle ends. The caller waits with [`Journal::commit`] after the
+    /// drop.
     pub fn set_sync(&mut self) {
         self.sync = true;
     }
@@ -223,24 +250,22 @@ impl Handle {
     }
 
     #[inline]
-    fn attach(&mut self, block: &Block, state: &mut BlockState) {
-        if !state.is_attached_to(self.transaction.tid) {
-            state.attach(self.transaction.tid);
-            self.transaction.parts().attach(block);
-            self.spend();
+    fn attach(&mut self, block: &Block, guard: &mut BlockGuard<'_>) {
+        if !guard.is_attached_to(self.transaction.tid) {
+            guard.attach(self.transaction.tid);
+            self.transaction.add(|parts| parts.attach(block));
+            self.spend_credit();
         }
     }
 
-    fn spend(&mut self) {
-        self.used.credits = self.used.credits.saturating_add(1);
+    fn spend_credit(&mut self) {
+        self.used.credits += 1;
         if self.used.credits > self.grant.credits {
-            let core = self.journal.core();
-            core.counters
-                .credit_overflows
-                .fetch_add(1, Ordering::Relaxed);
+            let shared = self.journal.shared();
+            count(&shared.counters.credit_overflows, 1);
             debug_assert!(
-                core.config.tolerate_overflow,
-                "a handle of {} credits uses {}",
+                shared.config.tolerate_overflow,
+                "J22: a handle of {} credits uses {}",
                 self.grant.credits, self.used.credits
             );
         }
@@ -248,7 +273,7 @@ impl Handle {
 
     #[inline]
     fn check(&self) -> Result<(), JournalError> {
-        self.journal.core().check_alive()?;
+        self.journal.shared().check_alive()?;
         if self.joined {
             Ok(())
         } else {
@@ -258,13 +283,10 @@ impl Handle {
 
     fn leave(&mut self) {
         if std::mem::take(&mut self.joined) {
-            let core = self.journal.core();
-            core.note_handle_here(false);
-            core.leave(
-                &self.transaction,
-                self.grant,
-                std::mem::take(&mut self.used),
-            );
+            let shared = self.journal.shared();
+            shared.note_handle_ended();
+            let used = std::mem::take(&mut self.used);
+            shared.leave(&self.transaction, self.grant, used);
         }
     }
 }

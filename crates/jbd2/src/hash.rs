@@ -1,7 +1,7 @@
 //! A hasher for block numbers.
 //!
-//! Block numbers come from untrusted images, so the hash is keyed with random numbers of this process; they
-//! are hashed on every metadata access, so it is two multiplications instead of SipHash.
+//! Block numbers come from untrusted images, so the hash is keyed with random numbers of this
+//! process. Every metadata access hashes one, so the hash is two multiplications and not SipHash.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -1,8 +1,9 @@
-//! The log on its device: superblock, geometry, and writing to it.
+//! The log on its device: geometry, superblock, and the writes to it.
 //!
 //! # Locks
-//! `turn` is held by whoever checkpoints, through I/O. `superblock` is held while it is written. `index` is
-//! a leaf and never held through I/O.
+//! - The checkpoint lock ([`Log::lock_checkpoint`]) is held by one checkpoint at a time, over I/O.
+//! - `superblock` is held while the superblock is written. Nothing is taken inside it.
+//! - `index` is a leaf and never held over I/O.
 
 use std::sync::Arc;
 
@@ -10,16 +11,17 @@ use extant_blockdev::BlockDevice;
 use extant_disk::jbd2::Format;
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_failpoint::{ActiveFailpoint, Failpoint};
-use extant_units::{BlockSize, Blocks, DevOff, Pblk, Tid};
-use parking_lot::{Condvar, Mutex};
+use extant_units::{BlockSize, Pblk, Tid};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::block::zeroed;
 use crate::blockio::write_blocks;
 use crate::cache::BlockCache;
 use crate::config::Config;
-use crate::error::JournalError;
-use crate::log_index::{LogIndex, Ring, Tail};
+use crate::error::{JournalError, ensure, ensure_some};
+use crate::log_index::{DurableTail, LogIndex, Tail};
 use crate::log_map::LogMap;
+use crate::log_superblock;
+use crate::ring::Ring;
 use crate::sizes::Sizes;
 
 /// The log of an open journal.
@@ -31,59 +33,26 @@ pub(crate) struct Log {
     pub(crate) ring: Ring,
     barrier: bool,
     failpoint: ActiveFailpoint,
-    /// Whether blocks live on another device than the log: then a flush of the log does not flush them.
+    /// Whether the blocks live on another device than the log. A flush of the log's device then
+    /// does not flush them.
     pub(crate) external: bool,
     superblock: Mutex<OnDisk>,
     pub(crate) index: Mutex<LogIndex>,
-    /// A batch of blocks has been written home.
-    pub(crate) landed: Condvar,
-    /// The log may have become too full, or the checkpoint thread is to look up.
-    pub(crate) pressure: Condvar,
-    /// One checkpoint at a time.
-    pub(crate) turn: Mutex<()>,
+    /// Signalled when a batch of blocks has been written to its home locations.
+    pub(crate) batch_written: Condvar,
+    /// Signalled when the log may have become too full, or the checkpoint thread is to end.
+    pub(crate) checkpoint_work: Condvar,
+    checkpoint: Mutex<()>,
 }
 
+/// The checkpoint lock: one checkpoint runs at a time, and the tail moves under it.
+pub(crate) struct CheckpointGuard<'a>(#[allow(dead_code, reason = "held")] MutexGuard<'a, ()>);
+
+/// The superblock as the device has it.
 struct OnDisk {
     superblock: JournalSuperblock,
-    /// The superblock on disk says that the log is empty: it must name a tail before anything is logged.
+    /// The superblock says that the log is empty: it must name a tail before anything is logged.
     empty: bool,
-}
-
-/// The journal's superblock as it is on the device, checked against the file system and the log's map.
-pub(crate) fn read_superblock(
-    dev: &dyn BlockDevice,
-    bs: BlockSize,
-    map: &LogMap,
-) -> Result<JournalSuperblock, JournalError> {
-    map.check(Blocks::new(dev.len() >> bs.log2()))?;
-    let mut block = vec![0; bs.bytes()];
-    dev.read_at(superblock_offset(bs, map)?, &mut block)
-        .map_err(JournalError::io("reading the journal's superblock"))?;
-    Ok(JournalSuperblock::parse(&block, bs, map.len())?)
-}
-
-/// Writes the journal's superblock, durably with `barrier`: never before what was written earlier.
-pub(crate) fn write_superblock(
-    dev: &dyn BlockDevice,
-    bs: BlockSize,
-    map: &LogMap,
-    superblock: &JournalSuperblock,
-    barrier: bool,
-) -> Result<(), JournalError> {
-    let offset = superblock_offset(bs, map)?;
-    let bytes = superblock.to_bytes();
-    if barrier {
-        dev.write_durable(offset, &bytes)
-    } else {
-        dev.write_at(offset, &bytes)
-    }
-    .map_err(JournalError::io("writing the journal's superblock"))
-}
-
-fn superblock_offset(bs: BlockSize, map: &LogMap) -> Result<DevOff, JournalError> {
-    map.block(0)
-        .and_then(|p| bs.dev_off(p))
-        .ok_or_else(|| JournalError::corrupt("it has no blocks"))
 }
 
 impl Log {
@@ -95,7 +64,7 @@ impl Log {
         config: &Config,
     ) -> Result<Self, JournalError> {
         let bs = cache.block_size();
-        let mut superblock = read_superblock(&*dev, bs, &map)?;
+        let mut superblock = log_superblock::read(&*dev, bs, &map)?;
         if superblock.start() != 0 {
             return Err(JournalError::NeedsRecovery);
         }
@@ -104,13 +73,10 @@ impl Log {
         }
         let wide = cache.device_blocks().get() > u64::from(u32::MAX);
         if superblock.upgrade(wide, config.checksums) {
-            write_superblock(&*dev, bs, &map, &superblock, config.barrier)?;
+            log_superblock::write(&*dev, bs, &map, &superblock, config.barrier)?;
         }
-        let ring = Ring {
-            first: superblock.first(),
-            end: superblock.end(),
-        };
-        // One past the number in the superblock, as Linux does: it may have been used.
+        let ring = Ring::new(superblock.first(), superblock.end());
+        // One past the number in the superblock, as Linux does: that one may have been used.
         let next = Tid::new(superblock.sequence()).next();
         Ok(Self {
             external: !std::ptr::addr_eq(Arc::as_ptr(&dev), Arc::as_ptr(cache.device())),
@@ -126,23 +92,29 @@ impl Log {
                 empty: true,
             }),
             index: Mutex::new(LogIndex::new(ring, next)),
-            landed: Condvar::new(),
-            pressure: Condvar::new(),
-            turn: Mutex::new(()),
+            batch_written: Condvar::new(),
+            checkpoint_work: Condvar::new(),
+            checkpoint: Mutex::new(()),
         })
     }
 
     pub(crate) fn sizes(&self) -> Sizes {
-        let fit = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Sizes::for_log(
-            self.ring.len(),
-            fit(self.format.tags_per_block(self.bs.bytes())),
-            fit(self.format.revokes_per_block(self.bs.bytes())),
-        )
+        let bs = self.bs.bytes();
+        #[allow(clippy::cast_possible_truncation, reason = "records of one block")]
+        let (tags, revokes) = (
+            self.format.tags_per_block(bs) as u32,
+            self.format.revokes_per_block(bs) as u32,
+        );
+        Sizes::for_log(self.ring.len(), tags, revokes)
     }
 
     pub(crate) fn next_tid(&self) -> Tid {
         self.index.lock().next()
+    }
+
+    /// Waits until no other checkpoint runs.
+    pub(crate) fn lock_checkpoint(&self) -> CheckpointGuard<'_> {
+        CheckpointGuard(self.checkpoint.lock())
     }
 
     pub(crate) fn recorded_errno(&self) -> i32 {
@@ -155,26 +127,22 @@ impl Log {
         })
     }
 
-    /// Records that the journal stopped because of a fault, for the next user: a note, which may
-    /// not arrive. It repeats the tail that was written last with success.
+    /// Records for the next mount that the journal stopped because of a fault. It is a note, which
+    /// may get lost. It repeats the tail that was last written without an error.
     pub(crate) fn record_errno(&self, errno: i32) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
         on_disk.superblock.set_errno(errno);
-        self.note(&on_disk.superblock)
+        log_superblock::write_note(&*self.dev, self.bs, &self.map, &on_disk.superblock)
     }
 
-    /// Writes the superblock as well as can be.
-    fn note(&self, superblock: &JournalSuperblock) -> Result<(), JournalError> {
-        let offset = superblock_offset(self.bs, &self.map)?;
-        self.dev
-            .write_note(offset, &superblock.to_bytes())
-            .map_err(JournalError::io("writing the journal's superblock"))
-    }
-
-    /// Names a tail in the superblock if that says the log is empty.
-    pub(crate) fn begin(&self, start: u32, tid: Tid) -> Result<(), JournalError> {
+    /// Names the tail `start` in the superblock if that says the log is empty.
+    pub(crate) fn name_first_tail(&self, start: u32, tid: Tid) -> Result<(), JournalError> {
         let mut on_disk = self.superblock.lock();
         if on_disk.empty {
+            ensure(
+                self.ring.contains(start),
+                "the tail lies outside of the log",
+            )?;
             self.change(&mut on_disk, |superblock| {
                 superblock.set_tail(start, tid.get());
             })?;
@@ -183,15 +151,36 @@ impl Log {
         Ok(())
     }
 
-    /// Moves the tail on disk. What was written to the log's device before is durable first.
-    pub(crate) fn move_tail(&self, tail: Tail) -> Result<(), JournalError> {
-        self.change(&mut self.superblock.lock(), |superblock| {
+    /// Moves the tail on disk, under the checkpoint lock. What was written to the log's device
+    /// before is durable first.
+    pub(crate) fn move_tail(
+        &self,
+        _checkpoint: &CheckpointGuard<'_>,
+        tail: Tail,
+    ) -> Result<DurableTail, JournalError> {
+        ensure(
+            self.ring.contains(tail.start),
+            "the tail lies outside of the log",
+        )?;
+        let mut on_disk = self.superblock.lock();
+        let before = Tid::new(on_disk.superblock.sequence());
+        let forward = !on_disk.empty && tail.tid.is_after(before);
+        ensure(forward, "J27: the log's tail moves forward only")?;
+        self.change(&mut on_disk, |superblock| {
             superblock.set_tail(tail.start, tail.tid.get());
-        })
+        })?;
+        Ok(DurableTail::written(tail))
     }
 
-    /// Says on disk that the log is empty and will go on at `head` with `next`.
-    pub(crate) fn mark_empty(&self, head: u32, next: Tid) -> Result<(), JournalError> {
+    /// Writes a superblock that says the log is empty and continues at `head` with `next`, under
+    /// the checkpoint lock. Returns `tail`, which is then durable as well.
+    pub(crate) fn mark_empty(
+        &self,
+        _checkpoint: &CheckpointGuard<'_>,
+        (head, next): (u32, Tid),
+        tail: Option<Tail>,
+    ) -> Result<Option<DurableTail>, JournalError> {
+        ensure(self.ring.contains(head), "the head lies outside of the log")?;
         let mut on_disk = self.superblock.lock();
         if !on_disk.empty {
             self.change(&mut on_disk, |superblock| {
@@ -200,10 +189,11 @@ impl Log {
             })?;
             on_disk.empty = true;
         }
-        Ok(())
+        Ok(tail.map(DurableTail::written))
     }
 
-    /// Changes the superblock on disk, and in memory if that succeeded: a later write must not say what a failed one did not.
+    /// Changes the superblock on disk, and in memory if the write succeeded: a later write must not
+    /// contain what a failed one did not bring to the device.
     fn change(
         &self,
         on_disk: &mut OnDisk,
@@ -211,10 +201,10 @@ impl Log {
     ) -> Result<(), JournalError> {
         let mut changed = on_disk.superblock.clone();
         change(&mut changed);
-        let written = write_superblock(&*self.dev, self.bs, &self.map, &changed, self.barrier);
+        let written = log_superblock::write(&*self.dev, self.bs, &self.map, &changed, self.barrier);
         if written.is_err() && self.failpoint.is(Failpoint::TailAfterFailedFlush) {
-            // The mistake: once more, past what the device remembers.
-            self.note(&changed)?;
+            // The mistake: once more, past the failure that the device remembers.
+            log_superblock::write_note(&*self.dev, self.bs, &self.map, &changed)?;
         } else {
             written?;
         }
@@ -223,11 +213,12 @@ impl Log {
     }
 
     /// The device block of the log block `by` blocks after `at`.
-    fn place(&self, at: u32, by: u32) -> Pblk {
-        // The ring lies within the map: the superblock was checked against it.
-        self.map
-            .block(self.ring.advance(at, by))
-            .unwrap_or(Pblk::MAX)
+    fn device_block(&self, at: u32, by: u32) -> Result<Pblk, JournalError> {
+        let at = self.ring.advance(at, by);
+        ensure_some(
+            self.map.block(at),
+            "a log block lies outside of the log's map",
+        )
     }
 
     /// Writes consecutive log blocks from `at` on.
@@ -236,25 +227,27 @@ impl Log {
         at: u32,
         blocks: impl Iterator<Item = &'a [u8]>,
     ) -> Result<(), JournalError> {
-        let placed = (0..)
+        let placed: Result<Vec<(Pblk, &[u8])>, JournalError> = (0..)
             .zip(blocks)
-            .map(|(i, bytes)| (self.place(at, i), bytes));
-        write_blocks(&*self.dev, self.bs, placed).map_err(JournalError::io("writing the log"))
+            .map(|(i, bytes)| Ok((self.device_block(at, i)?, bytes)))
+            .collect();
+        write_blocks(&*self.dev, self.bs, placed?).map_err(JournalError::io("writing the log"))
     }
 
-    /// Writes the commit record of `sequence` at log block `at`, durably and after all before it.
+    /// Writes the commit record of `tid` at log block `at`. With barriers it is durable, and
+    /// everything that was written to the log's device before is durable first.
     pub(crate) fn write_commit(
         &self,
         at: u32,
         tid: Tid,
         since_1970: (u64, u32),
     ) -> Result<(), JournalError> {
-        let mut block = zeroed(self.bs.bytes());
-        if let Some(bytes) = Arc::get_mut(&mut block) {
-            self.format
-                .write_commit(bytes, tid.get(), since_1970.0, since_1970.1);
-        }
-        let offset = self.bs.dev_off(self.place(at, 0)).unwrap_or(DevOff::MAX);
+        let mut block = vec![0; self.bs.bytes()];
+        let (seconds, nanoseconds) = since_1970;
+        self.format
+            .write_commit(&mut block, tid.get(), seconds, nanoseconds);
+        let offset = self.bs.dev_off(self.device_block(at, 0)?);
+        let offset = ensure_some(offset, "a log block lies past the device")?;
         if self.failpoint.is(Failpoint::FlushLeftOut) {
             let written = self.dev.write_at(offset, &block);
             written.and_then(|()| self.dev.flush())
@@ -266,16 +259,17 @@ impl Log {
         .map_err(JournalError::io("writing the commit record"))
     }
 
-    /// Wakes everybody who waits for this log, because the journal has stopped.
+    /// Wakes all threads that wait for this log, because the journal has stopped.
     pub(crate) fn wake_all(&self) {
+        // A thread that has looked at the state under this lock is waiting by now.
         drop(self.index.lock());
-        self.landed.notify_all();
-        self.pressure.notify_all();
+        self.batch_written.notify_all();
+        self.checkpoint_work.notify_all();
     }
 
-    /// Lets the checkpoint thread end.
+    /// Tells the checkpoint thread to end.
     pub(crate) fn stop(&self) {
         self.index.lock().stopping = true;
-        self.pressure.notify_all();
+        self.checkpoint_work.notify_all();
     }
 }

@@ -1,18 +1,21 @@
-//! What is in the log: its transactions from tail to head, and which blocks still have to be written home.
+//! The contents of the log: its transactions from tail to head, and the blocks that still have to
+//! be checkpointed (written to their home locations).
 //!
 //! # Invariants
 //! - `queue` holds the committed transactions between tail and head; their ids follow each other.
-//! - A block is *pending* in at most one of them: the last that logged it. Committing it again moves it there,
-//!   and the older transaction no longer needs it written home.
-//! - A transaction with nothing pending can leave from the front of the queue, after what was written home
-//!   is durable, and after the superblock says so durably: until then a replay would read it.
-//! - A block is *resident* while any copy of it may be between the tail on disk and the head, or is being
-//!   written there. Freeing a resident block takes a revoke record.
-//! - What is `in_flight` is being written home. A commit that frees such a block waits for it to land.
+//! - A block is *pending* in at most one of them: the last that logged it. Committing the block
+//!   again moves it there; the older transaction then no longer needs it written.
+//! - J27: a transaction with nothing pending can leave the front of the queue once its checkpointed
+//!   blocks are durable and the superblock durably names a later tail. Until then a replay would
+//!   read it. [`DurableTail`] is the proof that the superblock does.
+//! - J28: a block is *resident* while a copy of it may be between the tail on disk and the head, or
+//!   is being written there. Freeing a resident block takes a revoke record.
+//! - A block in `in_flight` is being written to its home location. A commit that frees such a block
+//!   waits for the write.
 //!
 //! # Locks
-//! One lock around all of it, a leaf, held for the time of a few map operations; by a commit and by a
-//! checkpoint for those of one batch.
+//! One mutex protects all of it. It is a leaf, held for a few map operations; a commit and a
+//! checkpoint hold it for the map operations of one batch.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,47 +23,26 @@ use std::sync::Arc;
 use extant_units::{Pblk, Tid};
 
 use crate::block::Block;
-use crate::commit::Snapshot;
+use crate::error::{JournalError, ensure};
 use crate::hash::BlockHash;
-use crate::transaction::PblkSet;
+use crate::ring::Ring;
+use crate::transaction::{PblkSet, Snapshot};
 
-/// See the module's header.
+/// The contents of the log. See the module's header.
 pub(crate) struct LogIndex {
-    /// The ring of log blocks.
     ring: Ring,
-    /// Where the next transaction goes, and its id.
+    /// The log block where the next transaction goes, and its id.
     head: u32,
     next: Tid,
     /// Blocks between tail and head.
     used: u32,
     queue: VecDeque<Logged>,
-    /// Blocks that are pending in any of them.
+    /// Blocks that are pending in any transaction.
     pending: usize,
     blocks: HashMap<u64, Resident, BlockHash>,
     in_flight: PblkSet,
     /// The checkpoint thread is to end.
     pub(crate) stopping: bool,
-}
-
-/// The blocks `first..end` as a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ring {
-    pub(crate) first: u32,
-    pub(crate) end: u32,
-}
-
-impl Ring {
-    pub(crate) fn len(self) -> u32 {
-        self.end.saturating_sub(self.first)
-    }
-
-    /// The block `by` blocks after `at`.
-    pub(crate) fn advance(self, at: u32, by: u32) -> u32 {
-        let len = u64::from(self.len()).max(1);
-        let inside = u64::from(at.saturating_sub(self.first)) + u64::from(by);
-        // Below the length, which is a u32.
-        self.first + u32::try_from(inside % len).unwrap_or(0)
-    }
 }
 
 /// A transaction in the log.
@@ -83,18 +65,18 @@ struct Resident {
 struct Pending {
     tid: Tid,
     data: Arc<[u8]>,
-    /// Keeps the block in the cache: the device does not have it yet.
+    /// Keeps the block in the cache: the device does not have this version yet.
     _block: Block,
 }
 
-/// A version of a block that is to be written home.
-pub(crate) struct Homeward {
+/// A version of a block that a checkpoint writes.
+pub(crate) struct CheckpointBlock {
     pub(crate) pblk: Pblk,
     pub(crate) data: Arc<[u8]>,
     tid: Tid,
 }
 
-/// Where the log begins once its first transactions have left.
+/// The tail of the log once its first transactions have left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) start: u32,
@@ -103,12 +85,24 @@ pub(crate) struct Tail {
     leaving: usize,
 }
 
+/// A tail that the superblock on disk names, after a flush of the blocks before it: the proof that
+/// [`LogIndex::release_to`] asks for.
+#[must_use]
+pub(crate) struct DurableTail(Tail);
+
+impl DurableTail {
+    /// For the code that has written the superblock.
+    pub(crate) fn written(tail: Tail) -> Self {
+        Self(tail)
+    }
+}
+
 impl LogIndex {
     /// The index of an empty log whose first transaction will be `next`.
     pub(crate) fn new(ring: Ring, next: Tid) -> Self {
         Self {
             ring,
-            head: ring.first,
+            head: ring.first(),
             next,
             used: 0,
             queue: VecDeque::new(),
@@ -121,21 +115,25 @@ impl LogIndex {
 
     /// Log blocks that are free.
     pub(crate) fn free(&self) -> u32 {
-        self.ring.len().saturating_sub(self.used)
+        debug_assert!(
+            self.used <= self.ring.len(),
+            "the log does not overwrite its tail"
+        );
+        self.ring.len() - self.used
     }
 
-    /// The free log blocks that the checkpoint thread is to make, if it is to do something: three
-    /// quarters of the log once more than half of it is in use; half of those in use once more than
-    /// `most_pending` blocks wait in memory.
-    pub(crate) fn wanted(&self, most_pending: usize) -> Option<u32> {
+    /// The number of free log blocks that the checkpoint thread is to reach, if it is to work:
+    /// three quarters of the log once more than half of it is in use; the free blocks and half of
+    /// the others once more than `max_pending` blocks wait in memory.
+    pub(crate) fn checkpoint_target(&self, max_pending: usize) -> Option<u32> {
         if self.used > self.ring.len() / 2 {
             return Some(self.ring.len() / 4 * 3);
         }
-        let heavy = self.pending > most_pending && self.used > 0;
+        let heavy = self.pending > max_pending && self.used > 0;
         heavy.then(|| self.free() + self.used.div_ceil(2))
     }
 
-    /// Where the next transaction goes.
+    /// The log block where the next transaction goes.
     pub(crate) fn head(&self) -> u32 {
         self.head
     }
@@ -145,13 +143,16 @@ impl LogIndex {
         self.next
     }
 
+    /// Returns whether a replay could write `p`: a copy of it may be in the log.
     pub(crate) fn is_resident(&self, p: Pblk) -> bool {
         self.blocks.contains_key(&p.get())
     }
 
-    /// Makes blocks resident that `tid` is about to log. Comes before their snapshots are taken, so that
-    /// whoever frees one of them sees either the attachment or this.
-    pub(crate) fn note_logging(&mut self, tid: Tid, blocks: &[Block]) {
+    /// Makes the blocks resident that `tid` is about to log.
+    ///
+    /// Call it before taking their snapshots. A handle that frees one of the blocks then sees
+    /// either that it is attached to `tid` or that it is resident, and adds a revoke record (J28).
+    pub(crate) fn mark_resident(&mut self, tid: Tid, blocks: &[Block]) {
         for block in blocks {
             self.blocks
                 .entry(block.pblk().get())
@@ -163,15 +164,20 @@ impl LogIndex {
         }
     }
 
-    /// The transaction `next`, `len` log blocks long, is durable: its `snapshots` are pending from now on,
-    /// what it freed is not. `noted` is what [`LogIndex::note_logging`] was told.
-    pub(crate) fn committed(
+    /// Adds the transaction `next`, which is durable and `len` log blocks long: its `snapshots` are
+    /// pending from now on, and what it freed no longer is. `resident` is what
+    /// [`LogIndex::mark_resident`] marked.
+    ///
+    /// # Errors
+    /// The transaction took more log blocks than were free.
+    pub(crate) fn add_committed(
         &mut self,
         len: u32,
-        noted: Vec<u64>,
+        resident: Vec<u64>,
         snapshots: Vec<Snapshot>,
         freed: &PblkSet,
-    ) {
+    ) -> Result<(), JournalError> {
+        ensure(len <= self.free(), "J27: a commit overwrote the log's tail")?;
         let tid = self.next;
         for p in freed {
             self.drop_pending(*p);
@@ -180,7 +186,9 @@ impl LogIndex {
         for Snapshot { block, data } in snapshots {
             let p = block.pblk().get();
             self.drop_pending(p);
-            if let Some(resident) = self.blocks.get_mut(&p) {
+            let resident = self.blocks.get_mut(&p);
+            ensure(resident.is_some(), "J28: a logged block is not resident")?;
+            if let Some(resident) = resident {
                 resident.pending = Some(Pending {
                     tid,
                     data,
@@ -193,15 +201,17 @@ impl LogIndex {
             tid,
             start: self.head,
             len,
-            blocks: noted,
+            blocks: resident,
             pending,
         });
-        self.used = self.used.saturating_add(len);
+        self.used += len;
         self.head = self.ring.advance(self.head, len);
         self.next = tid.next();
+        self.assert_consistent();
+        Ok(())
     }
 
-    /// Whether one of `freed` is being written home.
+    /// Returns whether one of `freed` is being written to its home location.
     pub(crate) fn is_in_flight(&self, freed: &PblkSet) -> bool {
         !self.in_flight.is_empty() && freed.iter().any(|p| self.in_flight.contains(p))
     }
@@ -210,10 +220,19 @@ impl LogIndex {
         if let Some(resident) = self.blocks.get_mut(&p)
             && let Some(pending) = resident.pending.take()
         {
-            self.pending = self.pending.saturating_sub(1);
-            if let Some(logged) = self.logged_mut(pending.tid) {
-                logged.pending = logged.pending.saturating_sub(1);
-            }
+            assert!(self.pending > 0, "block {p} is counted as pending");
+            self.pending -= 1;
+            let Some(logged) = self.logged_mut(pending.tid) else {
+                panic!(
+                    "transaction {} has a pending block and is in the log",
+                    pending.tid
+                );
+            };
+            assert!(
+                logged.pending > 0,
+                "block {p} is counted in its transaction"
+            );
+            logged.pending -= 1;
         }
     }
 
@@ -225,16 +244,16 @@ impl LogIndex {
             .filter(|logged| logged.tid == tid)
     }
 
-    /// The blocks of as many transactions from the front as must leave so that `free` log blocks are free,
-    /// in the order of their numbers. Not all of them are still pending.
-    pub(crate) fn blocks_to_free(&self, free: u32) -> Vec<u64> {
-        let mut gained = self.free();
+    /// The blocks of as many transactions from the front as must leave so that `free` log blocks
+    /// are free, in the order of their numbers. Not all of them are still pending.
+    pub(crate) fn blocks_to_free(&self, free: u64) -> Vec<u64> {
+        let mut gained = u64::from(self.free());
         let mut blocks = Vec::new();
         for logged in &self.queue {
             if gained >= free {
                 break;
             }
-            gained = gained.saturating_add(logged.len);
+            gained += u64::from(logged.len);
             blocks.extend_from_slice(&logged.blocks);
         }
         blocks.sort_unstable();
@@ -242,13 +261,22 @@ impl LogIndex {
         blocks
     }
 
-    /// Puts those of `blocks` that are pending in flight.
-    pub(crate) fn take_off(&mut self, blocks: &[u64]) -> Vec<Homeward> {
+    /// Begins a batch of a checkpoint: puts those of `blocks` that are pending in flight.
+    pub(crate) fn begin_batch(&mut self, blocks: &[u64]) -> Vec<CheckpointBlock> {
+        debug_assert!(
+            self.in_flight.is_empty(),
+            "one checkpoint writes one batch at a time"
+        );
         let mut batch = Vec::with_capacity(blocks.len());
         for &p in blocks {
             if let Some(pending) = self.blocks.get(&p).and_then(|r| r.pending.as_ref()) {
+                let is_committed = self.next.is_after(pending.tid);
+                debug_assert!(
+                    is_committed,
+                    "J27: only durable transactions are checkpointed"
+                );
                 self.in_flight.insert(p);
-                batch.push(Homeward {
+                batch.push(CheckpointBlock {
                     pblk: Pblk::new(p),
                     data: Arc::clone(&pending.data),
                     tid: pending.tid,
@@ -258,12 +286,14 @@ impl LogIndex {
         batch
     }
 
-    /// A batch has been written home. What was committed again meanwhile stays pending with its newer version.
-    pub(crate) fn landed(&mut self, batch: &[Homeward]) {
-        for home in batch {
-            let p = home.pblk.get();
-            self.in_flight.remove(&p);
-            let same = |pending: &Pending| pending.tid == home.tid;
+    /// Ends a batch that has been written. A block that was committed again meanwhile stays pending
+    /// with its newer version.
+    pub(crate) fn end_batch(&mut self, batch: &[CheckpointBlock]) {
+        for written in batch {
+            let p = written.pblk.get();
+            let was_in_flight = self.in_flight.remove(&p);
+            debug_assert!(was_in_flight, "block {p} belongs to the batch that began");
+            let same = |pending: &Pending| pending.tid == written.tid;
             let current = self.blocks.get(&p).and_then(|r| r.pending.as_ref());
             if current.is_some_and(same) {
                 self.drop_pending(p);
@@ -271,7 +301,7 @@ impl LogIndex {
         }
     }
 
-    /// Where the log can begin; `None` if it must stay as it is.
+    /// The tail that the log can have now; `None` if it must stay where it is.
     pub(crate) fn next_tail(&self) -> Option<Tail> {
         let leaving = self.queue.iter().take_while(|l| l.pending == 0).count();
         if leaving == 0 {
@@ -281,6 +311,7 @@ impl LogIndex {
             Some(logged) => (logged.start, logged.tid),
             None => (self.head, self.next),
         };
+        debug_assert!(self.ring.contains(start), "the tail lies in the log");
         Some(Tail {
             start,
             tid,
@@ -288,21 +319,48 @@ impl LogIndex {
         })
     }
 
-    /// The superblock says `tail`, durably: what lies before it is free.
-    pub(crate) fn set_tail(&mut self, tail: Tail) {
-        for logged in self.queue.drain(..tail.leaving.min(self.queue.len())) {
-            self.used = self.used.saturating_sub(logged.len);
+    /// Frees the log blocks before `tail`.
+    pub(crate) fn release_to(&mut self, tail: DurableTail) {
+        let DurableTail(tail) = tail;
+        assert!(
+            tail.leaving <= self.queue.len(),
+            "the tail does not pass the head"
+        );
+        for logged in self.queue.drain(..tail.leaving) {
+            assert_eq!(logged.pending, 0, "J27: {} has pending blocks", logged.tid);
+            assert!(tail.tid.is_after(logged.tid), "the tail moves forward");
+            self.used -= logged.len;
             for p in logged.blocks {
                 if self.blocks.get(&p).is_some_and(|r| r.newest == logged.tid) {
                     self.blocks.remove(&p);
                 }
             }
         }
+        self.assert_consistent();
     }
 
-    /// Whether nothing is pending any more.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.queue.iter().all(|logged| logged.pending == 0)
+    /// Returns whether any block is pending.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.queue.iter().any(|logged| logged.pending > 0)
+    }
+
+    /// Asserts that the accounts add up and the ids follow each other.
+    fn assert_consistent(&self) {
+        debug_assert_eq!(
+            self.queue
+                .iter()
+                .map(|logged| logged.pending)
+                .sum::<usize>(),
+            self.pending,
+            "the pending blocks of all transactions"
+        );
+        debug_assert_eq!(
+            self.queue.iter().map(|logged| logged.len).sum::<u32>(),
+            self.used,
+            "the log blocks of all transactions"
+        );
+        let mut following = self.queue.iter().zip(self.queue.iter().skip(1));
+        debug_assert!(following.all(|(one, next)| one.tid.next() == next.tid));
     }
 }
 

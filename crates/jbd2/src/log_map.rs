@@ -1,15 +1,16 @@
-//! Where the log lives: the runs of device blocks that make up the journal.
+//! The location of the log: the runs of device blocks that make up the journal.
 
 use extant_units::{Blocks, Pblk};
 
 use crate::error::JournalError;
 
-/// The runs of device blocks that make up the journal, in log order. Block 0 is the journal's superblock.
+/// The runs of device blocks that make up the journal, in log order. Block 0 is the journal's
+/// superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogMap {
-    /// In log order, none of them empty.
+    /// In log order; none is empty.
     runs: Vec<Run>,
-    /// The same as (first block, block behind), in the order of the device.
+    /// The same runs as (first block, block after the last), in the order of the device.
     spans: Vec<(Pblk, Pblk)>,
     len: u64,
 }
@@ -41,6 +42,7 @@ impl LogMap {
             .collect();
         let mut spans: Vec<(Pblk, Pblk)> = runs
             .iter()
+            // A run past the largest block number ends there, and so past any device.
             .map(|run| (run.start, run.start.saturating_add(run.len.into())))
             .collect();
         spans.sort_unstable();
@@ -52,7 +54,7 @@ impl LogMap {
         self.len
     }
 
-    /// Whether the log has no blocks at all.
+    /// Returns whether the log has no blocks.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -69,7 +71,7 @@ impl LogMap {
         run.start.checked_add(inside)
     }
 
-    /// Whether the log occupies device block `p`.
+    /// Returns whether device block `p` belongs to the log.
     pub fn contains(&self, p: Pblk) -> bool {
         let after = self.spans.partition_point(|&(start, _)| start <= p);
         after

@@ -1,14 +1,19 @@
-//! A check for builds with debug assertions: a thread holds one handle of a journal at most, and none while
-//! it waits for a commit. Either would hang as soon as the transaction locks.
+//! Which threads hold a handle: a check in builds with debug assertions.
+//!
+//! # Invariants
+//! A thread holds at most one handle of a journal, and none while it waits for a commit. With a
+//! handle open, the transaction cannot commit: a second start or a wait would hang as soon as the
+//! transaction is locked.
 
-use crate::journal::Core;
+use crate::shared::Shared;
 
 #[cfg(debug_assertions)]
 thread_local! {
+    /// The journals of which this thread holds a handle.
     static HELD: std::cell::RefCell<Vec<usize>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-impl Core {
+impl Shared {
     /// Asserts that this thread holds no handle of this journal.
     #[inline]
     pub(crate) fn assert_no_handle_here(&self) {
@@ -21,19 +26,24 @@ impl Core {
         });
     }
 
-    /// Notes that this thread now holds a handle, or no longer does.
+    /// Records that this thread holds a handle from now on.
     #[inline]
-    pub(crate) fn note_handle_here(&self, starts: bool) {
+    pub(crate) fn note_handle_started(&self) {
+        #[cfg(debug_assertions)]
+        HELD.with_borrow_mut(|held| held.push(std::ptr::from_ref(self).addr()));
+    }
+
+    /// Records that this thread's handle has ended.
+    #[inline]
+    pub(crate) fn note_handle_ended(&self) {
         #[cfg(debug_assertions)]
         HELD.with_borrow_mut(|held| {
             let me = std::ptr::from_ref(self).addr();
-            if starts {
-                held.push(me);
-            } else if let Some(at) = held.iter().position(|&core| core == me) {
+            let at = held.iter().position(|&journal| journal == me);
+            debug_assert!(at.is_some(), "a handle ends on the thread that started it");
+            if let Some(at) = at {
                 held.swap_remove(at);
             }
         });
-        #[cfg(not(debug_assertions))]
-        let _ = starts;
     }
 }

@@ -1,15 +1,21 @@
-//! Data that a commit waits for (data=ordered).
+//! Data that a commit waits for (`data=ordered`).
 //!
-//! Where blocks are allocated for data as written ones, their transaction must not be durable before the data is: otherwise a crash
-//! shows what the blocks held before. Whoever allocates so registers the data with the handle
-//! ([`crate::Handle::order`]); the commit settles it before it writes the log, and the commit record's preflush makes it durable.
+//! # Invariants
+//! J26: where a transaction allocates blocks as written extents, the data of those blocks is
+//! durable before the transaction is. Otherwise a crash would show what the blocks held before.
+//! The allocating code registers the data with its handle ([`crate::Handle::order`]). The commit
+//! calls [`OrderedData::write_and_wait`] before it writes the log, and the preflush of the commit
+//! record makes the data durable.
 
 use extant_units::Tid;
 
-/// Data that must be at home before a transaction commits.
+/// Data that must be on the device before a transaction commits.
 pub trait OrderedData: Send + Sync {
-    /// Has the data that was registered under transaction `tid` written, as far as it has a place, and waits until the device has answered. Runs on the commit thread: must not
-    /// start a handle nor wait for one, must not wait for a commit, and whoever holds a lock that it takes must not do so
-    /// either. Failures are the data's owner's to record.
-    fn settle(&self, tid: Tid);
+    /// Writes the data that was registered under transaction `tid`, as far as its blocks are
+    /// allocated, and waits until the device has completed the writes.
+    ///
+    /// Runs on the commit thread. It must not start a handle, wait for one or wait for a commit,
+    /// and it must not take a lock whose holders do. The implementation records failures for the
+    /// owner of the data.
+    fn write_and_wait(&self, tid: Tid);
 }

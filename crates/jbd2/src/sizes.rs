@@ -1,4 +1,10 @@
-//! How much log a transaction of a given size takes, and how large one may become.
+//! How much of the log a transaction takes, and how large a transaction may become.
+//!
+//! # Invariants
+//! J22: what handles declare decides whether a transaction fits, so the largest handle that may
+//! start always fits its transaction's part of the log, with the revoke records that it may make.
+
+use extant_disk::jbd2::superblock::MIN_LOG_BLOCKS;
 
 /// The sizes that follow from a journal's block size, format and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,48 +20,60 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// For a log of `log_blocks` usable blocks: a transaction may fill a quarter of it, and a sixteenth of
-    /// that is kept for revoke records.
+    /// The sizes for a log of `log_blocks` usable blocks. A transaction may fill a quarter of it,
+    /// and a sixteenth of that is kept for revoke records.
     pub(crate) fn for_log(log_blocks: u32, tags_per_block: u32, revokes_per_block: u32) -> Self {
+        assert!(
+            log_blocks >= MIN_LOG_BLOCKS,
+            "no log of {log_blocks} blocks is opened"
+        );
+        let holds_one = tags_per_block > 0 && revokes_per_block > 0;
+        assert!(holds_one, "a log block holds a record");
         let max_log_blocks = log_blocks / 4;
         let mut sizes = Self {
-            tags_per_block: tags_per_block.max(1),
-            revokes_per_block: revokes_per_block.max(1),
+            tags_per_block,
+            revokes_per_block,
             max_log_blocks,
             max_credits: 0,
         };
         let usable = max_log_blocks - max_log_blocks / 16;
-        let overhead = usable / sizes.tags_per_block.saturating_add(1) + 1;
-        let mut credits = usable.saturating_sub(overhead);
-        while credits > 0 && sizes.log_blocks(credits, 0) > usable {
-            credits -= 1;
+        // A first guess; the loop takes a few steps at most.
+        let overhead = usable / (tags_per_block + 1) + 1;
+        sizes.max_credits = usable - overhead;
+        while sizes.max_credits > 0 && sizes.log_blocks(sizes.max_credits, 0) > usable.into() {
+            sizes.max_credits -= 1;
         }
-        sizes.max_credits = credits;
         sizes
     }
 
-    /// For a journal without a log: only memory limits a transaction.
+    /// The sizes of a journal without a log: only memory limits a transaction.
     pub(crate) fn without_log(max_blocks: u32) -> Self {
-        Self {
-            tags_per_block: u32::MAX,
-            revokes_per_block: u32::MAX,
-            max_log_blocks: max_blocks.saturating_add(3),
+        let no_overhead = u32::MAX;
+        let mut sizes = Self {
+            tags_per_block: no_overhead,
+            revokes_per_block: no_overhead,
+            max_log_blocks: max_blocks,
             max_credits: max_blocks,
-        }
+        };
+        sizes.max_log_blocks += 3;
+        debug_assert!(
+            sizes.fits(max_blocks, 1),
+            "a descriptor, a revoke, a commit block"
+        );
+        sizes
     }
 
-    /// The log blocks that `blocks` metadata blocks and `revokes` revoke records take: themselves, their
-    /// descriptors, the revoke blocks and the commit record.
-    pub(crate) fn log_blocks(&self, blocks: u32, revokes: u32) -> u32 {
-        blocks
-            .saturating_add(blocks.div_ceil(self.tags_per_block))
-            .saturating_add(revokes.div_ceil(self.revokes_per_block))
-            .saturating_add(1)
+    /// The log blocks that `blocks` metadata blocks and `revokes` revoke records take: the copies,
+    /// their descriptors, the revoke blocks and the commit record.
+    pub(crate) fn log_blocks(&self, blocks: u32, revokes: u32) -> u64 {
+        let descriptors = blocks.div_ceil(self.tags_per_block);
+        let revoke_blocks = revokes.div_ceil(self.revokes_per_block);
+        u64::from(blocks) + u64::from(descriptors) + u64::from(revoke_blocks) + 1
     }
 
-    /// Whether a transaction of that size keeps within its part of the log.
+    /// Returns whether a transaction of that size keeps within its part of the log.
     pub(crate) fn fits(&self, blocks: u32, revokes: u32) -> bool {
-        self.log_blocks(blocks, revokes) <= self.max_log_blocks
+        self.log_blocks(blocks, revokes) <= self.max_log_blocks.into()
     }
 
     pub(crate) fn max_log_blocks(&self) -> u32 {
@@ -66,12 +84,15 @@ impl Sizes {
         self.max_credits
     }
 
-    /// The most revoke records that fit beside a handle of the most credits; larger wishes are cut to it.
+    /// The most revoke records that fit beside a handle of the most credits. A handle that declares
+    /// more is granted this many.
     pub(crate) fn max_revokes(&self) -> u32 {
-        let spare = self
-            .max_log_blocks
-            .saturating_sub(self.log_blocks(self.max_credits, 0));
-        spare.saturating_mul(self.revokes_per_block)
+        let most = self.log_blocks(self.max_credits, 0);
+        let spare = u64::from(self.max_log_blocks).checked_sub(most);
+        let spare = spare.unwrap_or_else(|| panic!("a handle of the most credits fits: {self:?}"));
+        let revokes = spare * u64::from(self.revokes_per_block);
+        // More than a u32 counts is no limit.
+        u32::try_from(revokes).unwrap_or(u32::MAX)
     }
 }
 

@@ -1,36 +1,36 @@
-//! Counters.
+//! The counters of a journal, as its users see them.
 
 /// A journal's counters since it was opened.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct JournalStats {
-    /// Handles started (restarts count again).
+    /// Handles started. A restart counts as a start.
     pub handles: u64,
-    /// Transactions committed.
+    /// Transactions committed. A transaction that ends empty does not count.
     pub commits: u64,
-    /// Callers of `commit` that had to wait for one.
+    /// Calls that waited for a commit of a live transaction.
     pub commit_waits: u64,
     /// Metadata blocks written to the log.
     pub blocks_logged: u64,
-    /// Blocks written to the log in all: descriptors, revokes and commit records included.
+    /// All blocks written to the log: copies, descriptors, revoke blocks and commit records.
     pub log_blocks_written: u64,
     /// Revoke records written.
     pub revokes: u64,
-    /// Blocks written home.
+    /// Metadata blocks written to their home locations.
     pub blocks_checkpointed: u64,
-    /// Times the tail of the log was moved on disk.
+    /// Moves of the log's tail in the superblock.
     pub tail_updates: u64,
-    /// Times a start had to wait for room in the log.
+    /// Times a start waited for space in the log.
     pub space_waits: u64,
-    /// Blocks copied because a snapshot of them was held when they were modified.
+    /// Blocks copied because a snapshot of them existed when they were modified.
     pub cow_copies: u64,
-    /// Credits used beyond those that handles declared.
+    /// Credits that handles used beyond those they declared.
     pub credit_overflows: u64,
-    /// Data that commits waited for, in registrations.
+    /// Registrations of ordered data that commits waited for.
     pub ordered: u64,
-    /// Blocks found in the cache.
+    /// Lookups that found the block's bytes in the cache.
     pub cache_hits: u64,
     /// Blocks read from the device.
     pub cache_misses: u64,
-    /// Blocks dropped from the cache to keep its budget.
+    /// Blocks evicted to keep the cache within its budget.
     pub cache_evictions: u64,
 }

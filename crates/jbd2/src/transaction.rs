@@ -1,14 +1,18 @@
 //! A transaction: the blocks, revokes, freed blocks and callbacks that commit together.
 //!
-//! While it runs, handles add to it; once it is locked and its last handle has ended, nothing does, and the
-//! commit thread takes its parts. Its `parts` lock is held for a push at most and nests inside a block's lock.
+//! # Invariants
+//! While the transaction runs, handles add to it. Once it is locked and its last handle has ended,
+//! nothing adds to it, and the commit thread takes its parts.
+//!
+//! # Locks
+//! `parts` is held for a push at most and nests inside a block's lock.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_units::Tid;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::block::Block;
 use crate::hash::BlockHash;
@@ -25,21 +29,28 @@ pub(crate) struct Transaction {
     pub(crate) tid: Tid,
     /// Whether anything was added. An empty transaction needs no commit.
     dirty: AtomicBool,
-    parts: Mutex<Parts>,
+    parts: Mutex<Option<Parts>>,
 }
 
-/// What a transaction holds.
+/// The contents of a transaction.
 #[derive(Default)]
 pub(crate) struct Parts {
     /// Every block that was attached, in order. One that was freed again has no snapshot to give.
     pub(crate) blocks: Vec<Block>,
     /// Blocks whose older copies in the log must not be replayed.
     pub(crate) revokes: PblkSet,
-    /// Freed blocks: after the commit, no older version may be written home.
+    /// Freed blocks. After the commit, no older version of them may be written to its home
+    /// location.
     pub(crate) forgotten: PblkSet,
     pub(crate) callbacks: Vec<Callback>,
-    /// Data to be settled before the commit.
+    /// Data that must be on the device before the commit.
     pub(crate) ordered: Vec<Arc<dyn OrderedData>>,
+}
+
+/// A block and the version of it that a transaction writes.
+pub(crate) struct Snapshot {
+    pub(crate) block: Block,
+    pub(crate) data: Arc<[u8]>,
 }
 
 impl Transaction {
@@ -47,7 +58,7 @@ impl Transaction {
         Self {
             tid,
             dirty: AtomicBool::new(false),
-            parts: Mutex::default(),
+            parts: Mutex::new(Some(Parts::default())),
         }
     }
 
@@ -55,28 +66,61 @@ impl Transaction {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// The parts, to be added to.
-    pub(crate) fn parts(&self) -> MutexGuard<'_, Parts> {
+    /// Calls `add` with the parts, under their lock.
+    ///
+    /// # Panics
+    /// The parts were taken: an open handle keeps its transaction from committing, and what is
+    /// added later would be lost.
+    pub(crate) fn add<R>(&self, add: impl FnOnce(&mut Parts) -> R) -> R {
         self.dirty.store(true, Ordering::Release);
-        self.parts.lock()
+        let mut parts = self.parts.lock();
+        match &mut *parts {
+            Some(parts) => add(parts),
+            None => panic!(
+                "transaction {} is added to after its commit began",
+                self.tid
+            ),
+        }
     }
 
-    /// Takes the parts of a transaction that no handle can reach any more.
+    /// Takes the parts of a transaction whose last handle has ended.
+    ///
+    /// # Panics
+    /// They were taken before.
     pub(crate) fn take_parts(&self) -> Parts {
-        std::mem::take(&mut self.parts.lock())
+        match self.parts.lock().take() {
+            Some(parts) => parts,
+            None => panic!("transaction {} commits twice", self.tid),
+        }
     }
 
     /// The number of revoke records so far.
     pub(crate) fn revoke_count(&self) -> usize {
-        self.parts.lock().revokes.len()
+        let parts = self.parts.lock();
+        parts.as_ref().map_or(0, |parts| parts.revokes.len())
     }
 }
 
 impl Parts {
-    /// Adds a block that is about to be modified: its copy in this transaction is newer than any that a revoke
-    /// would suppress. It may stay in `forgotten`: that voids versions older than this transaction's only.
+    /// Adds a block that is about to be modified. Its copy in this transaction is newer than any
+    /// that a revoke would suppress, so a revoke of it is cancelled. The block may stay in
+    /// `forgotten`: that concerns versions older than this transaction's only.
     pub(crate) fn attach(&mut self, block: &Block) {
         self.blocks.push(block.clone());
         self.revokes.remove(&block.pblk().get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "after its commit began")]
+    fn nothing_is_added_once_the_parts_are_taken() {
+        let transaction = Transaction::new(Tid::new(1));
+        transaction.add(|parts| parts.forgotten.insert(7));
+        assert_eq!(transaction.take_parts().forgotten.len(), 1);
+        transaction.add(|parts| parts.forgotten.insert(8));
     }
 }

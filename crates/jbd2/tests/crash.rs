@@ -1,5 +1,6 @@
-//! Crashes: cut after any write, with any subset of what was not flushed lost. What replay shows must be the
-//! state at the end of some transaction, no older than the last one that was reported durable.
+//! Crashes: a cut after any write, with any subset of the unflushed writes lost. What replay leaves
+//! must be the state at the end of some transaction, no older than the last one that was reported
+//! durable.
 
 mod common;
 
@@ -14,16 +15,16 @@ use extant_units::{Pblk, Tid};
 use parking_lot::Mutex;
 
 const LEN: u32 = 96;
-/// Blocks 1..=BLOCKS are played with; block 0 carries the number of the last operation.
+/// Operations use blocks 1..=BLOCKS; block 0 carries the number of the last operation.
 const BLOCKS: u64 = 24;
 
-/// What a block is, as the operations see it.
+/// The state of a block, as the operations see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Is {
     Meta(u64),
     /// Freed; usable for data once the transaction is durable.
     Freed,
-    /// Written as data past the journal; how many events there were when that had returned.
+    /// Written as data, not through the journal; the number of events when the write had returned.
     Data(u64, usize),
 }
 
@@ -151,7 +152,8 @@ impl Player {
         ends
     }
 
-    /// Recovers `crashed`, the device after `cut` events, and compares. Returns the operation it shows.
+    /// Recovers `crashed`, the device after `cut` events, and compares. Returns the operation it
+    /// shows.
     fn check(&self, crashed: &dyn BlockDevice, cut: usize, flushed: usize, why: &str) -> usize {
         recover_log(crashed, LEN);
         let shown = usize::try_from(stamp_on(crashed, 0)).unwrap();

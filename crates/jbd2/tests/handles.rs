@@ -70,7 +70,7 @@ fn extending_ends_where_the_transaction_is_full_and_restart_goes_on() {
 }
 
 #[test]
-fn a_commit_wanted_refuses_to_extend() {
+fn a_requested_commit_refuses_to_extend() {
     let dev = Arc::new(formatted(LEN));
     let (cache, journal) = open(dev, LEN, manual());
     let mut handle = journal.start(1).unwrap();
@@ -157,7 +157,7 @@ fn a_panic_under_a_handle_stops_the_journal() {
 }
 
 #[test]
-fn a_panicking_callback_stops_the_journal_and_nobody_waits_for_ever() {
+fn a_panicking_callback_stops_the_journal_and_wakes_waiters() {
     let (_, journal) = open(Arc::new(formatted(LEN)), LEN, manual());
     let mut handle = journal.start(1).unwrap();
     handle.on_commit(Box::new(|| panic!("planned")));
@@ -221,7 +221,7 @@ fn commits_and_checkpoints_wait_for_open_handles_of_others() {
     drop(journal.start(1).unwrap());
 }
 
-/// A device whose writes to one block wait until they are let through.
+/// A device that holds writes to one block back until the gate opens.
 struct Gate {
     inner: MemoryDevice,
     block: u64,
@@ -261,7 +261,7 @@ impl BlockDevice for Gate {
 }
 
 #[test]
-fn a_freed_block_on_its_way_home_is_not_reusable_before_it_has_landed() {
+fn a_freed_block_that_a_checkpoint_writes_is_not_reusable_before_the_write_ends() {
     let dev = Arc::new(Gate {
         inner: formatted(LEN),
         block: 3,
@@ -270,7 +270,8 @@ fn a_freed_block_on_its_way_home_is_not_reusable_before_it_has_landed() {
         durable_writes: AtomicU64::new(0),
     });
     let (cache, journal) = open(dev.clone(), LEN, manual());
-    // Fill half of the log, and no more: the checkpoint thread begins with block 3 and stands at the gate. Nobody else may.
+    // Fill half of the log, and no more: the checkpoint thread begins with block 3 and stands at
+    // the gate. No other thread may.
     let mut value = 0;
     while journal.stats().log_blocks_written <= u64::from(LEN / 2) {
         value += 1;
@@ -310,7 +311,7 @@ fn a_freed_block_on_its_way_home_is_not_reusable_before_it_has_landed() {
 }
 
 #[test]
-fn starts_wait_for_room_and_make_it_themselves() {
+fn starts_wait_for_room_and_run_the_checkpoint() {
     let dev = Arc::new(Gate {
         inner: formatted(LEN),
         block: 3,
@@ -328,7 +329,8 @@ fn starts_wait_for_room_and_make_it_themselves() {
                     .unwrap();
             }
         });
-        // With the gate shut nothing leaves the log: the writer must stop, before it overwrites its tail.
+        // With the gate shut nothing leaves the log: the writer must stop, before it overwrites its
+        // tail.
         while journal.stats().space_waits == 0 {
             assert!(!writer.is_finished());
             std::thread::sleep(Duration::from_millis(1));
@@ -361,7 +363,8 @@ fn many_threads_lose_nothing_in_a_tiny_log() {
                 let own = 100 + t;
                 for round in 1..=ROUNDS {
                     let mut handle = journal.start_with_revokes(4, 1).unwrap();
-                    // A counter that all threads share, one of its own, and one that comes and goes.
+                    // A counter that all threads share, one of its own, and one that comes and
+                    // goes.
                     for p in [50, own] {
                         let block = cache.read_unchecked(Pblk::new(p)).unwrap();
                         let add = |bytes: &mut [u8]| {

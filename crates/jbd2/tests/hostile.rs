@@ -1,5 +1,6 @@
-//! Damaged and hostile logs: an error that names the place and nothing written, an earlier boundary, or all but the blocks
-//! whose copies are damaged; never a panic, never a write where none belongs.
+//! Damaged and hostile logs: an error that names the block and nothing written, an earlier
+//! boundary, or all but the blocks whose copies are damaged; never a panic, never a write where
+//! none belongs.
 
 mod common;
 
@@ -16,8 +17,9 @@ fn place(index: u32) -> u64 {
     log_map(LEN).block(index).unwrap().get()
 }
 
-/// A device whose log holds three transactions: blocks 1..=4 are stamped 1, then 3..=6 are 2, then 1 is
-/// revoked and 7 is 3. Log blocks: descriptor 1, copies 2..6, commit 6; 7, 8..12, 12; revoke 13, 14, 15, 16.
+/// A device whose log holds three transactions: blocks 1..=4 are stamped 1, then 3..=6 are 2, then
+/// 1 is revoked and 7 is 3. Log blocks: descriptor 1, copies 2..6, commit 6; 7, 8..12, 12; revoke
+/// 13, 14, 15, 16.
 fn dirty(checksums: bool) -> MemoryDevice {
     let dev = Arc::new(formatted(LEN));
     let config = Config {
@@ -46,7 +48,7 @@ fn state(dev: &dyn BlockDevice) -> Vec<u64> {
     (1..=7).map(|p| stamp_on(dev, p)).collect()
 }
 
-/// What may show: nothing, or the end of one of the three transactions.
+/// What replay may leave: nothing, or the end of one of the three transactions.
 const BOUNDARIES: [[u64; 7]; 4] = [
     [0; 7],
     [1, 1, 1, 1, 0, 0, 0],
@@ -78,7 +80,7 @@ fn the_undamaged_log_shows_its_last_boundary() {
 }
 
 #[test]
-fn with_checksums_no_flipped_bit_shows() {
+fn with_checksums_no_flipped_bit_is_replayed() {
     let good = dirty(true).to_bytes();
     let (mut errors, mut shorter, mut unharmed, mut skipped) = (0, 0, 0, 0);
     for log_block in 0..17 {
@@ -118,7 +120,8 @@ fn with_checksums_no_flipped_bit_shows() {
             }
         }
     }
-    // Magic and sequence numbers end the log; the second half of a commit block and superseded copies do not matter.
+    // Magic and sequence numbers end the log; the second half of a commit block and superseded
+    // copies do not matter.
     assert!(
         errors > 400 && shorter > 8 && unharmed > 200 && skipped > 800,
         "{errors} {shorter} {unharmed} {skipped}"
@@ -166,7 +169,7 @@ fn without_checksums_random_damage_ends_in_a_result() {
     assert!(replays > 150, "{replays}");
 }
 
-/// Damage to a log without checksums and what is said of it.
+/// Damage to a log without checksums, and the error that reports it.
 fn refused(expected: &str, damage: impl FnOnce(&MemoryDevice)) {
     let dev = dirty(false);
     damage(&dev);
@@ -180,7 +183,7 @@ fn refused(expected: &str, damage: impl FnOnce(&MemoryDevice)) {
 }
 
 #[test]
-fn damage_is_named_and_nothing_is_written() {
+fn damage_is_reported_and_nothing_is_written() {
     let word = |value: u32| value.to_be_bytes();
     // The first tag's block number is at 12 of the descriptor.
     refused("lies past the end of the file system", |dev| {
@@ -220,7 +223,7 @@ fn a_wrong_checksum_names_its_transaction() {
     assert_eq!(state(&dev), BOUNDARIES[3]);
 }
 
-/// As often as one likes: the log stays, for whoever repairs the file system.
+/// Recovery can be repeated: the log stays as it was for the repair of the file system.
 #[test]
 fn damaged_copies_are_skipped_and_named() {
     let dev = dirty(true);
@@ -248,7 +251,8 @@ fn damaged_copies_are_skipped_and_named() {
 
 #[test]
 fn a_stale_commit_ends_the_log() {
-    // The third transaction's commit is damaged and older than the second's: left over from another round.
+    // The third transaction's commit is damaged and older than the second's: left over from another
+    // round.
     let dev = dirty(true);
     write(&dev, 16, 48, &[0; 8]);
     let recovery = try_recover(&dev).unwrap();
@@ -257,7 +261,7 @@ fn a_stale_commit_ends_the_log() {
 }
 
 #[test]
-fn a_log_that_bites_its_tail_ends() {
+fn a_log_without_an_end_stops_after_one_round() {
     // Every block is a descriptor of the expected transaction whose tags say nothing.
     let dev = dirty(false);
     let header = [0xc0, 0x3b, 0x39, 0x98, 0, 0, 0, 1, 0, 0, 0, 2];
@@ -311,7 +315,7 @@ fn a_read_only_device_is_refused_only_if_it_must_be_written() {
 }
 
 #[test]
-fn maps_that_make_no_sense_are_refused() {
+fn invalid_maps_are_refused() {
     let dev = MemoryDevice::new(64 << 10);
     for runs in [
         vec![],

@@ -160,7 +160,8 @@ fn logs_of_linux_replay_as_e2fsck_and_linux_replay_them() {
             .run()
             .unwrap();
         assert_eq!(difference(&ours, &theirs), None, "{what}");
-        // The counters in the superblock are not journalled: e2fsck complains of those, about either.
+        // The counters in the superblock are not journalled: e2fsck complains of those, about
+        // either.
         ours.debugfs_write("feature ^needs_recovery").unwrap();
         assert_eq!(complaints(&ours), complaints(&theirs), "{what}");
 
@@ -201,7 +202,8 @@ fn damage_copies(image: &Image) -> Vec<u64> {
         .collect()
 }
 
-/// e2fsck and Linux leave such blocks as they are and bring home the others; Linux then refuses to mount.
+/// e2fsck and Linux leave such blocks as they are and replay the others; Linux then refuses to
+/// mount.
 #[test]
 fn damaged_copies_are_skipped_as_e2fsck_and_linux_skip_them() {
     if !need(ALL) {
@@ -239,7 +241,8 @@ fn damaged_copies_are_skipped_as_e2fsck_and_linux_skip_them() {
         assert!(Subject::Ext4.mount(linux.path(), "").is_err());
         assert_eq!(difference(&ours, &linux), None);
         assert!(linux.needs_recovery().unwrap());
-        // The log is left for e2fsck here too, which goes on from there as if nothing had been done.
+        // The log is left for e2fsck here too, which goes on from there as if nothing had been
+        // done.
         let again = ours.copy().unwrap();
         assert_eq!(replay(&again).unwrap(), recovery);
     }
@@ -285,7 +288,8 @@ fn force_v2(image: &Image) {
         .unwrap();
 }
 
-/// Journals the blocks of a file as if they were metadata, frees some and writes data there, then "crashes".
+/// Journals the blocks of a file as if they were metadata, frees some and writes data there, then
+/// "crashes".
 fn written_here(mke2fs: &str, v2: bool, config: &Config) -> (Image, Vec<u8>) {
     let image = Image::of_mib(32).args(mke2fs).make().unwrap();
     if v2 {
@@ -306,7 +310,7 @@ fn written_here(mke2fs: &str, v2: bool, config: &Config) -> (Image, Vec<u8>) {
     assert_eq!(home.len(), blocks);
     let log = LogMap::new(runs(&image, "<8>"));
     let dev = device(&image);
-    // What is logged has room in it: nothing goes home before the crash.
+    // The log has room for all of it: no checkpoint runs before the crash.
     let cache = BlockCache::new(dev.clone(), bs, 4 << 20);
     let journal = Journal::open(cache.clone(), dev.clone(), log, config.clone()).unwrap();
     let mut wanted = vec![1; blocks * bs.bytes()];
@@ -317,7 +321,7 @@ fn written_here(mke2fs: &str, v2: bool, config: &Config) -> (Image, Vec<u8>) {
             let content = &mut wanted[i * bs.bytes()..(i + 1) * bs.bytes()];
             content.fill(round);
             if i % 5 == 0 {
-                // Like a header of the log.
+                // Begins like a header of the log.
                 content[..4].copy_from_slice(&[0xc0, 0x3b, 0x39, 0x98]);
             }
             handle

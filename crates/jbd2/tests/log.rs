@@ -1,4 +1,5 @@
-//! Commits, replay, wrap, revokes, checkpoints: what the log holds and what replay makes of it.
+//! Commits, replay, wrap, revokes, checkpoints: the contents of the log and what replay makes of
+//! it.
 
 mod common;
 
@@ -19,7 +20,11 @@ fn a_committed_transaction_is_replayed_and_an_open_one_is_not() {
     let tid = put(&cache, &journal, &[3, 4, 5], 0x1111);
     journal.commit(tid).unwrap();
     put(&cache, &journal, &[3, 6], 0x2222);
-    assert_eq!(stamp_on(&*dev, 3), 0, "nothing is home before a checkpoint");
+    assert_eq!(
+        stamp_on(&*dev, 3),
+        0,
+        "nothing is written before a checkpoint"
+    );
     let copy = extant_blockdev::MemoryDevice::from_bytes(&dev.to_bytes());
     let recovery = recover_log(&copy, LEN);
     assert_eq!((recovery.transactions, recovery.replayed), (1, 3));
@@ -39,7 +44,7 @@ fn a_committed_transaction_is_replayed_and_an_open_one_is_not() {
 }
 
 #[test]
-fn close_leaves_everything_home_and_the_log_empty() {
+fn close_checkpoints_everything_and_empties_the_log() {
     let dev = Arc::new(formatted(LEN));
     let (cache, journal) = open(dev.clone(), LEN, manual());
     put(&cache, &journal, &[3, 4], 5);
@@ -240,7 +245,8 @@ fn a_failed_log_write_stops_the_journal_and_nothing_follows() {
     assert!(journal.checkpoint_all().is_err());
     assert!(journal.close().is_err());
     drop(journal);
-    // The fault is noted in the log's superblock, perhaps after the waiters have heard of it: nothing else is tried.
+    // The fault is recorded in the log's superblock, perhaps after the waiters have returned:
+    // nothing else is tried.
     let superblock = BS.dev_off(log_map(LEN).block(0).unwrap()).unwrap();
     let mut refused = std::mem::take(&mut *dev.refused.lock()).into_iter();
     assert!(refused.next().is_some_and(|at| at != superblock));
@@ -281,7 +287,7 @@ fn sync_covers_data_written_before_it() {
 }
 
 #[test]
-fn what_waits_in_memory_goes_home_before_the_log_is_full() {
+fn a_full_cache_is_checkpointed_before_the_log_is_full() {
     const LEN: u32 = 4096;
     let dev = Arc::new(formatted(LEN));
     // Its cache has room for 256 blocks.

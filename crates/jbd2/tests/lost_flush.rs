@@ -1,4 +1,4 @@
-//! A flush that fails, loses earlier writes and says so once: whichever path meets it, the journal
+//! A flush that fails, loses earlier writes and reports it once: on every path the journal
 //! stops, the tail stays, and the next recovery finds every transaction that was acknowledged.
 
 mod common;
@@ -13,7 +13,7 @@ const LEN: u32 = 64;
 
 struct Rig {
     host: Arc<LossyDevice<MemoryDevice>>,
-    /// As a mount has it.
+    /// The device as a mount uses it.
     dev: Arc<dyn BlockDevice>,
     cache: Arc<BlockCache>,
     journal: Arc<Journal>,
@@ -40,7 +40,7 @@ impl Rig {
         });
     }
 
-    /// What the log recorded, as the host's cache has it.
+    /// The errno in the log, as the host's cache has it.
     fn errno(&self) -> i32 {
         inspect(&*self.host, BS, &log_map(LEN)).unwrap().errno()
     }
@@ -113,7 +113,7 @@ fn the_tail_does_not_move_after_a_flush_that_failed_elsewhere() {
             let tid = put(&rig.cache, &rig.journal, &[3, 4, 5], value);
             rig.journal.commit(tid).unwrap();
         }
-        // What a checkpoint has written home is lost with a file's data; the file's owner asked the
+        // A checkpointed block is lost together with a file's data; the fsync of the file asked the
         // device itself.
         rig.fail(0, seed);
         for block in 3..6 {
@@ -182,7 +182,7 @@ fn without_a_log_a_failed_flush_stops_changes_too() {
     let host = Arc::new(LossyDevice::new(MemoryDevice::new(1 << 20)));
     let dev: Arc<dyn BlockDevice> = Arc::new(LatchedDevice::new(host.clone()));
     let cache = BlockCache::new(dev.clone(), BS, 64 << 10);
-    let journal = Journal::without_log(cache.clone(), dev, manual());
+    let journal = Journal::without_log(cache.clone(), manual());
     journal.commit(put(&cache, &journal, &[5], 1)).unwrap();
     host.fail(Loss {
         after: 0,

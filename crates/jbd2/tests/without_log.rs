@@ -1,4 +1,4 @@
-//! Without a log the border is the same: a commit writes home.
+//! A journal without a log: a commit writes the blocks' home locations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +12,7 @@ const KEY: CheckKey = CheckKey::new(1, 0);
 fn setup() -> (Arc<MemoryDevice>, Arc<BlockCache>, Arc<Journal>) {
     let dev = Arc::new(MemoryDevice::new(1 << 20));
     let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
-    let journal = Journal::without_log(cache.clone(), dev.clone(), Config::default());
+    let journal = Journal::without_log(cache.clone(), Config::default());
     (dev, cache, journal)
 }
 
@@ -23,7 +23,7 @@ fn on_device(dev: &MemoryDevice, p: u64) -> u8 {
 }
 
 #[test]
-fn commit_writes_home_and_runs_callbacks_first() {
+fn a_commit_writes_the_home_locations_and_runs_callbacks_first() {
     let (dev, cache, journal) = setup();
     let ran = Arc::new(AtomicU32::new(0));
     let mut handle = journal.start(2).unwrap();
@@ -87,9 +87,9 @@ fn an_abort_is_latched() {
     assert_eq!(block.data()[0], 7, "the block stays readable");
 }
 
-/// A commit is durable when it returns: the device is flushed after the last block has gone home.
+/// A commit is durable when it returns: the device is flushed after the last block was written.
 #[test]
-fn a_commit_flushes_what_it_wrote_home() {
+fn a_commit_flushes_the_blocks_that_it_wrote() {
     for barrier in [true, false] {
         let dev = Arc::new(Recorder::new(MemoryDevice::new(1 << 20)));
         let cache = BlockCache::new(dev.clone(), BlockSize::KIB1, 64 << 10);
@@ -97,7 +97,7 @@ fn a_commit_flushes_what_it_wrote_home() {
             barrier,
             ..Config::default()
         };
-        let journal = Journal::without_log(cache.clone(), dev.clone(), config);
+        let journal = Journal::without_log(cache.clone(), config);
         let mut handle = journal.start(2).unwrap();
         for number in [5, 90] {
             let block = cache.read_unchecked(Pblk::new(number)).unwrap();
@@ -114,7 +114,7 @@ fn a_commit_flushes_what_it_wrote_home() {
     }
 }
 
-/// The switch for tests: no two handles share a transaction, and none waits for itself.
+/// With `commit_each_handle` no two handles share a transaction, and none waits for itself.
 #[test]
 fn handles_can_be_committed_one_by_one() {
     let dev = Arc::new(MemoryDevice::new(1 << 20));
@@ -123,7 +123,7 @@ fn handles_can_be_committed_one_by_one() {
         commit_each_handle: true,
         ..Config::default()
     };
-    let journal = Journal::without_log(cache.clone(), dev.clone(), config);
+    let journal = Journal::without_log(cache.clone(), config);
     let block = cache.read_unchecked(Pblk::new(5)).unwrap();
     let mut handle = journal.start(2).unwrap();
     handle.modify(&block, |b| b[0] = 1).unwrap();
@@ -133,7 +133,7 @@ fn handles_can_be_committed_one_by_one() {
     assert_eq!(on_device(&dev, 5), 1);
     handle.modify(&block, |b| b[0] = 2).unwrap();
     drop(handle);
-    // One that changed nothing asks for no commit.
+    // A handle that changed nothing requests no commit.
     drop(journal.start(1).unwrap());
     drop(journal.start(1).unwrap());
     assert_eq!(on_device(&dev, 5), 2);

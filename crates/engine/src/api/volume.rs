@@ -549,7 +549,7 @@ impl Volume {
     #[doc(hidden)]
     pub fn settle(&self) {
         self.fs().inodes.reaper.wait_for_thread();
-        self.fs().journal.settle();
+        self.fs().journal.wait_until_idle();
     }
 
     /// Makes everything durable that was done before the call.

@@ -75,7 +75,7 @@ impl BlockDevice for LoggedDevice {
         let blocks = (first..).take((inside + buf.len()).div_ceil(size));
         // Asked for before the device is: a version that comes home in between is the same.
         let newer: Vec<_> = blocks
-            .map(|block| self.journal.newer_than_home(Pblk::new(block)))
+            .map(|block| self.journal.newer_than_device(Pblk::new(block)))
             .collect();
         if newer.iter().any(Option::is_none) {
             self.dev.read_at(offset, buf)?;

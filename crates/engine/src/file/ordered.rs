@@ -106,7 +106,7 @@ impl OrderedFile {
 }
 
 impl OrderedData for OrderedFile {
-    fn settle(&self, tid: Tid) {
+    fn write_and_wait(&self, tid: Tid) {
         let place = |ranges: &[Waiting]| ranges.iter().position(|waiting| waiting.tid == tid);
         let range = {
             let ranges = self.ranges.lock();

@@ -221,7 +221,7 @@ fn build(
             }
             journal
         }
-        _ => Journal::without_log(Arc::clone(&cache), Arc::clone(&dev), config),
+        _ => Journal::without_log(Arc::clone(&cache), config),
     };
     let stats = Arc::new(Stats::default());
     let alloc = Allocator::new(Parts {

@@ -93,7 +93,7 @@ fn a_block_is_read_once_and_checked_once_per_key() {
 }
 
 #[test]
-fn a_failed_check_is_asked_again() {
+fn a_failed_check_runs_again() {
     let dev = Counting::new(64);
     let cache = cache(&dev, 1024);
     let key = CheckKey::new(1, 1);
@@ -114,7 +114,7 @@ fn a_failed_check_is_asked_again() {
 }
 
 #[test]
-fn failed_reads_are_not_kept_and_the_end_is_the_end() {
+fn failed_reads_are_retried_and_blocks_past_the_device_refused() {
     let dev = Counting::new(64);
     let cache = cache(&dev, 1024);
     dev.fail.store(true, Ordering::SeqCst);
@@ -168,7 +168,7 @@ fn readahead_reads_the_gaps_in_large_pieces() {
 }
 
 #[test]
-fn the_budget_holds_and_held_blocks_stay() {
+fn the_budget_is_kept_and_referenced_blocks_stay() {
     let dev = Counting::new(20_000);
     let cache = cache(&dev, 1024);
     let held: Vec<Block> = (0..500)

@@ -1,74 +1,75 @@
-//! Recovery: bringing home what a log holds, after a crash or from a device that was copied in use.
+//! Recovery: writing the copies in a log to their home locations, after a crash or on a device that
+//! was copied in use.
 //!
-//! # Steps
-//! SCAN walks the log from its tail and collects the complete transactions' copies and revoke blocks
-//! (`scan.rs`). REVOKE voids copies that a later transaction revoked, and of each block only the last copy is
-//! kept. Everything is checked before anything is written: targets, checksums of all copies to be used, fast
-//! commits. REPLAY writes the copies home (`replay.rs`). Then one durable write marks the log empty; it never
-//! reaches the device before the copies do. A crash at any point before that leaves the log as it was, and
-//! the same recovery again: replaying twice is replaying once.
+//! # Responsibility
+//! 1. SCAN walks the log from its tail and collects the copies and revoke blocks of the complete
+//!    transactions (`scan.rs`).
+//! 2. REVOKE voids copies that a later transaction revoked, and keeps of each block only the last
+//!    copy (`last_copies.rs`).
+//! 3. Everything is checked before anything is written: targets, checksums of all copies to be
+//!    used, fast commits.
+//! 4. REPLAY writes the copies to their home locations (`replay.rs`).
+//! 5. One durable write marks the log empty. It never reaches the device before the copies do.
 //!
-//! # Damaged copies
-//! A copy with a wrong checksum is skipped and reported ([`Recovery::skipped`]), as Linux and e2fsck do; all others go home, and
-//! of the block itself the copy before, if the log has one. The log
-//! is not marked empty then: whoever repairs the file system finds it as it was. Damage to what holds the log together (a
-//! descriptor, a revoke or a commit block) says nothing reliable about any block: then nothing is written.
+//! # Invariants
+//! - J29: a crash at any point before step 5 leaves the log as it was, and the next recovery does
+//!   the same again.
+//! - J28: a revoked copy is never replayed.
+//! - The log comes from an untrusted image. Every loop is bounded by the length of the log, which
+//!   is bounded by the device. Memory is bounded by the number of copies: of the revoke records,
+//!   only those of logged blocks are kept. The number of copies has a limit of its own, because the
+//!   log of a sparse image can have far more blocks than the image has bytes. A copy may go
+//!   anywhere on the file system except into the log itself.
+//! - A copy of zeros is not written where the device has zeros already. So the copies of a sparse
+//!   log, whose holes are such copies, do not make the image grow.
+//! - The number of the first transaction that was not found is left unused. A block of it that
+//!   reached the log is thus never taken for a part of a later transaction.
 //!
-//! # Untrusted logs
-//! Every loop is bounded by the length of the log, which is bounded by the device. Memory is bounded by the
-//! number of copies, not of revoke records: only revokes of logged blocks are kept. The number of
-//! copies has a limit of its own: the log of a sparse image can have far more blocks than the image
-//! has bytes. A copy may go anywhere on the file system but into the log itself.
-//!
-//! A copy of zeros is not written where zeros are already. So the copies of a sparse log, whose
-//! holes are such copies, do not make the image grow: what is written home was bytes of the log,
-//! each of its blocks once.
-//!
-//! # Sequence numbers
-//! The number of the first transaction that was not found is left unused: a copy of it that reached the log
-//! incompletely can never be mistaken for a later one.
+//! # Errors
+//! A copy with a wrong checksum is skipped and reported ([`Recovery::skipped`]), as Linux and
+//! e2fsck do. All others are written, and of the block itself the copy before, if the log has one.
+//! The log is not marked empty then, so that a repair finds it as it was. After damage to a
+//! descriptor, a revoke or a commit block, no copy can be relied on, and nothing is written.
 
+mod last_copies;
+mod reader;
 mod replay;
 mod scan;
 
-use std::collections::HashMap;
-use std::fmt;
-
 use extant_blockdev::{BlockDevice, memory_share};
-use extant_disk::jbd2::Format;
 use extant_disk::jbd2::fast_commit::{FastCommitScan, FastCommitVerdict};
 use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
-use extant_units::{BlockSize, Blocks, Pblk, Tid};
+use extant_units::{BlockSize, Blocks, Tid};
 
 use crate::error::JournalError;
-use crate::hash::BlockHash;
-use crate::log::{read_superblock, write_superblock};
-use crate::log_index::Ring;
 use crate::log_map::LogMap;
-use scan::{LoggedCopy, Scan};
+use crate::log_superblock;
+use last_copies::LastCopies;
+use reader::LogReader;
+pub use replay::SkippedCopy;
 
-/// What a recovery found and did.
+/// The result of a recovery.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// Whether the log was empty, so that nothing was done.
     pub was_clean: bool,
     /// Complete transactions that the log held.
     pub transactions: u64,
-    /// Blocks written home.
+    /// Blocks written to their home locations.
     pub replayed: u64,
-    /// Blocks whose last copy in the log was revoked, and which were left alone.
+    /// Blocks whose last copy in the log was revoked, and which were not written.
     pub revoked: u64,
-    /// Blocks that may be older than they should be, because the last copy of them in the log has a wrong checksum. If
-    /// there are any, the file system is damaged and the log is not empty.
+    /// Blocks whose last copy in the log has a wrong checksum, so that they may be older than they
+    /// should be. If there are any, the file system is damaged and the log is not marked empty.
     pub skipped: u64,
     /// The first of them, in the order of the blocks.
     pub first_skipped: Option<SkippedCopy>,
-    /// The error number an earlier user of the journal left in it (`s_errno`), zero for none.
+    /// The errno that an earlier mount recorded in the log (`s_errno`), zero for none.
     pub errno: i32,
 }
 
 impl Recovery {
-    /// Says what was skipped, if anything was.
+    /// A line about the copies that were skipped, if there were any.
     pub fn skipped_text(&self) -> Option<String> {
         let first = self.first_skipped?;
         Some(match self.skipped {
@@ -78,33 +79,8 @@ impl Recovery {
     }
 }
 
-/// A copy in the log that was not written home, because its checksum is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SkippedCopy {
-    /// The block it is a copy of.
-    pub block: Pblk,
-    /// Its transaction.
-    pub tid: Tid,
-    /// Its block of the log.
-    pub log_block: u32,
-}
-
-impl fmt::Display for SkippedCopy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            block,
-            tid,
-            log_block,
-        } = self;
-        write!(
-            f,
-            "transaction {tid}, log block {log_block}: wrong checksum of the copy of block {block}"
-        )
-    }
-}
-
-/// Reads and checks a journal's superblock: whether its log is empty ([`JournalSuperblock::start`] is zero),
-/// which features it uses, what error it recorded.
+/// Reads and checks a journal's superblock: whether its log is empty ([`JournalSuperblock::start`]
+/// is zero), which features it uses, which error it recorded.
 ///
 /// # Errors
 /// It is damaged or uses unknown features, or the device failed.
@@ -113,13 +89,13 @@ pub fn inspect(
     bs: BlockSize,
     log: &LogMap,
 ) -> Result<JournalSuperblock, JournalError> {
-    read_superblock(dev, bs, log)
+    log_superblock::read(dev, bs, log)
 }
 
-/// [`recover_within`] the share of memory that [`memory_share`] gives.
+/// [`recover_within`] the share of memory that [`memory_share`] returns.
 ///
 /// # Errors
-/// As there.
+/// See [`recover_within`].
 pub fn recover(
     dev: &dyn BlockDevice,
     bs: BlockSize,
@@ -129,15 +105,15 @@ pub fn recover(
     recover_within(dev, bs, log, device_blocks, memory_share())
 }
 
-/// Replays a log that is not empty onto the file system on the same device and marks it empty, unless copies had to be
-/// skipped. Copies may belong to any of the file system's `device_blocks` blocks. This goes past any
-/// [`crate::BlockCache`]: make the cache afterwards. The list of copies takes at most `memory`
-/// bytes.
+/// Replays a log that is not empty onto the file system on the same device, and marks the log empty
+/// unless copies had to be skipped. Copies may belong to any of the file system's `device_blocks`
+/// blocks. The writes do not go through a [`crate::BlockCache`]: make the cache afterwards. The
+/// list of copies takes at most `memory` bytes.
 ///
 /// # Errors
-/// The log is damaged (but for copies: see [`Recovery::skipped`]), unsupported, holds fast commits
-/// or more copies than fit `memory`, the device failed or is read-only. Nothing was written unless
-/// the device failed while the copies were being written; then the log is still there.
+/// The log is damaged (except for copies: see [`Recovery::skipped`]), unsupported, holds fast
+/// commits or more copies than fit `memory`; or the device failed or is read-only. Nothing was
+/// written unless the device failed while the copies were being written; then the log is unchanged.
 pub fn recover_within(
     dev: &dyn BlockDevice,
     bs: BlockSize,
@@ -145,7 +121,7 @@ pub fn recover_within(
     device_blocks: Blocks,
     memory: u64,
 ) -> Result<Recovery, JournalError> {
-    let mut superblock = read_superblock(dev, bs, log)?;
+    let mut superblock = log_superblock::read(dev, bs, log)?;
     let errno = superblock.errno();
     if superblock.start() == 0 {
         return Ok(Recovery {
@@ -157,38 +133,26 @@ pub fn recover_within(
     if dev.is_read_only() {
         return Err(JournalError::ReadOnly);
     }
-    let reader = LogReader {
-        dev,
-        bs,
-        map: log,
-        format: superblock.format(),
-        ring: Ring {
-            first: superblock.first(),
-            end: superblock.end(),
-        },
-    };
+    let reader = LogReader::new(dev, bs, log, &superblock);
     let scan = scan::scan(&reader, &superblock, memory)?;
     scan.check_targets(log, device_blocks)?;
     check_fast_commits(&reader, &superblock, scan.next)?;
-    let mut last = last_copies(&reader, &scan)?;
+    let mut last = LastCopies::choose(&reader, &scan)?;
     let (skipped, first_skipped) = replay::skip_damaged(&reader, &scan, &mut last)?;
-    let LastCopies {
-        copies, revoked, ..
-    } = last;
-    replay::write_home(&reader, &copies)?;
+    replay::write_copies(&reader, &last.copies)?;
     if skipped == 0 {
         superblock.set_tail(0, scan.next.next().get());
         superblock.set_head(superblock.first());
-        write_superblock(dev, bs, log, &superblock, true)?;
+        log_superblock::write(dev, bs, log, &superblock, true)?;
     } else {
         dev.flush()
-            .map_err(JournalError::io("flushing what was replayed"))?;
+            .map_err(JournalError::io("flushing the replayed blocks"))?;
     }
     let recovery = Recovery {
         was_clean: false,
         transactions: scan.transactions,
-        replayed: copies.len() as u64,
-        revoked,
+        replayed: last.copies.len() as u64,
+        revoked: last.revoked,
         skipped,
         first_skipped,
         errno,
@@ -197,34 +161,7 @@ pub fn recover_within(
     Ok(recovery)
 }
 
-/// Reads blocks of a log.
-struct LogReader<'a> {
-    dev: &'a dyn BlockDevice,
-    bs: BlockSize,
-    map: &'a LogMap,
-    format: Format,
-    ring: Ring,
-}
-
-impl LogReader<'_> {
-    /// Reads log block `at` into `block`.
-    fn read(&self, at: u32, block: &mut [u8]) -> Result<(), JournalError> {
-        let offset = self
-            .map
-            .block(at)
-            .and_then(|p| self.bs.dev_off(p))
-            .ok_or_else(|| JournalError::corrupt(format!("it has no block {at}")))?;
-        self.dev
-            .read_at(offset, block)
-            .map_err(JournalError::io("reading the log"))
-    }
-
-    fn block(&self) -> Vec<u8> {
-        vec![0; self.bs.bytes()]
-    }
-}
-
-/// Refuses a log on top of which fast commits have to be replayed.
+/// Refuses a log that is followed by fast commits, which would have to be replayed.
 fn check_fast_commits(
     reader: &LogReader<'_>,
     superblock: &JournalSuperblock,
@@ -234,7 +171,7 @@ fn check_fast_commits(
         return Ok(());
     }
     let mut scan = FastCommitScan::new(next.get());
-    let mut block = reader.block();
+    let mut block = reader.buffer();
     for at in superblock.fast_commit_area() {
         reader.read(at, &mut block)?;
         match scan.block(&block) {
@@ -248,56 +185,4 @@ fn check_fast_commits(
         }
     }
     Ok(())
-}
-
-/// What is to be written home.
-struct LastCopies {
-    /// The last copy of each block that was not revoked, in the order of the blocks.
-    copies: Vec<LoggedCopy>,
-    /// Blocks whose last copy was revoked.
-    revoked: u64,
-    /// The last revoke of a block that has copies: those of this transaction and of earlier ones are void.
-    revokes: HashMap<u64, Tid, BlockHash>,
-}
-
-impl LastCopies {
-    fn is_void(&self, copy: &LoggedCopy) -> bool {
-        let revoke = self.revokes.get(&copy.target.get());
-        revoke.is_some_and(|&tid| !copy.tid.is_after(tid))
-    }
-}
-
-/// Chooses the copies to be written home.
-fn last_copies(reader: &LogReader<'_>, scan: &Scan) -> Result<LastCopies, JournalError> {
-    let mut last: HashMap<u64, LoggedCopy, BlockHash> = HashMap::default();
-    for copy in &scan.copies {
-        last.insert(copy.target.get(), *copy);
-    }
-    let mut revokes = HashMap::default();
-    let mut block = reader.block();
-    for &(at, tid) in &scan.revoke_blocks {
-        reader.read(at, &mut block)?;
-        let targets = reader
-            .format
-            .revokes(&block)
-            .map_err(|error| JournalError::corrupt(format!("log block {at}: {error}")))?;
-        for target in targets.map(Pblk::get) {
-            if last.contains_key(&target) {
-                // Later transactions come later, and their revokes void more.
-                revokes.insert(target, tid);
-            }
-        }
-    }
-    let mut chosen = LastCopies {
-        copies: Vec::new(),
-        revoked: 0,
-        revokes,
-    };
-    let all = last.len();
-    let mut copies: Vec<LoggedCopy> = last.into_values().collect();
-    copies.retain(|copy| !chosen.is_void(copy));
-    copies.sort_unstable_by_key(|copy| copy.target);
-    chosen.revoked = (all - copies.len()) as u64;
-    chosen.copies = copies;
-    Ok(chosen)
 }

@@ -1,12 +1,14 @@
-//! REPLAY: reading copies from the log, checking them, writing them home.
+//! REPLAY: reading copies from the log, checking them, writing them to their home locations.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use extant_disk::jbd2::descriptor::unescape;
-use extant_units::Pblk;
+use extant_units::{Pblk, Tid};
 
+use super::last_copies::LastCopies;
+use super::reader::LogReader;
 use super::scan::{LoggedCopy, Scan};
-use super::{LastCopies, LogReader, SkippedCopy};
 use crate::blockio::write_blocks;
 use crate::error::JournalError;
 use crate::hash::BlockHash;
@@ -14,8 +16,33 @@ use crate::hash::BlockHash;
 /// Copies that are in memory together.
 const BATCH: usize = 1024;
 
-/// Takes those out of `last` whose checksums are wrong, and puts the copy before in their place where there is one. Returns
-/// how many there were, and the first.
+/// A copy in the log that was not written to its home location, because its checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SkippedCopy {
+    /// The block it is a copy of.
+    pub block: Pblk,
+    /// The transaction that logged it.
+    pub tid: Tid,
+    /// The log block that it is in.
+    pub log_block: u32,
+}
+
+impl fmt::Display for SkippedCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            block,
+            tid,
+            log_block,
+        } = self;
+        write!(
+            f,
+            "transaction {tid}, log block {log_block}: wrong checksum of the copy of block {block}"
+        )
+    }
+}
+
+/// Removes the copies from `last` whose checksums are wrong, and replaces each by the copy before
+/// it, where the log has a good one. Returns how many were wrong, and the first of them.
 pub(super) fn skip_damaged(
     reader: &LogReader<'_>,
     scan: &Scan,
@@ -24,17 +51,17 @@ pub(super) fn skip_damaged(
     if !reader.format.has_block_checksums() {
         return Ok((0, None));
     }
-    let mut block = reader.block();
+    let mut block = reader.buffer();
     let mut good = Vec::with_capacity(last.copies.len());
     let mut damaged: HashSet<u64, BlockHash> = HashSet::default();
     let mut first = None;
     for copy in &last.copies {
         reader.read(copy.at, &mut block)?;
-        if is_right(reader, copy, &block) {
+        if has_right_checksum(reader, copy, &block) {
             good.push(*copy);
         } else {
             let skipped = skipped(copy);
-            tracing::debug!(%skipped, "skipped");
+            tracing::debug!(%skipped, "a copy is skipped");
             first.get_or_insert(skipped);
             damaged.insert(copy.target.get());
         }
@@ -44,19 +71,18 @@ pub(super) fn skip_damaged(
         for copy in scan.copies.iter().rev() {
             if damaged.contains(&copy.target.get()) && !last.is_void(copy) {
                 reader.read(copy.at, &mut block)?;
-                if is_right(reader, copy, &block) {
+                if has_right_checksum(reader, copy, &block) {
                     damaged.remove(&copy.target.get());
                     good.push(*copy);
                 }
             }
         }
-        good.sort_unstable_by_key(|copy| copy.target);
     }
-    last.copies = good;
+    last.replace(good);
     Ok((skipped, first))
 }
 
-fn is_right(reader: &LogReader<'_>, copy: &LoggedCopy, block: &[u8]) -> bool {
+fn has_right_checksum(reader: &LogReader<'_>, copy: &LoggedCopy, block: &[u8]) -> bool {
     let format = &reader.format;
     !format.has_block_checksums() || format.copy_checksum(copy.tid.get(), block) == copy.checksum
 }
@@ -69,17 +95,17 @@ fn skipped(copy: &LoggedCopy) -> SkippedCopy {
     }
 }
 
-/// Writes `copies`, which are in the order of their targets, home.
-pub(super) fn write_home(
+/// Writes `copies`, which are in the order of their targets, to their home locations.
+pub(super) fn write_copies(
     reader: &LogReader<'_>,
     copies: &[LoggedCopy],
 ) -> Result<(), JournalError> {
     for batch in copies.chunks(BATCH) {
         let mut blocks: Vec<(Pblk, Vec<u8>)> = Vec::with_capacity(batch.len());
         for copy in batch {
-            let mut block = reader.block();
+            let mut block = reader.buffer();
             load(reader, copy, &mut block)?;
-            if is_zero(&block) && is_zero_at_home(reader, copy.target) {
+            if is_zero(&block) && is_zero_on_device(reader, copy.target) {
                 continue;
             }
             blocks.push((copy.target, block));
@@ -95,19 +121,19 @@ fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|&byte| byte == 0)
 }
 
-/// Whether `target` is known to be zeros on the device. One that cannot be read is written.
-fn is_zero_at_home(reader: &LogReader<'_>, target: Pblk) -> bool {
+/// Returns whether `target` is known to be zeros on the device. One that cannot be read is written.
+fn is_zero_on_device(reader: &LogReader<'_>, target: Pblk) -> bool {
     let Some(offset) = reader.bs.dev_off(target) else {
         return false;
     };
-    let mut block = reader.block();
+    let mut block = reader.buffer();
     reader.dev.read_at(offset, &mut block).is_ok() && is_zero(&block)
 }
 
 /// Reads a copy, checks it once more, and undoes its escaping.
 fn load(reader: &LogReader<'_>, copy: &LoggedCopy, block: &mut [u8]) -> Result<(), JournalError> {
     reader.read(copy.at, block)?;
-    if !is_right(reader, copy, block) {
+    if !has_right_checksum(reader, copy, block) {
         return Err(JournalError::corrupt(skipped(copy).to_string()));
     }
     if copy.escaped {

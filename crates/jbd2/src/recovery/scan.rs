@@ -1,12 +1,13 @@
-//! SCAN: which complete transactions a log holds, and where their parts are.
+//! SCAN: the complete transactions that a log holds, and the locations of their parts.
 //!
-//! # Where the log ends
-//! At the first block that is no block of the log, belongs to another transaction than the one expected, or
-//! lies past a full round. A transaction without its commit block is not there.
-//!
-//! A wrong checksum in a transaction that has its commit block means damage, unless the commit is older than
-//! the one before: then it is left over from an earlier round of the ring, which ends the log. With
-//! asynchronous commits a wrong commit checksum ends the log as well: the record may have come before the rest.
+//! # Invariants
+//! - The log ends at the first block that has no header of the log, belongs to another transaction
+//!   than the one expected, or lies past a full round. A transaction without its commit block does
+//!   not count.
+//! - A wrong checksum in a transaction that has its commit block means damage, with two exceptions
+//!   that end the log. If the commit is older than the one before, it is left over from an earlier
+//!   round of the ring. With asynchronous commits, a commit record may have reached the disk before
+//!   the blocks that its checksum covers.
 
 use std::io;
 
@@ -17,7 +18,7 @@ use extant_disk::jbd2::superblock::{Incompat, JournalSuperblock};
 use extant_disk::jbd2::{BlockKind, Checksums, Header};
 use extant_units::{Blocks, Pblk, Tid};
 
-use super::LogReader;
+use super::reader::LogReader;
 use crate::error::JournalError;
 use crate::log_map::LogMap;
 
@@ -26,13 +27,13 @@ use crate::log_map::LogMap;
 pub(super) struct LoggedCopy {
     pub(super) target: Pblk,
     pub(super) tid: Tid,
-    /// Its log block.
+    /// The log block that it is in.
     pub(super) at: u32,
     pub(super) escaped: bool,
     pub(super) checksum: u32,
 }
 
-/// What a log holds.
+/// The contents of a log.
 #[derive(Debug)]
 pub(super) struct Scan {
     /// The copies of complete transactions, in log order.
@@ -40,12 +41,12 @@ pub(super) struct Scan {
     /// Their revoke blocks, in log order.
     pub(super) revoke_blocks: Vec<(u32, Tid)>,
     pub(super) transactions: u64,
-    /// The first transaction that is not (completely) there.
+    /// The first transaction that is missing or incomplete.
     pub(super) next: Tid,
 }
 
 impl Scan {
-    /// Checks that every copy belongs to the file system and not into the log.
+    /// Checks that the target of every copy lies on the file system and outside of the log.
     pub(super) fn check_targets(&self, log: &LogMap, device: Blocks) -> Result<(), JournalError> {
         for copy in &self.copies {
             let wrong = if copy.target.get() >= device.get() {
@@ -69,19 +70,19 @@ struct Walk<'a> {
     reader: &'a LogReader<'a>,
     scan: Scan,
     at: u32,
-    /// Blocks that the log can still have before it would bite its tail.
+    /// Blocks that are left of one round of the ring.
     left: u32,
     crc: Crc32,
     /// A descriptor or revoke block of this transaction has a wrong checksum.
-    doubtful: bool,
+    suspect: bool,
     last_commit: u64,
     async_commit: bool,
     /// Bytes that the list of copies may take.
     memory: u64,
 }
 
-/// Bytes that a copy takes until it is written home: in the list while it grows, in the table of
-/// last copies, in the list of those.
+/// Bytes that a copy takes until it is written: in the list while that grows, in the table of last
+/// copies, and in the list of those.
 const COPY_BYTES: u64 = 160;
 
 /// Finds the complete transactions of a log.
@@ -101,13 +102,13 @@ pub(super) fn scan(
         at: superblock.start(),
         left: reader.ring.len(),
         crc: Crc32::START,
-        doubtful: false,
+        suspect: false,
         last_commit: 0,
         async_commit: superblock.incompat().contains(Incompat::ASYNC_COMMIT),
         memory,
     };
     let mut complete = (0, 0);
-    let mut block = reader.block();
+    let mut block = reader.buffer();
     while let Some(at) = walk.step() {
         reader.read(at, &mut block)?;
         let tid = walk.scan.next;
@@ -121,7 +122,7 @@ pub(super) fn scan(
                 }
             }
             BlockKind::Revoke => {
-                walk.doubtful |= !reader.format.tail_is_right(&block);
+                walk.suspect |= !reader.format.tail_is_right(&block);
                 walk.scan.revoke_blocks.push((at, tid));
             }
             BlockKind::Commit => {
@@ -133,8 +134,9 @@ pub(super) fn scan(
             BlockKind::SuperblockV1 | BlockKind::SuperblockV2 => break,
         }
     }
-    walk.scan.copies.truncate(complete.0);
-    walk.scan.revoke_blocks.truncate(complete.1);
+    let (copies, revoke_blocks) = complete;
+    walk.scan.copies.truncate(copies);
+    walk.scan.revoke_blocks.truncate(revoke_blocks);
     Ok(walk.scan)
 }
 
@@ -151,9 +153,9 @@ impl Walk<'_> {
     fn descriptor(&mut self, block: &[u8], tid: Tid) -> Result<bool, JournalError> {
         let reader = self.reader;
         let format = reader.format;
-        self.doubtful |= !format.tail_is_right(block);
+        self.suspect |= !format.tail_is_right(block);
         let v1 = format.checksums == Checksums::V1;
-        let mut bytes = if v1 { reader.block() } else { Vec::new() };
+        let mut bytes = if v1 { reader.buffer() } else { Vec::new() };
         if v1 {
             self.crc = self.crc.feed(block);
         }
@@ -185,7 +187,8 @@ impl Walk<'_> {
     /// Checks that one more copy fits the memory.
     fn check_memory(&self) -> Result<(), JournalError> {
         let copies = self.scan.copies.len() as u64;
-        if copies.saturating_mul(COPY_BYTES) < self.memory {
+        // Below 2^64: a log has fewer than 2^32 blocks.
+        if copies * COPY_BYTES < self.memory {
             return Ok(());
         }
         let mib = self.memory >> 20;
@@ -196,7 +199,7 @@ impl Walk<'_> {
         Err(JournalError::io("replaying the journal")(error))
     }
 
-    /// Ends a transaction. False if the log ends before it.
+    /// Completes a transaction. False if the log ends before it.
     fn commit(&mut self, block: &[u8], tid: Tid) -> Result<bool, JournalError> {
         let format = self.reader.format;
         let commit = Commit::parse(block);
@@ -205,9 +208,9 @@ impl Walk<'_> {
             Checksums::V1 => commit.agrees_with(self.crc),
             Checksums::V2 | Checksums::V3 => format.commit_is_right(block),
         };
-        if self.doubtful || !right {
+        if self.suspect || !right {
             let stale = commit.seconds < self.last_commit;
-            if stale || (self.async_commit && !self.doubtful) {
+            if stale || (self.async_commit && !self.suspect) {
                 return Ok(false);
             }
             return Err(JournalError::corrupt(format!(

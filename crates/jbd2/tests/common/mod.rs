@@ -1,4 +1,4 @@
-//! A small device with a log on it, and a recorder that can show the device after any crash.
+//! A small device with a log on it, and a recorder that rebuilds the device after any crash.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::io::{self, IoSlice};
@@ -17,7 +17,7 @@ pub(crate) const KEY: CheckKey = CheckKey::new(1, 0);
 /// The log's first device block; blocks before it are the file system's.
 pub(crate) const LOG_AT: u64 = 1024;
 
-/// The log's map: `len` blocks in two runs, so that the log has a seam besides its end.
+/// The log's map: `len` blocks in two runs, so that the log is not contiguous on the device.
 pub(crate) fn log_map(len: u32) -> LogMap {
     let first = len / 3;
     LogMap::new(vec![
@@ -46,7 +46,7 @@ pub(crate) fn open(
     (cache, journal)
 }
 
-/// Never commits by age, so that tests decide.
+/// A configuration that never commits by age, so that tests decide.
 pub(crate) fn manual() -> Config {
     Config {
         commit_interval: std::time::Duration::from_secs(3600),
@@ -131,8 +131,9 @@ impl Recorder {
         events[..cut].iter().rposition(flush).unwrap_or(0)
     }
 
-    /// The device after the first `cut` events, of which the writes since the last flush arrived only where
-    /// `arrived` says so. A write that did not arrive may have arrived in part: `arrived` is asked per block.
+    /// The device after the first `cut` events, of which the writes since the last flush arrived
+    /// only where `arrived` says so. A write that did not arrive may have arrived in part:
+    /// `arrived` is asked per block.
     pub(crate) fn crashed(&self, cut: usize, mut arrived: impl FnMut() -> bool) -> MemoryDevice {
         let flushed = self.last_flush(cut);
         let events = self.events.lock();

@@ -1,0 +1,53 @@
+//! Reading the blocks of a log by their number in the log.
+
+use extant_blockdev::BlockDevice;
+use extant_disk::jbd2::Format;
+use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_units::BlockSize;
+
+use crate::error::JournalError;
+use crate::log_map::LogMap;
+use crate::ring::Ring;
+
+/// Reads blocks of a log.
+pub(super) struct LogReader<'a> {
+    pub(super) dev: &'a dyn BlockDevice,
+    pub(super) bs: BlockSize,
+    map: &'a LogMap,
+    pub(super) format: Format,
+    pub(super) ring: Ring,
+}
+
+impl<'a> LogReader<'a> {
+    pub(super) fn new(
+        dev: &'a dyn BlockDevice,
+        bs: BlockSize,
+        map: &'a LogMap,
+        superblock: &JournalSuperblock,
+    ) -> Self {
+        Self {
+            dev,
+            bs,
+            map,
+            format: superblock.format(),
+            ring: Ring::new(superblock.first(), superblock.end()),
+        }
+    }
+
+    /// Reads log block `at` into `block`.
+    pub(super) fn read(&self, at: u32, block: &mut [u8]) -> Result<(), JournalError> {
+        let offset = self
+            .map
+            .block(at)
+            .and_then(|p| self.bs.dev_off(p))
+            .ok_or_else(|| JournalError::corrupt(format!("it has no block {at}")))?;
+        self.dev
+            .read_at(offset, block)
+            .map_err(JournalError::io("reading the log"))
+    }
+
+    /// A buffer for one block.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        vec![0; self.bs.bytes()]
+    }
+}
