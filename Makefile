@@ -14,7 +14,7 @@ SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 
-.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench bench-sidebyside install install-files uninstall clean
+.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench install install-files uninstall clean
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
@@ -26,7 +26,6 @@ help:
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
-	@echo "make bench-sidebyside Extant beside fuse2fs, Linux's ext4 and a pass-through"
 	@echo "make install          command, manual pages, completions and mount helper below PREFIX=$(PREFIX)"
 	@echo "make deny             licences and advisories of the dependencies"
 
@@ -78,11 +77,6 @@ bench:
 	@scripts/need bench
 	$(CARGO) build --release -p extant-cli
 	$(TARGET)/release/extant bench all $(ARGS)
-
-bench-sidebyside:
-	@scripts/need bench
-	$(CARGO) build --release -p extant-cli
-	$(CARGO) run --release -p extant-bench -- sidebyside $(ARGS)
 
 install: build install-files
 

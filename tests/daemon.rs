@@ -1,7 +1,7 @@
 //! The daemon's manners: SIGTERM closes the image, the mount helper serves `mount -t` and fstab,
 //! `umount` waits, an installation works, statfs tells what Linux tells.
 
-use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, TempDir, ensure, need, tools};
+use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, mount, need, tools};
 use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -43,7 +43,7 @@ fn umount_returns_once_the_image_is_closed() -> Result<()> {
     }
     for round in 0..5u8 {
         let image = Image::of_mib(64).make()?;
-        let mount = Mount::extant_background(image.path(), "")?;
+        let mount = mount::in_background(image.path(), "")?;
         fs::write(mount.join("f"), vec![round; 20_000_000])?;
         mount.unmount()?;
         // No waiting here: e2fsck, and another opener, must find it finished.

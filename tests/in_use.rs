@@ -2,7 +2,7 @@
 //! that look write nothing at all, and a read-only mount leaves what Linux's leaves.
 
 use extant_testkit::{Cmd, Image, LoopDevice, Mount, Need, Result, Subject, TempDir};
-use extant_testkit::{content, ensure, need, tools};
+use extant_testkit::{content, ensure, mount, need, tools};
 use std::fs::{self, File};
 
 const NEEDS: &[Need] = &[
@@ -260,7 +260,7 @@ fn strangers_cannot_keep_a_mount_away_and_a_mount_keeps_others() -> Result<()> {
         }
         std::thread::yield_now();
     }
-    let mount = Mount::extant_background(image.path(), "")?;
+    let mount = mount::in_background(image.path(), "")?;
     fs::write(mount.join("f"), "mine")?;
     for args in [
         ["mkdir", &format!("{path}:/new")],

@@ -3,7 +3,9 @@
 
 use extant_testkit::odd::{self, Limits};
 use extant_testkit::tree::Compare;
-use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, Tree, ensure, need, report, tools};
+use extant_testkit::{
+    Cmd, Image, Mount, Need, Result, Subject, Tree, ensure, mount, need, report, tools,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -72,7 +74,7 @@ fn into_a_mount_and_out_through_linux() -> Result<()> {
 
     let image = Image::of_mib(1024).args("-N 120000").make()?;
     let mount = if Subject::under_test() == Subject::Extant {
-        Mount::extant_background(image.path(), "")?
+        mount::in_background(image.path(), "")?
     } else {
         Subject::under_test().mount(image.path(), "")?
     };

@@ -4,11 +4,12 @@
 
 use std::time::Instant;
 
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
 use crate::pinned::processor_nanos;
-use crate::place::Site;
+
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::variant::{Kind, Setup};
@@ -21,19 +22,19 @@ pub(crate) fn cases() -> Vec<Case> {
         unit: Unit::Milliseconds,
         setup: Setup::Cache,
         fits: |kind| !matches!(kind, Kind::Memcpy | Kind::Memset),
-        sample: Box::new(move |site, plan| sample(threads, size, site, plan)),
+        sample: Box::new(move |bed, plan| sample(threads, size, bed, plan)),
     };
     shapes.into_iter().map(case).collect()
 }
 
-fn sample(threads: u64, size: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn sample(threads: u64, size: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = "appended";
-    site.fresh(name)?;
+    bed.fresh(name)?;
     let each = (plan.stream_bytes / 4 / threads / size as u64).max(1);
     let calls = threads * each;
     // Not bound to a processor: the threads are the point.
-    let outcome = counted(site, |site| {
-        let appender = site.appender(name)?;
+    let outcome = counted(bed, |bed| {
+        let appender = bed.appender(name)?;
         let bytes = vec![3; size];
         let mut nanos = 0;
         let start = Instant::now();
@@ -59,6 +60,6 @@ fn sample(threads: u64, size: usize, site: &mut Site, plan: &Plan) -> Result<Out
             ..Outcome::default()
         })
     })?;
-    site.clear(name)?;
+    bed.clear(name)?;
     Ok(outcome)
 }

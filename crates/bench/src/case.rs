@@ -1,13 +1,15 @@
-//! One thing to measure: what a case is, what a sample of it says, and how samples are counted and timed.
+//! One thing to measure: what a case is, what a sample of it says, and how samples are counted and
+//! timed.
 
 use std::time::Duration;
 
-use extant_testkit::Result;
+use extant_host::Result;
 
+use crate::bed::TestBed;
 use crate::pinned::Pinned;
-use crate::place::{Counters, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::Counters;
 use crate::times::Times;
 use crate::variant::{Kind, Setup};
 
@@ -20,7 +22,7 @@ pub(crate) struct Case {
     /// Whether it means something for this kind.
     pub(crate) fits: fn(Kind) -> bool,
     #[allow(clippy::type_complexity, reason = "used once")]
-    pub(crate) sample: Box<dyn Fn(&mut Site, &Plan) -> Result<Outcome>>,
+    pub(crate) sample: Box<dyn Fn(&mut TestBed, &Plan) -> Result<Outcome>>,
 }
 
 /// A sample.
@@ -36,6 +38,8 @@ pub(crate) struct Outcome {
     pub(crate) counters: Counters,
     /// The times of single steps, where they were taken.
     pub(crate) times: Option<Times>,
+    /// Figures of rows beside the case's own: what follows its name, unit, figure.
+    pub(crate) beside: Vec<(&'static str, Unit, f64)>,
 }
 
 /// Counters that say what is, not what was done.
@@ -50,12 +54,12 @@ const GAUGES: [&str; 6] = [
 
 /// Runs `work` on one processor, and counts.
 pub(crate) fn timed(
-    site: &mut Site,
-    work: impl FnOnce(&mut Site) -> Result<Outcome>,
+    bed: &mut TestBed,
+    work: impl FnOnce(&mut TestBed) -> Result<Outcome>,
 ) -> Result<Outcome> {
-    counted(site, |site| {
+    counted(bed, |bed| {
         let pinned = Pinned::here();
-        let outcome = work(site);
+        let outcome = work(bed);
         drop(pinned);
         outcome
     })
@@ -63,12 +67,12 @@ pub(crate) fn timed(
 
 /// Runs `work`, and counts.
 pub(crate) fn counted(
-    site: &mut Site,
-    work: impl FnOnce(&mut Site) -> Result<Outcome>,
+    bed: &mut TestBed,
+    work: impl FnOnce(&mut TestBed) -> Result<Outcome>,
 ) -> Result<Outcome> {
-    let before = site.counters()?;
-    let mut outcome = work(site)?;
-    for (name, after) in site.counters()? {
+    let before = bed.counters()?;
+    let mut outcome = work(bed)?;
+    for (name, after) in bed.counters()? {
         let grown = after.saturating_sub(before.get(&name).copied().unwrap_or(0));
         // The look at the counters is a request, too.
         if grown > 0 && name != "requests_getxattr" && !GAUGES.contains(&name.as_str()) {

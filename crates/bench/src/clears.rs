@@ -10,10 +10,11 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use extant_extent_io_tree::{Bits, ByteRange, IoTree};
-use extant_testkit::{Error, Result, Rng};
+use extant_host::{Error, Result, Rng};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
-use crate::place::Site;
+
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
 use crate::times;
@@ -42,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         unit: Unit::Nanoseconds,
         setup: if timed { Setup::TreeTimed } else { Setup::Tree },
         fits: is_about_trims,
-        sample: Box::new(move |site, plan| sample(from, threads, timed, site, plan)),
+        sample: Box::new(move |bed, plan| sample(from, threads, timed, bed, plan)),
     };
     let lock = |name: &str, others: u64| Case {
         bench: Bench::Randwrite,
@@ -50,7 +51,7 @@ pub(crate) fn cases() -> Vec<Case> {
         unit: Unit::Nanoseconds,
         setup: Setup::Tree,
         fits: is_about_trims,
-        sample: Box::new(move |site, plan| lock(others, site, plan)),
+        sample: Box::new(move |bed, plan| lock(others, bed, plan)),
     };
     vec![
         lock("lock/alone", 0),
@@ -63,10 +64,16 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn sample(from: From, threads: u64, timed: bool, site: &mut Site, plan: &Plan) -> Result<Outcome> {
-    let tree = site.tree()?;
+fn sample(
+    from: From,
+    threads: u64,
+    timed: bool,
+    bed: &mut TestBed,
+    plan: &Plan,
+) -> Result<Outcome> {
+    let tree = bed.tree()?;
     times::take();
-    counted(site, |_| {
+    counted(bed, |_| {
         let all = Barrier::new(usize::try_from(threads)?);
         let cleared = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
@@ -106,13 +113,13 @@ fn sample(from: From, threads: u64, timed: bool, site: &mut Site, plan: &Plan) -
 }
 
 /// Locks and unlocks ranges, between `others` that stay locked.
-fn lock(others: u64, site: &mut Site, plan: &Plan) -> Result<Outcome> {
-    let tree = site.tree()?;
+fn lock(others: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
+    let tree = bed.tree()?;
     let piece = |number: u64| ByteRange::from_len(number * PIECE, PIECE).unwrap_or(ByteRange::ALL);
     let held: Vec<_> = (0..others)
         .map(|number| tree.lock(piece(2 * number)))
         .collect();
-    let outcome = counted(site, |_| {
+    let outcome = counted(bed, |_| {
         let mut all = Cleared::default();
         while all.took < plan.calls * 5 {
             let mut round = Cleared::default();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Processor, cores, memory, kernel.
-pub fn describe() -> Value {
+pub(crate) fn describe() -> Value {
     let read = |p: &str| std::fs::read_to_string(p).unwrap_or_default();
     let field = |text: &str, name: &str| {
         let line = text

@@ -8,13 +8,14 @@
 
 use std::time::Instant;
 
-use extant_testkit::{Error, Result, ensure};
+use extant_host::{Error, Result, ensure};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted};
 use crate::pinned::processor_nanos;
-use crate::place::{Names, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::Names;
 use crate::variant::{Kind, Setup};
 
 /// Sizes of directories; the second takes minutes through some peers, and is left out with
@@ -83,19 +84,19 @@ fn case(name: String, call: Call, size: u32, threads: u32, large: bool) -> Case 
         } else {
             |kind| !matches!(kind, Kind::Memcpy | Kind::Memset)
         },
-        sample: Box::new(move |site, _| sample(site, call, size, threads)),
+        sample: Box::new(move |bed, _| sample(bed, call, size, threads)),
     }
 }
 
-fn sample(site: &mut Site, call: Call, size: u32, threads: u32) -> Result<Outcome> {
+fn sample(bed: &mut TestBed, call: Call, size: u32, threads: u32) -> Result<Outcome> {
     let dirs: Vec<String> = (0..threads)
         .map(|thread| format!("/d{size}-{thread}"))
         .collect();
     for dir in &dirs {
-        prepare(site.names()?, dir, call, size)?;
+        prepare(bed.names()?, dir, call, size)?;
     }
-    let outcome = counted(site, |site| {
-        let names = site.names()?;
+    let outcome = counted(bed, |bed| {
+        let names = bed.names()?;
         let start = Instant::now();
         let nanos = std::thread::scope(|scope| {
             let workers: Vec<_> = dirs
@@ -117,7 +118,7 @@ fn sample(site: &mut Site, call: Call, size: u32, threads: u32) -> Result<Outcom
         })
     })?;
     for dir in &dirs {
-        clean(site.names()?, dir, call, size)?;
+        clean(bed.names()?, dir, call, size)?;
     }
     Ok(outcome)
 }

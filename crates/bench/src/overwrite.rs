@@ -4,12 +4,13 @@
 //! libMicro's `dd` does, which gives folios of 1 MiB, and written at offset 0. Beyond libMicro: in the middle and at the end of a
 //! folio, where a walk over what lies before would show, and with a file filled by 4 KiB and by 2 MiB writes.
 
-use extant_testkit::Result;
+use extant_host::Result;
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, timed};
-use crate::place::{Call, Data, Site, VECTORS};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::{Call, Data, VECTORS};
 use crate::variant::{Kind, Setup};
 
 const MIB: u64 = 1 << 20;
@@ -101,18 +102,18 @@ fn case(name: String, shape: Shape) -> Case {
         unit: Unit::Nanoseconds,
         setup: Setup::Cache,
         fits: |kind| !matches!(kind, Kind::Memset),
-        sample: Box::new(move |site, plan| sample(shape, site, plan)),
+        sample: Box::new(move |bed, plan| sample(shape, bed, plan)),
     }
 }
 
-fn sample(shape: Shape, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn sample(shape: Shape, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = format!("over-{}", shape.prefill);
-    site.file(&name, |file| fill(file, shape.prefill))?;
+    bed.file(&name, |file| fill(file, shape.prefill))?;
     let bytes = vec![7; shape.size];
     // As many calls as the time allows: some of the compared take a thousand times longer than others.
     let mut count = 1;
     let count = loop {
-        let file = site.file(&name, |_| Ok(()))?;
+        let file = bed.file(&name, |_| Ok(()))?;
         let took = file.calls(shape.call, &bytes, count)?;
         if took >= plan.calls / 4 || count >= 1 << 24 {
             let per_call = took.as_secs_f64() / f64::from(count_u32(count));
@@ -125,8 +126,8 @@ fn sample(shape: Shape, site: &mut Site, plan: &Plan) -> Result<Outcome> {
     } else {
         1
     };
-    timed(site, |site| {
-        let took = site
+    timed(bed, |bed| {
+        let took = bed
             .file(&name, |_| Ok(()))?
             .calls(shape.call, &bytes, count)?;
         Ok(Outcome {

@@ -8,13 +8,14 @@ use std::sync::Barrier;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted, mib_per_second};
 use crate::pinned::processor_nanos;
-use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::Data;
 use crate::variant::{Kind, Setup};
 
 const MIB: u64 = 1 << 20;
@@ -30,16 +31,16 @@ pub(crate) fn cases() -> Vec<Case> {
         unit: Unit::MibPerSecond,
         setup: Setup::Cache,
         fits: |kind| !matches!(kind, Kind::Memset),
-        sample: Box::new(move |site, plan| sample(threads, site, plan)),
+        sample: Box::new(move |bed, plan| sample(threads, bed, plan)),
     };
     [1, 2, 4].into_iter().map(case).collect()
 }
 
-fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn sample(threads: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = "parallel";
-    site.file(name, fill)?;
+    bed.file(name, fill)?;
     let mut openers = (0..threads)
-        .map(|_| site.opener(name))
+        .map(|_| bed.opener(name))
         .collect::<Result<Vec<_>>>()?;
     let bytes = [7; CHUNK];
     // As many rounds as the time allows, by the first thread's speed.
@@ -55,7 +56,7 @@ fn sample(threads: usize, site: &mut Site, plan: &Plan) -> Result<Outcome> {
         rounds *= 2;
     }
     // Not bound to a processor: the threads are the point.
-    counted(site, |_| {
+    counted(bed, |_| {
         let ready = Barrier::new(threads);
         let samples = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..)

@@ -8,45 +8,85 @@ use std::time::Duration;
 pub enum Bench {
     /// Small overwrites of a cached file: libMicro's `write`, `pwrite` and `writev`.
     Overwrite,
-    /// Sequential reads and writes: fio's `psync`.
-    Psync,
     /// Many threads that append to one file.
     Append,
     /// Threads that overwrite disjoint parts of one file.
     Parallel,
     /// Random direct writes, many in flight, and the clears in an I/O tree that they end with.
     Randwrite,
+    /// Sequential reads and writes: fio's `psync`.
+    Psync,
     /// Names: create, write, stat, open, list, rename, unlink.
     Meta,
+    /// Calls past every cache (`O_DIRECT`), through the library and the mount.
+    Direct,
+    /// Sequential reads and writes of an image on a disk, past the host's cache and through it.
+    Disk,
+    /// Requests to a file of the host as a device, with no file system.
+    Device,
+    /// The everyday work of a mount, from untar to unmount.
+    Peers,
 }
 
 impl Bench {
-    /// All of them.
-    pub const ALL: [Bench; 6] = [
+    /// All of them, in the order of the tables in `docs/BENCHMARKS.md`.
+    pub const ALL: [Bench; 10] = [
         Bench::Overwrite,
-        Bench::Psync,
         Bench::Append,
         Bench::Parallel,
         Bench::Randwrite,
+        Bench::Psync,
         Bench::Meta,
+        Bench::Direct,
+        Bench::Disk,
+        Bench::Device,
+        Bench::Peers,
     ];
 
     /// Its name on the command line and in rows.
     pub fn name(self) -> &'static str {
         match self {
             Bench::Overwrite => "overwrite",
-            Bench::Psync => "psync",
             Bench::Append => "append",
             Bench::Parallel => "parallel",
             Bench::Randwrite => "randwrite",
+            Bench::Psync => "psync",
             Bench::Meta => "meta",
+            Bench::Direct => "direct",
+            Bench::Disk => "disk",
+            Bench::Device => "device",
+            Bench::Peers => "peers",
         }
     }
+
+    /// Its part of the time of a run, in hundredths of a run of all.
+    fn share(self) -> u32 {
+        match self {
+            Bench::Overwrite => 20,
+            Bench::Append | Bench::Parallel | Bench::Device | Bench::Direct => 5,
+            Bench::Randwrite | Bench::Meta | Bench::Peers => 10,
+            Bench::Psync => 20,
+            Bench::Disk => 10,
+        }
+    }
+}
+
+/// How much a run does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Size {
+    /// Everything once: that it is measured counts, not what.
+    Tiny,
+    /// Some minutes.
+    Quick,
+    /// Files of some hundred MiB, nine rounds.
+    Usual,
 }
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// How much of everything.
+    pub size: Size,
     /// Families of cases.
     pub benches: Vec<Bench>,
     /// Names of cases, or how they begin; all if empty.
@@ -63,19 +103,22 @@ pub struct Plan {
     pub sample: Duration,
     /// The time that a sample of small calls is to take.
     pub calls: Duration,
-    /// No round begins after this long; the first always runs.
+    /// No round of a family begins after its part of this; the first always runs.
     pub limit: Option<Duration>,
-    /// It is about what is counted, not about times: the library does nothing beside what is measured, and streams end early only
-    /// where each call is synced.
+    /// It is about what is counted, not about times: the library does nothing beside what is
+    /// measured, and streams end early only where each call is synced.
     pub counting: bool,
     /// The `extant` command, for the variant that mounts.
     pub extant: PathBuf,
+    /// Where files of the disk are made.
+    pub dir: PathBuf,
 }
 
 impl Plan {
     /// Everything, at length: some hundred MiB per file, nine rounds.
-    pub fn full(extant: PathBuf) -> Plan {
+    pub fn usual(extant: PathBuf) -> Plan {
         Plan {
+            size: Size::Usual,
             benches: Bench::ALL.to_vec(),
             only: Vec::new(),
             variants: Vec::new(),
@@ -87,33 +130,35 @@ impl Plan {
             limit: None,
             counting: false,
             extant,
+            dir: std::env::temp_dir(),
         }
     }
 
-    /// Everything within two minutes.
+    /// Everything within some minutes.
     pub fn quick(extant: PathBuf) -> Plan {
         Plan {
+            size: Size::Quick,
             runs: 7,
             stream_bytes: 32 << 20,
             most_names: 1000,
             sample: Duration::from_millis(50),
             calls: Duration::from_millis(3),
             limit: Some(Duration::from_secs(75)),
-            ..Plan::full(extant)
+            ..Plan::usual(extant)
         }
     }
 
     /// Everything once and tiny: what is measured means nothing, that it is measured does.
     pub fn tiny(extant: PathBuf) -> Plan {
         Plan {
+            size: Size::Tiny,
             runs: 1,
             stream_bytes: 4 << 20,
             most_names: 20,
             sample: Duration::from_millis(5),
             calls: Duration::from_micros(50),
-            limit: None,
             counting: true,
-            ..Plan::full(extant)
+            ..Plan::usual(extant)
         }
     }
 
@@ -125,8 +170,33 @@ impl Plan {
         }
     }
 
+    /// The part of the limit that a family has.
+    pub(crate) fn limit_of(&self, bench: Bench) -> Option<Duration> {
+        let all: u32 = self.benches.iter().map(|b| b.share()).sum();
+        Some(self.limit? * bench.share() / all.max(1))
+    }
+
     /// Whether a case is wanted.
     pub(crate) fn wants(&self, case: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| case.starts_with(only.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_limit_are_the_whole() {
+        let plan = Plan::quick("extant".into());
+        let parts = plan.benches.iter().map(|b| plan.limit_of(*b));
+        let sum: Option<Duration> = parts.sum::<Option<Duration>>();
+        let whole = plan.limit.unwrap_or_default();
+        let sum = sum.unwrap_or_default();
+        assert!(
+            sum <= whole && sum + Duration::from_millis(1) > whole,
+            "{sum:?}"
+        );
+        assert_eq!(Plan::usual("extant".into()).limit_of(Bench::Meta), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 use plotters::prelude::*;
 
 use crate::rows::{Rows, Unit};

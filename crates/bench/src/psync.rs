@@ -7,12 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, mib_per_second, timed};
-use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::Data;
 use crate::variant::{Kind, Setup};
 
 const MIB: usize = 1 << 20;
@@ -42,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 ..case(
                     format!("read/{word}/{size_word}"),
                     Setup::Cache,
-                    move |site, plan| read(site, plan, from, size),
+                    move |bed, plan| read(bed, plan, from, size),
                 )
             });
         }
@@ -59,7 +60,7 @@ pub(crate) fn cases() -> Vec<Case> {
             all.push(case(
                 format!("write/{word}/{size_word}"),
                 setup,
-                move |site, plan| write(site, plan, new, synced, size),
+                move |bed, plan| write(bed, plan, new, synced, size),
             ));
         }
     }
@@ -67,17 +68,52 @@ pub(crate) fn cases() -> Vec<Case> {
         all.push(case(
             format!("stream/write+fsync/{size_word}"),
             Setup::Cache,
-            move |site, plan| stream(site, plan, *size),
+            move |bed, plan| stream(bed, plan, *size),
         ));
     }
     all.push(case("writeback/null/1M".into(), Setup::Null, writeback));
     all
 }
 
+/// The seeds' rows of a disk: the image in a file, past the host's cache and through it.
+pub(crate) fn disk_cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for (word, setup) in [("disk", Setup::Disk), ("disk-cached", Setup::DiskCached)] {
+        // Through the cache of the host the sizes between tell nothing more.
+        let sizes = if setup == Setup::Disk {
+            &SIZES[..]
+        } else {
+            &SIZES[1..]
+        };
+        for (size_word, size) in sizes.iter().copied() {
+            let name = format!("read/{word}/{size_word}");
+            let read = move |bed: &mut TestBed, plan: &Plan| read(bed, plan, From::Device, size);
+            all.push(case(name, setup, read));
+        }
+        for (what, new, synced) in [
+            ("new+writeback", true, false),
+            ("new+sync", true, true),
+            ("overwrite+writeback", false, false),
+            ("overwrite+sync", false, true),
+        ] {
+            for (size_word, size) in sizes.iter().copied() {
+                let name = format!("write/{word}/{what}/{size_word}");
+                let write =
+                    move |bed: &mut TestBed, plan: &Plan| write(bed, plan, new, synced, size);
+                all.push(case(name, setup, write));
+            }
+        }
+    }
+    for case in &mut all {
+        case.bench = Bench::Disk;
+    }
+    all
+}
+
 fn case(
     name: String,
     setup: Setup,
-    sample: impl Fn(&mut Site, &Plan) -> Result<Outcome> + 'static,
+    sample: impl Fn(&mut TestBed, &Plan) -> Result<Outcome> + 'static,
 ) -> Case {
     Case {
         bench: Bench::Psync,
@@ -104,10 +140,10 @@ fn lay_out(file: &mut dyn Data, plan: &Plan) -> Result<()> {
     file.sync()
 }
 
-fn read(site: &mut Site, plan: &Plan, from: From, size: usize) -> Result<Outcome> {
+fn read(bed: &mut TestBed, plan: &Plan, from: From, size: usize) -> Result<Outcome> {
     let len = plan.stream_bytes;
     let name = if from == From::Hole { "hole" } else { "data" };
-    let file = site.file(name, |file| match from {
+    let file = bed.file(name, |file| match from {
         From::Hole => file.set_len(len),
         From::Device | From::Cache => lay_out(file, plan),
     })?;
@@ -120,61 +156,61 @@ fn read(site: &mut Site, plan: &Plan, from: From, size: usize) -> Result<Outcome
     let chunk = chunk
         .get_mut(..size)
         .ok_or_else(|| Error::new("no chunk"))?;
-    timed(site, |site| {
-        let done = site
+    timed(bed, |bed| {
+        let done = bed
             .file(name, |_| Ok(()))?
             .stream_in(chunk, len, plan.stream_limit(false))?;
         Ok(rate(done.0 / size as u64, done))
     })
 }
 
-fn write(site: &mut Site, plan: &Plan, new: bool, synced: bool, size: usize) -> Result<Outcome> {
+fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -> Result<Outcome> {
     let chunk = vec![6; size];
     let name = if new { "new" } else { "data" };
     if new {
-        site.fresh(name)?;
+        bed.fresh(name)?;
     } else {
-        site.file(name, |file| lay_out(file, plan))?.cool()?;
+        bed.file(name, |file| lay_out(file, plan))?.cool()?;
     }
-    let outcome = timed(site, |site| {
-        let file = site.file(name, |_| Ok(()))?;
+    let outcome = timed(bed, |bed| {
+        let file = bed.file(name, |_| Ok(()))?;
         let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.stream_limit(synced))?;
         Ok(rate(done.0 / size as u64, done))
     })?;
     // Nothing of it may be written while somebody else is measured.
     if new {
-        site.clear(name)?;
+        bed.clear(name)?;
     } else {
-        site.file(name, |_| Ok(()))?.sync()?;
+        bed.file(name, |_| Ok(()))?.sync()?;
     }
     Ok(outcome)
 }
 
 /// A new file, and one fsync at its end.
-fn stream(site: &mut Site, plan: &Plan, size: usize) -> Result<Outcome> {
+fn stream(bed: &mut TestBed, plan: &Plan, size: usize) -> Result<Outcome> {
     let chunk = vec![6; size];
-    site.fresh("new")?;
-    let outcome = timed(site, |site| {
-        let file = site.file("new", |_| Ok(()))?;
+    bed.fresh("new")?;
+    let outcome = timed(bed, |bed| {
+        let file = bed.file("new", |_| Ok(()))?;
         let start = Instant::now();
         let (bytes, _) =
             file.stream_out(&chunk, plan.stream_bytes, false, plan.stream_limit(false))?;
         file.sync()?;
         Ok(rate(bytes / size as u64, (bytes, start.elapsed())))
     })?;
-    site.clear("new")?;
+    bed.clear("new")?;
     Ok(outcome)
 }
 
-fn writeback(site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn writeback(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let chunk = vec![6; MIB];
-    let file = site.fresh("new")?;
+    let file = bed.fresh("new")?;
     let (bytes, _) = file.stream_out(&chunk, plan.stream_bytes, false, Duration::MAX)?;
-    let outcome = timed(site, |site| {
+    let outcome = timed(bed, |bed| {
         let start = Instant::now();
-        site.file("new", |_| Ok(()))?.sync()?;
+        bed.file("new", |_| Ok(()))?.sync()?;
         Ok(rate(1, (bytes, start.elapsed())))
     })?;
-    site.clear("new")?;
+    bed.clear("new")?;
     Ok(outcome)
 }

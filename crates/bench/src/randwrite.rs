@@ -8,12 +8,13 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use extant::{Cred, IoBuf, Node, Volume};
-use extant_testkit::{Error, Result, Rng, ensure};
+use extant_host::{Error, Result, Rng, ensure};
 
+use crate::bed::TestBed;
 use crate::case::{Case, Outcome, counted, mib_per_second};
-use crate::place::{Data, Site};
 use crate::plan::{Bench, Plan};
 use crate::rows::Unit;
+use crate::target::Data;
 use crate::times;
 use crate::variant::{LONGER, Setup, is_about_locks};
 
@@ -30,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
         unit,
         setup,
         fits: is_about_locks,
-        sample: Box::new(move |site, plan| overwrite(setup, jobs, site, plan)),
+        sample: Box::new(move |bed, plan| overwrite(setup, jobs, bed, plan)),
     };
     vec![
         overwrite("randwrite/4K", JOBS, Unit::MibPerSecond, Setup::Direct),
@@ -52,13 +53,13 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn overwrite(setup: Setup, number: u64, site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn overwrite(setup: Setup, number: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let len = plan.stream_bytes * LONGER;
     let name = "random";
-    site.file(name, |file| lay_out(file, len))?;
-    let (volume, node) = site.direct(name)?;
+    bed.file(name, |file| lay_out(file, len))?;
+    let (volume, node) = bed.node(name)?;
     times::take();
-    counted(site, |_| {
+    counted(bed, |_| {
         let long = plan.sample * SLOWER;
         let (calls, took) = jobs(number, |job, all| {
             let mut rng = Rng::new(job);
@@ -83,12 +84,12 @@ fn overwrite(setup: Setup, number: u64, site: &mut Site, plan: &Plan) -> Result<
     })
 }
 
-fn fill(site: &mut Site, plan: &Plan) -> Result<Outcome> {
+fn fill(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = "sparse";
     let blocks = (plan.stream_bytes / BLOCK).next_power_of_two();
-    site.fresh(name)?.set_len(blocks * BLOCK)?;
-    let (volume, node) = site.direct(name)?;
-    let outcome = counted(site, |_| {
+    bed.fresh(name)?.set_len(blocks * BLOCK)?;
+    let (volume, node) = bed.node(name)?;
+    let outcome = counted(bed, |_| {
         let (calls, took) = jobs(JOBS, |job, all| {
             // Each job has every fourth of all blocks in an order that looks random: odd steps through a power of two reach all.
             let mut at = job;
@@ -108,7 +109,7 @@ fn fill(site: &mut Site, plan: &Plan) -> Result<Outcome> {
             ..Outcome::default()
         })
     })?;
-    site.clear(name)?;
+    bed.clear(name)?;
     Ok(outcome)
 }
 

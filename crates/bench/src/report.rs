@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use extant_testkit::Result;
+use extant_host::Result;
 use serde_json::{Value, json};
 
 use crate::machine;

@@ -8,7 +8,7 @@ use crate::times::Times;
 
 /// What a figure counts, and which direction is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     /// Milliseconds for the whole case.
     Milliseconds,
     /// Nanoseconds per call.
@@ -21,7 +21,7 @@ pub enum Unit {
 
 impl Unit {
     /// Its name in tables and JSON.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Milliseconds => "ms",
             Unit::Nanoseconds => "ns",
@@ -33,31 +33,30 @@ impl Unit {
 
 /// All samples of one benchmark.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub(crate) struct Rows {
     cases: Vec<(String, Unit)>,
     variants: Vec<String>,
     samples: BTreeMap<(String, String), Vec<f64>>,
     counters: BTreeMap<(String, String), BTreeMap<String, u64>>,
     times: BTreeMap<(String, String), Times>,
-    missing: Vec<String>,
 }
 
 /// The samples of a case and variant, put together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// The sample in the middle.
-    pub median: f64,
+    pub(crate) median: f64,
     /// The least.
-    pub min: f64,
+    pub(crate) min: f64,
     /// The largest.
-    pub max: f64,
+    pub(crate) max: f64,
     /// How many.
-    pub runs: usize,
+    pub(crate) runs: usize,
 }
 
 impl Rows {
     /// Adds a sample.
-    pub fn add(&mut self, case: &str, unit: Unit, variant: &str, sample: f64) {
+    pub(crate) fn add(&mut self, case: &str, unit: Unit, variant: &str, sample: f64) {
         if !self.cases.iter().any(|(c, _)| c == case) {
             self.cases.push((case.to_owned(), unit));
         }
@@ -71,7 +70,7 @@ impl Rows {
     }
 
     /// Keeps what was counted during the last sample of a case and variant.
-    pub fn count(&mut self, case: &str, variant: &str, counters: BTreeMap<String, u64>) {
+    pub(crate) fn count(&mut self, case: &str, variant: &str, counters: BTreeMap<String, u64>) {
         let key = (case.to_owned(), variant.to_owned());
         self.counters.insert(key, counters);
     }
@@ -89,17 +88,17 @@ impl Rows {
     }
 
     /// What was counted.
-    pub fn counters(&self, case: &str, variant: &str) -> Option<&BTreeMap<String, u64>> {
+    pub(crate) fn counters(&self, case: &str, variant: &str) -> Option<&BTreeMap<String, u64>> {
         self.counters.get(&(case.to_owned(), variant.to_owned()))
     }
 
     /// Names and units of the cases, in the order in which they came.
-    pub fn cases(&self) -> &[(String, Unit)] {
+    pub(crate) fn cases(&self) -> &[(String, Unit)] {
         &self.cases
     }
 
     /// Names of the variants, in the order in which they came.
-    pub fn variants(&self) -> &[String] {
+    pub(crate) fn variants(&self) -> &[String] {
         &self.variants
     }
 
@@ -109,15 +108,8 @@ impl Rows {
             .sort_by_key(|v| names.iter().position(|n| n == v));
     }
 
-    /// Notes what could not be measured, and why.
-    pub fn missing(&mut self, what: String) {
-        if !self.missing.contains(&what) {
-            self.missing.push(what);
-        }
-    }
-
     /// The samples of a case and variant.
-    pub fn summary(&self, case: &str, variant: &str) -> Option<Summary> {
+    pub(crate) fn summary(&self, case: &str, variant: &str) -> Option<Summary> {
         let samples = self.samples.get(&(case.to_owned(), variant.to_owned()))?;
         let (min, max) = bounds(samples);
         Some(Summary {
@@ -129,12 +121,12 @@ impl Rows {
     }
 
     /// The median of a case and variant.
-    pub fn median(&self, case: &str, variant: &str) -> Option<f64> {
+    pub(crate) fn median(&self, case: &str, variant: &str) -> Option<f64> {
         self.summary(case, variant).map(|s| s.median)
     }
 
     /// A table: a line per case, a column per variant, spreads in brackets.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut head = vec!["case".to_owned(), "unit".to_owned()];
         head.extend(self.variants.iter().cloned());
         let mut lines = vec![head];
@@ -146,15 +138,11 @@ impl Rows {
             }
             lines.push(line);
         }
-        let mut out = align(&lines);
-        for m in &self.missing {
-            let _ = writeln!(out, "not measured: {m}");
-        }
-        out
+        align(&lines)
     }
 
     /// The rows as `{"bench","case","variant","unit","median","min","max","runs","counters"}`.
-    pub fn json(&self, bench: &str) -> Value {
+    pub(crate) fn json(&self, bench: &str) -> Value {
         let mut rows = Vec::new();
         for (case, unit) in &self.cases {
             for variant in &self.variants {
@@ -170,11 +158,6 @@ impl Rows {
             }
         }
         Value::Array(rows)
-    }
-
-    /// What could not be measured, and why.
-    pub fn not_measured(&self) -> &[String] {
-        &self.missing
     }
 }
 

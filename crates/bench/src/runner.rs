@@ -1,69 +1,113 @@
 //! Running cases and variants in turns.
 //!
-//! All variants of a case run one after the other, in one round forwards and in the next backwards, and cases within
-//! rounds: whatever else the machine does falls on all of them. Each sample of the first round is taken twice and the first
-//! one thrown away.
+//! Families run one after the other. All variants of a case run one after the other, in one round
+//! forwards and in the next backwards, and cases within rounds: whatever else the machine does
+//! falls on all of them. Each sample of the first round is taken twice and the first one thrown
+//! away.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use extant_testkit::{Result, ensure};
+use extant_host::{Result, ensure};
 
-use crate::case::Case;
-use crate::place::Site;
+use crate::bed::TestBed;
+use crate::case::{Case, Outcome};
 use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
-use crate::{append, clears, meta, overwrite, parallel, psync, randwrite};
+use crate::{append, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite};
 
 /// One measurement at a time in a process: two would measure each other.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// Runs `plan`, once nobody else in the process does; `progress` is told what comes next.
+/// What is told before each step of a run.
+type Progress<'a> = &'a mut dyn FnMut(&str);
+
+/// Runs `plan`, after every other run of this process; `progress` is told what comes next.
 ///
 /// # Errors
-/// A name that nothing has, or whatever a sample met. What cannot run here is no error: the report says why.
-pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+/// A name that nothing has, or what a sample met. What cannot run here is no error: the report says
+/// why.
+pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = Instant::now();
-    let cases = cases(plan)?;
+    known(plan)?;
     let mut report = Report::new(&plan.benches);
-    let mut variants = usable(plan, &mut report)?;
-    let mut sites = BTreeMap::new();
-    let mut work = || -> Result<()> {
-        for round in 0..plan.runs {
-            if round > 0 && plan.limit.is_some_and(|limit| start.elapsed() > limit) {
-                break;
-            }
-            progress(&format!("round {} of {}", round + 1, plan.runs));
-            for case in &cases {
-                let mut order: Vec<Variant> = variants.clone();
-                order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench, &case.name));
-                if round % 2 == 1 {
-                    order.reverse();
-                }
-                for variant in &order {
-                    let done = sample(plan, case, variant, &mut sites, round == 0, &mut report);
-                    match done {
-                        Err(error) if variant.is_peer() => {
-                            // The others go on without it.
-                            let (name, case) = (variant.name, &case.name);
-                            report.missing(format!("{name} from {case} on: {error}"));
-                            variants.retain(|v| v.name != name);
-                        }
-                        done => done?,
-                    }
-                }
-            }
+    let variants = usable(plan, &mut report)?;
+    for bench in &plan.benches {
+        match bench {
+            Bench::Peers => peers::run(plan, &variants, &mut report, progress)?,
+            bench => family(plan, *bench, variants.clone(), &mut report, progress)?,
         }
-        Ok(())
-    };
-    let done = work();
-    // All are unmounted, whatever happened; the first failure is the one to tell. A peer that has failed need not end well.
-    let closed = sites.into_iter().map(|((name, _), site)| {
-        let closed = site.close();
+    }
+    report.order();
+    Ok(report)
+}
+
+/// Fails if a name of the plan is none of a case.
+fn known(plan: &Plan) -> Result<()> {
+    let mut names = Vec::new();
+    for bench in &plan.benches {
+        match bench {
+            Bench::Peers => names.extend(peers::names().map(str::to_owned)),
+            bench => names.extend(cases(plan, *bench).into_iter().map(|case| case.name)),
+        }
+    }
+    for only in &plan.only {
+        ensure!(
+            names.iter().any(|name| name.starts_with(only.as_str())),
+            "no case is or begins with {only}; there are: {}",
+            names.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// The cases of a family.
+fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
+    match bench {
+        Bench::Overwrite => overwrite::cases(),
+        Bench::Append => append::cases(),
+        Bench::Parallel => parallel::cases(),
+        Bench::Randwrite => [clears::cases(), randwrite::cases()]
+            .into_iter()
+            .flatten()
+            .collect(),
+        Bench::Psync => psync::cases(),
+        Bench::Meta => meta::cases(plan),
+        Bench::Direct => direct::cases(),
+        Bench::Disk => psync::disk_cases(),
+        Bench::Device => queue::cases(),
+        Bench::Peers => Vec::new(),
+    }
+}
+
+/// Runs a family in rounds.
+fn family(
+    plan: &Plan,
+    bench: Bench,
+    mut variants: Vec<Variant>,
+    report: &mut Report,
+    progress: Progress<'_>,
+) -> Result<()> {
+    let mut cases = cases(plan, bench);
+    cases.retain(|case| plan.wants(&case.name));
+    let mut beds = Beds::default();
+    let done = rounds(
+        plan,
+        bench,
+        &cases,
+        &mut variants,
+        &mut beds,
+        report,
+        progress,
+    );
+    // All are unmounted, also after an error; the first failure is the one to tell. A peer that has
+    // failed need not end well.
+    let closed = beds.0.into_iter().map(|((name, _), bed)| {
+        let closed = bed.close();
         if variants.iter().any(|v| v.name == name) {
             closed
         } else {
@@ -71,69 +115,96 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Report> {
         }
     });
     let closed = closed.fold(Ok(()), Result::and);
-    done.and(closed)?;
-    report.order();
-    Ok(report)
+    done.and(closed)
 }
 
-fn sample(
+fn rounds(
     plan: &Plan,
-    case: &Case,
-    variant: &Variant,
-    sites: &mut BTreeMap<(&'static str, Setup), Site>,
-    warm_up: bool,
+    bench: Bench,
+    cases: &[Case],
+    variants: &mut Vec<Variant>,
+    beds: &mut Beds,
     report: &mut Report,
+    progress: Progress<'_>,
 ) -> Result<()> {
-    let Some(setup) = variant.setup(case.setup) else {
-        return Ok(());
-    };
-    let site = match sites.entry((variant.name, setup)) {
-        std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-        std::collections::btree_map::Entry::Vacant(new) => {
-            new.insert(Site::new(variant.place(plan, setup)?))
+    let start = Instant::now();
+    let limit = plan.limit_of(bench);
+    for round in 0..plan.runs {
+        if round > 0 && limit.is_some_and(|limit| start.elapsed() > limit) {
+            break;
         }
-    };
-    if warm_up {
-        (case.sample)(site, plan)?;
-    }
-    let outcome = (case.sample)(site, plan)?;
-    let rows: &mut Rows = report.rows(case.bench);
-    rows.add(&case.name, case.unit, variant.name, outcome.value);
-    rows.count(&case.name, variant.name, outcome.counters);
-    if let Some(times) = &outcome.times {
-        rows.time(&case.name, variant.name, times);
+        if !cases.is_empty() {
+            progress(&format!(
+                "{}, round {} of {}",
+                bench.name(),
+                round + 1,
+                plan.runs
+            ));
+        }
+        for case in cases {
+            let mut order: Vec<Variant> = variants.clone();
+            order.retain(|v| (case.fits)(v.kind) && v.differs_in(case.bench, &case.name));
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for variant in &order {
+                match beds.sample(plan, case, variant, round == 0) {
+                    Err(error) if variant.is_peer() => {
+                        // The others go on without it.
+                        let (name, case) = (variant.name, &case.name);
+                        report.missing(format!("{name} from {case} on: {error}"));
+                        variants.retain(|v| v.name != name);
+                    }
+                    Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
+                    done => drop(done?),
+                }
+            }
+        }
     }
     Ok(())
 }
 
-/// The cases of the plan.
-fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let mut all = Vec::new();
-    for bench in &plan.benches {
-        all.extend(match bench {
-            Bench::Overwrite => overwrite::cases(),
-            Bench::Psync => psync::cases(),
-            Bench::Append => append::cases(),
-            Bench::Parallel => parallel::cases(),
-            Bench::Meta => meta::cases(plan),
-            Bench::Randwrite => clears::cases()
-                .into_iter()
-                .chain(randwrite::cases())
-                .collect(),
-        });
+fn add(rows: &mut Rows, case: &Case, variant: &Variant, outcome: &Outcome) {
+    rows.add(&case.name, case.unit, variant.name, outcome.value);
+    rows.count(&case.name, variant.name, outcome.counters.clone());
+    if let Some(times) = &outcome.times {
+        rows.time(&case.name, variant.name, times);
     }
-    for only in &plan.only {
-        ensure!(
-            all.iter().any(|c| c.name.starts_with(only.as_str())),
-            "no case is or begins with {only}; there are: {}",
-            all.iter()
-                .map(|c| c.name.as_str())
-                .collect::<Vec<_>>()
-                .join(" ")
+    for (what, unit, figure) in &outcome.beside {
+        rows.add(
+            &format!("{}/{what}", case.name),
+            *unit,
+            variant.name,
+            *figure,
         );
     }
-    all.retain(|c| plan.wants(&c.name));
-    Ok(all)
+}
+
+/// What is measured at present, by variant and setup.
+#[derive(Default)]
+struct Beds(BTreeMap<(&'static str, Setup), TestBed>);
+
+impl Beds {
+    /// A sample; `None` where the case means nothing for the variant.
+    fn sample(
+        &mut self,
+        plan: &Plan,
+        case: &Case,
+        variant: &Variant,
+        warm_up: bool,
+    ) -> Result<Option<Outcome>> {
+        let Some(setup) = variant.setup(case.setup) else {
+            return Ok(None);
+        };
+        let bed = match self.0.entry((variant.name, setup)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(TestBed::new(variant.target(plan, setup)?)),
+        };
+        if warm_up {
+            (case.sample)(bed, plan)?;
+        }
+        Ok(Some((case.sample)(bed, plan)?))
+    }
 }
 
 /// The variants of the plan that can run here; of the others the report tells why.

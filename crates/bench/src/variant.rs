@@ -1,14 +1,16 @@
 //! What is compared. A further variant of the library is a line in [`ALL`].
 
+use std::path::Path;
 use std::sync::Arc;
 
 use extant::{BufferedPath, ClearProbe, Tuning};
+use extant_blockdev::{FileDevice, FileIo, FileQueues, OpenMode};
 use extant_extent_io_tree::TreeTuning;
-use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, TempDir, tools};
+use extant_host::{Error, Image, Need, Result, TempDir, programs};
 
 use crate::null_data::NullData;
-use crate::place::{Engine, Host, Memory, Place, TreeOnly};
 use crate::plan::{Bench, Plan};
+use crate::target::{DeviceFile, Driver, Engine, Fresh, Host, Medium, Memory, Target, TreeOnly};
 use crate::times;
 
 /// How memory and device are set up.
@@ -30,6 +32,17 @@ pub(crate) enum Setup {
     Tree,
     /// The same, and the time of each clear is taken.
     TreeTimed,
+    /// As [`Setup::Writeback`], on a file of the disk, past the host's cache.
+    Disk,
+    /// The same through the host's cache.
+    DiskCached,
+}
+
+impl Setup {
+    /// Whether the device is a file of the disk.
+    fn on_disk(self) -> bool {
+        matches!(self, Setup::Disk | Setup::DiskCached)
+    }
 }
 
 /// What a variant is made of.
@@ -49,6 +62,15 @@ pub(crate) enum Kind {
     Fuse2fs,
     /// libfuse's example over tmpfs.
     Passthrough,
+    /// A file of the host as a device, with no file system.
+    Device(FileIo),
+}
+
+impl Kind {
+    /// Whether it is a device alone.
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Kind::Device(_))
+    }
 }
 
 /// One of the compared.
@@ -62,8 +84,9 @@ pub(crate) struct Variant {
 /// How many times longer the file of [`Setup::Direct`] is than those that are streamed: 1 GiB.
 pub(crate) const LONGER: u64 = 4;
 
-/// Generous caching: the strongest the example offers.
-const PASSTHROUGH: &str = "writeback,cache=always,timeout=86400,clone_fd";
+const fn io(direct: bool, queues: FileQueues) -> FileIo {
+    FileIo { direct, queues }
+}
 
 pub(crate) const ALL: &[Variant] = &[
     Variant {
@@ -84,7 +107,7 @@ pub(crate) const ALL: &[Variant] = &[
     Variant {
         name: "notrim",
         kind: Kind::Library(|tuning| tuning.trim_on_clear = false),
-        about: "the same with I/O trees that split, insert and remove where a record could be trimmed",
+        about: "the same with I/O trees that split and insert where a record could be trimmed",
     },
     Variant {
         name: "nopost",
@@ -149,7 +172,27 @@ pub(crate) const ALL: &[Variant] = &[
     Variant {
         name: "passthrough",
         kind: Kind::Passthrough,
-        about: "libfuse's passthrough_ll over tmpfs, -o writeback,cache=always,timeout=86400,clone_fd",
+        about: "libfuse's passthrough_ll over tmpfs, with its strongest caching",
+    },
+    Variant {
+        name: "threads",
+        kind: Kind::Device(io(true, FileQueues::Threads)),
+        about: "a file past the host's cache, queues of threads that make system calls",
+    },
+    Variant {
+        name: "io_uring",
+        kind: Kind::Device(io(true, FileQueues::IoUring)),
+        about: "the same, queues of io_uring",
+    },
+    Variant {
+        name: "threads-cached",
+        kind: Kind::Device(io(false, FileQueues::Threads)),
+        about: "a file through the host's cache, queues of threads that make system calls",
+    },
+    Variant {
+        name: "io_uring-cached",
+        kind: Kind::Device(io(false, FileQueues::IoUring)),
+        about: "the same, queues of io_uring",
     },
 ];
 
@@ -186,9 +229,16 @@ impl Variant {
     /// by the same code, so `bufferhead` has no figure of its own for reads; `base` has, for its
     /// small folios.
     pub(crate) fn differs_in(&self, bench: Bench, case: &str) -> bool {
-        let reads = case.starts_with("read/");
-        if bench == Bench::Meta && matches!(self.kind, Kind::Library(_)) {
-            return self.name == "iomap";
+        let reads = case.contains("read/");
+        if self.kind.is_device() || bench == Bench::Device {
+            return self.kind.is_device() && bench == Bench::Device;
+        }
+        if matches!(self.kind, Kind::Library(_)) {
+            match bench {
+                Bench::Meta | Bench::Direct => return self.name == "iomap",
+                Bench::Disk => return ["iomap", "bufferhead", "base"].contains(&self.name),
+                _ => {}
+            }
         }
         match self.name {
             "notrim" | "nopost" => bench == Bench::Randwrite,
@@ -198,7 +248,7 @@ impl Variant {
         }
     }
 
-    /// Whether it is somebody else's program.
+    /// Whether it is another project's program.
     pub(crate) fn is_peer(&self) -> bool {
         matches!(
             self.kind,
@@ -206,14 +256,46 @@ impl Variant {
         )
     }
 
-    /// The setup that stands for `setup` here: only the library knows the difference. `None` if there is none.
+    /// The setup that stands for `setup` here: only the library knows every difference. `None` if
+    /// there is none.
     pub(crate) fn setup(&self, setup: Setup) -> Option<Setup> {
         match (self.kind, setup) {
             (Kind::Library(_), setup) => Some(setup),
             (_, Setup::Null) => None,
-            (_, Setup::Names) => Some(Setup::Names),
+            (Kind::Memcpy | Kind::Memset | Kind::Passthrough, setup) if setup.on_disk() => None,
+            (Kind::Fuse2fs, Setup::Disk) => None,
+            (_, Setup::Names | Setup::Disk | Setup::DiskCached) => Some(setup),
             _ => Some(Setup::Cache),
         }
+    }
+
+    /// What mounts it; `None` for what is not mounted.
+    pub(crate) fn driver(&self, plan: &Plan) -> Option<Driver> {
+        match self.kind {
+            Kind::Memcpy | Kind::Memset | Kind::Library(_) | Kind::Device(_) => None,
+            Kind::Mount => Some(Driver::Extant(plan.extant.clone())),
+            Kind::Linux(kind) => Some(Driver::Linux(kind)),
+            Kind::Fuse2fs => Some(Driver::Fuse2fs),
+            Kind::Passthrough => Some(Driver::Passthrough),
+        }
+    }
+
+    /// Whether a daemon serves it.
+    pub(crate) fn has_daemon(&self) -> bool {
+        matches!(self.kind, Kind::Mount | Kind::Fuse2fs | Kind::Passthrough)
+    }
+
+    /// A file system of this kind in RAM, of `mib` MiB, that is not mounted.
+    pub(crate) fn fresh(&self, plan: &Plan, mib: u64) -> Result<Fresh> {
+        let driver = self.driver(plan);
+        let driver = driver.ok_or_else(|| Error::new(format!("{} is no mount", self.name)))?;
+        let medium = Medium {
+            mib,
+            args: "-b 4096",
+            dir: None,
+            past_cache: false,
+        };
+        Fresh::make(driver, &medium)
     }
 
     /// Why it cannot be measured here.
@@ -230,103 +312,119 @@ impl Variant {
             Kind::Linux("xfs") => first(&[Need::Loop, Need::Tool("mkfs.xfs")]),
             Kind::Linux(_) => first(&[Need::Loop, Need::Tool("mke2fs")]),
             Kind::Fuse2fs => first(&[Need::Fuse, Need::Tool("mke2fs"), Need::Tool("fuse2fs")]),
-            Kind::Passthrough => first(&[Need::Fuse])
-                .or_else(|| tools::passthrough_ll().err().map(|e| e.to_string())),
+            Kind::Passthrough => first(&[Need::Fuse]).or_else(programs::missing_passthrough),
+            Kind::Device(io) => {
+                let uring = (io.queues == FileQueues::IoUring).then_some(Need::IoUring);
+                let missing = uring.and_then(Need::missing);
+                missing.or_else(|| io.direct.then(|| no_direct(&plan.dir)).flatten())
+            }
         }
     }
 
-    /// A place of this kind, freshly made.
-    pub(crate) fn place(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Place>> {
-        // Twice the largest file and a journal; xfs wants at least 300 MiB.
-        let mib = match setup {
-            Setup::Names => 1024,
-            _ => ((plan.stream_bytes >> 20) * 2 + 128).max(320),
-        };
-        let fresh_image = |mib| fresh_image(mib, setup);
-        let host = |mount, image, ext4| Host {
-            mount,
-            image: Some(image),
-            below: None,
-            extant: matches!(self.kind, Kind::Mount),
-            ext4,
-        };
+    /// A target of this kind, freshly made.
+    pub(crate) fn target(&self, plan: &Plan, setup: Setup) -> Result<Box<dyn Target>> {
+        let medium = medium(plan, setup);
+        if let Some(driver) = self.driver(plan) {
+            return Ok(Box::new(Host::over(Fresh::make(driver, &medium)?)?));
+        }
         Ok(match self.kind {
-            Kind::Memcpy => Box::new(Memory { zeros: false }),
+            Kind::Library(tune) => library(plan, setup, &medium, tune)?,
+            Kind::Device(io) => Box::new(device(plan, io)?),
             Kind::Memset => Box::new(Memory { zeros: true }),
-            Kind::Library(tune) => {
-                let mut tuning = Tuning::default();
-                tuning.page_cache_bytes = Some(match setup {
-                    Setup::Writeback | Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
-                    _ => plan.stream_bytes * 16,
-                });
-                if matches!(setup, Setup::DirectTimed | Setup::TreeTimed) {
-                    tuning.clear_probe = Some(ClearProbe(times::record));
-                }
-                tune(&mut tuning);
-                if plan.counting {
-                    tuning.flushers = 0;
-                }
-                let over = |device| Engine::over(device, tuning, plan.counting);
-                let device = |mib| Engine::device(&fresh_image(mib)?, mib);
-                let null = |mib| Ok::<_, Error>(Arc::new(NullData(device(mib)?)));
-                match setup {
-                    Setup::Tree | Setup::TreeTimed => Box::new(TreeOnly::new(TreeTuning {
-                        trim_on_clear: tuning.trim_on_clear,
-                        clear_probe: tuning.clear_probe,
-                    })),
-                    Setup::Null => Box::new(over(null(mib)?)?),
-                    Setup::Direct | Setup::DirectTimed => Box::new(over(null(mib * LONGER)?)?),
-                    Setup::Cache | Setup::Writeback | Setup::Names => {
-                        Box::new(over(Arc::new(device(mib)?))?)
-                    }
-                }
-            }
-            Kind::Mount => {
-                let image = fresh_image(mib)?;
-                let mount = Mount::by_extant(&plan.extant, image.path(), "")?;
-                Box::new(host(mount, image, true))
-            }
-            Kind::Linux("xfs") => {
-                let image = fresh_image(mib)?;
-                Cmd::new("mkfs.xfs")
-                    .args(["-q", "-f"])
-                    .arg(image.path())
-                    .ok()?;
-                let mount = Mount::by_linux("xfs", image.path(), "")?;
-                Box::new(host(mount, image, false))
-            }
-            Kind::Linux(kind) => {
-                let image = fresh_image(mib)?;
-                let mount = Mount::by_linux(kind, image.path(), "")?;
-                Box::new(host(mount, image, true))
-            }
-            Kind::Fuse2fs => {
-                let image = fresh_image(mib)?;
-                let mount = extant_testkit::Subject::Fuse2fs.mount(image.path(), "")?;
-                Box::new(host(mount, image, true))
-            }
-            Kind::Passthrough => {
-                let below = TempDir::new("source")?;
-                let mount = Mount::passthrough(below.path(), PASSTHROUGH)?;
-                Box::new(Host {
-                    mount,
-                    image: None,
-                    below: Some(below),
-                    extant: false,
-                    ext4: false,
-                })
-            }
+            _ => Box::new(Memory { zeros: false }),
         })
     }
 }
 
-/// An image as mke2fs makes large ones: left alone it takes blocks of 1 KiB at this size.
-fn fresh_image(mib: u64, setup: Setup) -> Result<Image> {
-    let args = match setup {
-        Setup::Names => "-b 4096 -N 400000",
-        _ => "-b 4096",
+/// Twice the largest file and a journal; xfs wants at least 300 MiB. Left alone, mke2fs takes
+/// blocks of 1 KiB at such sizes.
+fn medium(plan: &Plan, setup: Setup) -> Medium {
+    let mib = ((plan.stream_bytes >> 20) * 2 + 128).max(320);
+    Medium {
+        mib: match setup {
+            Setup::Names => 1024,
+            Setup::Direct | Setup::DirectTimed => mib * LONGER,
+            _ => mib,
+        },
+        args: match setup {
+            Setup::Names => "-b 4096 -N 400000",
+            _ => "-b 4096",
+        },
+        dir: setup.on_disk().then(|| plan.dir.clone()),
+        past_cache: setup == Setup::Disk,
+    }
+}
+
+/// The library, set up.
+fn library(
+    plan: &Plan,
+    setup: Setup,
+    medium: &Medium,
+    tune: fn(&mut Tuning),
+) -> Result<Box<dyn Target>> {
+    let mut tuning = Tuning::default();
+    tuning.page_cache_bytes = Some(match setup {
+        Setup::Writeback | Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
+        Setup::Disk | Setup::DiskCached => plan.stream_bytes,
+        _ => plan.stream_bytes * 16,
+    });
+    if matches!(setup, Setup::DirectTimed | Setup::TreeTimed) {
+        tuning.clear_probe = Some(ClearProbe(times::record));
+    }
+    tune(&mut tuning);
+    if plan.counting {
+        tuning.flushers = 0;
+    }
+    let over = |device| Engine::over(device, tuning, plan.counting);
+    let device = || Engine::device(&medium.image()?, medium.mib);
+    Ok(match setup {
+        Setup::Tree | Setup::TreeTimed => Box::new(TreeOnly::new(TreeTuning {
+            trim_on_clear: tuning.trim_on_clear,
+            clear_probe: tuning.clear_probe,
+        })),
+        Setup::Null | Setup::Direct | Setup::DirectTimed => {
+            Box::new(over(Arc::new(NullData(device()?)))?)
+        }
+        Setup::Cache | Setup::Writeback | Setup::Names => Box::new(over(Arc::new(device()?))?),
+        Setup::Disk | Setup::DiskCached => {
+            let io = io(medium.past_cache, FileQueues::Auto);
+            Box::new(Engine::over_file(medium.image()?, tuning, io)?)
+        }
+    })
+}
+
+/// A file of the plan's length, written whole, as a device.
+fn device(plan: &Plan, io: FileIo) -> Result<DeviceFile> {
+    let dir = TempDir::new_in(&plan.dir, "device")?;
+    let path = dir.join("disk.img");
+    let piece = vec![1; 1 << 20];
+    let mut file = std::fs::File::create(&path)?;
+    for _ in 0..plan.stream_bytes.div_ceil(1 << 20) {
+        std::io::Write::write_all(&mut file, &piece)?;
+    }
+    file.sync_all()?;
+    // A device takes no file that is open for writing elsewhere.
+    drop(file);
+    let device = FileDevice::open_with(&path, OpenMode::ReadWrite, io)?;
+    Ok(DeviceFile {
+        device: Arc::new(device),
+        _dir: dir,
+    })
+}
+
+/// Why files of `dir` cannot be read and written past the cache; `None` if they can.
+fn no_direct(dir: &Path) -> Option<String> {
+    let tried = || -> Result<bool> {
+        let image = Image::of_mib(1).below(dir).empty()?;
+        let io = io(true, FileQueues::Threads);
+        let device = FileDevice::open_with(image.path(), OpenMode::ReadWrite, io)?;
+        Ok(device.direct_alignment().is_some())
     };
-    Image::of_mib(mib).args(args).make()
+    match tried() {
+        Ok(true) => None,
+        Ok(false) => Some(format!("{} has no O_DIRECT", dir.display())),
+        Err(error) => Some(format!("{}: {error}", dir.display())),
+    }
 }
 
 fn kernel_knows(kind: &str) -> bool {

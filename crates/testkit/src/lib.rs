@@ -9,36 +9,27 @@
 //! panics. What a machine lacks is skipped with a reason and counted ([`need()`]).
 #![forbid(unsafe_code)]
 
-pub mod cmd;
-pub mod content;
 pub mod crash;
-pub mod error;
 pub mod failing_host;
 pub mod generations;
-pub mod image;
 pub mod limit;
-pub mod loop_device;
 pub mod mount;
 pub mod mutate;
 pub mod need;
 pub mod odd;
 pub mod promise;
-pub mod rng;
 #[cfg(extant_shuttle)]
 pub mod schedules;
 pub mod stacks;
 pub mod storm;
-pub mod tmp;
 pub mod tools;
 pub mod tree;
 
-pub use cmd::Cmd;
-pub use error::{Context, Error, Result};
-pub use image::Image;
+pub use extant_host::{
+    Cmd, Context, Error, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd, content,
+    ensure, image, tmp,
+};
 pub use limit::{Stop, Watchdog, wait_until};
-pub use loop_device::LoopDevice;
-pub use mount::{Mount, Subject};
+pub use mount::Subject;
 pub use need::{Need, need, report};
-pub use rng::Rng;
-pub use tmp::TempDir;
 pub use tree::Tree;

@@ -1,43 +1,19 @@
-//! The programs around the tests: the distribution's, the built `extant`, crates.io's test tools,
-//! and libfuse's `passthrough_ll` example.
+//! The programs around the tests: the distribution's, the built `extant`, and crates.io's test
+//! tools.
 //!
-//! What must be built is built once per checkout, under the target directory. The example is the
-//! distribution's own file, compiled where it is found; nothing of it is kept here.
+//! What must be built is built once per checkout, under the target directory.
 
-use crate::{Cmd, Context, Result, bail, ensure};
+use crate::{Cmd, Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
+
+pub use extant_host::programs::{find, postgres};
 
 /// pjdfstest on crates.io: name and version.
 pub const PJDFSTEST: (&str, &str) = ("pjdfstest", "0.2.2");
 /// fsx on crates.io: name and version.
 pub const FSX: (&str, &str) = ("fsx", "0.3.2");
-
-const PASSTHROUGH_SOURCE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
-
-/// Finds a program on the path, or in the system's directories that a user's path may lack.
-pub fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(system)
-        .map(|d| d.join(name))
-        .find(|p| p.is_file())
-}
-
-/// The directory of PostgreSQL's programs: Debian keeps those of a server off the path.
-pub fn postgres() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql");
-    let debian = versions.into_iter().flatten().flatten();
-    let debian = debian.map(|version| version.path().join("bin"));
-    let on_path = find("postgres").and_then(|p| Some(p.parent()?.to_owned()));
-    let whole = |bin: &PathBuf| {
-        let programs = ["postgres", "initdb", "psql", "pg_checksums"];
-        programs.iter().all(|name| bin.join(name).is_file())
-    };
-    on_path.into_iter().chain(debian).find(whole)
-}
 
 /// The checkout's root.
 pub fn workspace() -> &'static Path {
@@ -114,33 +90,5 @@ pub fn from_crates_io((name, version): (&str, &str)) -> Result<PathBuf> {
         .limit(Duration::from_secs(900))
         .ok()
         .context(|| format!("installing {name} {version} from crates.io"))?;
-    Ok(bin)
-}
-
-/// libfuse's pass-through example, compiled from the distribution's documentation package.
-pub fn passthrough_ll() -> Result<PathBuf> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let bin = target_dir().join("tools/bin/passthrough_ll");
-    if bin.is_file() {
-        return Ok(bin);
-    }
-    if !Path::new(PASSTHROUGH_SOURCE).is_file() {
-        bail!("{PASSTHROUGH_SOURCE} is not there: install libfuse3-dev");
-    }
-    if let Some(parent) = bin.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    let flags = Cmd::new("pkg-config")
-        .args(["--cflags", "--libs", "fuse3"])
-        .ok()?
-        .out;
-    Cmd::new("gcc")
-        .args(["-O2", "-w", PASSTHROUGH_SOURCE, "-o"])
-        .arg(&bin)
-        .args(flags.split_whitespace())
-        .ok()?;
     Ok(bin)
 }

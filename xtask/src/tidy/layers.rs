@@ -87,7 +87,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-bench",
         ],
     ),
-    ("extant-testkit", &["extant-units", "extant-blockdev"]),
+    ("extant-host", &["extant-blockdev"]),
+    (
+        "extant-testkit",
+        &["extant-units", "extant-blockdev", "extant-host"],
+    ),
     (
         "extant-bench",
         &[
@@ -96,7 +100,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-fuse",
             "extant-blockdev",
             "extant-extent-io-tree",
-            "extant-testkit",
+            "extant-host",
         ],
     ),
     (

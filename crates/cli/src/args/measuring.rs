@@ -6,15 +6,21 @@ use clap::Args;
 
 /// Measure the library, its mount and their peers, in one run
 ///
-/// Everything is compared in turns and in one run, in memory: the library, the same through its mount, Linux's file systems on a
-/// loop device, fuse2fs, a pass-through, and plain copying. What cannot run here (some need root) is listed with the reason.
+/// Everything is compared in turns and in one run: the library, the same through its mount, Linux's
+/// file systems on a loop device, fuse2fs, a pass-through, and plain copying. What cannot run here
+/// (some need root) is listed with the reason.
 ///
-/// overwrite: small writes to the same place of a cached file. psync: sequential reads and writes. append: threads that append to one
-/// file. parallel: threads that overwrite parts of one file. randwrite: random direct writes, many in flight, and the time of each clear in
-/// the file's I/O tree. meta: names in directories of a thousand and of a hundred thousand files.
+/// In memory: overwrite: small writes to the same range of a cached file. append: threads that
+/// append to one file. parallel: threads that overwrite parts of one file. randwrite: random direct
+/// writes, many in flight, and the time of each clear in the file's I/O tree. psync: sequential
+/// reads and writes. meta: names in directories of a thousand and of a hundred thousand files.
+/// direct: calls with O_DIRECT. peers: the everyday work of a mount, from untar to unmount.
+///
+/// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as a
+/// block device, by threads and by io_uring.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// Within two minutes, on smaller files
+    /// Within some minutes, on smaller files
     #[arg(long)]
     pub(crate) quick: bool,
     /// Rounds, 9 unless set; 7 with --quick
@@ -26,6 +32,9 @@ pub(crate) struct Bench {
     /// Only these variants
     #[arg(long = "variant", value_name = "V", num_args = 1.., value_delimiter = ',')]
     pub(crate) variants: Vec<String>,
+    /// Where images on a disk are made; the system's temporary directory unless set
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
     /// Write every row to a file
     #[arg(long, value_name = "F")]
     pub(crate) json: Option<PathBuf>,
@@ -43,10 +52,14 @@ pub(crate) struct Bench {
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BenchName {
     Overwrite,
-    Psync,
     Append,
     Parallel,
     Randwrite,
+    Psync,
     Meta,
+    Direct,
+    Disk,
+    Device,
+    Peers,
     All,
 }

@@ -18,16 +18,23 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Parallel => vec![Family::Parallel],
         BenchName::Randwrite => vec![Family::Randwrite],
         BenchName::Meta => vec![Family::Meta],
+        BenchName::Direct => vec![Family::Direct],
+        BenchName::Disk => vec![Family::Disk],
+        BenchName::Device => vec![Family::Device],
+        BenchName::Peers => vec![Family::Peers],
     };
     let command = helper::own_path().into();
     let mut plan = if args.quick {
         Plan::quick(command)
     } else {
-        Plan::full(command)
+        Plan::usual(command)
     };
     plan.benches = families;
     plan.only.clone_from(&args.only);
     plan.variants.clone_from(&args.variants);
+    if let Some(dir) = &args.dir {
+        plan.dir.clone_from(dir);
+    }
     plan.runs = args.runs.unwrap_or(plan.runs);
     let measured = extant_bench::run(&plan, &mut |what| eprintln!("{what}"));
     match measured {

@@ -7,7 +7,7 @@ use extant_units::DevOff;
 
 use super::frozen::Frozen;
 use super::states::{Budget, CrashState, Cut, Totals, sample_tears};
-use crate::rng::Rng;
+use crate::Rng;
 
 /// What a drive writes whole.
 const SECTOR: usize = 512;

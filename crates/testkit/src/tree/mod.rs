@@ -9,9 +9,9 @@ mod compare;
 mod entry;
 mod take;
 
+pub use crate::content::hash_file;
 pub use compare::Compare;
 pub use entry::{Entry, Kind, Nanos};
-pub use take::hash_file;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

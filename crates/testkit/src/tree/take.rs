@@ -2,14 +2,13 @@
 
 use super::Tree;
 use super::entry::{Entry, Kind, Nanos};
-use crate::content::Hasher;
+use crate::content::hash_file;
 use crate::{Context, Result};
-use rustix::fs::SeekFrom;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 impl Tree {
@@ -123,50 +122,4 @@ fn xattrs(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>> {
         all.insert(name, value);
     }
     Ok(all)
-}
-
-/// Bytes looked at together.
-const CHUNK: usize = 1 << 17;
-/// Files up to this size are read from end to end; in larger ones holes are skipped.
-const READ_WHOLE: u64 = 16 << 20;
-
-/// The hash of a file's bytes. Zeros count the same whether they are stored or a hole.
-pub fn hash_file(path: &Path) -> Result<u64> {
-    let f = File::open(path).context(|| path.display())?;
-    let size = f.metadata()?.len();
-    let mut h = Hasher::default();
-    h.add(&size.to_le_bytes());
-    let mut buf = vec![0u8; CHUNK];
-    let mut pos = 0u64;
-    loop {
-        if size > READ_WHOLE {
-            match rustix::fs::seek(&f, SeekFrom::Data(pos)) {
-                Ok(data) => pos = data - data % CHUNK as u64,
-                Err(rustix::io::Errno::NXIO) => return Ok(h.end()),
-                Err(e) => return Err(e).context(|| format!("SEEK_DATA in {}", path.display())),
-            }
-        }
-        let n = read_chunk(&f, pos, &mut buf).context(|| format!("reading {}", path.display()))?;
-        let chunk = buf.get(..n).unwrap_or(&[]);
-        if chunk.is_empty() {
-            return Ok(h.end());
-        }
-        if chunk.iter().any(|b| *b != 0) {
-            h.add(&pos.to_le_bytes());
-            h.add(chunk);
-        }
-        pos += CHUNK as u64;
-    }
-}
-
-/// Fills `buf` from `pos` on, short only at the end of the file.
-fn read_chunk(f: &File, pos: u64, buf: &mut [u8]) -> std::io::Result<usize> {
-    let mut n = 0;
-    while let Some(rest) = buf.get_mut(n..).filter(|r| !r.is_empty()) {
-        match f.read_at(rest, pos + n as u64)? {
-            0 => break,
-            got => n += got,
-        }
-    }
-    Ok(n)
 }

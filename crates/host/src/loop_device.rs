@@ -36,6 +36,19 @@ impl LoopDevice {
         Ok(LoopDevice { path })
     }
 
+    /// Attaches `file`, which the device reads and writes past the page cache (`O_DIRECT`).
+    ///
+    /// # Errors
+    /// What `losetup` says.
+    pub fn past_cache(file: &Path) -> Result<LoopDevice> {
+        let made = Cmd::new("losetup")
+            .args(["--find", "--show", "--direct-io=on"])
+            .arg(file)
+            .ok()?;
+        let path = PathBuf::from(made.out.trim());
+        Ok(LoopDevice { path })
+    }
+
     /// The block device.
     pub fn path(&self) -> &Path {
         &self.path

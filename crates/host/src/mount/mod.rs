@@ -8,55 +8,13 @@
 mod daemon;
 mod table;
 
-use crate::{Cmd, Context, Result, TempDir, bail, ensure, tools};
+use crate::{Cmd, Context, Result, TempDir, bail, ensure};
 use daemon::Daemon;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A daemon older than this is taken for hung. `EXTANT_WATCHDOG` (seconds) overrides it.
 pub const WATCHDOG: Duration = Duration::from_secs(400);
-
-/// Who mounts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// The `extant` command of this checkout.
-    Extant,
-    /// Linux's ext4 through a loop device.
-    Ext4,
-    /// e2fsprogs' FUSE driver.
-    Fuse2fs,
-}
-
-impl Subject {
-    /// The file system under test: Extant, unless `EXTANT_SUBJECT` names another (`ext4`,
-    /// `fuse2fs`). That is how a suite is tried against a known good, and a known bad, one.
-    pub fn under_test() -> Subject {
-        match std::env::var("EXTANT_SUBJECT").as_deref() {
-            Ok("ext4") => Subject::Ext4,
-            Ok("fuse2fs") => Subject::Fuse2fs,
-            _ => Subject::Extant,
-        }
-    }
-
-    /// Its name in messages and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Subject::Extant => "extant",
-            Subject::Ext4 => "ext4",
-            Subject::Fuse2fs => "fuse2fs",
-        }
-    }
-
-    /// Whether it runs as a process that can be killed.
-    pub fn has_daemon(self) -> bool {
-        self != Subject::Ext4
-    }
-
-    /// Mounts `image` with comma-separated `options` (may be empty).
-    pub fn mount(self, image: &Path, options: &str) -> Result<Mount> {
-        Mount::new(self, image, options)
-    }
-}
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -70,26 +28,24 @@ pub struct Mount {
 }
 
 impl Mount {
-    fn new(subject: Subject, image: &Path, options: &str) -> Result<Mount> {
-        match subject {
-            Subject::Ext4 => Self::by_linux("ext4", image, options),
-            Subject::Fuse2fs => {
-                let options = if options.is_empty() {
-                    "rw".into()
-                } else {
-                    options.to_owned()
-                };
-                let cmd = |dir: &Path| {
-                    Cmd::new("fuse2fs")
-                        .arg("-f")
-                        .arg(image)
-                        .arg(dir)
-                        .args(["-o", &options])
-                };
-                Self::by_daemon("fuse2fs", cmd, vec!["umount".into()])
-            }
-            Subject::Extant => Self::by_extant(&tools::extant()?, image, options),
-        }
+    /// Mounts with fuse2fs, in our foreground.
+    ///
+    /// # Errors
+    /// What fuse2fs says.
+    pub fn by_fuse2fs(image: &Path, options: &str) -> Result<Mount> {
+        let options = if options.is_empty() {
+            "rw".into()
+        } else {
+            options.to_owned()
+        };
+        let cmd = |dir: &Path| {
+            Cmd::new("fuse2fs")
+                .arg("-f")
+                .arg(image)
+                .arg(dir)
+                .args(["-o", &options])
+        };
+        Self::by_daemon("fuse2fs", cmd, vec!["umount".into()])
     }
 
     /// Mounts with the `extant` command at `bin`, in our foreground.
@@ -120,28 +76,47 @@ impl Mount {
         Self::by_command(kind, cmd, vec!["umount".into()])
     }
 
-    /// Mounts with `extant mount` as a person does: the command returns once the mount answers, the
-    /// daemon goes to the background.
-    pub fn extant_background(image: &Path, options: &str) -> Result<Mount> {
-        let bin = tools::extant()?;
+    /// Mounts a block device with a file system of Linux's.
+    ///
+    /// # Errors
+    /// What `mount` says.
+    pub fn by_linux_on(kind: &'static str, device: &Path, options: &str) -> Result<Mount> {
+        let options = if options.is_empty() { "rw" } else { options };
         let cmd = |dir: &Path| {
-            let mut c = Cmd::new(&bin).arg("mount");
+            Cmd::new("mount")
+                .args(["-t", kind, "-o", options])
+                .arg(device)
+                .arg(dir)
+        };
+        Self::by_command(kind, cmd, vec!["umount".into()])
+    }
+
+    /// Mounts with the `extant` command at `bin` as a person does: the command returns once the
+    /// mount answers, the daemon goes to the background.
+    ///
+    /// # Errors
+    /// What the command says.
+    pub fn by_extant_in_background(bin: &Path, image: &Path, options: &str) -> Result<Mount> {
+        let cmd = |dir: &Path| {
+            let mut c = Cmd::new(bin).arg("mount");
             if !options.is_empty() {
                 c = c.args(["-o", options]);
             }
             c.arg(image).arg(dir)
         };
-        Self::by_command("extant", cmd, vec![bin.clone(), "umount".into()])
+        Self::by_command("extant", cmd, vec![bin.to_owned(), "umount".into()])
     }
 
-    /// Mounts `source` again through libfuse's `passthrough_ll` with extra `options`.
-    pub fn passthrough(source: &Path, options: &str) -> Result<Mount> {
-        let bin = tools::passthrough_ll()?;
+    /// Mounts `source` again through libfuse's `passthrough_ll` at `bin`, with extra `options`.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn passthrough(bin: &Path, source: &Path, options: &str) -> Result<Mount> {
         let mut all = format!("source={}", source.display());
         if !options.is_empty() {
             all = format!("{all},{options}");
         }
-        let cmd = |dir: &Path| Cmd::new(&bin).args(["-f", "-o", &all]).arg(dir);
+        let cmd = |dir: &Path| Cmd::new(bin).args(["-f", "-o", &all]).arg(dir);
         Self::by_daemon("passthrough", cmd, vec!["umount".into()])
     }
 

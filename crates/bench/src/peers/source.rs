@@ -1,20 +1,21 @@
 //! A source tree in an archive, the same on every machine: some 8,900 files in 600 directories,
 //! most of them a few KiB, few of them large.
 
-use extant_testkit::{Cmd, Result, Rng, TempDir, content};
 use std::path::PathBuf;
+
+use extant_host::{Cmd, Result, Rng, TempDir, content};
 
 /// The archive and what is in it.
 #[derive(Debug)]
 pub(super) struct Source {
     dir: TempDir,
     /// Number of files.
-    pub(super) files: usize,
+    pub(super) files: u32,
 }
 
 impl Source {
     /// Makes a tree of `files` files and its archive.
-    pub(super) fn make(files: usize) -> Result<Source> {
+    pub(super) fn make(files: u32) -> Result<Source> {
         let dir = TempDir::new("tree")?;
         let mut rng = Rng::new(20_260_101);
         let mut dirs = vec![dir.join("tree")];
@@ -35,7 +36,7 @@ impl Source {
             let name = format!("source_file_{i}.c");
             std::fs::write(
                 at.join(name),
-                content::fill(i as u64, 0, usize::try_from(size)?),
+                content::fill(i.into(), 0, usize::try_from(size)?),
             )?;
         }
         Cmd::new("tar")

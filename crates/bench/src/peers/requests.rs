@@ -1,14 +1,18 @@
 //! How many requests the kernel sends to a FUSE daemon per operation, counted from outside: strace
 //! sees every reply that the daemon writes to `/dev/fuse`.
 
-use super::variant::Variant;
-use extant_bench::rows::{Rows, Unit};
-use extant_testkit::{Cmd, Mount, Result, TempDir, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+use extant_host::{Cmd, Error, Mount, Result, TempDir, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::plan::Plan;
+use crate::rows::{Rows, Unit};
+use crate::target::Host;
+use crate::variant::Variant;
 
 const OPERATIONS: u32 = 200;
 
@@ -40,34 +44,39 @@ const KINDS: &[(&str, Operation)] = &[
     }),
 ];
 
+/// The names of the rows.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    KINDS.iter().map(|(name, _)| *name)
+}
+
 /// Counts all kinds on a fresh mount of `variant`.
-pub(super) fn count(variant: Variant, rows: &mut Rows) -> Result<()> {
-    let fresh = variant.fresh(256)?;
-    let mount = fresh.mount()?;
+pub(super) fn count(variant: &Variant, plan: &Plan, rows: &mut Rows) -> Result<()> {
+    if !KINDS.iter().any(|(name, _)| plan.wants(name)) {
+        return Ok(());
+    }
+    let host = Host::over(variant.fresh(plan, 256)?)?;
+    let mount = host.mount();
     let dir = mount.join("d");
     fs::create_dir(&dir)?;
     fs::write(dir.join("first"), b"")?;
     for (name, operation) in KINDS {
-        let requests = replies(&mount, || {
+        let requests = replies(mount, || {
             (0..OPERATIONS).try_for_each(|i| operation(&dir, i))?;
             Ok(())
         })?;
-        rows.add(
-            name,
-            Unit::RoundTrips,
-            variant.name(),
-            f64::from(requests) / f64::from(OPERATIONS),
-        );
+        let each = f64::from(requests) / f64::from(OPERATIONS);
+        if plan.wants(name) {
+            rows.add(name, Unit::RoundTrips, variant.name, each);
+        }
     }
-    mount.unmount()?;
-    fresh.check()
+    host.unmount()?.check()
 }
 
 /// Replies the daemon writes while `work` runs.
 fn replies(mount: &Mount, work: impl FnOnce() -> Result<()>) -> Result<u32> {
     let pid = mount
         .pid()
-        .ok_or_else(|| extant_testkit::Error::new("no daemon to watch"))?;
+        .ok_or_else(|| Error::new("no daemon to watch"))?;
     let dir = TempDir::new("strace")?;
     let log = dir.join("log");
     let mut strace = Cmd::new("strace")

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use extant_extent_io_tree::{IoTree, TreeTuning};
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 
-use super::{Counters, Data, Place};
+use super::data::Data;
+use super::interface::{Counters, Target};
 
 /// A tree, and no files.
 pub(crate) struct TreeOnly(Arc<IoTree>);
@@ -20,7 +21,7 @@ fn no_files<T>() -> Result<T> {
     Err(Error::new("a tree has no files"))
 }
 
-impl Place for TreeOnly {
+impl Target for TreeOnly {
     fn open(&mut self, _name: &str) -> Result<Box<dyn Data>> {
         no_files()
     }

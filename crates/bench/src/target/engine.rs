@@ -4,11 +4,13 @@ use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 use extant::{Cred, Error as FsError, File, Filesystem, Node, Tuning, Volume};
-use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_testkit::{Image, Result, ensure};
+use extant_blockdev::{BlockDevice, FileDevice, FileIo, MemoryDevice, OpenMode};
+use extant_host::{Image, Result, ensure};
 use extant_units::DevOff;
 
-use super::{Appender, Counters, Data, Names, Place, VECTORS};
+use super::data::{Appender, Data, VECTORS};
+use super::interface::{Counters, Target};
+use super::names::Names;
 
 /// Bytes copied at once from an image into memory.
 const PIECE: usize = 64 << 10;
@@ -16,9 +18,17 @@ const PIECE: usize = 64 << 10;
 /// A file system in this process.
 pub(crate) struct Engine {
     fs: Filesystem,
+    /// Where the device is, if it is a file.
+    _image: Option<Image>,
 }
 
 impl Engine {
+    fn open_with(&self, name: &str, direct: bool) -> Result<Open> {
+        let mut options = self.fs.open_options();
+        options.read(true).write(true).create(true).direct(direct);
+        Ok(Open(options.open(path(name))?))
+    }
+
     /// Mounts what is on `device`; if `untimed`, with a timer of the journal that never runs out.
     pub(crate) fn over(
         device: Arc<dyn BlockDevice>,
@@ -31,7 +41,15 @@ impl Engine {
             .tuning(tuning)
             .mount_options(options)
             .open_device(device)?;
-        Ok(Engine { fs })
+        Ok(Engine { fs, _image: None })
+    }
+
+    /// Mounts an image in a file of the host.
+    pub(crate) fn over_file(image: Image, tuning: Tuning, io: FileIo) -> Result<Engine> {
+        let device = FileDevice::open_with(image.path(), OpenMode::ReadWrite, io)?;
+        let mut engine = Engine::over(Arc::new(device), tuning, false)?;
+        engine._image = Some(image);
+        Ok(engine)
     }
 
     /// An image of `mib` MiB in memory. Memory that holds nothing is not touched.
@@ -49,19 +67,17 @@ impl Engine {
     }
 }
 
-impl Place for Engine {
+impl Target for Engine {
     fn open(&mut self, name: &str) -> Result<Box<dyn Data>> {
         Ok(self.opener(name)?)
     }
 
     fn opener(&mut self, name: &str) -> Result<Box<dyn Data + Send>> {
-        let mut options = self.fs.open_options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .open(path(name))?;
-        Ok(Box::new(Open(file)))
+        Ok(Box::new(self.open_with(name, false)?))
+    }
+
+    fn past_cache(&mut self, name: &str) -> Result<Option<Box<dyn Data + Send>>> {
+        Ok(Some(Box::new(self.open_with(name, true)?)))
     }
 
     fn remove(&mut self, name: &str) -> Result<()> {
@@ -81,7 +97,7 @@ impl Place for Engine {
         Ok(Some(Box::new(Appended { volume, node })))
     }
 
-    fn direct(&mut self, name: &str) -> Result<Option<(Volume, Node)>> {
+    fn node(&mut self, name: &str) -> Result<Option<(Volume, Node)>> {
         let volume = self.fs.volume().clone();
         let node = volume.lookup(&volume.root()?, name.as_bytes())?;
         Ok(Some((volume, node)))
@@ -166,5 +182,61 @@ impl Data for Open {
     fn cool(&mut self) -> Result<()> {
         self.0.drop_cached();
         Ok(())
+    }
+}
+
+impl Names for Filesystem {
+    fn make_dir(&self, dir: &str) -> Result<()> {
+        Ok(self.create_dir(dir)?)
+    }
+
+    fn has_dir(&self, dir: &str) -> bool {
+        self.symlink_metadata(dir).is_ok()
+    }
+
+    fn remove_dir(&self, dir: &str) -> Result<()> {
+        Ok(Filesystem::remove_dir(self, dir)?)
+    }
+
+    fn create(&self, file: &str) -> Result<()> {
+        let mut options = self.open_options();
+        drop(options.write(true).create_new(true).open(file)?);
+        Ok(())
+    }
+
+    fn write(&self, file: &str, bytes: &[u8]) -> Result<()> {
+        let opened = self.open_options().write(true).open(file)?;
+        opened.write_at(bytes, 0)?;
+        Ok(())
+    }
+
+    fn stat(&self, file: &str) -> Result<u64> {
+        Ok(self.symlink_metadata(file)?.len())
+    }
+
+    fn open(&self, file: &str) -> Result<()> {
+        drop(self.open_file(file)?);
+        Ok(())
+    }
+
+    fn chmod(&self, file: &str, bits: u16) -> Result<()> {
+        Ok(self.set_permissions(file, extant::Permissions::from_mode(bits.into()))?)
+    }
+
+    fn list(&self, dir: &str) -> Result<u64> {
+        let mut entries = 0;
+        for entry in self.read_dir(dir)? {
+            std::hint::black_box(entry?);
+            entries += 1;
+        }
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Ok(Filesystem::rename(self, from, to)?)
+    }
+
+    fn unlink(&self, file: &str) -> Result<()> {
+        Ok(self.remove_file(file)?)
     }
 }

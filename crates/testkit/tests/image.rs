@@ -1,6 +1,7 @@
-use super::Image;
-use crate::content::JUNK;
-use crate::need::{Need, need};
+//! Images that mke2fs makes are what they claim.
+
+use extant_testkit::content::JUNK;
+use extant_testkit::{Image, Need, need};
 
 const TOOLS: &[Need] = &[
     Need::Tool("mke2fs"),

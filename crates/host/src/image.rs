@@ -18,6 +18,7 @@ pub struct Maker {
     size: u64,
     args: Vec<String>,
     junk: bool,
+    below: Option<PathBuf>,
 }
 
 impl Maker {
@@ -35,13 +36,30 @@ impl Maker {
         self
     }
 
+    /// Makes it below `dir`, rather than where temporary directories are.
+    #[must_use]
+    pub fn below(mut self, dir: &Path) -> Maker {
+        self.below = Some(dir.to_owned());
+        self
+    }
+
+    /// Makes a file of its size with no file system in it.
+    pub fn empty(&self) -> Result<Image> {
+        let dir = match &self.below {
+            None => TempDir::new("image")?,
+            Some(below) => TempDir::new_in(below, "image")?,
+        };
+        let path = dir.join("disk.img");
+        let f = File::create(&path).context(|| path.display())?;
+        f.set_len(self.size)?;
+        Ok(Image { _dir: dir, path })
+    }
+
     /// Makes it.
     pub fn make(self) -> Result<Image> {
-        let dir = TempDir::new("image")?;
-        let path = dir.join("disk.img");
-        let mut f = File::create(&path).context(|| path.display())?;
-        f.set_len(self.size)?;
+        let image = self.empty()?;
         if self.junk {
+            let mut f = File::options().write(true).open(image.path())?;
             let chunk = vec![content::JUNK; 1 << 20];
             for _ in 0..self.size.div_ceil(1 << 20) {
                 f.write_all(&chunk)?;
@@ -55,8 +73,8 @@ impl Maker {
         if self.junk {
             mke2fs = mke2fs.args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]);
         }
-        mke2fs.args(&self.args).arg(&path).ok()?;
-        Ok(Image { _dir: dir, path })
+        mke2fs.args(&self.args).arg(image.path()).ok()?;
+        Ok(image)
     }
 }
 
@@ -67,6 +85,7 @@ impl Image {
             size: mib << 20,
             args: Vec::new(),
             junk: false,
+            below: None,
         }
     }
 
@@ -97,7 +116,7 @@ impl Image {
 
     /// A hash of all its bytes: "nothing was written" is provable.
     pub fn fingerprint(&self) -> Result<u64> {
-        crate::tree::hash_file(&self.path)
+        content::hash_file(&self.path)
     }
 
     /// Changes bytes at `at` through `change`.
@@ -237,6 +256,3 @@ fn is_ordinary(line: &str) -> bool {
     ];
     line.trim().is_empty() || ordinary.iter().any(|o| line.contains(o))
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,10 +3,11 @@
 //! A limit must be at least as good as what it limits. So the bytes lie as those of the page cache
 //! do: in memory of the host for which huge pages are asked, aligned to them.
 
-use extant_testkit::{Error, Result};
+use extant_host::{Error, Result};
 use memmap2::{Advice, MmapMut};
 
-use super::{Counters, Data, Place, VECTORS};
+use super::data::{Data, VECTORS};
+use super::interface::{Counters, Target};
 
 /// Buffers that are kept and used again, so that none of their bytes is touched for the first time while measured.
 #[derive(Debug, Default)]
@@ -55,7 +56,7 @@ struct Buffer {
     zeros: bool,
 }
 
-impl Place for Memory {
+impl Target for Memory {
     fn open(&mut self, _name: &str) -> Result<Box<dyn Data>> {
         Ok(Box::new(Buffer::new(self.zeros)))
     }

@@ -3,6 +3,13 @@
 //! No byte is ever zero or [`JUNK`], so that a hole, a file's own bytes and what lay on the disk
 //! before (see [`crate::image::Maker::junk`]) can be told apart.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::SeekFrom;
+
+use crate::error::{Context, Result};
 use crate::rng::Rng;
 
 /// What images are filled with before mke2fs, where a test looks for stale bytes.
@@ -65,6 +72,52 @@ impl Hasher {
     pub fn end(&self) -> u64 {
         std::hash::Hasher::finish(&self.0)
     }
+}
+
+/// Bytes looked at together.
+const CHUNK: usize = 1 << 17;
+/// Files up to this size are read from end to end; in larger ones holes are skipped.
+const READ_WHOLE: u64 = 16 << 20;
+
+/// The hash of a file's bytes. Zeros count the same whether they are stored or a hole.
+pub fn hash_file(path: &Path) -> Result<u64> {
+    let f = File::open(path).context(|| path.display())?;
+    let size = f.metadata()?.len();
+    let mut h = Hasher::default();
+    h.add(&size.to_le_bytes());
+    let mut buf = vec![0u8; CHUNK];
+    let mut pos = 0u64;
+    loop {
+        if size > READ_WHOLE {
+            match rustix::fs::seek(&f, SeekFrom::Data(pos)) {
+                Ok(data) => pos = data - data % CHUNK as u64,
+                Err(rustix::io::Errno::NXIO) => return Ok(h.end()),
+                Err(e) => return Err(e).context(|| format!("SEEK_DATA in {}", path.display())),
+            }
+        }
+        let n = read_chunk(&f, pos, &mut buf).context(|| format!("reading {}", path.display()))?;
+        let chunk = buf.get(..n).unwrap_or(&[]);
+        if chunk.is_empty() {
+            return Ok(h.end());
+        }
+        if chunk.iter().any(|b| *b != 0) {
+            h.add(&pos.to_le_bytes());
+            h.add(chunk);
+        }
+        pos += CHUNK as u64;
+    }
+}
+
+/// Fills `buf` from `pos` on, short only at the end of the file.
+fn read_chunk(f: &File, pos: u64, buf: &mut [u8]) -> std::io::Result<usize> {
+    let mut n = 0;
+    while let Some(rest) = buf.get_mut(n..).filter(|r| !r.is_empty()) {
+        match f.read_at(rest, pos + n as u64)? {
+            0 => break,
+            got => n += got,
+        }
+    }
+    Ok(n)
 }
 
 #[cfg(test)]
