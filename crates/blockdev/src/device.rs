@@ -89,6 +89,12 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
+    /// Makes `len` bytes at `offset` read as zeros: as [`BlockDevice::write_at`] of that many would,
+    /// without storing them where the device can do so.
+    fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        write_zeroes_plainly(self, offset, len)
+    }
+
     /// What was done with the device, and how, as counters by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
@@ -135,12 +141,35 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
     }
+    fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        (**self).write_zeroes(offset, len)
+    }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         (**self).counters()
     }
     fn queueing(&self, depth: usize) -> Queueing {
         (**self).queueing(depth)
     }
+}
+
+/// Writes `len` zeros at `offset`, piece by piece.
+pub(crate) fn write_zeroes_plainly<D: BlockDevice + ?Sized>(
+    device: &D,
+    offset: DevOff,
+    len: u64,
+) -> io::Result<()> {
+    static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(ZEROS.len() as u64);
+        let at = offset.checked_add(done).ok_or_else(out_of_range)?;
+        let zeros = usize::try_from(piece)
+            .ok()
+            .and_then(|piece| ZEROS.get(..piece));
+        device.write_at(at, zeros.unwrap_or(&ZEROS))?;
+        done += piece;
+    }
+    Ok(())
 }
 
 /// `offset + len`, or the error for a range that leaves the device.

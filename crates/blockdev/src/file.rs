@@ -15,7 +15,7 @@ use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl
 use tracing::{debug, warn};
 
 use crate::claim::{self, Claim};
-use crate::device::{BlockDevice, check_range};
+use crate::device::{BlockDevice, check_range, write_zeroes_plainly};
 use crate::host_file::{Claimed, HostFile};
 use crate::loops::{self, LoopUse};
 use crate::queue::Queueing;
@@ -414,6 +414,22 @@ impl BlockDevice for FileDevice {
             Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.host.check_writable()?;
+        let end = offset.checked_add(len).map(DevOff::get);
+        if end.is_none_or(|end| end > self.len()) {
+            return check_range(offset, usize::MAX, self.len());
+        }
+        let keep = FallocateFlags::KEEP_SIZE;
+        for how in [FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE] {
+            if fallocate(self.host.file(), how | keep, offset.get(), len).is_ok() {
+                return Ok(());
+            }
+        }
+        // The host's file system or device knows neither, or not for this range.
+        write_zeroes_plainly(self, offset, len)
     }
 
     fn queueing(&self, depth: usize) -> Queueing {
