@@ -7,7 +7,7 @@
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::csum::Crc32c;
 
@@ -94,6 +94,15 @@ pub enum MmpError {
 }
 
 impl Mmp {
+    /// The block of a volume that was never in use. [`Mmp::seal`] it afterwards.
+    pub fn new_clean(check_interval: u16) -> Self {
+        let mut mmp = Self::new_zeroed();
+        mmp.magic.set(MAGIC);
+        mmp.check_interval.set(check_interval);
+        mmp.set_state(MmpState::Clean);
+        mmp
+    }
+
     /// Reads `bytes`, with a checksum if the volume has a `seed`.
     ///
     /// # Errors
