@@ -67,6 +67,7 @@ fn run(command: Command) -> Outcome {
         Command::Chown(args) => commands::chown::run(&args),
         Command::Tar(args) => commands::tar::run(&args),
         Command::Untar(args) => commands::untar::run(&args),
+        Command::Mkfs(args) => commands::mkfs::run(&args),
         Command::Info(args) => commands::info::run(&args),
         Command::Manual { dir } => manual::write(&dir),
         Command::Completions { shell } => manual::complete(shell),

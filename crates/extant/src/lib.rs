@@ -64,6 +64,10 @@ mod trees;
 mod vectored;
 mod walk;
 
+/// Making file systems: [`mkfs::make`] on a file or block device, [`mkfs::Options`] for what it is to
+/// be like.
+pub use extant_mkfs as mkfs;
+
 pub use check::{CheckOptions, Finding, Report, check, check_image};
 #[doc(hidden)]
 pub use extant_engine::Verifier;

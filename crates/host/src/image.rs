@@ -140,7 +140,12 @@ impl Image {
 
     /// `e2fsck -fn` finds nothing: exit 0.
     pub fn fsck_clean(&self) -> Result<()> {
-        let o = Cmd::new("e2fsck").arg("-fn").arg(&self.path).run()?;
+        Self::fsck_clean_at(&self.path)
+    }
+
+    /// The same of an image that is not this kit's.
+    pub fn fsck_clean_at(path: &Path) -> Result<()> {
+        let o = Cmd::new("e2fsck").arg("-fn").arg(path).run()?;
         ensure!(o.code == Some(0), "not clean: {}", o.describe());
         // With -n a journal that needs recovery is passed over with a warning only.
         ensure!(

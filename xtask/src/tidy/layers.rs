@@ -43,6 +43,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-mkfs",
+        &["extant-units", "extant-disk", "extant-blockdev"],
+    ),
+    (
         "extant-check",
         &[
             "extant-units",
@@ -73,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-units",
             "extant-blockdev",
             "extant-check",
+            "extant-mkfs",
             "extant-engine",
         ],
     ),

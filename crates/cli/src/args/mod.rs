@@ -2,6 +2,7 @@
 
 mod blocks;
 mod listing;
+mod making;
 mod measuring;
 mod mounting;
 mod namespace;
@@ -14,6 +15,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
 pub(crate) use listing::{Cat, Ls, Stat, Tree};
+pub(crate) use making::{Extended, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
@@ -33,6 +35,7 @@ output; bytes of names that are not UTF-8 are in it as hexadecimal digits too, u
 EXTANT_LOG says how much is logged: error, warn (the default), info, debug or trace. It goes to standard error, and to the system's log from a mount in the background.
 
 Examples:
+  extant mkfs disk.img 10G
   extant cp -r ./site disk.img:/srv/site
   docker export CONTAINER | extant untar disk.img:/
   extant ls -l disk.img:/etc
@@ -76,6 +79,7 @@ pub(crate) enum Command {
     Fallocate(Fallocate),
     Convert(Convert),
     Defrag(Defrag),
+    Mkfs(Mkfs),
     Info(Info),
     Check(Check),
     Map(Map),
@@ -116,6 +120,7 @@ impl Command {
             Command::Fallocate(_) => "fallocate",
             Command::Convert(_) => "convert",
             Command::Defrag(_) => "defrag",
+            Command::Mkfs(_) => "mkfs",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Map(_) => "map",

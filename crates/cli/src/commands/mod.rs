@@ -14,6 +14,7 @@ pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod map;
 pub(crate) mod mkdir;
+pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;

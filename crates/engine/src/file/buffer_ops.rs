@@ -1,17 +1,15 @@
 //! A file block by block: the border between `bufferhead` and the map.
 //!
-//! A write reserves space for each block of a hole. Without delayed allocation, and when space is
-//! low, it allocates the block at once under a handle, unwritten. Writeback allocates what is
-//! delayed and moves the size on disk in the same handle: the data is not there yet, but the space
-//! reads as zeros until it is.
+//! A write reserves space for each block of a hole, or, without delayed allocation and when space is low, allocates it at once under
+//! a handle, unwritten. Writeback gives what is delayed its place and moves the size on disk in the same handle: the data is not
+//! there yet, but the space reads as zero until it is.
 //!
-//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so
-//! the commit waits for its data from the allocation on (data=ordered). A write that fails frees
-//! what it allocated behind the end of the file, as a truncation would. Space is reserved only
-//! where the map has room for the block's number.
+//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so the commit waits for its data from
+//! the moment on when it is chosen (data=ordered); a write that fails takes back what it allocated behind the end of the file, as a
+//! truncation would; and a promise is given only where the map has room for the block's number.
 //!
 //! # Locks
-//! Handle, then folio, then `map_lock`: `bufferhead` starts handles before it locks folios.
+//! Handle → folio → `map_lock`: handles are started by `bufferhead` before it locks folios.
 
 use extant_bufferhead::{
     BlockLocation, BlockMap, BufferCounters, BufferOps, BufferWriteback, FolioWrite,
@@ -30,7 +28,7 @@ use crate::map::{self, How, MapState};
 use crate::options::DataMode;
 use crate::orphan;
 
-/// The most blocks that one handle allocates; each of them may be an extent of its own.
+/// Blocks that one handle allocates at most, each of which may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;
 
 impl FileOps<'_> {
@@ -38,7 +36,7 @@ impl FileOps<'_> {
         self.flags.contains(InodeFlags::EXTENTS)
     }
 
-    /// Makes room in a block map for the numbers of the `blocks` blocks at `pos`.
+    /// Room in a block map for what `blocks` blocks at `pos` are promised.
     fn make_room(&self, pos: Pos, blocks: u32) -> Result<()> {
         let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
             return Ok(());
@@ -52,9 +50,8 @@ impl FileOps<'_> {
         }
     }
 
-    /// Frees the blocks of a block map behind the end of the file, under the handle that allocated
-    /// them: no commit shows them as part of the file. If the handle must be restarted in between,
-    /// the inode is an orphan.
+    /// Frees the blocks of a block map behind the end of the file. Under the handle that allocated them: they are part of the file at
+    /// no commit; if it must be restarted in between, the inode is an orphan.
     fn cut_excess(&self, h: &mut Handle) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
@@ -78,12 +75,12 @@ impl FileOps<'_> {
         credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
     }
 
-    /// Whether blocks allocated for a write become written as soon as the bytes are in the cache.
+    /// Whether space that is chosen for a write becomes written as soon as the bytes are in the cache.
     fn converts_at_once(&self) -> bool {
         !self.fs.options.dioread_nolock() || self.way.logs
     }
 
-    /// Notes that `handle` makes the blocks of `[start, end)` written before their data is there.
+    /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
     fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
         if self.fs.options.data() == DataMode::Ordered && !self.way.logs {
             let bytes = end.distance_from(start).unwrap_or(0);
@@ -128,8 +125,8 @@ impl BufferOps for FileOps<'_> {
             self.make_room(pos, blocks)?;
             return Ok(None);
         }
-        // Allocated unwritten and, with `dioread_lock`, converted once the bytes are in the cache:
-        // a short write leaves no written blocks behind the end of the file.
+        // Allocated unwritten, and with `dioread_lock` converted once the bytes are in the cache: a write that comes out short leaves
+        // no written blocks behind the end of the file.
         let convert = if self.converts_at_once() && self.has_extents() {
             credits::convert(self.fs)
         } else {
@@ -145,8 +142,8 @@ impl BufferOps for FileOps<'_> {
             .saturating_add(u32::from(logs));
         let fixed = undo.saturating_add(credits::INODE_UPDATE);
         let fits = |credits: u32| credits.saturating_sub(fixed) / each;
-        // At most half of what one handle may have, so that other threads find room beside it, but
-        // all blocks of a page.
+        // Half of what one handle may have at most, so that others find room beside it; but all
+        // blocks of a page.
         let max = self.fs.journal.max_credits();
         let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
         let most = fits(max / 2).max(fits(max).min(page));

@@ -1,9 +1,8 @@
-//! Switching a file between the data paths, and between kinds of maps, while it is in use.
+//! Changing the way of a file's data while the file is in use, and its map with it.
 //!
 //! # Locks
-//! A switch holds the inode's `lock` and the invalidate lock exclusively, then the data path
-//! (`WayCell::keep`) and the mapping's pass. So no write, fill or writeback is under way or goes on
-//! by the old path, nothing is dirty, and the cache is empty at the switch.
+//! A change holds the inode's `lock` and the invalidate lock exclusively, then the way (`WayCell::keep`), and the mapping's pass: no write,
+//! no fill and no writeback is under way, none of them goes on by the old way, nothing is dirty, and the cache is empty when the way changes.
 
 use std::sync::Arc;
 
@@ -22,10 +21,10 @@ use crate::tuning::BufferedPath;
 use crate::types::FileKind;
 use crate::way::{self, Way, eligible};
 
-/// How often a switch writes what stores through mappings dirty again, before it fails.
+/// How often a change writes what mappings go on dirtying, before it gives up.
 const ATTEMPTS: u32 = 8;
 
-/// The data path of `inode`.
+/// Which code moves the data of `inode`.
 ///
 /// # Errors
 /// It is no regular file.
@@ -34,11 +33,11 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     Ok(way::now(fs, inode).path)
 }
 
-/// Switches `inode` to another data path. Takes the inode's `lock`.
+/// Moves `inode`'s data to another path. Takes the inode's `lock`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if stores through
-/// mappings keep dirtying it; the failure of writing its data.
+/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if it goes on being dirtied through mappings;
+/// what keeps its data from being written.
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
@@ -50,8 +49,8 @@ pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath)
     change(fs, inode, Way::on(fs, path, flags), || Ok(()))
 }
 
-/// Sets the file's flag of journalled data to `on`, by `store`, and switches the data path if that
-/// changes with the flag. The caller holds the inode's `lock` exclusively.
+/// The file's flag of journalled data becomes `on`, by `store`. Where it is on the range path that changes nothing else. The
+/// inode's `lock` is held exclusively.
 ///
 /// # Errors
 /// As [`set_buffered_path`], and those of `store`.
@@ -67,7 +66,7 @@ pub(crate) fn set_journalled(
     change(fs, inode, way, store)
 }
 
-/// Drains ranges, writes, empties the cache, and switches the path together with what `store` does.
+/// Drains, writes, empties the cache, and lets the way change together with what `store` does.
 fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
     if data(fs, inode).way.get() == to {
         return store();
@@ -75,13 +74,12 @@ fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<(
     drained(fs, inode, to, store)
 }
 
-/// Gives `inode` an extent tree in place of a block map, and switches its data to the path that
-/// such a file has. Does nothing for a file with extents. Takes the inode's `lock`.
+/// Gives `inode` an extent tree instead of a block map; its data goes over to the path that such a file has. Nothing to do where it has
+/// one. Takes the inode's `lock`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a
-/// map that is too large for the journal; [`Error::NoSpace`]; [`Error::Busy`] as in
-/// [`set_buffered_path`]; damage. Nothing has changed then.
+/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a map that is too large for the
+/// journal; [`Error::NoSpace`]; [`Error::Busy`] as in [`set_buffered_path`]; damage. Nothing has changed then.
 pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     fs.check_writable()?;
     if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
@@ -103,20 +101,18 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Drains ranges, writes, empties the cache, and switches the path to `to` together with what
-/// `store` does. The caller holds the inode's `lock`.
+/// Drains, writes, empties the cache, and lets the way become `to` together with what `store` does. The inode's `lock` is held.
 fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
     let file = data(fs, inode);
     let from = file.way.get();
     for _ in 0..ATTEMPTS {
         write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         if file.ordered.is_waited_for() {
-            // A commit that takes folio locks must not meet the other path, which holds folio locks
-            // while it starts a handle.
+            // A commit that takes folio locks must not meet the other path, which holds them over the start of a handle.
             fs.journal.sync_all()?;
         }
         if from.logs {
-            // Later frees would not be revoked, so nothing of the file may be left in the log.
+            // Later frees would not be revoked: nothing of the file may be left in the log.
             fs.journal.force_commit()?;
             fs.journal.checkpoint_all()?;
         }
@@ -125,12 +121,12 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
         let _nothing_writes = file.address_space.writeback_pass();
         file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
-            // An overwrite on the folio fast path was still under way, or a mapping was stored to.
+            // An overwrite that needs no lock of the file was still under way, or a mapping was stored to.
             continue;
         }
         store()?;
         file.way.set(to);
-        // Loaded anew, such a file would take the other path, past what the log has of it.
+        // Loaded anew, such a file would take another way, past what the log has of it.
         inode.keep(to.logs && !Way::of(fs, inode.flags()).logs);
         return Ok(());
     }

@@ -1,19 +1,14 @@
-//! Defragmentation of a file that may be in use: all of it, in the fewest runs that free space
-//! allows.
+//! Defragmentation of a file that may be in use: all of it, into the fewest runs that free space allows.
 //!
-//! A file without a name (the donor) gets the space first, unwritten, from the longest free runs.
-//! Only if that makes fewer runs than the data has now do the two files exchange blocks, piece by
-//! piece ([`super::relocate`]). The eviction of the donor frees the old blocks. A crash leaves the
-//! donor as an orphan, which the next mount evicts, and every piece in the old blocks or in the new
-//! ones.
+//! A file without a name gets the space first, unwritten, from the longest free runs. Only if that is in fewer runs than the data is
+//! now do the two exchange their blocks, piece by piece ([`super::relocate`]). With the end of the nameless file the old
+//! blocks become free. A crash leaves it as an orphan, which the next mount deletes, and every piece in the old place or in the new.
 //!
-//! Where less is free than the file has, the work goes part by part, as far as the space that each
-//! part leaves suffices.
+//! Where less is free than the file has, it is done part by part, as far as the space goes that each part leaves.
 //!
 //! # Locks
-//! The file's `lock` exclusively, for a piece at a time: writers run between pieces, readers wait
-//! for the exchange alone. Ranges that are cut off or punched meanwhile are skipped. No other
-//! thread can reach the donor.
+//! The file's `lock` exclusively for a piece at a time: writers come in between, readers wait for the exchange alone. What
+//! is cut off or punched meanwhile is skipped. Nobody else can reach the nameless file.
 
 use std::sync::Arc;
 
@@ -36,19 +31,18 @@ use crate::orphan;
 use crate::types::{Defragmented, FileKind};
 use crate::way::logs_data;
 
-/// Free blocks that a defragmentation leaves to other users of the volume.
+/// Free blocks that a defragmentation leaves to others.
 const MARGIN: u64 = 256;
 
-/// A part with fewer blocks than this is not worth a donor of its own.
+/// Fewer blocks are not worth a part of their own.
 const LEAST: u64 = 256;
 
-/// Defragments `inode`. Calls `progress` with the number of bytes done and the number of all.
+/// Defragments `inode`. `progress` is told how many bytes of how many have been dealt with.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for files without extents and for journalled data; [`Error::Invalid`]
-/// for anything but a regular file; [`Error::NotPermitted`] for immutable files; [`Error::NoSpace`]
-/// if there is no inode, or no space for a node; [`Error::Busy`] for a file that views keep
-/// changing; device, map and journal failures. Each piece is in its old blocks or in new ones.
+/// [`Error::NotSupported`] for files without extents and for journalled data; [`Error::Invalid`] for what is no file;
+/// [`Error::NotPermitted`] for immutable files; [`Error::NoSpace`] if there is no inode, or no space for a node;
+/// [`Error::Busy`] for a file that goes on being changed through views; device, map and journal failures. Each piece is where it was, or in its new place.
 pub(crate) fn defragment(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -116,12 +110,12 @@ impl Job<'_> {
         Ok(done)
     }
 
-    /// The allocated ranges from block `from` on.
+    /// What has a place from block `from` on.
     fn ranges(&self, from: u64) -> Result<Vec<Status>> {
         let mut ranges = Vec::new();
         let mut at = from;
         let walked = map::Walked::default();
-        // Positions only grow, so the loop ends.
+        // Positions only grow.
         while let Some(range) = map::range_at(self.fs, self.inode, at, u64::MAX)? {
             at = range.end();
             walked.add(self.fs, self.inode, range.len, range.state)?;
@@ -132,7 +126,7 @@ impl Job<'_> {
         Ok(ranges)
     }
 
-    /// The first ranges, as many as the free space suffices for.
+    /// The first ranges that free space suffices for.
     fn part(&self, ranges: &[Status]) -> Vec<Status> {
         let free = self.fs.alloc.counts.available_to_users().get();
         let mut left = free.saturating_sub(MARGIN + free / 64);
@@ -152,25 +146,25 @@ impl Job<'_> {
         part
     }
 
-    /// Moves `part` if it fits into fewer runs. Returns the number of blocks moved.
+    /// Moves `part` if it can lie in fewer runs; returns how many blocks moved.
     fn move_part(&self, part: &[Status]) -> Result<u64> {
         let fs = self.fs;
         let donor = self.donor()?;
         let result = match self.fill(&donor, part) {
             Ok(runs) if runs < part.len() => self.exchange(&donor, part),
             Ok(_) => Ok(0),
-            // Other threads took the space: what cannot be improved stays.
+            // Others were faster: what cannot be improved stays.
             Err(Error::NoSpace) => Ok(0),
             Err(error) => Err(error),
         };
         drop(donor);
         fs.reap_all();
-        // The next part may need the old blocks.
+        // What follows may need the old blocks.
         fs.journal.force_commit()?;
         result
     }
 
-    /// A new file without a name, which receives the space.
+    /// A new file without a name, for the space.
     fn donor(&self) -> Result<InodeRef> {
         let fs = self.fs;
         let root = fs.iget(Ino::ROOT)?;
@@ -189,8 +183,7 @@ impl Job<'_> {
         })
     }
 
-    /// Allocates for `donor` where `part` has blocks, from the longest free runs. Returns the
-    /// number of runs.
+    /// Gives `donor` space where `part` has some, from the longest free runs; returns in how many runs.
     fn fill(&self, donor: &InodeRef, part: &[Status]) -> Result<usize> {
         let fs = self.fs;
         let mut runs = alloc::free_runs(fs, 1)?;
@@ -231,7 +224,7 @@ impl Job<'_> {
                     run.start = goal.saturating_add(got);
                     run.len = Blocks::new(run.len.get().saturating_sub(got));
                 } else {
-                    // Another thread has taken it by now.
+                    // Somebody else has it by now.
                     runs = alloc::free_runs(fs, 1)?;
                 }
             }
@@ -239,7 +232,7 @@ impl Job<'_> {
         Ok(count)
     }
 
-    /// Exchanges the blocks of `part` with the donor's. Returns how many.
+    /// Exchanges the blocks of `part` with `donor`'s; returns how many.
     fn exchange(&self, donor: &InodeRef, part: &[Status]) -> Result<u64> {
         let mut moved = 0;
         for (start, end) in segments(part) {
@@ -283,7 +276,7 @@ fn segments(ranges: &[Status]) -> Vec<(u64, u64)> {
     all
 }
 
-/// The fewest runs that `ranges` fit into: one for each stretch of each state.
+/// The fewest runs that `ranges` can lie in: one for each stretch of each state.
 fn fewest(ranges: &[Status]) -> u64 {
     let unwritten = |range: &Status| matches!(range.state, MapState::Unwritten(_));
     let joins = |pair: &[Status]| {
@@ -294,7 +287,7 @@ fn fewest(ranges: &[Status]) -> u64 {
     (ranges.len() - joined) as u64
 }
 
-/// The index of the shortest of `runs` that has `want` blocks, else of the longest.
+/// The shortest of `runs` that has `want` blocks, else the longest.
 fn choose(runs: &[Run], want: u64) -> Option<usize> {
     let lens = || runs.iter().map(|run| run.len.get()).enumerate();
     let fits = lens().filter(|&(_, len)| len >= want);

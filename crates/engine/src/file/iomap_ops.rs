@@ -1,9 +1,8 @@
 //! What a range of a file is mapped to: the border between `iomap` and the map.
 //!
-//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie.
-//! A write into a hole reserves space, and the hole becomes delayed; nothing on disk changes and no
-//! handle is started. Only when reservations come close to the free space is the hole allocated at
-//! once, unwritten.
+//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie. A write into a hole
+//! reserves space, and the hole becomes delayed; nothing on disk changes and no handle is started. Only when promises
+//! would outrun the free space is a place chosen at once, unwritten.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,30 +32,30 @@ pub(super) struct FileOps<'a> {
     pub(super) fs: &'a Fs,
     pub(super) inode: &'a Arc<Inode>,
     pub(super) data: &'a FileData,
-    /// The file's data path when the operation began.
+    /// The way of the data when the operation began.
     pub(super) way: Way,
     /// The inode's flags when the operation began.
     pub(super) flags: InodeFlags,
-    /// Whether the operation may use the blocks reserved for root.
+    /// May use the blocks reserved for root.
     pub(super) privileged: bool,
-    /// What a search for data or holes has met so far.
+    /// What a search for data or holes has met.
     walked: map::Walked,
 }
 
-/// With fewer free blocks than this a volume counts as nearly full, whatever is reserved.
+/// Free blocks below which a volume counts as nearly full, whatever is promised.
 const WATERMARK: u64 = 256;
 
-/// How to treat space, given what is free and what is reserved.
+/// What is to be done about free space, in view of what is promised of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Space {
-    /// Dirty data is to be allocated soon: reservations are often larger than what is needed.
+    /// Dirty data shall get its place: promises may turn out to have been generous.
     settle: bool,
-    /// No new reservations: a write allocates at once.
+    /// No more promises: a write gets its place at once.
     low: bool,
 }
 
 impl Space {
-    /// The answer for `free` blocks, of which delayed allocation has reserved `promised`.
+    /// With `free` blocks, `promised` of them to delayed allocation.
     fn of(free: u64, promised: u64) -> Self {
         Self {
             settle: promised > 0 && free < promised.saturating_mul(2),
@@ -80,7 +79,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The same operations, with the file's data path and flags read anew.
+    /// The same with the file's way and flags as they are now.
     pub(super) fn as_of_now(&self) -> Self {
         Self {
             privileged: self.privileged,
@@ -88,13 +87,13 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The same for an operation with the rights of `cred`.
+    /// The same for an operation of `cred`'s.
     pub(super) fn with_cred(mut self, cred: &Cred) -> Self {
         self.privileged = alloc::may_use_reserve(self.fs, cred);
         self
     }
 
-    /// A mapping in bytes from one in blocks.
+    /// A mapping of the map's as one of bytes.
     pub(super) fn describe(&self, map: &map::Mapping) -> Result<Iomap> {
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
@@ -124,8 +123,8 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Whether reservations come so close to the free space that a write has to allocate at once.
-    /// Before that point it starts writeback, so the caller holds no folio lock.
+    /// Whether promises come close to what is free: then space is chosen at once. Earlier than that, promises begin to be kept.
+    /// No folio may be locked: writeback may begin.
     pub(super) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
         let space = Space::of(counts.free_blocks().get(), counts.promised().get());
@@ -136,7 +135,7 @@ impl<'a> FileOps<'a> {
         space.low
     }
 
-    /// Space for a write, reserved or allocated.
+    /// Space for a write, promised or chosen.
     fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
         let known = map::lookup(self.fs, self.inode, lblk, count)?;
         if known.state != MapState::Hole {
@@ -151,7 +150,7 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Tries to find space; tries again after commits that may return some.
+    /// Tries to find space, again after commits that may bring some back.
     pub(super) fn retry(
         &self,
         mut find: impl FnMut() -> Result<map::Mapping>,
@@ -165,7 +164,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// Allocates the hole at `lblk` at once, unwritten.
+    /// Gives the hole at `lblk` a place at once, unwritten.
     pub(super) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
@@ -183,15 +182,14 @@ impl IomapOps for FileOps<'_> {
 
     fn address_space(&self) -> &AddressSpace {
         if self.way.path == BufferedPath::Iomap {
-            // Every path to a folio begins here. On this data path no thread waits for a folio
-            // while it has a handle (J24).
+            // Every way to a folio begins here: on this path no folio is waited for under a handle (J24).
             self.fs.journal.assert_no_handle();
         }
         &self.data.address_space
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        // Read anew: a read may have begun before the switch of the data path.
+        // As it is now: a read may have begun before the way changed.
         if self.data.way.get().logs {
             &self.fs.files.logged
         } else {
@@ -218,7 +216,7 @@ impl IomapOps for FileOps<'_> {
         }
         let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
         if matches!(op, IomapOp::Write | IomapOp::Zero) {
-            // The dirty limit, writeback and allocation may all have to wait for a commit.
+            // The dirty limit, writeback and space may all have to wait for a commit.
             self.fs.journal.assert_no_handle();
         }
         let map = match op {
@@ -239,10 +237,10 @@ impl IomapOps for FileOps<'_> {
         if op != IomapOp::Write || !promised || outcome.done >= len {
             return Ok(());
         }
-        // More was reserved than written.
+        // Space was promised for more than was written.
         let bs = self.fs.layout.block_size;
         let from = match outcome.done {
-            // The first block got no data either, wherever in it the write was to begin.
+            // Nothing in the first block either, wherever in it the write was to begin.
             0 => bs.round_down(pos),
             done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
         };
@@ -250,12 +248,12 @@ impl IomapOps for FileOps<'_> {
         let no_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));
         let past_end = from.max(size.unwrap_or(Pos::MAX));
-        // Behind the end of the file every reservation goes; before it, dirty blocks keep theirs.
+        // Past the end of the file nothing is kept; before it, blocks that are dirty keep what is theirs.
         cache.drop_range(&no_fills, past_end, map.end().max(past_end));
         for clean in cache.clean_ranges(from, map.end()) {
             self.drop_promise(clean.start, clean.end);
         }
-        // Folios assumed that the whole mapping is theirs.
+        // Folios took it that all of the mapping is theirs.
         cache.clear_backed(from, map.end());
         Ok(())
     }
@@ -269,13 +267,13 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn is_valid(&self, map: &Iomap) -> bool {
-        // Every change of the file's map moves the sequence, and writers elsewhere make many.
+        // The sequence grows with every change of the file's map; writers of other ranges make many.
         map.cookie == map::sequence(self.inode) || self.still_holds(map)
     }
 }
 
 impl FileOps<'_> {
-    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
+    /// Whether the range is still mapped as `map` says, whatever has changed elsewhere.
     fn still_holds(&self, map: &Iomap) -> bool {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
         let state = match map.kind {
@@ -297,7 +295,7 @@ impl FileOps<'_> {
         })
     }
 
-    /// Returns the reservations of the blocks of `[start, end)`.
+    /// Gives back what is promised for the blocks of `[start, end)`.
     pub(super) fn drop_promise(&self, start: Pos, end: Pos) {
         let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {
             return;
@@ -309,7 +307,7 @@ impl FileOps<'_> {
     }
 }
 
-/// The blocks of an operation; an error if they lie behind the last block a file can have.
+/// The blocks of an operation, unless they lie behind the last that a file can have.
 fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
     blocks
         .filter(|(first, _)| *first < Lblk::MAX)
@@ -318,7 +316,7 @@ fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
 
 impl From<DeviceFault> for Error {
     fn from(fault: DeviceFault) -> Self {
-        // A thinly provisioned device can run out of space as well.
+        // A thin device may run out of space of its own.
         if fault.what == "write" && fault.source.kind() == std::io::ErrorKind::StorageFull {
             return Self::NoSpace;
         }
@@ -340,7 +338,7 @@ mod tests {
             (1999, 1000, true, false),
             (1500, 1000, true, false),
             (1499, 1000, true, true),
-            // Where little is reserved, the watermark decides.
+            // Where little is promised, the watermark decides.
             (355, 100, false, true),
             (356, 100, false, false),
         ] {

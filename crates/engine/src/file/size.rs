@@ -10,17 +10,17 @@ use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
 
-/// The largest size of any file: 2^32 - 1 blocks, or as many as its count of sectors can express.
+/// The largest size of any file: 2^32 - 1 blocks, or as many as its sectors can be counted.
 pub(crate) fn any_max_size(fs: &Fs) -> u64 {
     map::most_blocks_of_any(fs) * fs.layout.block_size.bytes_u64()
 }
 
-/// The largest size of `inode`, by its kind of map.
+/// The largest size of `inode`: of its kind of map.
 pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
     map::most_blocks(fs, inode).saturating_mul(fs.layout.block_size.bytes_u64())
 }
 
-/// Sets both sizes. The caller holds the inode's `lock` exclusively, or the range to infinity.
+/// Sets both sizes. The inode's `lock` is held exclusively.
 pub(super) fn set_sizes(fs: &Fs, h: &mut Handle, inode: &Inode, size: u64) -> Result<()> {
     inode.update(fs, h, |core| {
         core.disk_size = size;

@@ -1,20 +1,18 @@
 //! Many direct requests in flight.
 //!
-//! A request for whole blocks that have their data, below the size on disk, with nothing cached,
-//! takes the *fast path* to the device's queue: its range stays locked until the device has
-//! answered, and nothing else is left to do then. Every other request is a call of
-//! [`file::write_direct`] or [`super::read()`] on one of a few threads.
+//! A request for whole blocks that have their data, below the end of the file on disk, with nothing cached, goes *straight* to the device's
+//! queue: its range stays locked until the device has answered, and nothing else is left to do then. Every other one is a call of
+//! [`file::write_direct`] or [`super::read()`] that one of a few threads makes.
 //!
 //! # Locks
-//! A submission never waits for a range, which a request of the same queue may hold: a request that
-//! would have to wait goes to the threads. The device queue and the lists have a mutex each. With
-//! the first held, ranges are unlocked but never locked. The user holds it while the device works;
-//! other threads only try it.
+//! A submission never waits for a range: it may be a request of the same queue that holds it. What would have to wait goes to the threads.
+//! Device queue and lists have a mutex each; with the first held, ranges are unlocked but never locked. The user holds it while the device
+//! works; everybody else only tries.
 //!
 //! # Concurrency
-//! The range of a request on the fast path is locked until a thread reads the device queue. The
-//! user does when it reaps. The user may instead wait for such a range, by a buffered write; so the
-//! caretaker reads the queue every millisecond while something is in flight.
+//! Ranges of straight requests are locked until somebody looks at the device queue. The user does when it reaps. Should it not come
+//! (it may be waiting for such a range itself, by a buffered write), the caretaker looks, every millisecond while
+//! something is in flight.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,13 +32,13 @@ use crate::file::{self, WriteAt};
 use crate::fs::Fs;
 use crate::inode::InodeRef;
 
-/// The most requests that a queue has in flight, whatever depth is asked for.
+/// The most requests that a queue has in flight, whatever is asked for.
 const MOST_DEPTH: usize = 4096;
-/// Threads for requests that are not on the fast path.
+/// Threads for requests that do not go straight.
 const MOST_THREADS: usize = 4;
-/// How often the caretaker reads the queue while something is in flight.
+/// How often the caretaker looks while something is in flight.
 const LOOK: Duration = Duration::from_millis(1);
-/// How often it finds nothing before it sleeps.
+/// How often it looks in vain before it sleeps.
 const LOOKS: u32 = 16;
 
 /// What a request does.
@@ -58,11 +56,10 @@ pub(crate) struct Job {
     pub(crate) tag: u64,
 }
 
-/// A file that requests are for. They share one reference to the inode, so queues of the same file
-/// do not contend for its count.
+/// A file that requests are for. They share one reference to the inode, so that queues of the same file do not meet in its count.
 type FileRef = Arc<InodeRef>;
 
-/// A completed request.
+/// A request that is over.
 #[derive(Debug)]
 pub struct Finished {
     /// What the request was submitted with.
@@ -76,13 +73,13 @@ pub struct Finished {
 /// A queue of requests, of one user.
 pub(crate) struct Queue {
     shared: Arc<Shared>,
-    /// Requests that the user has not reaped.
+    /// Requests that the user has not got back.
     outstanding: usize,
     depth: usize,
-    /// The file of the latest request, while any is outstanding, and its known runs.
+    /// The file of the latest request, while any is outstanding, and where its blocks are.
     file: Option<FileRef>,
     places: Places,
-    /// Memory for reaping.
+    /// Memory for what is being got back.
     spare: VecDeque<Over>,
     workers: Vec<JoinHandle<()>>,
     caretaker: Option<JoinHandle<()>>,
@@ -95,20 +92,20 @@ struct Shared {
     jobs: Mutex<Jobs>,
     /// There is a job, or the queue ends.
     work: Condvar,
-    /// Requests that the threads have.
+    /// Requests in the hands of the threads.
     with_threads: AtomicUsize,
     finished: Mutex<VecDeque<Over>>,
-    /// Signals that a request has completed.
+    /// There is something finished.
     arrived: Condvar,
     /// Whether the queue has ended.
     ended: Mutex<bool>,
-    /// Signals that something is in flight again, or that the queue ends.
+    /// There is something in flight again, or the queue ends.
     look: Condvar,
-    /// Whether the caretaker sleeps until it is woken.
+    /// The caretaker sleeps until it is woken.
     asleep: AtomicBool,
 }
 
-/// The work of the threads.
+/// What the threads have to do.
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<(FileRef, Job)>,
@@ -116,13 +113,13 @@ struct Jobs {
     ended: bool,
 }
 
-/// The device's queue, and the requests in it.
+/// The device's queue, and what is in it.
 struct DeviceSide {
     queue: Box<dyn IoQueue>,
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     done: Vec<Completion>,
-    /// Memory for completions.
+    /// Memory for what is being handed on.
     over: Vec<Over>,
 }
 
@@ -133,7 +130,7 @@ struct InFlight {
     tag: u64,
 }
 
-/// A completed request. Its reference to the inode goes when the user reaps it, under no lock.
+/// A finished request. The inode's reference goes when the user gets it, under no lock.
 struct Over {
     finished: Finished,
     _file: FileRef,
@@ -183,7 +180,7 @@ impl Queue {
         }
     }
 
-    /// Number of requests that the user has not reaped.
+    /// Requests that the user has not got back yet.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -192,14 +189,14 @@ impl Queue {
         self.depth
     }
 
-    /// A buffer of the alignment that the device likes best.
+    /// A buffer that suits the device best.
     pub(crate) fn buffer(&self, len: usize) -> IoBuf {
         self.shared.device.lock().queue.buffer(len)
     }
 
-    /// Takes a request for `inode`. Waits while as many are in flight as the queue's depth.
+    /// Takes a request for `inode`. Waits while as many are in flight as may be.
     pub(crate) fn submit(&mut self, inode: &InodeRef, job: Job) {
-        // Requests in flight are outstanding.
+        // What is in flight is outstanding.
         while self.outstanding >= self.depth && self.shared.in_flight() >= self.depth {
             self.shared.step();
         }
@@ -221,7 +218,7 @@ impl Queue {
                 let caretaker = self.take_care();
                 self.shared.send(file, job, straight);
                 if !caretaker {
-                    // No thread would look after it while the user waits for something else.
+                    // Nobody would look after it while the user waits for something else.
                     self.shared
                         .complete(&mut self.shared.device.lock(), usize::MAX);
                 }
@@ -263,7 +260,7 @@ impl Queue {
         }
     }
 
-    /// Starts the caretaker if there is none. Returns false if the host has no thread for it.
+    /// Sees to it that there is a caretaker; false if the host has no thread for it.
     fn take_care(&mut self) -> bool {
         if self.caretaker.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -273,8 +270,7 @@ impl Queue {
         self.caretaker.is_some()
     }
 
-    /// Waits until at least `min` requests are complete, or all there are. Adds all complete ones
-    /// to `to`.
+    /// Waits until at least `min` requests are over, or as many as there are, and adds all that are to `to`.
     pub(crate) fn reap(&mut self, min: usize, to: &mut Vec<Finished>) {
         let min = min.min(self.outstanding);
         let mut got = 0;
@@ -308,7 +304,7 @@ impl Drop for Queue {
         *self.shared.ended.lock() = true;
         self.shared.look.notify_all();
         for thread in self.workers.drain(..).chain(self.caretaker.take()) {
-            // What the thread had to report is in the results.
+            // What a thread could say by its end was said by results.
             let _ = thread.join();
         }
     }
@@ -355,13 +351,13 @@ impl Shared {
         }
     }
 
-    /// Completes what the device has answered, `min` requests at least.
+    /// Ends what the device has answered, `min` requests at least.
     fn complete(&self, device: &mut DeviceSide, min: usize) {
         device.queue.reap(min, &mut device.done);
         for completion in device.done.drain(..) {
             let slot = usize::try_from(completion.tag).unwrap_or(usize::MAX);
             let Some(over) = device.slots.get_mut(slot).and_then(Option::take) else {
-                debug_assert!(false, "the device answers only what it was asked");
+                debug_assert!(false, "the device answers what it was asked");
                 continue;
             };
             device.free.push(slot);
@@ -381,16 +377,16 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Completes what the device has answered by now.
+    /// Ends what the device has answered by now.
     fn poll(&self) {
         self.complete(&mut self.device.lock(), 0);
     }
 
-    /// Waits until another request is complete, if any is in flight.
+    /// Waits until something more is over, if anything is in flight.
     fn step(&self) {
         let mut device = self.device.lock();
         if device.free.len() < device.slots.len() {
-            // Requests of the threads may be waiting for ranges that are unlocked here.
+            // Requests of the threads may be waiting for ranges that end here.
             self.complete(&mut device, 1);
             return;
         }
@@ -401,7 +397,7 @@ impl Shared {
         }
     }
 
-    /// The body of a thread.
+    /// A thread's life.
     fn serve(&self) {
         loop {
             while self.serve_one() {}
@@ -418,14 +414,14 @@ impl Shared {
         }
     }
 
-    /// Runs the first waiting request. Returns false if there is none.
+    /// Makes the first request that waits; false if none does.
     fn serve_one(&self) -> bool {
         let Some((file, mut job)) = self.jobs.lock().waiting.pop_front() else {
             return false;
         };
         let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
         let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
-        // In this order: a reader that finds no request with the threads finds it completed.
+        // In this order: whoever finds nothing with the threads finds it finished.
         let mut finished = self.finished.lock();
         finished.push_back(Over::new(job.tag, job.buf, result, file));
         self.with_threads.fetch_sub(1, Ordering::AcqRel);
@@ -446,7 +442,7 @@ impl Shared {
         }
     }
 
-    /// The body of the caretaker.
+    /// The caretaker's life.
     fn take_care(&self) {
         let mut ended = self.ended.lock();
         let mut in_vain = 0;
@@ -455,7 +451,7 @@ impl Shared {
                 self.look.wait_for(&mut ended, LOOK);
             } else {
                 self.asleep.store(true, Ordering::SeqCst);
-                // A thread that submits after this look sees that it has to wake the caretaker.
+                // Whoever sends something after this look sees that it has to wake somebody.
                 if self.is_idle() {
                     self.look.wait(&mut ended);
                 }
@@ -474,7 +470,7 @@ impl Shared {
         }
     }
 
-    /// Whether the device queue is empty.
+    /// Whether the device has nothing to do.
     fn is_idle(&self) -> bool {
         let device = self.device.try_lock();
         device.is_some_and(|device| device.free.len() == device.slots.len())

@@ -15,8 +15,8 @@ use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::map;
 
-/// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes
-/// read. Data that goes through the journal is read through the cache instead. Notes the access.
+/// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes read. Data that goes
+/// through the journal is read through the cache instead. Notes the access.
 ///
 /// # Errors
 /// As a buffered read; what kept newer data of the range from being written.
@@ -68,15 +68,14 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
             Ok(Some(more)) => done += more,
             Ok(None) if done == 0 => return Ok(None),
             Err(error) if done == 0 => return Err(error),
-            // The next call meets the error again.
+            // Whoever goes on from here meets it again.
             Ok(None) | Err(_) => break,
         }
     }
     Ok(Some(done))
 }
 
-/// Reads what lies in one run of the map from `at` on. Returns the number of bytes, or `None` if
-/// only the cache has them.
+/// Reads what lies in one run of the map from `at` on; returns how much that was. `None` if only the cache has it.
 fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
     let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
     let place = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;

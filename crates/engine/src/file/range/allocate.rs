@@ -1,7 +1,7 @@
-//! Allocating a range ahead of its data.
+//! Giving a range space ahead of its data.
 //!
-//! Holes are allocated, unwritten; what is allocated stays. The file grows with each chunk, so
-//! running out of space leaves a file with as much as there was.
+//! What has no place gets one, unwritten; what has one keeps it. The file grows with what it gets, chunk by chunk, so that running out of
+//! space leaves a file with as much as there was.
 
 use std::ops::Range;
 
@@ -22,8 +22,7 @@ impl Operation<'_> {
         self.fill(&self.touched_blocks(&self.range), limit)
     }
 
-    /// Allocates all of `blocks`. The file grows to the end of each part that is allocated, to
-    /// `limit` at most.
+    /// Gives all of `blocks` a place. The file grows to the end of each part that has one, to `limit` at most.
     pub(super) fn fill(&self, blocks: &Range<u64>, limit: u64) -> Result<()> {
         let how = How {
             unwritten: true,

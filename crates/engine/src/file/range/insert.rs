@@ -1,4 +1,4 @@
-//! Inserting a hole: what lies behind its start moves down.
+//! Putting a hole into a file: what lies behind it moves down.
 
 use extant_disk::extent::MAX_END;
 use extant_pagecache::InvalidateExclusive;
@@ -10,8 +10,7 @@ use crate::error::{Error, Result};
 use crate::map::{self, Shift};
 
 impl Operation<'_> {
-    /// Fails for parts of blocks, for a start at or behind the end of the file, and for what would
-    /// make the file too long.
+    /// Fails for parts of blocks, for a place at or behind the end of the file, and for what would make the file longer than one can be.
     pub(super) fn check_insert(&self) -> Result<()> {
         self.check_extents()?;
         self.check_aligned()?;
@@ -31,8 +30,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Inserts a hole of the range's length at its start. The sizes move first: at no moment does a
-    /// block lie behind the end of the file that was before it.
+    /// Puts a hole of the range's length in at its start. The sizes move first: whatever comes between, nothing lies behind the end
+    /// of the file that was before it.
     pub(super) fn insert(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.whole_blocks(&self.range);

@@ -1,6 +1,6 @@
-//! Making a range read as zeros while it keeps, or gets, its space.
+//! Making a range read as zeros, and keeping (or giving it) its space.
 //!
-//! All allocations and cuts come first: lack of space then leaves the file as it was, dirty data
+//! Everything gets its place and every cut is made first: running out of space then leaves the file as it was, dirty data
 //! included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in the cache.
 
 use extant_pagecache::InvalidateExclusive;

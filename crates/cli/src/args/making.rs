@@ -1,0 +1,257 @@
+//! Commands that make images: mkfs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use extant::mkfs::{FeatureEdit, Usage, parse_features};
+
+use crate::size;
+
+/// Make an ext4 file system in a file or on a block device
+///
+/// Block for block what mke2fs -t ext4 makes of the same options. A file that is not there is made, as long as SIZE says, and is sparse: it
+/// takes space for metadata only. Without SIZE the file system takes all of what is there.
+///
+/// What holds something of value already (a file system, swap space, an encrypted volume, a partition table ...) is refused unless --force is given;
+/// what is in use is refused in any case. A power cut on the way leaves no file system, never half of one.
+///
+/// The same options, UUID, hash seed and time give the same bytes. Where no --time is given, SOURCE_DATE_EPOCH stands for now.
+#[derive(Args, Debug)]
+pub(crate) struct Mkfs {
+    /// What the volume is for: what is not said by other options follows from it.
+    #[arg(
+        short = 'T',
+        long = "type",
+        value_enum,
+        value_name = "TYPE",
+        default_value = "default"
+    )]
+    pub(crate) usage: UsageName,
+    /// Bytes of a block: 1024, 2048 or 4096. By default 1024 below 512 MiB, else 4096
+    #[arg(short, long, value_name = "BYTES")]
+    pub(crate) block_size: Option<u32>,
+    /// Bytes of an inode: a power of two from 128 to the block size; 256 by default
+    #[arg(short = 'I', long, value_name = "BYTES")]
+    pub(crate) inode_size: Option<u32>,
+    /// One inode for so many bytes of the volume
+    #[arg(short = 'i', long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "inodes")]
+    pub(crate) bytes_per_inode: Option<u64>,
+    /// How many inodes; rounded up to fill whole blocks in each group
+    #[arg(short = 'N', long, value_name = "COUNT")]
+    pub(crate) inodes: Option<u64>,
+    /// The volume's label: at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    pub(crate) label: Option<String>,
+    /// The volume's UUID, "random" (the default) or "clear" (zeros)
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = parse_uuid)]
+    pub(crate) uuid: Option<UuidChoice>,
+    /// Share of the blocks that only root may take: 0 to 50; 5 by default
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    pub(crate) reserved_percent: Option<f64>,
+    /// The journal: size=MIB sets its size, which otherwise follows from the volume's
+    #[arg(short = 'J', long, value_name = "size=MIB", value_parser = parse_journal)]
+    pub(crate) journal: Option<u32>,
+    /// Features to add, or with a ^ in front to take away; "none" takes all away.
+    ///
+    /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file filetype extent 64bit mmp flex_bg
+    /// metadata_csum_seed sparse_super large_file huge_file uninit_bg dir_nlink extra_isize metadata_csum
+    #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
+    pub(crate) features: Vec<FeatureList>,
+    /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a RAID), root_owner=UID:GID (of the root
+    /// directory; without a value those of the caller), lazy_itable_init=0|1 (whether unused inode tables of a block device are left to
+    /// the first mount), discard, nodiscard (whether the device is told that all of it is free)
+    #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
+    pub(crate) extended: Vec<ExtendedList>,
+    /// Seconds since 1970 to write as the time of making
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) time: Option<u64>,
+    /// Say what would be made, and write nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Overwrite what is there
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+    /// Print nothing
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
+    pub(crate) image: PathBuf,
+    /// Bytes of the volume; K, M, G ... stand for KiB, MiB, GiB ..., KB, MB, GB ... for powers of 1000
+    #[arg(value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+}
+
+/// What a volume is for.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum UsageName {
+    /// Anything: sizes follow from the volume's, as with mke2fs
+    Default,
+    /// Many small files: blocks of 1 KiB, an inode for 4 KiB
+    Small,
+    /// Few large files: an inode for 1 MiB
+    Largefile,
+    /// An image that is made once: no journal, no room for growth, no reserved blocks
+    Minimal,
+    /// The drive of a micro VM: nothing left for the guest to initialise, nothing reserved
+    Firecracker,
+    /// A partition of Android: without 64bit, flex_bg, metadata_csum and resize_inode; 1 % reserved
+    Android,
+    /// A boot volume that every GRUB 2 reads: without 64bit and metadata_csum
+    Grub,
+}
+
+impl From<UsageName> for Usage {
+    fn from(name: UsageName) -> Usage {
+        match name {
+            UsageName::Default => Usage::Default,
+            UsageName::Small => Usage::Small,
+            UsageName::Largefile => Usage::LargeFile,
+            UsageName::Minimal => Usage::Minimal,
+            UsageName::Firecracker => Usage::Firecracker,
+            UsageName::Android => Usage::Android,
+            UsageName::Grub => Usage::Grub,
+        }
+    }
+}
+
+/// A UUID that was asked for; `None` is a random one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UuidChoice(pub(crate) Option<[u8; 16]>);
+
+/// The list of one `-O`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FeatureList(pub(crate) Vec<FeatureEdit>);
+
+/// The list of one `-E`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExtendedList(pub(crate) Vec<Extended>);
+
+/// One word of `-E`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extended {
+    HashSeed([u8; 16]),
+    Stride(u32),
+    StripeWidth(u32),
+    /// Without a value, the caller's.
+    RootOwner(Option<(u32, u32)>),
+    LazyItableInit(bool),
+    Discard(bool),
+}
+
+fn parse_uuid(text: &str) -> Result<UuidChoice, String> {
+    match text {
+        "random" => Ok(UuidChoice(None)),
+        "clear" => Ok(UuidChoice(Some([0; 16]))),
+        text => Ok(UuidChoice(Some(uuid(text)?))),
+    }
+}
+
+/// A UUID in its usual form.
+fn uuid(text: &str) -> Result<[u8; 16], String> {
+    let bad = || format!("{text:?} is no UUID");
+    let groups: Vec<usize> = text.split('-').map(str::len).collect();
+    if groups != [8, 4, 4, 4, 12] {
+        return Err(bad());
+    }
+    let digits = text
+        .bytes()
+        .filter_map(|byte| char::from(byte).to_digit(16));
+    let digits: Vec<u8> = digits
+        .filter_map(|digit| u8::try_from(digit).ok())
+        .collect();
+    let bytes = digits
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .map(|[high, low]| high << 4 | low);
+    bytes.collect::<Vec<u8>>().try_into().map_err(|_| bad())
+}
+
+fn parse_journal(text: &str) -> Result<u32, String> {
+    let size = text.strip_prefix("size=").ok_or("only size=MIB is known")?;
+    number(size)
+}
+
+fn number(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+fn parse_feature_list(text: &str) -> Result<FeatureList, String> {
+    let edits = parse_features(text).map_err(|error| error.to_string())?;
+    Ok(FeatureList(edits))
+}
+
+fn parse_extended_list(text: &str) -> Result<ExtendedList, String> {
+    let words = text.split(',').filter(|word| !word.is_empty());
+    words
+        .map(parse_extended)
+        .collect::<Result<_, _>>()
+        .map(ExtendedList)
+}
+
+fn parse_extended(word: &str) -> Result<Extended, String> {
+    let (key, value) = match word.split_once('=') {
+        Some((key, value)) => (key, Some(value)),
+        None => (word, None),
+    };
+    match (key, value) {
+        ("hash_seed", Some(value)) => Ok(Extended::HashSeed(uuid(value)?)),
+        ("stride", Some(value)) => Ok(Extended::Stride(number(value)?)),
+        ("stripe_width" | "stripe-width", Some(value)) => Ok(Extended::StripeWidth(number(value)?)),
+        ("root_owner", None) => Ok(Extended::RootOwner(None)),
+        ("root_owner", Some(value)) => {
+            let ids = value.split_once(':').ok_or("root_owner is UID:GID")?;
+            Ok(Extended::RootOwner(Some((number(ids.0)?, number(ids.1)?))))
+        }
+        ("lazy_itable_init", None | Some("1")) => Ok(Extended::LazyItableInit(true)),
+        ("lazy_itable_init", Some("0")) => Ok(Extended::LazyItableInit(false)),
+        ("discard", None) => Ok(Extended::Discard(true)),
+        ("nodiscard", None) => Ok(Extended::Discard(false)),
+        _ => Err(format!("{word:?} is not known")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_have_their_usual_form() {
+        let bytes = uuid("00112233-4455-6677-8899-aabbccddeeFF").unwrap();
+        assert_eq!(bytes[..4], [0, 0x11, 0x22, 0x33]);
+        assert_eq!(bytes[15], 0xFF);
+        for bad in [
+            "",
+            "00112233445566778899aabbccddeeff",
+            "00112233-4455-6677-8899-aabbccddeeg0",
+            "00112233-4455-6677-8899-aabbccddeeff-",
+            "0011223-34455-6677-8899-aabbccddeeff",
+        ] {
+            assert!(uuid(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn extended_options_are_read_and_unknown_ones_refused() {
+        let list = parse_extended_list("stride=16,root_owner=5:6,lazy_itable_init=0").unwrap();
+        let known = [
+            Extended::Stride(16),
+            Extended::RootOwner(Some((5, 6))),
+            Extended::LazyItableInit(false),
+        ];
+        assert_eq!(list.0, known);
+        for bad in [
+            "stride",
+            "stride=x",
+            "root_owner=5",
+            "lazy_itable_init=2",
+            "bogus",
+        ] {
+            assert!(parse_extended_list(bad).is_err(), "{bad}");
+        }
+        assert!(parse_journal("4").is_err() && parse_journal("size=4") == Ok(4));
+    }
+}

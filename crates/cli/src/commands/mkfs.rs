@@ -1,0 +1,149 @@
+//! `extant mkfs`: makes a file system.
+
+use extant::mkfs::{self, Made, Options};
+use rustix::process::{getegid, geteuid};
+use serde_json::{Value, json};
+
+use crate::args::{Extended, Mkfs};
+use crate::failure::{Failure, Outcome, plain};
+use crate::output::Output;
+
+pub(crate) fn run(args: &Mkfs) -> Outcome {
+    let options = options(args);
+    let done = if args.dry_run {
+        mkfs::plan(&args.image, args.size, &options)
+    } else {
+        mkfs::make(&args.image, args.size, &options)
+    };
+    let shown = match done {
+        Ok(made) => show(args, &made),
+        Err(error) => Err(failure(args, &error)),
+    };
+    shown.into()
+}
+
+fn failure(args: &Mkfs, error: &mkfs::Error) -> Failure {
+    let image = args.image.display();
+    match error {
+        // It names the image itself.
+        mkfs::Error::Open(error) => Failure::new(error),
+        mkfs::Error::Io(error) => Failure::at(image, plain(error)),
+        other => Failure::at(image, other),
+    }
+}
+
+fn options(args: &Mkfs) -> Options {
+    let mut options = Options {
+        usage: args.usage.into(),
+        block_size: args.block_size,
+        inode_size: args.inode_size,
+        bytes_per_inode: args.bytes_per_inode,
+        inodes: args.inodes,
+        label: args.label.clone().unwrap_or_default().into_bytes(),
+        uuid: args.uuid.and_then(|choice| choice.0),
+        reserved_percent: args.reserved_percent,
+        journal_mib: args.journal,
+        time: args.time,
+        force: args.force,
+        ..Options::default()
+    };
+    let lists = args.features.iter();
+    options.features = lists.flat_map(|list| list.0.iter().copied()).collect();
+    for extended in args.extended.iter().flat_map(|list| &list.0) {
+        match *extended {
+            Extended::HashSeed(seed) => options.hash_seed = Some(seed),
+            Extended::Stride(blocks) => options.stride = blocks,
+            Extended::StripeWidth(blocks) => options.stripe_width = blocks,
+            Extended::RootOwner(owner) => {
+                let caller = || (geteuid().as_raw(), getegid().as_raw());
+                options.root_owner = owner.unwrap_or_else(caller);
+            }
+            Extended::LazyItableInit(lazy) => options.lazy_itable_init = Some(lazy),
+            Extended::Discard(discard) => options.discard = discard,
+        }
+    }
+    options
+}
+
+fn show(args: &Mkfs, made: &Made) -> Result<(), Failure> {
+    let mut out = Output::new();
+    if args.json {
+        out.json(&as_json(args, made))?;
+    } else if !args.quiet {
+        out.text(as_text(args, made))?;
+    }
+    out.finish()
+}
+
+fn as_text(args: &Mkfs, made: &Made) -> String {
+    let (layout, geometry) = (&made.layout, made.layout.geometry());
+    let mut text = format!(
+        "{}: {}{} blocks of {} bytes in {} groups, {} inodes of {} bytes\n",
+        args.image.display(),
+        if args.dry_run { "would have " } else { "" },
+        geometry.blocks,
+        geometry.block_size.bytes(),
+        geometry.groups,
+        geometry.inodes(),
+        geometry.inode_size,
+    );
+    let names: Vec<String> = geometry
+        .features
+        .names()
+        .map(|name| name.to_string())
+        .collect();
+    text += &format!("features: {}\n", names.join(" "));
+    text += &format!(
+        "journal: {} blocks; free: {} blocks, {} of them reserved\n",
+        layout.journal_blocks(),
+        layout.free_blocks(),
+        geometry.reserved_blocks,
+    );
+    text += &format!("UUID: {}\n", uuid(&made.identity.uuid));
+    for signature in &made.overwritten {
+        let tense = if args.dry_run { "would be" } else { "was" };
+        text += &format!("overwritten {tense}: {}\n", signature.what);
+    }
+    text
+}
+
+fn as_json(args: &Mkfs, made: &Made) -> Value {
+    let (layout, geometry) = (&made.layout, made.layout.geometry());
+    let names: Vec<String> = geometry
+        .features
+        .names()
+        .map(|name| name.to_string())
+        .collect();
+    let overwritten: Vec<&str> = made.overwritten.iter().map(|one| one.what).collect();
+    json!({
+        "image": args.image.to_string_lossy(),
+        "made": !args.dry_run,
+        "bytes": layout.bytes(),
+        "block_size": geometry.block_size.bytes(),
+        "blocks": geometry.blocks,
+        "free_blocks": layout.free_blocks(),
+        "reserved_blocks": geometry.reserved_blocks,
+        "groups": geometry.groups,
+        "inode_size": geometry.inode_size,
+        "inodes": geometry.inodes(),
+        "free_inodes": layout.free_inodes(),
+        "journal_blocks": layout.journal_blocks(),
+        "features": names,
+        "uuid": uuid(&made.identity.uuid),
+        "hash_seed": uuid(&made.identity.hash_seed),
+        "time": made.identity.time,
+        "overwritten": overwritten,
+    })
+}
+
+/// A UUID in its usual form.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text += &format!("{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,311 @@
+//! The inodes that a new volume has, and where their blocks lie.
+//!
+//! In the order in which their blocks are taken: the root directory, lost+found, the resize inode,
+//! the journal, the block of multiple mount protection, the orphan file.
+
+use std::ops::Range;
+
+use extant_disk::extent::{MAX_WRITTEN, ROOT_CAPACITY, block_capacity};
+use extant_disk::features::{Compat, Incompat};
+
+use crate::error::{Error, Result};
+use crate::geometry::{FIRST_INO, Geometry};
+use crate::tables::Ground;
+
+/// The root directory's inode.
+pub(crate) const ROOT_INO: u32 = 2;
+/// The resize inode.
+pub(crate) const RESIZE_INO: u32 = 7;
+/// The journal's inode.
+pub(crate) const JOURNAL_INO: u32 = 8;
+/// The inode of lost+found: the first that is not the format's own.
+pub(crate) const LOST_FOUND_INO: u32 = FIRST_INO;
+/// The orphan file's inode.
+pub(crate) const ORPHAN_INO: u32 = FIRST_INO + 1;
+/// Numbers of blocks that an inode holds itself.
+const DIRECT: u64 = 12;
+/// Bytes that lost+found has room for at once, in at most twelve blocks.
+const LOST_FOUND_BYTES: u64 = 16 * 1024;
+/// The least and the most blocks of a journal.
+const JOURNAL_BLOCKS: Range<u64> = 1024..10_240_001;
+
+/// The blocks of one inode.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Map {
+    /// The data: runs in the order of the file, each no longer than an extent.
+    pub(crate) runs: Vec<Range<u64>>,
+    /// Blocks that hold the map itself, in the order in which they were taken.
+    pub(crate) nodes: Vec<u64>,
+}
+
+impl Map {
+    /// How many blocks hold data.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// How many blocks it takes.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.data_blocks() + self.nodes.len() as u64
+    }
+
+    /// The data's blocks, one by one.
+    pub(crate) fn data(&self) -> impl Iterator<Item = u64> {
+        self.runs.iter().cloned().flatten()
+    }
+
+    fn push(&mut self, run: Range<u64>) {
+        let most = u64::from(MAX_WRITTEN);
+        if let Some(last) = self.runs.last_mut()
+            && last.end == run.start
+            && run.end - last.start <= most
+        {
+            last.end = run.end;
+            return;
+        }
+        self.runs.push(run);
+    }
+}
+
+/// The inodes of a new volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Files {
+    pub(crate) root: Map,
+    pub(crate) lost_found: Map,
+    /// The double indirect block of the resize inode.
+    pub(crate) resize: Option<u64>,
+    pub(crate) journal: Option<Map>,
+    pub(crate) mmp: Option<u64>,
+    pub(crate) orphans: Option<Map>,
+}
+
+impl Files {
+    /// Places all of them. `journal` is the journal's length in blocks.
+    pub(crate) fn place(ground: &mut Ground<'_>, journal: u64, bytes: u64) -> Result<Self> {
+        let geometry = ground.geometry;
+        let features = geometry.features;
+        let no_room = |what| Error::TooSmall { bytes, what };
+        let root = place(ground, goal_of(geometry, ROOT_INO), 1);
+        let root = root.ok_or(no_room("the root directory"))?;
+        let lost_found = place_directory(ground, lost_found_blocks(geometry));
+        let lost_found = lost_found.ok_or(no_room("lost+found"))?;
+        let mut resize = None;
+        if features.has_compat(Compat::RESIZE_INODE) {
+            // Behind the tables, if those of group 0 alone lie in front of it.
+            let table = u64::from(geometry.itable_blocks);
+            let goal = geometry.first_block() + geometry.super_blocks() + 1 + table;
+            let block = ground.take_one(goal);
+            resize = Some(block.ok_or(no_room("the resize inode"))?);
+        }
+        let mut log = None;
+        if journal > 0 {
+            let goal = if features.has_incompat(Incompat::EXTENTS) {
+                middle(ground)
+            } else {
+                goal_of(geometry, JOURNAL_INO)
+            };
+            log = Some(place(ground, goal, journal).ok_or(no_room("the journal"))?);
+        }
+        let mut mmp = None;
+        if features.has_incompat(Incompat::MMP) {
+            let block = ground.take_one(geometry.first_block());
+            mmp = Some(block.ok_or(no_room("the block of multiple mount protection"))?);
+        }
+        let mut orphans = None;
+        if features.has_compat(Compat::ORPHAN_FILE) {
+            let goal = goal_of(geometry, ORPHAN_INO);
+            let map = place(ground, goal, orphan_blocks(geometry));
+            orphans = Some(map.ok_or(no_room("the orphan file"))?);
+        }
+        Ok(Self {
+            root,
+            lost_found,
+            resize,
+            journal: log,
+            mmp,
+            orphans,
+        })
+    }
+
+    /// The last inode in use.
+    pub(crate) fn last_inode(&self) -> u32 {
+        match self.orphans {
+            Some(_) => ORPHAN_INO,
+            None => LOST_FOUND_INO,
+        }
+    }
+}
+
+/// Where the blocks of inode `ino` are looked for: the flex group of its inode.
+fn goal_of(geometry: &Geometry, ino: u32) -> u64 {
+    let group = (ino - 1) / geometry.inodes_per_group;
+    geometry.group_blocks(geometry.flex_start(group)).start
+}
+
+/// Where the journal is looked for: the emptiest group in the middle of the volume, so that no
+/// block is far from it.
+fn middle(ground: &Ground<'_>) -> u64 {
+    let geometry = ground.geometry;
+    let free = |group| ground.space.free_in(geometry.group_blocks(group));
+    let blocks = geometry.blocks - geometry.first_block();
+    let mut group = geometry.group_of(blocks / 2);
+    let last = geometry.groups - 1;
+    let flex = 1_u32 << geometry.log_groups_per_flex;
+    let start = if flex > 1 && group > flex {
+        group = geometry.flex_start(group);
+        while group <= last && free(group) == 0 {
+            group += 1;
+        }
+        if group > last {
+            group = 0;
+        }
+        group
+    } else {
+        group.saturating_sub(1)
+    };
+    let end = (group + 1).min(last);
+    let mut best = start;
+    for other in start + 1..=end {
+        if free(other) > free(best) {
+            best = other;
+        }
+    }
+    geometry.group_blocks(best).start
+}
+
+/// Blocks of lost+found.
+fn lost_found_blocks(geometry: &Geometry) -> u64 {
+    (LOST_FOUND_BYTES / geometry.block_size.bytes_u64()).min(DIRECT)
+}
+
+/// Blocks of the orphan file: for volumes of 512 MiB to 8 GiB (blocks of 4 KiB) in proportion.
+fn orphan_blocks(geometry: &Geometry) -> u64 {
+    match geometry.blocks {
+        0..=0x1_FFFF => 32,
+        blocks @ 0x2_0000..=0x1F_FFFF => blocks / 4096,
+        _ => 512,
+    }
+}
+
+/// Blocks of the journal: what the volume's size calls for, or `mib`; zero where there is no room
+/// for one.
+pub(crate) fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u64> {
+    if !geometry.features.has_compat(Compat::HAS_JOURNAL) {
+        return Ok(0);
+    }
+    const KI: u64 = 1024;
+    let Some(mib) = mib else {
+        return Ok(match geometry.blocks {
+            0..2048 => 0,
+            2048..0x8000 => 1024,
+            blocks if blocks < 256 * KI => 4096,
+            blocks if blocks < 512 * KI => 8192,
+            blocks if blocks < 4096 * KI => 16384,
+            blocks if blocks < 8192 * KI => 32768,
+            blocks if blocks < 16384 * KI => 65536,
+            blocks if blocks < 32768 * KI => 131_072,
+            _ => 262_144,
+        });
+    };
+    let blocks = (u64::from(mib) << 20) >> geometry.block_size.log2();
+    if !JOURNAL_BLOCKS.contains(&blocks) {
+        let why = "a journal has from 1024 to 10240000 blocks";
+        return Err(Error::bad("the journal's size in MiB", mib, why));
+    }
+    Ok(blocks)
+}
+
+/// Takes `blocks` blocks from `goal` on for the data of a file, and what its map needs.
+fn place(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
+    if !ground.geometry.features.has_incompat(Incompat::EXTENTS) {
+        return place_by_block(ground, goal, blocks);
+    }
+    let mut map = Map::default();
+    let (mut goal, mut left) = (goal, blocks);
+    while left > 0 {
+        let run = ground.space.free_run(goal)?;
+        let len = (run.end - run.start).min(left).min(u64::from(MAX_WRITTEN));
+        ground.take(run.start, len);
+        map.push(run.start..run.start + len);
+        (goal, left) = (run.start + len, left - len);
+        if map.runs.len() > usize::from(ROOT_CAPACITY) && map.nodes.is_empty() {
+            // The first node lies before the data.
+            map.nodes.push(ground.take_one(first_of(&map)?)?);
+        }
+    }
+    let per_node = usize::from(block_capacity(ground.geometry.block_size));
+    let mut level = map.runs.len();
+    let mut nodes = 0;
+    while level > usize::from(ROOT_CAPACITY) {
+        level = level.div_ceil(per_node);
+        nodes += level;
+    }
+    while map.nodes.len() < nodes {
+        map.nodes.push(ground.take_one(first_of(&map)?)?);
+    }
+    Some(map)
+}
+
+/// The block before the first of the data.
+fn first_of(map: &Map) -> Option<u64> {
+    Some(map.runs.first()?.start.saturating_sub(1))
+}
+
+/// The same for a file with a block map: each indirect block is taken when its first number is.
+fn place_by_block(ground: &mut Ground<'_>, goal: u64, blocks: u64) -> Option<Map> {
+    let per_block = ground.geometry.addresses_per_block();
+    let mut map = Map::default();
+    let mut goal = goal;
+    for lblk in 0..blocks {
+        for _ in 0..new_tables(lblk, per_block) {
+            goal = ground.take_one(goal)?;
+            map.nodes.push(goal);
+        }
+        goal = ground.take_one(goal)?;
+        map.push(goal..goal + 1);
+    }
+    Some(map)
+}
+
+/// How many indirect blocks a file needs for block `lblk` that it did not need before.
+pub(crate) fn new_tables(lblk: u64, per_block: u64) -> u64 {
+    let Some(single) = lblk.checked_sub(DIRECT) else {
+        return 0;
+    };
+    let Some(double) = single.checked_sub(per_block) else {
+        return u64::from(single == 0);
+    };
+    if double >= per_block * per_block {
+        let triple = double - per_block * per_block;
+        let whole = |every: u64| u64::from(triple.is_multiple_of(every));
+        return u64::from(triple == 0) + whole(per_block * per_block) + whole(per_block);
+    }
+    u64::from(double == 0) + u64::from(double.is_multiple_of(per_block))
+}
+
+/// Places lost+found, which grows a block at a time.
+fn place_directory(ground: &mut Ground<'_>, blocks: u64) -> Option<Map> {
+    place(ground, goal_of(ground.geometry, LOST_FOUND_INO), blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::new_tables;
+
+    #[test]
+    fn indirect_blocks_are_counted_where_they_begin() {
+        for (lblk, tables) in [
+            (11, 0),
+            (12, 1),
+            (13, 0),
+            (12 + 256, 2),
+            (12 + 256 + 1, 0),
+            (12 + 256 + 256, 1),
+            (12 + 256 + 65536, 3),
+            (12 + 256 + 65536 + 256, 1),
+            (12 + 256 + 2 * 65536, 2),
+        ] {
+            assert_eq!(new_tables(lblk, 256), tables, "{lblk}");
+        }
+    }
+}

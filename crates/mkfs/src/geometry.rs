@@ -1,0 +1,357 @@
+//! Sizes and counts: blocks, groups, inodes per group, descriptors and the room they may grow into.
+//!
+//! The rules are mke2fs's. A last group too small to be worth its metadata is left out; inodes per
+//! group fill whole blocks of the table; descriptors keep room for a volume 1024 times as large.
+
+use std::ops::Range;
+
+use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
+use extant_disk::group_desc::{DESC_SIZE_32, DESC_SIZE_64};
+use extant_units::BlockSize;
+
+use crate::error::{Error, Result};
+use crate::features;
+use crate::options::Options;
+use crate::profile::Profile;
+
+/// Inodes that are the format's own: 1 to 10.
+pub(crate) const RESERVED_INODES: u32 = 10;
+/// `s_first_ino`: the first inode for files.
+pub(crate) const FIRST_INO: u32 = RESERVED_INODES + 1;
+/// The largest number of inodes that a group may have beside those of its last block.
+const MAX_GROUP_INODES: u64 = 1 << 16;
+/// Data blocks that a last group must have, or it is left out.
+const LEAST_DATA: u64 = 50;
+/// Groups per flex group, as a power of two.
+const LOG_FLEX: u8 = 4;
+
+/// The sizes and counts of a volume.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Geometry {
+    /// The features.
+    pub features: FeatureSets,
+    /// The block size.
+    pub block_size: BlockSize,
+    /// Blocks of the volume, the boot block included.
+    pub blocks: u64,
+    /// Blocks that only root may take.
+    pub reserved_blocks: u64,
+    /// Blocks of every group but the last.
+    pub blocks_per_group: u32,
+    /// Groups.
+    pub groups: u32,
+    /// Bytes of an inode.
+    pub inode_size: u16,
+    /// Inodes of each group.
+    pub inodes_per_group: u32,
+    /// Blocks of a group's inode table.
+    pub itable_blocks: u32,
+    /// Bytes of a group descriptor.
+    pub desc_size: usize,
+    /// Blocks of the descriptor table.
+    pub desc_blocks: u32,
+    /// Blocks behind it that it may grow into.
+    pub reserved_gdt: u32,
+    /// Groups whose bitmaps and inode tables lie together, as a power of two.
+    pub log_groups_per_flex: u8,
+    /// With `sparse_super2`: the groups with backups, zero for none.
+    pub backups: [u32; 2],
+}
+
+/// What a geometry is computed from.
+struct Wanted {
+    features: FeatureSets,
+    block_size: BlockSize,
+    inode_size: u64,
+    blocks: u64,
+    inodes: u64,
+    reserved: u64,
+}
+
+impl Geometry {
+    /// The geometry of a volume of `bytes` bytes.
+    pub(crate) fn of(options: &Options, profile: &Profile, bytes: u64) -> Result<Self> {
+        let wanted = Wanted::of(options, profile, bytes)?;
+        let per_group = (wanted.block_size.bytes_u64() * 8).min(MAX_GROUP_INODES - 8);
+        let (mut blocks, mut per_group) = (wanted.blocks, per_group);
+        loop {
+            match wanted.attempt(blocks, per_group, bytes)? {
+                Attempt::Stands(geometry) => return Ok(*geometry),
+                Attempt::FewerBlocks(fewer) => blocks = fewer,
+                Attempt::SmallerGroups => (blocks, per_group) = (wanted.blocks, per_group - 8),
+            }
+        }
+    }
+
+    /// The first block of group 0.
+    pub fn first_block(&self) -> u64 {
+        u64::from(self.block_size == BlockSize::KIB1)
+    }
+
+    /// The blocks of `group`.
+    pub fn group_blocks(&self, group: u32) -> Range<u64> {
+        let per_group = u64::from(self.blocks_per_group);
+        let start = self.first_block() + u64::from(group) * per_group;
+        start..(start + per_group).min(self.blocks)
+    }
+
+    /// The group that `block` lies in.
+    pub fn group_of(&self, block: u64) -> u32 {
+        let group = block.saturating_sub(self.first_block()) / u64::from(self.blocks_per_group);
+        u32::try_from(group).unwrap_or(u32::MAX)
+    }
+
+    /// Inodes of the volume.
+    pub fn inodes(&self) -> u32 {
+        self.inodes_per_group * self.groups
+    }
+
+    /// Whether `group` begins with a superblock and descriptors.
+    pub fn has_backup(&self, group: u32) -> bool {
+        if group == 0 {
+            return true;
+        }
+        if self.features.has_compat(Compat::SPARSE_SUPER2) {
+            return self.backups.contains(&group);
+        }
+        if group == 1 || !self.features.has_ro_compat(RoCompat::SPARSE_SUPER) {
+            return true;
+        }
+        [3, 5, 7].iter().any(|&base| {
+            let mut power: u64 = base;
+            while power < u64::from(group) {
+                power *= base;
+            }
+            power == u64::from(group)
+        })
+    }
+
+    /// The groups with a backup, in order.
+    pub fn backup_groups(&self) -> impl Iterator<Item = u32> {
+        (1..self.groups).filter(|&group| self.has_backup(group))
+    }
+
+    /// Blocks that superblock, descriptors and their reserve take in a group that has them.
+    pub(crate) fn super_blocks(&self) -> u64 {
+        1 + u64::from(self.desc_blocks) + u64::from(self.reserved_gdt)
+    }
+
+    /// The first group of the flex group of `group`, which is itself without `flex_bg`.
+    pub(crate) fn flex_start(&self, group: u32) -> u32 {
+        group >> self.log_groups_per_flex << self.log_groups_per_flex
+    }
+
+    /// Numbers of blocks in an indirect block.
+    pub(crate) fn addresses_per_block(&self) -> u64 {
+        self.block_size.bytes_u64() / 4
+    }
+}
+
+enum Attempt {
+    Stands(Box<Geometry>),
+    FewerBlocks(u64),
+    SmallerGroups,
+}
+
+impl Wanted {
+    fn of(options: &Options, profile: &Profile, bytes: u64) -> Result<Self> {
+        let mut features = features::resolve(profile.features, &options.features)?;
+        let block_size = block_size(options.block_size.unwrap_or(profile.block_size))?;
+        let inode_size = u64::from(options.inode_size.unwrap_or(profile.inode_size));
+        if !inode_size.is_power_of_two() || !(128..=block_size.bytes_u64()).contains(&inode_size) {
+            let why = "it has to be a power of two from 128 to the block size";
+            return Err(Error::bad("the inode size", inode_size, why));
+        }
+        let blocks = bytes / block_size.bytes_u64();
+        if blocks > u64::from(u32::MAX) {
+            if !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+                let why = "without 64bit at most 2^32 - 1 are possible";
+                return Err(Error::TooLarge { blocks, why });
+            }
+            // Its inode has numbers of 32 bits.
+            features.compat -= Compat::RESIZE_INODE;
+        }
+        if blocks >> 48 != 0 {
+            let why = "block numbers have 48 bits";
+            return Err(Error::TooLarge { blocks, why });
+        }
+        let percent = options.reserved_percent.unwrap_or(profile.reserved_percent);
+        if !(0.0..=50.0).contains(&percent) {
+            let why = "it has to be from 0 to 50 percent";
+            return Err(Error::bad("the share of reserved blocks", percent, why));
+        }
+        let wanted = Self {
+            features,
+            block_size,
+            inode_size,
+            blocks,
+            inodes: inodes(options, profile, blocks, block_size)?,
+            reserved: share(blocks, percent),
+        };
+        if wanted.inodes * inode_size >= blocks * block_size.bytes_u64() {
+            return Err(wanted.too_many_inodes());
+        }
+        Ok(wanted)
+    }
+
+    fn too_many_inodes(&self) -> Error {
+        Error::TooManyInodes {
+            inodes: self.inodes,
+            blocks: self.blocks,
+            block_size: self.block_size.bytes(),
+        }
+    }
+
+    /// The geometry with `blocks` blocks in groups of `per_group`, or what to try instead.
+    fn attempt(&self, blocks: u64, per_group: u64, bytes: u64) -> Result<Attempt> {
+        let too_small = |what| Error::TooSmall { bytes, what };
+        let bs = self.block_size.bytes_u64();
+        let first = u64::from(self.block_size == BlockSize::KIB1);
+        let data = blocks.saturating_sub(first);
+        let groups = data.div_ceil(per_group);
+        if groups == 0 {
+            return Err(too_small("a group"));
+        }
+        let wide = self.features.has_incompat(Incompat::SIXTY_FOUR_BIT);
+        let desc_size = if wide { DESC_SIZE_64 } else { DESC_SIZE_32 };
+        let per_block = bs / desc_size as u64;
+        let desc_blocks = groups.div_ceil(per_block);
+        let inodes = self.inodes.max(u64::from(FIRST_INO) + 1);
+        if inodes.div_ceil(groups) > bs * 8 {
+            if per_group < 256 {
+                return Err(self.too_many_inodes());
+            }
+            return Ok(Attempt::SmallerGroups);
+        }
+        let (inodes_per_group, itable_blocks) = self.group_inodes(inodes, groups);
+        let reserved_gdt = self.reserved_gdt(blocks, per_group, per_block, desc_blocks);
+        if reserved_gdt + desc_blocks > per_group * 3 / 4 {
+            let why = "their descriptors would fill the groups; larger blocks need fewer groups";
+            return Err(Error::TooLarge { blocks, why });
+        }
+        if 3 + itable_blocks + reserved_gdt + desc_blocks > per_group {
+            return Err(self.too_many_inodes());
+        }
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        let flex = self.features.has_incompat(Incompat::FLEX_BG);
+        let geometry = Geometry {
+            features: self.features,
+            block_size: self.block_size,
+            blocks,
+            reserved_blocks: self.reserved_of(blocks),
+            blocks_per_group: narrow(per_group),
+            groups: narrow(groups),
+            inode_size: u16::try_from(self.inode_size).unwrap_or(u16::MAX),
+            inodes_per_group: narrow(inodes_per_group),
+            itable_blocks: narrow(itable_blocks),
+            desc_size,
+            desc_blocks: narrow(desc_blocks),
+            reserved_gdt: narrow(reserved_gdt),
+            log_groups_per_flex: if flex { LOG_FLEX } else { 0 },
+            backups: self.backups(narrow(groups)),
+        };
+        // What the last group needs for itself.
+        let mut overhead = 2 + itable_blocks;
+        if geometry.has_backup(geometry.groups - 1) {
+            overhead += geometry.super_blocks();
+        }
+        let rest = data % per_group;
+        if groups == 1 && rest != 0 && rest < overhead {
+            return Err(too_small("its own metadata"));
+        }
+        if rest != 0 && rest < overhead + LEAST_DATA {
+            return Ok(Attempt::FewerBlocks(blocks - rest));
+        }
+        Ok(Attempt::Stands(Box::new(geometry)))
+    }
+
+    /// Inodes of a group, and the blocks of its table that they fill.
+    fn group_inodes(&self, inodes: u64, groups: u64) -> (u64, u64) {
+        let bs = self.block_size.bytes_u64();
+        let most = MAX_GROUP_INODES - bs / self.inode_size;
+        let mut per_group = inodes.div_ceil(groups).min(most);
+        loop {
+            let table = (per_group * self.inode_size).div_ceil(bs);
+            let filled = (table * bs / self.inode_size).max(8) & !7;
+            if filled * groups <= u64::from(u32::MAX) {
+                return (filled, (filled * self.inode_size).div_ceil(bs));
+            }
+            per_group -= 1;
+        }
+    }
+
+    /// Blocks that keep room for the descriptors of a volume 1024 times as large.
+    fn reserved_gdt(&self, blocks: u64, per_group: u64, per_block: u64, desc_blocks: u64) -> u64 {
+        if !self.features.has_compat(Compat::RESIZE_INODE) {
+            return 0;
+        }
+        let first = u64::from(self.block_size == BlockSize::KIB1);
+        let most = u64::from(u32::MAX);
+        let largest = if blocks < most / 1024 {
+            blocks * 1024
+        } else {
+            most
+        };
+        let groups = (largest - first).div_ceil(per_group);
+        let more = groups.div_ceil(per_block).saturating_sub(desc_blocks);
+        more.min(self.block_size.bytes_u64() / 4)
+    }
+
+    /// The groups of `sparse_super2`'s backups: the second and the last.
+    fn backups(&self, groups: u32) -> [u32; 2] {
+        if !self.features.has_compat(Compat::SPARSE_SUPER2) {
+            return [0, 0];
+        }
+        match groups {
+            1 => [0, 0],
+            2 => [0, 1],
+            more => [1, more - 1],
+        }
+    }
+
+    fn reserved_of(&self, blocks: u64) -> u64 {
+        if blocks == self.blocks {
+            return self.reserved;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "as mke2fs rounds it")]
+        let percent = 100.0 * self.reserved as f64 / self.blocks as f64;
+        share(blocks, percent)
+    }
+}
+
+/// `percent` of `blocks`, rounded down.
+fn share(blocks: u64, percent: f64) -> u64 {
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a count below 2^48, from 0 to half of it"
+    )]
+    {
+        (percent * blocks as f64 / 100.0) as u64
+    }
+}
+
+fn block_size(bytes: u32) -> Result<BlockSize> {
+    let why = "it has to be 1024, 2048 or 4096";
+    let known = BlockSize::from_bytes(bytes).filter(|size| size.bytes() <= 4096);
+    known.ok_or_else(|| Error::bad("the block size", bytes, why))
+}
+
+/// How many inodes are asked for.
+fn inodes(options: &Options, profile: &Profile, blocks: u64, bs: BlockSize) -> Result<u64> {
+    let most = u64::from(u32::MAX);
+    if let Some(inodes) = options.inodes {
+        if !(1..=most).contains(&inodes) {
+            let why = "it has to be from 1 to 2^32 - 1";
+            return Err(Error::bad("the number of inodes", inodes, why));
+        }
+        return Ok(inodes);
+    }
+    let ratio = options.bytes_per_inode.unwrap_or(profile.bytes_per_inode);
+    if !(1024..=1 << 26).contains(&ratio) {
+        let why = "it has to be from 1024 to 67108864";
+        return Err(Error::bad("the number of bytes for an inode", ratio, why));
+    }
+    Ok((blocks * bs.bytes_u64() / ratio).min(most))
+}

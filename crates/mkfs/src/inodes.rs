@@ -1,0 +1,281 @@
+//! The first inodes as bytes, and the blocks that belong to them.
+
+use extant_disk::csum::Crc32c;
+use extant_disk::dir_edit::NewEntry;
+use extant_disk::dirent::{DirFormat, FileType};
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode};
+use extant_disk::jbd2::superblock::JournalSuperblock;
+use extant_disk::mmp::Mmp;
+use extant_disk::orphan;
+use extant_units::{Ino, Pblk};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::Result;
+use crate::files::{JOURNAL_INO, LOST_FOUND_INO, Map, ORPHAN_INO, RESIZE_INO, ROOT_INO};
+use crate::geometry::RESERVED_INODES;
+use crate::identity::Identity;
+use crate::layout::Layout;
+use crate::maps::{self, Block};
+
+const DIRECTORY: u16 = 0o040_000;
+const REGULAR: u16 = 0o100_000;
+/// Bytes behind byte 128 that the first inodes use: all fields that the format defines.
+const EXTRA: u16 = 32;
+/// Seconds between two signs of life of a host, unless it says otherwise.
+pub(crate) const MMP_SECONDS: u16 = 5;
+
+/// The size of the resize inode: all that its map could hold with one double indirect block.
+pub(crate) fn resize_size(per_block: u64, block_size: u64) -> u64 {
+    (per_block * per_block + per_block + 12) * block_size
+}
+
+/// The first inodes and their blocks.
+pub(crate) struct Contents {
+    /// The records of inodes 1 to the last in use.
+    pub(crate) records: Vec<u8>,
+    /// Directories, maps, the journal's superblock, the orphan file.
+    pub(crate) blocks: Vec<Block>,
+    /// `i_block` and size of the journal's inode.
+    pub(crate) journal: Option<([u8; 60], u64)>,
+}
+
+/// What turns inodes into bytes.
+struct Encoder<'a> {
+    layout: &'a Layout,
+    identity: &'a Identity,
+    format: InodeFormat,
+    contents: Contents,
+}
+
+impl Contents {
+    /// The contents of `layout`, with the checksums of a volume whose chains start at `seed`.
+    pub(crate) fn of(layout: &Layout, identity: &Identity, seed: Option<Crc32c>) -> Result<Self> {
+        let geometry = &layout.geometry;
+        let count = layout.files.last_inode() as usize;
+        let mut encoder = Encoder {
+            layout,
+            identity,
+            format: InodeFormat {
+                inode_size: geometry.inode_size,
+                block_size: geometry.block_size,
+                huge_file: geometry.features.has_ro_compat(RoCompat::HUGE_FILE),
+                wide_blocks: geometry.features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+                csum_seed: seed,
+            },
+            contents: Contents {
+                records: vec![0; count * usize::from(geometry.inode_size)],
+                blocks: Vec::new(),
+                journal: None,
+            },
+        };
+        encoder.reserved();
+        encoder.directories()?;
+        encoder.resize_inode()?;
+        encoder.journal()?;
+        encoder.mmp();
+        encoder.orphan_file()?;
+        Ok(encoder.contents)
+    }
+}
+
+impl Encoder<'_> {
+    fn ino(number: u32) -> Ino {
+        Ino::new(number).unwrap_or(Ino::ROOT)
+    }
+
+    fn seed(&self, ino: u32) -> Option<Crc32c> {
+        self.format.inode_seed(Self::ino(ino), 0)
+    }
+
+    fn record(&mut self, ino: u32) -> &mut [u8] {
+        let range = self.record_of(ino);
+        self.contents.records.get_mut(range).unwrap_or_default()
+    }
+
+    /// An inode without contents.
+    fn blank(&self, mode: u16, links: u16) -> InodeCore {
+        let time = InodeTime {
+            secs: i64::try_from(self.identity.time).unwrap_or(i64::MAX),
+            nanos: 0,
+        };
+        let mut core = InodeCore::blank(&self.format, EXTRA);
+        (core.mode, core.links) = (mode, links);
+        (core.atime, core.ctime, core.mtime) = (time, time, time);
+        core.crtime = core.crtime.map(|_| time);
+        core
+    }
+
+    fn put(&mut self, ino: u32, core: &InodeCore) -> Result<()> {
+        let format = self.format;
+        self.record(ino).fill(0);
+        let stored = core.encode(&format, Self::ino(ino), self.record(ino));
+        stored.map_err(|error| std::io::Error::other(error).into())
+    }
+
+    /// An inode with `map`, of `size` bytes.
+    fn put_mapped(&mut self, ino: u32, mut core: InodeCore, map: &Map, size: u64) -> Result<()> {
+        let geometry = &self.layout.geometry;
+        let stored = maps::store(geometry, map, self.seed(ino))?;
+        core.disk_size = size;
+        core.sectors = map.blocks() << (geometry.block_size.log2() - 9);
+        core.i_block = stored.i_block;
+        if geometry.features.has_incompat(Incompat::EXTENTS) {
+            core.flags |= InodeFlags::EXTENTS;
+        }
+        if ino == JOURNAL_INO {
+            self.contents.journal = Some((core.i_block, size));
+        }
+        self.contents.blocks.extend(stored.blocks);
+        self.put(ino, &core)
+    }
+
+    /// The inodes that are the format's own. Those without contents have nothing but a checksum;
+    /// inode 1, which would own bad blocks, has times and, by tradition, none of the later fields.
+    fn reserved(&mut self) {
+        let time = u32::try_from(self.identity.time & 0xFFFF_FFFF).unwrap_or(0);
+        if let Ok((raw, _)) = RawInode::mut_from_prefix(self.record(1)) {
+            (raw.atime, raw.ctime, raw.mtime) = (time.into(), time.into(), time.into());
+        }
+        for ino in 1..=RESERVED_INODES {
+            let seed = self.seed(ino);
+            let record = self.record(ino);
+            let sum = seed.map(|seed| seed.feed(record).raw() & 0xFFFF);
+            if let (Some(sum), Ok((raw, _))) = (sum, RawInode::mut_from_prefix(record)) {
+                raw.checksum_lo.set(u16::try_from(sum).unwrap_or(0));
+            }
+        }
+    }
+
+    fn record_of(&self, ino: u32) -> std::ops::Range<usize> {
+        let size = self.format.record_size();
+        let at = (ino as usize - 1) * size;
+        at..at + size
+    }
+
+    fn dir_format(&self, ino: u32) -> DirFormat {
+        let geometry = &self.layout.geometry;
+        DirFormat {
+            block_size: geometry.block_size,
+            file_type: geometry.features.has_incompat(Incompat::FILETYPE),
+            max_ino: geometry.inodes(),
+            seed: self.seed(ino),
+        }
+    }
+
+    fn directories(&mut self) -> Result<()> {
+        let bs = self.layout.geometry.block_size.bytes();
+        let files = &self.layout.files;
+        let (root, lost_found) = (&files.root, &files.lost_found);
+        let (root_ino, lost_found_ino) = (Ino::ROOT, Self::ino(LOST_FOUND_INO));
+        let mut first = vec![0; bs];
+        let format = self.dir_format(ROOT_INO);
+        format.init_first(&mut first, root_ino, root_ino);
+        let entry = NewEntry {
+            name: b"lost+found",
+            ino: lost_found_ino,
+            file_type: FileType::Directory,
+        };
+        let put = format.insert(&mut first, &entry);
+        put.map_err(std::io::Error::other)?;
+        self.contents
+            .blocks
+            .extend(root.data().map(|at| (at, first.clone())));
+
+        let format = self.dir_format(LOST_FOUND_INO);
+        let mut block = vec![0; bs];
+        format.init_first(&mut block, lost_found_ino, root_ino);
+        for at in lost_found.data() {
+            self.contents.blocks.push((at, block.clone()));
+            format.init_leaf(&mut block);
+        }
+        let mut core = self.blank(DIRECTORY | 0o755, 3);
+        (core.uid, core.gid) = self.identity.root_owner;
+        self.put_mapped(ROOT_INO, core, root, root.data_blocks() * bs as u64)?;
+        let core = self.blank(DIRECTORY | 0o700, 2);
+        let size = lost_found.data_blocks() * bs as u64;
+        self.put_mapped(LOST_FOUND_INO, core, lost_found, size)
+    }
+
+    /// The inode that owns the blocks behind the descriptors: one double indirect block, which has
+    /// those of group 0 as indirect blocks, each of which has its likes in the backups.
+    fn resize_inode(&mut self) -> Result<()> {
+        let Some(double) = self.layout.files.resize else {
+            return Ok(());
+        };
+        let geometry = &self.layout.geometry;
+        let (bs, per_block) = (geometry.block_size, geometry.addresses_per_block());
+        let reserved = u64::from(geometry.reserved_gdt);
+        let descriptors = u64::from(geometry.desc_blocks);
+        let per_group = u64::from(geometry.blocks_per_group);
+        let mut singles = vec![0; bs.bytes() / 4];
+        let mut count = 1;
+        for number in descriptors..descriptors + reserved {
+            let block = geometry.first_block() + 1 + number;
+            let slot = usize::try_from(number % per_block).unwrap_or(usize::MAX);
+            if let Some(slot) = singles.get_mut(slot) {
+                *slot = block;
+            }
+            let copies = geometry.backup_groups();
+            let copies: Vec<u64> = copies.map(|g| block + u64::from(g) * per_group).collect();
+            count += 1 + copies.len() as u64;
+            self.contents
+                .blocks
+                .push((block, maps::numbers(&copies, bs.bytes())));
+        }
+        self.contents
+            .blocks
+            .push((double, maps::numbers(&singles, bs.bytes())));
+        let mut core = self.blank(REGULAR | 0o600, 1);
+        let mut root = [0; 15];
+        root[13] = double;
+        core.i_block.copy_from_slice(&maps::numbers(&root, 60));
+        core.disk_size = resize_size(per_block, bs.bytes_u64());
+        core.sectors = count << (bs.log2() - 9);
+        self.put(RESIZE_INO, &core)
+    }
+
+    fn journal(&mut self) -> Result<()> {
+        let Some(map) = &self.layout.files.journal else {
+            return Ok(());
+        };
+        let bs = self.layout.geometry.block_size;
+        let blocks = map.data_blocks();
+        let len = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let log = JournalSuperblock::new_empty(bs, len, self.identity.uuid);
+        let mut first = log.to_bytes().to_vec();
+        first.resize(bs.bytes(), 0);
+        self.contents
+            .blocks
+            .extend(map.data().next().map(|at| (at, first)));
+        let core = self.blank(REGULAR | 0o600, 1);
+        self.put_mapped(JOURNAL_INO, core, map, blocks * bs.bytes_u64())
+    }
+
+    fn mmp(&mut self) {
+        let Some(place) = self.layout.files.mmp else {
+            return;
+        };
+        let mut mmp = Mmp::new_clean(MMP_SECONDS);
+        mmp.time.set(self.identity.time);
+        mmp.seal(self.format.csum_seed);
+        let mut block = mmp.as_bytes().to_vec();
+        block.resize(self.layout.geometry.block_size.bytes(), 0);
+        self.contents.blocks.push((place, block));
+    }
+
+    fn orphan_file(&mut self) -> Result<()> {
+        let Some(map) = &self.layout.files.orphans else {
+            return Ok(());
+        };
+        let bs = self.layout.geometry.block_size;
+        let seed = self.seed(ORPHAN_INO);
+        for place in map.data() {
+            let mut block = vec![0; bs.bytes()];
+            orphan::init(seed, Pblk::new(place), &mut block);
+            self.contents.blocks.push((place, block));
+        }
+        let core = self.blank(REGULAR | 0o600, 1);
+        self.put_mapped(ORPHAN_INO, core, map, map.data_blocks() * bs.bytes_u64())
+    }
+}

@@ -1,0 +1,135 @@
+//! The whole plan: what lies where on a new volume, and what is left.
+
+use extant_disk::features::{Compat, RoCompat};
+
+use crate::error::{Error, Result};
+use crate::files::{self, Files, JOURNAL_INO, LOST_FOUND_INO, ROOT_INO};
+use crate::geometry::Geometry;
+use crate::options::Options;
+use crate::profile::Profile;
+use crate::space::Space;
+use crate::tables::{Ground, GroupTables};
+
+/// Where everything of a new volume lies. Computed from options and a size, without any I/O.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub(crate) geometry: Geometry,
+    pub(crate) tables: Vec<GroupTables>,
+    pub(crate) files: Files,
+    pub(crate) space: Space,
+    /// By group: whether its block bitmap is written.
+    pub(crate) touched: Vec<bool>,
+    /// Blocks of metadata and of the journal, as the superblock counts them.
+    pub(crate) overhead: u64,
+    pub(crate) stride: u32,
+    pub(crate) stripe_width: u32,
+    /// Whether unused parts of inode tables are not zeroed.
+    pub(crate) lazy_itable_init: bool,
+}
+
+impl Layout {
+    /// Plans a volume of `bytes` bytes.
+    ///
+    /// # Errors
+    /// Every refusal of [`Error`] that needs no device.
+    pub fn plan(options: &Options, bytes: u64) -> Result<Self> {
+        let profile = Profile::of(options.usage, bytes);
+        let mut geometry = Geometry::of(options, &profile, bytes)?;
+        let journal = files::journal_blocks(&geometry, options.journal_mib)?;
+        settle_features(&mut geometry, journal);
+        let mut ground = Ground::new(&geometry);
+        let volume = geometry.first_block()..geometry.blocks;
+        let most = ground.space.free_in(volume.clone()) / 2;
+        if options.journal_mib.is_some() && journal > most {
+            let blocks = journal;
+            return Err(Error::JournalTooLarge { blocks, most });
+        }
+        let tables = ground.place_tables(options.stride, bytes)?;
+        let taken = (volume.end - volume.start) - ground.space.free_in(volume);
+        let overhead = geometry.first_block() + taken + journal;
+        let files = Files::place(&mut ground, journal, bytes)?;
+        let (space, touched) = (ground.space, ground.touched);
+        Ok(Self {
+            tables,
+            files,
+            space,
+            touched,
+            overhead,
+            stride: options.stride,
+            stripe_width: options.stripe_width,
+            lazy_itable_init: options.lazy_itable_init.unwrap_or(profile.lazy_itable_init),
+            geometry,
+        })
+    }
+
+    /// The sizes and counts.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Blocks of the journal, zero without one.
+    pub fn journal_blocks(&self) -> u64 {
+        self.files
+            .journal
+            .as_ref()
+            .map_or(0, files::Map::data_blocks)
+    }
+
+    /// Blocks that are free.
+    pub fn free_blocks(&self) -> u64 {
+        self.space
+            .free_in(self.geometry.first_block()..self.geometry.blocks)
+    }
+
+    /// Inodes that are free.
+    pub fn free_inodes(&self) -> u32 {
+        self.geometry.inodes() - self.files.last_inode()
+    }
+
+    /// Bytes that the volume takes of its device.
+    pub fn bytes(&self) -> u64 {
+        self.geometry.blocks * self.geometry.block_size.bytes_u64()
+    }
+
+    /// Inodes of `group` that are in use: the first ones of it.
+    pub(crate) fn used_inodes(&self, group: u32) -> u32 {
+        let before = group * self.geometry.inodes_per_group;
+        let used = self.files.last_inode().saturating_sub(before);
+        used.min(self.geometry.inodes_per_group)
+    }
+
+    /// Directories in `group`.
+    pub(crate) fn directories(&self, group: u32) -> u32 {
+        let here = |ino: &&u32| (**ino - 1) / self.geometry.inodes_per_group == group;
+        let count = [ROOT_INO, LOST_FOUND_INO].iter().filter(here).count();
+        u32::try_from(count).unwrap_or(0)
+    }
+
+    /// Whether `group`'s block bitmap is left out: all that is used there follows from the format.
+    pub(crate) fn is_block_uninit(&self, group: u32) -> bool {
+        let touched = self.touched.get(group as usize).copied().unwrap_or(true);
+        self.geometry.features.group_csum() && !touched && self.used_inodes(group) == 0
+    }
+
+    /// Whether `group`'s inode bitmap is left out.
+    pub(crate) fn is_inode_uninit(&self, group: u32) -> bool {
+        self.geometry.features.group_csum() && self.used_inodes(group) == 0
+    }
+}
+
+/// What follows for the features from what the volume holds.
+fn settle_features(geometry: &mut Geometry, journal: u64) {
+    let bs = geometry.block_size.bytes_u64();
+    let per_block = geometry.addresses_per_block();
+    if journal == 0 {
+        geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
+    }
+    let resize = geometry.features.has_compat(Compat::RESIZE_INODE);
+    let mapped = crate::inodes::resize_size(per_block, bs);
+    if journal * bs > i32::MAX.unsigned_abs().into()
+        || (resize && mapped > i32::MAX.unsigned_abs().into())
+    {
+        geometry.features.ro_compat |= RoCompat::LARGE_FILE;
+    }
+    debug_assert!(JOURNAL_INO < LOST_FOUND_INO);
+}

@@ -1,0 +1,193 @@
+//! What a device may hold already, by the magic numbers of other formats.
+
+use std::io;
+
+use extant_blockdev::BlockDevice;
+use extant_units::DevOff;
+
+/// Something of value that was found on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signature {
+    /// What it is, in words.
+    pub what: &'static str,
+    /// Where its magic number lies.
+    pub offset: u64,
+    /// Bytes of the magic number.
+    pub len: usize,
+}
+
+/// Where a magic number lies.
+#[derive(Clone, Copy)]
+enum At {
+    /// So many bytes from the beginning.
+    Start(u64),
+    /// So many bytes before the end.
+    End(u64),
+    /// At the start of the last whole 64 KiB but one.
+    LastBut64K,
+}
+
+struct Magic {
+    what: &'static str,
+    at: At,
+    bytes: &'static [u8],
+}
+
+const fn magic(what: &'static str, at: At, bytes: &'static [u8]) -> Magic {
+    Magic { what, at, bytes }
+}
+
+use At::{End, LastBut64K, Start};
+
+/// The magic numbers that are looked for; of several that fit, the first names the format.
+const MAGICS: &[Magic] = &[
+    magic(
+        "an ext2, ext3 or ext4 file system",
+        Start(1080),
+        &[0x53, 0xEF],
+    ),
+    magic("an xfs file system", Start(0), b"XFSB"),
+    magic("a btrfs file system", Start(65_536 + 64), b"_BHRfS_M"),
+    magic(
+        "a bcachefs file system",
+        Start(4096 + 24),
+        &[
+            0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d,
+            0xf7, 0xef,
+        ],
+    ),
+    magic(
+        "an f2fs file system",
+        Start(1024),
+        &[0x10, 0x20, 0xF5, 0xF2],
+    ),
+    magic(
+        "an erofs file system",
+        Start(1024),
+        &[0xE2, 0xE1, 0xF5, 0xE0],
+    ),
+    magic("a jfs file system", Start(32_768), b"JFS1"),
+    magic("a reiserfs file system", Start(65_536 + 52), b"ReIsEr"),
+    magic("a nilfs2 file system", Start(1024 + 6), &[0x34, 0x34]),
+    magic("an ocfs2 file system", Start(8192), b"OCFSV2"),
+    magic(
+        "a gfs2 file system",
+        Start(65_536),
+        &[0x01, 0x16, 0x19, 0x70],
+    ),
+    magic("a squashfs file system", Start(0), b"hsqs"),
+    magic("an iso9660 file system", Start(32_769), b"CD001"),
+    magic("an ntfs file system", Start(3), b"NTFS    "),
+    magic("an exfat file system", Start(3), b"EXFAT   "),
+    magic("a vfat file system", Start(82), b"FAT32   "),
+    magic("a vfat file system", Start(54), b"FAT16   "),
+    magic("a vfat file system", Start(54), b"FAT12   "),
+    magic("a LUKS volume", Start(0), b"LUKS\xba\xbe"),
+    magic("a LUKS volume", Start(0x4000), b"SKUL\xba\xbe"),
+    magic("a BitLocker volume", Start(3), b"-FVE-FS-"),
+    magic("a physical volume of LVM", Start(512 + 24), b"LVM2 001"),
+    magic("a physical volume of LVM", Start(24), b"LVM2 001"),
+    magic("a physical volume of LVM", Start(1024 + 24), b"LVM2 001"),
+    magic("a physical volume of LVM", Start(1536 + 24), b"LVM2 001"),
+    magic(
+        "a member of an md RAID",
+        Start(4096),
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+    ),
+    magic(
+        "a member of an md RAID",
+        Start(0),
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+    ),
+    magic(
+        "a member of an md RAID",
+        End(8192),
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+    ),
+    magic(
+        "a member of an md RAID",
+        LastBut64K,
+        &[0xfc, 0x4e, 0x2b, 0xa9],
+    ),
+    magic("swap space", Start(4086), b"SWAPSPACE2"),
+    magic("swap space", Start(4086), b"SWAP-SPACE"),
+    magic("swap space", Start(16_374), b"SWAPSPACE2"),
+    magic("swap space", Start(65_526), b"SWAPSPACE2"),
+    magic("a hibernated system", Start(4086), b"S1SUSPEND"),
+    magic("a qcow2 image", Start(0), b"QFI\xfb"),
+    magic("a vmdk image", Start(0), b"KDMV"),
+    magic("a vhdx image", Start(0), b"vhdxfile"),
+    magic("a vdi image", Start(64), &[0x7f, 0x10, 0xda, 0xbe]),
+    magic("a GUID partition table", Start(512), b"EFI PART"),
+    magic("a GUID partition table", Start(4096), b"EFI PART"),
+    magic("a GUID partition table", End(512), b"EFI PART"),
+    magic(
+        "a partition table or a boot sector",
+        Start(510),
+        &[0x55, 0xAA],
+    ),
+];
+
+/// All that `device` holds, as far as magic numbers tell.
+///
+/// # Errors
+/// What the device reports for reads.
+pub fn find_signatures(device: &dyn BlockDevice) -> io::Result<Vec<Signature>> {
+    let mut found = Vec::new();
+    for magic in MAGICS {
+        let len = magic.bytes.len();
+        let Some(offset) = offset(magic.at, device.len()) else {
+            continue;
+        };
+        if offset + len as u64 > device.len() {
+            continue;
+        }
+        let mut bytes = vec![0; len];
+        device.read_at(DevOff::new(offset), &mut bytes)?;
+        if bytes == magic.bytes {
+            let what = magic.what;
+            found.push(Signature { what, offset, len });
+        }
+    }
+    Ok(found)
+}
+
+fn offset(at: At, len: u64) -> Option<u64> {
+    const KIB64: u64 = 1 << 16;
+    match at {
+        Start(offset) => Some(offset),
+        End(before) => len.checked_sub(before),
+        LastBut64K => (len / KIB64 * KIB64).checked_sub(KIB64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_blockdev::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn each_magic_number_is_found_where_it_lies() {
+        for magic in MAGICS {
+            let device = MemoryDevice::new(1 << 20);
+            let at = offset(magic.at, device.len()).unwrap();
+            assert_eq!(find_signatures(&device).unwrap(), []);
+            device.write_at(DevOff::new(at), magic.bytes).unwrap();
+            let found = find_signatures(&device).unwrap();
+            assert!(
+                found.iter().any(|one| one.what == magic.what),
+                "{}",
+                magic.what
+            );
+            assert!(found.iter().all(|one| one.offset == at));
+        }
+    }
+
+    #[test]
+    fn a_device_too_short_for_a_magic_number_has_none() {
+        for len in [0, 1, 511, 512, 1081, 1082, 4096] {
+            assert_eq!(find_signatures(&MemoryDevice::new(len)).unwrap(), []);
+        }
+    }
+}

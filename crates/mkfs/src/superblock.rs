@@ -1,0 +1,145 @@
+//! The superblock as bytes.
+
+use extant_disk::csum::Crc32c;
+use extant_disk::dir_hash::HashAlgorithm;
+use extant_disk::features::{Compat, Incompat, RoCompat};
+use extant_disk::superblock::{DefaultMountOpts, MAGIC, RawSuperblock, State, SuperFlags};
+use extant_units::Blocks;
+use zerocopy::little_endian::U32;
+
+use crate::files::{JOURNAL_INO, ORPHAN_INO};
+use crate::geometry::FIRST_INO;
+use crate::identity::Identity;
+use crate::inodes::{Contents, MMP_SECONDS};
+use crate::layout::Layout;
+
+/// `s_errors`: go on after an error. What mke2fs writes where nothing was chosen.
+const ERRORS_CONTINUE: u16 = 1;
+/// `s_max_mnt_count`: never checked because of the number of mounts.
+const NO_LIMIT: u16 = u16::MAX;
+/// `s_checksum_type`: crc32c.
+const CRC32C: u8 = 1;
+/// `s_jnl_backup_type`: the journal's inode is kept in `s_jnl_blocks`.
+const JOURNAL_BACKUP: u8 = 1;
+/// Bytes behind byte 128 that inodes of more than 128 bytes have for the format's fields.
+const EXTRA_ISIZE: u16 = 32;
+
+/// The start of the checksums of a volume: of `metadata_csum` only.
+pub(crate) fn seed(layout: &Layout, identity: &Identity) -> Option<Crc32c> {
+    let csum = layout.geometry.features.metadata_csum();
+    csum.then(|| Crc32c::START.feed(&identity.uuid))
+}
+
+/// The superblock, not sealed. `kib_written` is what was written to the device so far.
+pub(crate) fn superblock(
+    layout: &Layout,
+    identity: &Identity,
+    contents: &Contents,
+    kib_written: u64,
+) -> Box<RawSuperblock> {
+    let mut raw = RawSuperblock::zeroed();
+    counts(&mut raw, layout);
+    let geometry = &layout.geometry;
+    let features = geometry.features;
+    raw.set_features(features);
+    raw.magic.set(MAGIC);
+    raw.set_state(State::VALID);
+    raw.errors.set(ERRORS_CONTINUE);
+    raw.max_mnt_count.set(NO_LIMIT);
+    raw.rev_level.set(1);
+    raw.first_ino.set(FIRST_INO);
+    raw.inode_size.set(geometry.inode_size);
+    raw.uuid = identity.uuid;
+    raw.volume_name = identity.label;
+    times(&mut raw, identity.time);
+    let words = identity.hash_seed.as_chunks::<4>().0;
+    for (word, bytes) in raw.hash_seed.iter_mut().zip(words) {
+        *word = U32::from_bytes(*bytes);
+    }
+    raw.def_hash_version = HashAlgorithm::HalfMd4.version();
+    let options = DefaultMountOpts::XATTR_USER | DefaultMountOpts::ACL;
+    raw.default_mount_opts.set(options.bits());
+    raw.flags.set(SuperFlags::SIGNED_HASH.bits());
+    if geometry.inode_size > 128 {
+        raw.min_extra_isize.set(EXTRA_ISIZE);
+        raw.want_extra_isize.set(EXTRA_ISIZE);
+    }
+    if features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
+        raw.desc_size
+            .set(u16::try_from(geometry.desc_size).unwrap_or(u16::MAX));
+    }
+    raw.raid_stride
+        .set(u16::try_from(layout.stride).unwrap_or(u16::MAX));
+    raw.raid_stripe_width.set(layout.stripe_width);
+    raw.log_groups_per_flex = geometry.log_groups_per_flex;
+    raw.kbytes_written.set(kib_written);
+    raw.backup_bgs = geometry.backups.map(U32::new);
+    if let Some(seed) = seed(layout, identity) {
+        raw.checksum_type = CRC32C;
+        if features.has_incompat(Incompat::CSUM_SEED) {
+            raw.checksum_seed.set(seed.raw());
+        }
+    }
+    files(&mut raw, layout, contents);
+    raw
+}
+
+/// A copy of `raw` for the backup in `group`. Only the primary one says that the volume is clean.
+pub(crate) fn backup(raw: &RawSuperblock, group: u32) -> Box<RawSuperblock> {
+    let mut copy = Box::new(raw.clone());
+    copy.set_state(State::empty());
+    copy.block_group_nr
+        .set(u16::try_from(group & 0xFFFF).unwrap_or(0));
+    copy.seal();
+    copy
+}
+
+fn counts(raw: &mut RawSuperblock, layout: &Layout) {
+    let geometry = &layout.geometry;
+    let low = |count: u64| U32::new(u32::try_from(count & 0xFFFF_FFFF).unwrap_or(0));
+    let high = |count: u64| U32::new(u32::try_from(count >> 32).unwrap_or(0));
+    raw.inodes_count.set(geometry.inodes());
+    raw.blocks_count_lo = low(geometry.blocks);
+    raw.blocks_count_hi = high(geometry.blocks);
+    raw.r_blocks_count_lo = low(geometry.reserved_blocks);
+    raw.r_blocks_count_hi = high(geometry.reserved_blocks);
+    raw.set_free_blocks_count(Blocks::new(layout.free_blocks()));
+    raw.free_inodes_count.set(layout.free_inodes());
+    raw.first_data_block = low(geometry.first_block());
+    raw.log_block_size.set(geometry.block_size.log2() - 10);
+    raw.log_cluster_size = raw.log_block_size;
+    raw.blocks_per_group.set(geometry.blocks_per_group);
+    raw.clusters_per_group = raw.blocks_per_group;
+    raw.inodes_per_group.set(geometry.inodes_per_group);
+    raw.reserved_gdt_blocks
+        .set(u16::try_from(geometry.reserved_gdt).unwrap_or(u16::MAX));
+    raw.overhead_blocks = low(layout.overhead);
+}
+
+fn times(raw: &mut RawSuperblock, seconds: u64) {
+    raw.set_write_time(seconds);
+    (raw.mkfs_time, raw.mkfs_time_hi) = (raw.wtime, raw.wtime_hi);
+    (raw.lastcheck, raw.lastcheck_hi) = (raw.wtime, raw.wtime_hi);
+}
+
+fn files(raw: &mut RawSuperblock, layout: &Layout, contents: &Contents) {
+    if let Some((i_block, size)) = contents.journal {
+        raw.journal_inum.set(JOURNAL_INO);
+        raw.jnl_backup_type = JOURNAL_BACKUP;
+        let numbers = i_block.as_chunks::<4>().0;
+        for (slot, bytes) in raw.jnl_blocks.iter_mut().zip(numbers) {
+            *slot = U32::from_bytes(*bytes);
+        }
+        raw.jnl_blocks[15].set(u32::try_from(size >> 32).unwrap_or(0));
+        raw.jnl_blocks[16].set(u32::try_from(size & 0xFFFF_FFFF).unwrap_or(0));
+    }
+    if let Some(block) = layout.files.mmp {
+        raw.mmp_block.set(block);
+        raw.mmp_interval.set(MMP_SECONDS);
+    }
+    let features = layout.geometry.features;
+    if features.has_compat(Compat::ORPHAN_FILE) {
+        raw.orphan_file_inum.set(ORPHAN_INO);
+    }
+    debug_assert!(!features.has_ro_compat(RoCompat::BIGALLOC));
+}

@@ -1,0 +1,190 @@
+//! Where each group's bitmaps and inode table lie.
+//!
+//! With `flex_bg` those of sixteen groups lie together at the start of the first: all block bitmaps,
+//! then all inode bitmaps, then all tables. Each search begins where the last group's ended, so
+//! that a backup in the way is stepped over. Without it each group has its own.
+
+use extant_disk::features::Incompat;
+
+use crate::error::{Error, Result};
+use crate::geometry::Geometry;
+use crate::space::Space;
+
+/// The places of one group's metadata.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GroupTables {
+    pub(crate) block_bitmap: u64,
+    pub(crate) inode_bitmap: u64,
+    pub(crate) inode_table: u64,
+}
+
+/// Blocks as they are taken, and which groups that concerns.
+pub(crate) struct Ground<'a> {
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) space: Space,
+    /// By group: whether more lies in it than superblock, descriptors and its own tables.
+    pub(crate) touched: Vec<bool>,
+}
+
+impl<'a> Ground<'a> {
+    /// With superblocks and descriptors taken.
+    pub(crate) fn new(geometry: &'a Geometry) -> Self {
+        let mut space = Space::of(geometry.first_block()..geometry.blocks);
+        let backups = geometry.backup_groups();
+        for group in std::iter::once(0).chain(backups) {
+            let start = geometry.group_blocks(group).start;
+            space.take(start..start + geometry.super_blocks());
+        }
+        let mut touched = vec![false; geometry.groups as usize];
+        // The bitmap of a last group that is not whole has padding.
+        if let Some(last) = touched.last_mut() {
+            *last = true;
+        }
+        Self {
+            geometry,
+            space,
+            touched,
+        }
+    }
+
+    /// Takes `len` blocks from `start` on.
+    pub(crate) fn take(&mut self, start: u64, len: u64) {
+        self.space.take(start..start + len);
+        let first = self.geometry.group_of(start);
+        let last = self.geometry.group_of(start + len.saturating_sub(1));
+        for group in first..=last {
+            if let Some(touched) = self.touched.get_mut(group as usize) {
+                *touched = true;
+            }
+        }
+    }
+
+    /// Takes the first free block at or behind `goal`, or else from the beginning.
+    pub(crate) fn take_one(&mut self, goal: u64) -> Option<u64> {
+        let block = self.space.free_run(goal)?.start;
+        self.take(block, 1);
+        Some(block)
+    }
+
+    /// Places the tables of all groups.
+    pub(crate) fn place_tables(&mut self, stride: u32, bytes: u64) -> Result<Vec<GroupTables>> {
+        let mut tables: Vec<GroupTables> = Vec::with_capacity(self.touched.len());
+        let what = "the bitmaps and inode tables";
+        for group in 0..self.geometry.groups {
+            let placed = if self.geometry.features.has_incompat(Incompat::FLEX_BG) {
+                self.place_in_flex(group, tables.last().copied())
+            } else {
+                self.place_in_group(group, u64::from(stride))
+            };
+            tables.push(placed.ok_or(Error::TooSmall { bytes, what })?);
+        }
+        Ok(tables)
+    }
+
+    /// Places the tables of `group` in itself; on a RAID each group's bitmaps on another disk.
+    fn place_in_group(&mut self, group: u32, stride: u64) -> Option<GroupTables> {
+        let table_len = u64::from(self.geometry.itable_blocks);
+        let blocks = self.geometry.group_blocks(group);
+        let (first, last) = (blocks.start, blocks.end - 1);
+        let mut bitmaps = first;
+        if stride > 0 {
+            bitmaps = self.space.first_fit(first, last, 1)? + table_len;
+            bitmaps += stride * u64::from(group) % (last + 1).saturating_sub(bitmaps).max(1);
+            if bitmaps >= last {
+                bitmaps = first;
+            }
+        }
+        let mut one = || {
+            let ahead = self.space.first_fit(bitmaps, last, 1);
+            let block = ahead.or_else(|| self.space.first_fit(first, last, 1))?;
+            self.space.take(block..block + 1);
+            Some(block)
+        };
+        let (block_bitmap, inode_bitmap) = (one()?, one()?);
+        let inode_table = self.space.first_fit(first, last, table_len)?;
+        self.space.take(inode_table..inode_table + table_len);
+        Some(GroupTables {
+            block_bitmap,
+            inode_bitmap,
+            inode_table,
+        })
+    }
+
+    /// Places the tables of `group` behind `before`, those of the group before it.
+    fn place_in_flex(&mut self, group: u32, before: Option<GroupTables>) -> Option<GroupTables> {
+        let flex = Flex::of(self.geometry, group);
+        let table_len = u64::from(self.geometry.itable_blocks);
+        let before = before.filter(|_| group != flex.first);
+        let goal = before.map(|before| before.block_bitmap + 1);
+        let block_bitmap = self.take_in_flex(&flex, goal, 1)?;
+        let goal = match before {
+            Some(before) => before.inode_bitmap + 1,
+            None => block_bitmap + flex.gap,
+        };
+        let inode_bitmap = self.take_in_flex(&flex, Some(goal), 1)?;
+        let goal = match before {
+            Some(before) => before.inode_table + table_len,
+            None => inode_bitmap + flex.gap,
+        };
+        let inode_table = self.take_in_flex(&flex, Some(goal), table_len)?;
+        Some(GroupTables {
+            block_bitmap,
+            inode_bitmap,
+            inode_table,
+        })
+    }
+
+    /// Takes `len` blocks near `goal`, with room behind them for those of the groups that follow;
+    /// or anywhere in the flex group.
+    fn take_in_flex(&mut self, flex: &Flex, goal: Option<u64>, len: u64) -> Option<u64> {
+        let most = u64::from(self.geometry.blocks_per_group) / 4;
+        let all = (flex.left * len).min(most);
+        let goal = goal.filter(|&goal| goal < self.geometry.blocks);
+        let near = goal.and_then(|goal| self.space.first_fit(goal, goal + all, len));
+        let start = near
+            .or_else(|| self.space.first_fit(flex.start, flex.last, all))
+            .or_else(|| self.space.first_fit(flex.start, flex.last, len))
+            .unwrap_or(self.geometry.first_block());
+        let until = flex.last.max(start + 1);
+        let place = self.space.first_fit(start, until, len);
+        let place = place.or_else(|| self.space.first_fit(flex.own, until, len))?;
+        self.take(place, len);
+        Some(place)
+    }
+}
+
+/// A flex group, as one of its groups sees it.
+struct Flex {
+    /// Its first group.
+    first: u32,
+    /// Its first block and its last.
+    start: u64,
+    last: u64,
+    /// The first block of the group itself.
+    own: u64,
+    /// How many groups are left, the group itself included.
+    left: u64,
+    /// From the first block bitmap to the first inode bitmap, and from there to the first table.
+    gap: u64,
+}
+
+impl Flex {
+    fn of(geometry: &Geometry, group: u32) -> Self {
+        let size = 1_u32 << geometry.log_groups_per_flex;
+        let first = geometry.flex_start(group);
+        let last_group = (group | (size - 1)).min(geometry.groups - 1);
+        // The last flex group is packed, unless it is of one group.
+        let gap = match last_group - first {
+            0 => size,
+            others => others + 1,
+        };
+        Self {
+            first,
+            start: geometry.group_blocks(first).start,
+            last: geometry.group_blocks(last_group).end - 1,
+            own: geometry.group_blocks(group).start,
+            left: u64::from(last_group - group + 1),
+            gap: u64::from(gap),
+        }
+    }
+}

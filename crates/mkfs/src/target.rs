@@ -1,0 +1,216 @@
+//! Files and block devices that a file system is made on.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
+use extant_units::DevOff;
+
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::layout::Layout;
+use crate::options::Options;
+use crate::signature::{Signature, find_signatures};
+use crate::write::{Before, write_over};
+
+/// Sizes taken from a device are whole pages.
+const PAGE: u64 = 4096;
+
+/// What was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// Its layout.
+    pub layout: Layout,
+    /// Its names and times.
+    pub identity: Identity,
+    /// Whether the file was there before.
+    pub existed: bool,
+    /// What was there and is overwritten.
+    pub overwritten: Vec<Signature>,
+}
+
+/// What the path leads to.
+enum Target {
+    /// Nothing yet.
+    New,
+    File(u64),
+    Device(FileDevice),
+}
+
+/// Makes a file system on `path`: a block device, or a file, which is made and made as long as
+/// `size` says. Without a size it takes all of what is there.
+///
+/// # Errors
+/// Every refusal of [`Error`], with nothing changed; or what the host reports, and then there is no
+/// file system on `path`, and no file that was not there before.
+pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
+    let identity = Identity::of(options)?;
+    let target = Target::of(path, OpenMode::ReadWrite)?;
+    let layout = target.plan(path, size, options)?;
+    let existed = !matches!(target, Target::New);
+    let overwritten = match target {
+        Target::New => {
+            let made = make_new(path, size.unwrap_or(0), &layout, &identity);
+            if made.is_err() {
+                // Nothing half-made stays behind; the error is what counts.
+                let _ = std::fs::remove_file(path);
+            }
+            made?;
+            Vec::new()
+        }
+        Target::File(len) => make_over_file(path, size, len, options, &layout, &identity)?,
+        Target::Device(device) => {
+            let found = refuse_occupied(&device, options)?;
+            if options.discard {
+                wipe(&device, &found)?;
+                device.discard(DevOff::ZERO, device.len())?;
+            }
+            wipe(&device, &found)?;
+            write_over(&device, &layout, &identity, Before::Unknown)?;
+            found
+        }
+    };
+    Ok(Made {
+        layout,
+        identity,
+        existed,
+        overwritten,
+    })
+}
+
+/// What [`make`] would make, without a change.
+///
+/// # Errors
+/// As [`make`], as far as they are known without writing.
+pub fn plan(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
+    let identity = Identity::of(options)?;
+    let target = Target::of(path, OpenMode::ReadOnly)?;
+    let layout = target.plan(path, size, options)?;
+    let overwritten = match &target {
+        Target::New => Vec::new(),
+        Target::Device(device) => refuse_occupied(device, options)?,
+        Target::File(_) => refuse_occupied(&FileDevice::open(path, OpenMode::ReadOnly)?, options)?,
+    };
+    Ok(Made {
+        layout,
+        identity,
+        existed: !matches!(target, Target::New),
+        overwritten,
+    })
+}
+
+impl Target {
+    fn of(path: &Path, mode: OpenMode) -> Result<Self> {
+        let metadata = match path.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::New),
+            other => other?,
+        };
+        if metadata.is_file() {
+            return Ok(Self::File(metadata.len()));
+        }
+        Ok(Self::Device(FileDevice::open(path, mode)?))
+    }
+
+    fn plan(&self, path: &Path, size: Option<u64>, options: &Options) -> Result<Layout> {
+        let bytes = match (self, size) {
+            (Self::New, None) => return Err(Error::NoSize),
+            (Self::Device(device), Some(wanted)) if wanted > device.len() => {
+                let found = device.len();
+                return Err(Error::DeviceTooSmall { wanted, found });
+            }
+            (_, Some(size)) => size,
+            (Self::File(len), None) => len / PAGE * PAGE,
+            (Self::Device(device), None) => device.len() / PAGE * PAGE,
+        };
+        let layout = Layout::plan(options, bytes)?;
+        let sector = sector_size(path);
+        if layout.geometry.block_size.bytes_u64() < sector {
+            let why = "the device's sectors are larger";
+            return Err(Error::bad(
+                "the block size",
+                layout.geometry.block_size.bytes(),
+                why,
+            ));
+        }
+        Ok(layout)
+    }
+}
+
+/// Bytes of a logical sector of a block device; 512 of anything else.
+fn sector_size(path: &Path) -> u64 {
+    let read = || {
+        let metadata = path.metadata().ok()?;
+        if !metadata.file_type().is_block_device() {
+            return None;
+        }
+        let (major, minor) = (device_major(metadata.rdev()), device_minor(metadata.rdev()));
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        // A partition has the queue of its disk.
+        let texts = ["queue", "../queue"]
+            .map(|queue| std::fs::read_to_string(format!("{device}/{queue}/logical_block_size")));
+        texts.into_iter().flatten().next()?.trim().parse().ok()
+    };
+    read().unwrap_or(512)
+}
+
+/// The major number in a `dev_t` of Linux.
+fn device_major(device: u64) -> u64 {
+    device >> 8 & 0xFFF | device >> 32 & 0xFFFF_F000
+}
+
+/// The minor number in a `dev_t` of Linux.
+fn device_minor(device: u64) -> u64 {
+    device & 0xFF | device >> 12 & 0xFFFF_FF00
+}
+
+/// Refuses a device that holds something of value, unless it is to be overwritten.
+fn refuse_occupied(device: &FileDevice, options: &Options) -> Result<Vec<Signature>> {
+    let found = find_signatures(device)?;
+    match found.first() {
+        Some(first) if !options.force => Err(Error::Occupied {
+            what: first.what.to_owned(),
+        }),
+        _ => Ok(found),
+    }
+}
+
+/// Takes the magic numbers away, so that what was overwritten is not found again later.
+fn wipe(device: &FileDevice, found: &[Signature]) -> io::Result<()> {
+    for signature in found {
+        let zeros = vec![0; signature.len];
+        device.write_at(DevOff::new(signature.offset), &zeros)?;
+    }
+    device.flush()
+}
+
+fn make_new(path: &Path, len: u64, layout: &Layout, identity: &Identity) -> Result<()> {
+    let new = OpenOptions::new().write(true).create_new(true).open(path)?;
+    new.set_len(len)?;
+    drop(new);
+    let device = FileDevice::open(path, OpenMode::ReadWrite)?;
+    write_over(&device, layout, identity, Before::Zeros)
+}
+
+fn make_over_file(
+    path: &Path,
+    size: Option<u64>,
+    len: u64,
+    options: &Options,
+    layout: &Layout,
+    identity: &Identity,
+) -> Result<Vec<Signature>> {
+    let mut device = FileDevice::open(path, OpenMode::ReadWrite)?;
+    let found = refuse_occupied(&device, options)?;
+    wipe(&device, &found)?;
+    if let Some(size) = size.filter(|&size| size > len) {
+        // The claim excludes other users while the file grows.
+        File::options().write(true).open(path)?.set_len(size)?;
+        drop(device);
+        device = FileDevice::open(path, OpenMode::ReadWrite)?;
+    }
+    device.write_zeroes(DevOff::ZERO, device.len())?;
+    write_over(&device, layout, identity, Before::Zeros)?;
+    Ok(found)
+}

@@ -1,0 +1,301 @@
+//! A layout on its way to a device.
+//!
+//! # Invariants
+//! The order is the crash safety: (1) the place of the primary superblock is zeroed and flushed;
+//! (2) all else is written; (3) a flush; (4) the primary superblock, durably. A cut before 4 leaves
+//! no magic number where a mount looks for one.
+
+use std::io;
+use std::ops::Range;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::bitmap;
+use extant_disk::csum::Crc32c;
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
+use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use extant_units::{DevOff, Group, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::error::Result;
+use crate::identity::Identity;
+use crate::inodes::Contents;
+use crate::layout::Layout;
+use crate::superblock;
+
+/// The most bytes that are gathered for one write.
+const BATCH: usize = 1 << 20;
+/// Bytes at the device's beginning that are zeroed: the boot block, the superblock, and what other
+/// file systems keep there.
+const HEAD: u64 = 4096;
+/// Bytes at its end that are zeroed: other file systems and volume managers keep labels there.
+const TAIL: u64 = 1 << 16;
+
+/// What a device holds before the first write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Before {
+    /// Zeros, all of it.
+    Zeros,
+    /// Anything.
+    Unknown,
+}
+
+/// Writes `layout` to `device`, whatever it held.
+///
+/// # Errors
+/// What the device reports. There is no file system on it then.
+pub fn write(device: &dyn BlockDevice, layout: &Layout, identity: &Identity) -> Result<()> {
+    write_over(device, layout, identity, Before::Unknown)
+}
+
+/// Writes `layout` to `device`.
+pub(crate) fn write_over(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    identity: &Identity,
+    before: Before,
+) -> Result<()> {
+    let seed = superblock::seed(layout, identity);
+    let contents = Contents::of(layout, identity, seed)?;
+    let mut writer = Writer {
+        device,
+        layout,
+        blank: before == Before::Zeros,
+        batch: Vec::new(),
+        start: 0,
+        written: 0,
+    };
+    writer.wipe()?;
+    writer.zero()?;
+    let mut blocks: Vec<_> = contents.blocks.iter().collect();
+    blocks.sort_by_key(|(block, _)| *block);
+    for (block, bytes) in blocks {
+        writer.put(*block, bytes)?;
+    }
+    writer.inodes(&contents.records)?;
+    let descriptors = writer.groups(seed, identity)?;
+    writer.supers(identity, &contents, &descriptors)
+}
+
+struct Writer<'a> {
+    device: &'a dyn BlockDevice,
+    layout: &'a Layout,
+    /// Whether the device reads as zeros where nothing was written.
+    blank: bool,
+    /// Bytes that were not written yet, and their place.
+    batch: Vec<u8>,
+    start: u64,
+    /// Bytes that were.
+    written: u64,
+}
+
+impl Writer<'_> {
+    fn bs(&self) -> u64 {
+        self.layout.geometry.block_size.bytes_u64()
+    }
+
+    /// Writes a block's bytes, together with its neighbours'.
+    fn put(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = block * self.bs();
+        let next = self.start + self.batch.len() as u64;
+        if at != next || self.batch.len() >= BATCH {
+            self.send()?;
+            self.start = at;
+        }
+        self.batch.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if !self.batch.is_empty() {
+            self.device.write_at(DevOff::new(self.start), &self.batch)?;
+            self.written += self.batch.len() as u64;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes blocks read as zeros.
+    fn zero_blocks(&self, blocks: Range<u64>) -> io::Result<()> {
+        if self.blank || blocks.is_empty() {
+            return Ok(());
+        }
+        let len = (blocks.end - blocks.start) * self.bs();
+        self.device
+            .write_zeroes(DevOff::new(blocks.start * self.bs()), len)
+    }
+
+    /// Step 1: from here on there is no file system.
+    fn wipe(&self) -> io::Result<()> {
+        let head = HEAD.min(self.device.len());
+        self.device.write_zeroes(DevOff::ZERO, head)?;
+        self.device.flush()
+    }
+
+    /// Zeroes what must read as zeros and is not written below.
+    fn zero(&self) -> io::Result<()> {
+        if self.blank {
+            return Ok(());
+        }
+        let layout = self.layout;
+        let geometry = &layout.geometry;
+        let tail = self.device.len().saturating_sub(TAIL).max(HEAD);
+        let len = self.device.len().saturating_sub(tail);
+        self.device.write_zeroes(DevOff::new(tail), len)?;
+        for group in std::iter::once(0).chain(geometry.backup_groups()) {
+            let start = geometry.group_blocks(group).start;
+            self.zero_blocks(start..start + geometry.super_blocks())?;
+        }
+        if let Some(journal) = &layout.files.journal {
+            for run in &journal.runs {
+                self.zero_blocks(run.clone())?;
+            }
+        }
+        for (group, tables) in layout.tables.iter().enumerate() {
+            let group = u32::try_from(group).unwrap_or(u32::MAX);
+            let all = u64::from(geometry.itable_blocks);
+            let blocks = if self.leaves_tables() {
+                let used = u64::from(layout.used_inodes(group));
+                (used * u64::from(geometry.inode_size)).div_ceil(self.bs())
+            } else {
+                all
+            };
+            self.zero_blocks(tables.inode_table..tables.inode_table + blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Whether unused parts of inode tables are left as they are.
+    fn leaves_tables(&self) -> bool {
+        self.layout.lazy_itable_init && self.layout.geometry.features.group_csum() && !self.blank
+    }
+
+    /// The first inodes, into the tables of the groups that they fall into.
+    fn inodes(&mut self, records: &[u8]) -> io::Result<()> {
+        let geometry = &self.layout.geometry;
+        let per_group = geometry.inodes_per_group as usize * usize::from(geometry.inode_size);
+        for (part, tables) in records.chunks(per_group).zip(&self.layout.tables) {
+            let mut bytes = part.to_vec();
+            bytes.resize(part.len().next_multiple_of(geometry.block_size.bytes()), 0);
+            self.put(tables.inode_table, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The bitmaps of all groups that have some; the descriptor table.
+    fn groups(&mut self, seed: Option<Crc32c>, identity: &Identity) -> io::Result<Vec<u8>> {
+        let layout = self.layout;
+        let geometry = &layout.geometry;
+        let checksum = match seed {
+            Some(seed) => GroupChecksum::Crc32c { seed },
+            None if geometry.features.group_csum() => GroupChecksum::Crc16 {
+                uuid: identity.uuid,
+            },
+            None => GroupChecksum::None,
+        };
+        let bs = geometry.block_size.bytes();
+        let mut descriptors = vec![0; geometry.desc_blocks as usize * bs];
+        let size = geometry.desc_size;
+        for (group, slot) in (0..geometry.groups).zip(descriptors.chunks_mut(size)) {
+            let mut desc = self.descriptor(group);
+            let Some(tables) = layout.tables.get(group as usize) else {
+                continue;
+            };
+            let stored = |covered: Option<&[u8]>| {
+                let sum = covered.and_then(|covered| checksum.of_bitmap(covered));
+                GroupDesc::stored_bitmap_csum(sum.unwrap_or(0), size)
+            };
+            if !layout.is_block_uninit(group) {
+                let bytes = block_bitmap(layout, group);
+                let covered = geometry.blocks_per_group as usize / 8;
+                desc.block_bitmap_csum = stored(bytes.get(..covered));
+                self.put(tables.block_bitmap, &bytes)?;
+            }
+            if !layout.is_inode_uninit(group) {
+                let bytes = inode_bitmap(layout, group);
+                let covered = geometry.inodes_per_group as usize / 8;
+                desc.inode_bitmap_csum = stored(bytes.get(..covered));
+                self.put(tables.inode_bitmap, &bytes)?;
+            }
+            desc.store(slot, Group::new(group), &checksum);
+        }
+        Ok(descriptors)
+    }
+
+    fn descriptor(&self, group: u32) -> GroupDesc {
+        let layout = self.layout;
+        let geometry = &layout.geometry;
+        let used = layout.used_inodes(group);
+        let mut desc = GroupDesc {
+            free_inodes: geometry.inodes_per_group - used,
+            used_dirs: layout.directories(group),
+            ..GroupDesc::default()
+        };
+        let free = layout.space.free_in(geometry.group_blocks(group));
+        desc.free_blocks = u32::try_from(free).unwrap_or(u32::MAX);
+        if let Some(tables) = layout.tables.get(group as usize) {
+            desc.block_bitmap = Pblk::new(tables.block_bitmap);
+            desc.inode_bitmap = Pblk::new(tables.inode_bitmap);
+            desc.inode_table = Pblk::new(tables.inode_table);
+        }
+        if geometry.features.group_csum() {
+            desc.itable_unused = geometry.inodes_per_group - used;
+        }
+        desc.flags
+            .set(GroupFlags::BLOCK_UNINIT, layout.is_block_uninit(group));
+        desc.flags
+            .set(GroupFlags::INODE_UNINIT, layout.is_inode_uninit(group));
+        desc.flags
+            .set(GroupFlags::ITABLE_ZEROED, !self.leaves_tables());
+        desc
+    }
+
+    /// Steps 2 to 4: descriptors and backups, a flush, the primary superblock.
+    fn supers(mut self, identity: &Identity, contents: &Contents, table: &[u8]) -> Result<()> {
+        self.send()?;
+        let geometry = &self.layout.geometry;
+        let copies = 1 + geometry.backup_groups().count() as u64;
+        let each = (table.len() + SUPERBLOCK_SIZE) as u64;
+        let kib = (self.written + copies * each).div_ceil(1024);
+        let mut primary = superblock::superblock(self.layout, identity, contents, kib);
+        for group in geometry.backup_groups() {
+            let start = geometry.group_blocks(group).start;
+            let mut first = superblock::backup(&primary, group).as_bytes().to_vec();
+            first.resize(geometry.block_size.bytes(), 0);
+            self.put(start, &first)?;
+            self.put(start + 1, table)?;
+        }
+        self.put(geometry.first_block() + 1, table)?;
+        self.send()?;
+        primary.seal();
+        let at = DevOff::new(SUPERBLOCK_OFFSET);
+        self.device.write_durable(at, primary.as_bytes())?;
+        Ok(())
+    }
+}
+
+/// The block bitmap of `group`: what lies behind its end counts as taken.
+fn block_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
+    let geometry = &layout.geometry;
+    let blocks = geometry.group_blocks(group);
+    let bit = |block: u64| u32::try_from(block - blocks.start).unwrap_or(u32::MAX);
+    let mut bytes = vec![0; geometry.block_size.bytes()];
+    for run in layout.space.taken_in(blocks.clone()) {
+        bitmap::set_range(&mut bytes, bit(run.start)..bit(run.end));
+    }
+    let bits = bits(&bytes);
+    bitmap::set_range(&mut bytes, bit(blocks.end)..bits);
+    bytes
+}
+
+/// The inode bitmap of `group`.
+fn inode_bitmap(layout: &Layout, group: u32) -> Vec<u8> {
+    let mut bytes = vec![0; layout.geometry.block_size.bytes()];
+    let bits = bits(&bytes);
+    bitmap::set_range(&mut bytes, 0..layout.used_inodes(group));
+    bitmap::set_range(&mut bytes, layout.geometry.inodes_per_group..bits);
+    bytes
+}
+
+fn bits(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len() * 8).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,239 @@
+//! The same bytes as mke2fs 1.47 writes, on the same arguments.
+//!
+//! What may differ is listed in [`difference`], with the reason. As everything else is the same,
+//! so is every field that dumpe2fs shows.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod case;
+mod difference;
+
+use extant_testkit::{Image, Need, Result, Rng, TempDir, ensure, need, report};
+
+use case::Case;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// Makes the volume of `case` twice and compares; returns whether mke2fs made one at all.
+fn compare(dir: &TempDir, case: &Case) -> Result<bool> {
+    let (ours, theirs) = (dir.join("ours.img"), dir.join("theirs.img"));
+    for path in [&ours, &theirs] {
+        let _ = std::fs::remove_file(path);
+    }
+    let refused = case.by_mke2fs(&theirs)?;
+    let made = case.by_extant(&ours);
+    if let Some(said) = refused {
+        // Where mke2fs makes nothing, nothing is to be made, and no file to be left.
+        ensure!(made.is_err(), "{case}: made, but mke2fs said: {said}");
+        ensure!(!ours.exists(), "{case}: a file was left behind");
+        return Ok(false);
+    }
+    made.map_err(|error| extant_testkit::Error::new(format!("{case}: {error}")))?;
+    let found = difference::find(&ours, &theirs)?;
+    ensure!(
+        found.is_empty(),
+        "{case}: differs from mke2fs:\n{}",
+        found.join("\n")
+    );
+    Ok(true)
+}
+
+fn compare_all(cases: &[(u64, &str)]) {
+    if !need(&[Need::Tool("mke2fs")]) {
+        return;
+    }
+    let dir = TempDir::new("mkfs").unwrap();
+    for &(size, args) in cases {
+        let made = compare(&dir, &Case::new(size, args)).unwrap();
+        assert!(made, "{size} {args}: mke2fs refused");
+    }
+}
+
+#[test]
+fn the_defaults_of_every_size() {
+    compare_all(&[
+        (MIB, ""),
+        (MIB + 512 * KIB, ""),
+        (2 * MIB, ""),
+        (3 * MIB - 4 * KIB, ""),
+        (3 * MIB, ""),
+        (5 * MIB, ""),
+        (8 * MIB, ""),
+        (17 * MIB, ""),
+        (32 * MIB, ""),
+        (100 * MIB, ""),
+        (512 * MIB - 4 * KIB, ""),
+        (512 * MIB, ""),
+        (GIB, ""),
+        (2 * GIB, ""),
+        (5 * GIB + 123 * MIB, ""),
+        (16 * GIB, ""),
+        (40 * GIB, ""),
+        (128 * GIB, ""),
+        (130 * GIB + 4 * KIB, ""),
+        (TIB, ""),
+        (4 * TIB, ""),
+        (8 * TIB, ""),
+    ]);
+}
+
+#[test]
+fn each_feature_with_and_without() {
+    compare_all(&[
+        (64 * MIB, "-O orphan_file"),
+        (700 * MIB, "-O orphan_file"),
+        (9 * GIB, "-O orphan_file"),
+        (64 * MIB, "-O mmp"),
+        (64 * MIB, "-O metadata_csum_seed"),
+        (64 * MIB, "-O ^metadata_csum"),
+        (64 * MIB, "-O ^metadata_csum,uninit_bg"),
+        (64 * MIB, "-O ^64bit"),
+        (64 * MIB, "-O ^resize_inode"),
+        (64 * MIB, "-O ^flex_bg"),
+        (GIB, "-O ^flex_bg"),
+        (GIB, "-O ^flex_bg -E stride=16,stripe_width=64"),
+        (GIB, "-E stride=16,stripe_width=64"),
+        (64 * MIB, "-O ^has_journal"),
+        (64 * MIB, "-O sparse_super2"),
+        (16 * MIB, "-O sparse_super2"),
+        (6 * MIB, "-O sparse_super2"),
+        (64 * MIB, "-O ^resize_inode,^sparse_super"),
+        (64 * MIB, "-O ^extent,^64bit"),
+        (2 * GIB, "-O ^extent,^64bit -b 1024 -J size=300"),
+        (64 * MIB, "-O ^filetype"),
+        (
+            64 * MIB,
+            "-O ^huge_file,^dir_nlink,^extra_isize,^large_file",
+        ),
+        (64 * MIB, "-O ^ext_attr,^dir_index"),
+        (64 * MIB, "-O none"),
+        (64 * MIB, "-O none,has_journal"),
+        (64 * MIB, "-O none,extent"),
+    ]);
+}
+
+#[test]
+fn each_size_that_can_be_chosen() {
+    compare_all(&[
+        (64 * MIB, "-b 4096"),
+        (64 * MIB, "-b 2048"),
+        (GIB, "-b 1024"),
+        (64 * MIB, "-I 128"),
+        (64 * MIB, "-I 512"),
+        (64 * MIB, "-I 1024"),
+        (600 * MIB, "-I 4096"),
+        (64 * MIB, "-N 1000"),
+        (64 * MIB, "-N 16"),
+        (600 * MIB, "-N 100000 -b 1024"),
+        (64 * MIB, "-i 65536"),
+        (64 * MIB, "-i 1024"),
+        (64 * MIB, "-m 1.5"),
+        (64 * MIB, "-m 0"),
+        (64 * MIB, "-m 50"),
+        (64 * MIB, "-J size=8"),
+        (600 * MIB, "-J size=4"),
+        (4 * GIB, "-J size=1024"),
+        (64 * MIB, "-L sixteen-letters."),
+        (64 * MIB, "-E lazy_itable_init=0"),
+        (64 * MIB, "-E root_owner=1000:100000"),
+    ]);
+}
+
+/// A list of features, sizes and the like that mke2fs may also refuse.
+fn random_case(rng: &mut Rng) -> Case {
+    const FEATURES: &[&str] = &[
+        "orphan_file",
+        "mmp",
+        "metadata_csum_seed",
+        "^metadata_csum",
+        "uninit_bg",
+        "^64bit",
+        "^resize_inode",
+        "^flex_bg",
+        "^has_journal",
+        "sparse_super2",
+        "^sparse_super",
+        "^extent",
+        "^filetype",
+        "^huge_file",
+        "^dir_nlink",
+        "^extra_isize",
+        "^large_file",
+        "^ext_attr",
+        "^dir_index",
+    ];
+    let mut features: Vec<&str> = Vec::new();
+    for _ in 0..rng.below(6) {
+        features.push(FEATURES[rng.index(FEATURES.len())]);
+    }
+    let mut args = String::new();
+    if !features.is_empty() {
+        args = format!("-O {}", features.join(","));
+    }
+    let block_size = [1024, 2048, 4096][rng.index(3)];
+    let named = rng.chance(60);
+    if named {
+        args += &format!(" -b {block_size}");
+    }
+    // Without group checksums every bitmap is written; with small blocks there are many groups.
+    let plain = features.contains(&"^metadata_csum") && !features.contains(&"uninit_bg");
+    let most = if plain {
+        24
+    } else if named && block_size < 4096 {
+        26
+    } else {
+        33
+    };
+    let kib = 1 << rng.between(10, most);
+    let size = (kib + rng.below(kib)).min(8 * GIB) / 4 * 4 * KIB;
+    if rng.chance(30) {
+        args += &format!(" -I {}", 128 << rng.below(5));
+    }
+    match rng.below(6) {
+        0 => args += &format!(" -i {}", 1024 << rng.below(12)),
+        1 => args += &format!(" -N {}", 1 << rng.below(17)),
+        _ => {}
+    }
+    if rng.chance(20) {
+        args += &format!(" -m {}", rng.below(501) as f64 / 10.0);
+    }
+    if rng.chance(20) {
+        args += &format!(" -J size={}", rng.between(1, 80));
+    }
+    match rng.below(10) {
+        0 => args += &format!(" -E stride={}", rng.between(1, 64)),
+        1 => args += " -E lazy_itable_init=0",
+        _ => {}
+    }
+    Case::new(size, args.trim())
+}
+
+/// Random combinations; `EXTANT_CASES` and `EXTANT_SEED` say how many and which.
+#[test]
+fn random_combinations() {
+    if !need(&[Need::Tool("mke2fs"), Need::Tool("e2fsck")]) {
+        return;
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let (cases, seed) = (number("EXTANT_CASES"), number("EXTANT_SEED"));
+    let (cases, seed) = (cases.unwrap_or(20), seed.unwrap_or(17));
+    let mut rng = Rng::new(seed);
+    let dir = TempDir::new("mkfs").unwrap();
+    let mut made = 0;
+    for _ in 0..cases {
+        let case = random_case(&mut rng);
+        if !compare(&dir, &case).unwrap() {
+            continue;
+        }
+        made += 1;
+        if case.size <= 16 * GIB {
+            Image::fsck_clean_at(&dir.join("ours.img")).unwrap();
+        }
+    }
+    assert!(made * 2 > cases, "only {made} of {cases} were made");
+    report(&format!(
+        "{made} of {cases} random volumes as mke2fs made them"
+    ));
+}
