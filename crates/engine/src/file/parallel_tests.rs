@@ -21,6 +21,7 @@ use super::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate,
 use crate::cred::Cred;
 use crate::fs::Fs;
 use crate::inode::InodeRef;
+use crate::map::{ExclusiveMap, SharedMap};
 use crate::options::MountOptions;
 use crate::tuning::Tuning;
 use crate::verify::Verifier;
@@ -336,7 +337,7 @@ fn a_lock_out_of_order_is_refused() {
     let invalidate = || drop(mapping.invalidate_lock().read());
     let lock_folio = || drop(mapping.lock(&folio).unwrap());
     let handle = || drop(fs.start(credits::INODE_UPDATE).unwrap());
-    let map = || drop(inode.map_lock.read());
+    let map = || drop(SharedMap::lock(&inode));
     let refused = |lock: &dyn Fn()| catch_unwind(AssertUnwindSafe(lock)).is_err();
 
     let held = lock_range(&fs, &inode, ByteRange::ALL).unwrap();
@@ -350,7 +351,7 @@ fn a_lock_out_of_order_is_refused() {
     // As on the per-block path.
     assert!(refused(&range) && refused(&invalidate) && !refused(&lock_folio) && !refused(&map));
     drop(held);
-    let held = inode.map_lock.write();
+    let held = ExclusiveMap::lock(&inode);
     assert!(refused(&range) && refused(&invalidate) && refused(&lock_folio) && refused(&handle));
     drop(held);
     for lock in [&range as &dyn Fn(), &invalidate, &lock_folio, &handle, &map] {

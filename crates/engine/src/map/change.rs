@@ -9,6 +9,7 @@ use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Limit};
 use super::lookup::{learn, mapping};
 use super::nodes::{DiskNodes, has_extents, with_nodes};
+use super::order::{ExclusiveMap, SharedMap};
 use super::{How, MapState, Mapping, indirect};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::credits;
@@ -75,10 +76,10 @@ fn place(
     how: How,
     wanted: Option<Pblk>,
 ) -> Result<Mapping> {
-    let _map = inode.map_lock.write();
+    let map = ExclusiveMap::lock(inode);
     let found = {
         // Looked up again, now that no thread can change it: a truncation may have been first.
-        let (status, tree) = learn(fs, inode, lblk)?;
+        let (status, tree) = learn(fs, &map, lblk)?;
         mapping(&status, lblk, len, tree.sequence())
     };
     let delayed = match found.state {
@@ -92,7 +93,7 @@ fn place(
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
     let keep_gap = KEEP_GAP / fs.layout.block_size.bytes_u64();
-    let (goal, most) = with_nodes(fs, h, inode, delayed, |nodes| {
+    let (goal, most) = with_nodes(fs, h, &map, delayed, |nodes| {
         nodes.allow_reserve(how.privileged);
         if extents {
             let beside = extent_tree::prepare(nodes, lblk)?;
@@ -139,7 +140,7 @@ fn place(
         pblk: run.start,
         unwritten,
     };
-    let seq = enter(fs, h, inode, (extent, run), delayed)?;
+    let seq = enter(fs, h, &map, (extent, run), delayed)?;
     fs.status.shrink();
     let Status { len, state, .. } = Status::of(&extent);
     Ok(Mapping {
@@ -153,15 +154,16 @@ fn place(
 
 /// Enters `extent`, the front of `run`, in the map and in memory. Room for it was made before; its
 /// blocks were `delayed` or a hole. Returns the sequence afterwards. On failure the run is free
-/// again. `map_lock` is held.
+/// again.
 fn enter(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
+    map: &ExclusiveMap<'_>,
     (extent, run): (Extent, Run),
     delayed: bool,
 ) -> Result<u64> {
-    let entered = with_nodes(fs, h, inode, delayed, |nodes| {
+    let inode = map.inode();
+    let entered = with_nodes(fs, h, map, delayed, |nodes| {
         if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
         } else {
@@ -262,12 +264,12 @@ fn convert(
     let step = credits::convert(fs);
     loop {
         {
-            let _map = inode.map_lock.write();
+            let map = ExclusiveMap::lock(inode);
             if !has_extents(inode) {
                 return Ok(());
             }
             while u64::from(at.get()) < end && h.ensure(step)? {
-                let done = with_nodes(fs, h, inode, true, |nodes| {
+                let done = with_nodes(fs, h, &map, true, |nodes| {
                     extent_tree::convert_one(nodes, at, end, unwritten)
                 })?;
                 let Some(part) = done else { return Ok(()) };
@@ -313,14 +315,14 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
             u64::MAX
         };
         {
-            let _map = inode.map_lock.write();
+            let map = ExclusiveMap::lock(inode);
             inode.extents.lock(&fs.status).drop_delayed(start, end);
             while start < end && blocks > 0 && h.ensure(need)? {
                 let limit = Limit {
                     extents: step_extents(fs, h),
                     blocks,
                 };
-                let (clear_from, freed) = remove_step(fs, h, inode, from, end, limit)?;
+                let (clear_from, freed) = remove_step(fs, h, &map, (from, end), limit)?;
                 end = clear_from;
                 blocks = blocks.saturating_sub(freed);
             }
@@ -346,13 +348,13 @@ fn step_extents(fs: &Fs, h: &Handle) -> usize {
 fn remove_step(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
-    from: Lblk,
-    end: u64,
+    map: &ExclusiveMap<'_>,
+    (from, end): (Lblk, u64),
     limit: Limit,
 ) -> Result<(u64, u64)> {
+    let inode = map.inode();
     let (runs, clear_from, mut result) = if has_extents(inode) {
-        let removed = with_nodes(fs, h, inode, true, |nodes| {
+        let removed = with_nodes(fs, h, map, true, |nodes| {
             let removed = extent_tree::remove_some(nodes, from, end, limit)?;
             removed
                 .parts
@@ -367,7 +369,7 @@ fn remove_step(
         let runs = removed.parts.iter().map(run).collect();
         (runs, removed.clear_from, Ok(()))
     } else {
-        indirect::remove_some(fs, h, inode, from, end, limit)
+        indirect::remove_some(fs, h, map, (from, end), limit)
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
     let hole = Status::hole(
@@ -406,17 +408,17 @@ pub(crate) fn make_room(
     let mut at = lblk;
     while u64::from(at.get()) < end && !has_extents(inode) {
         let known = {
-            let _map = inode.map_lock.read();
+            let map = SharedMap::lock(inode);
             let root = inode.core.read().i_block;
-            indirect::room(&DiskNodes::of(fs, inode, root), at)
+            indirect::room(&DiskNodes::of(fs, &map, root), at)
                 .inspect_err(|error| fs.fault.report(fs, error))?
         };
         let next = match known {
             Some(next) => next,
             None => {
                 let mut h = fs.start(credits::allocate(fs))?;
-                let _map = inode.map_lock.write();
-                let made = with_nodes(fs, &mut h, inode, false, |nodes| {
+                let map = ExclusiveMap::lock(inode);
+                let made = with_nodes(fs, &mut h, &map, false, |nodes| {
                     nodes.allow_reserve(privileged);
                     indirect::prepare(nodes, at)
                 })?;

@@ -17,6 +17,7 @@ use super::extent_status::{Promise, Status};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
+use super::order::{ExclusiveMap, SharedMap};
 use crate::error::{Error, Location, Result};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -59,13 +60,13 @@ pub(crate) fn exchange(
 
 /// The extent from `at` on, at most `len` blocks of it.
 fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
-    let _map = inode.map_lock.read();
+    let map = SharedMap::lock(inode);
     if !has_extents(inode) {
         return Err(Error::NotSupported(
             "moving blocks of a file without extents",
         ));
     }
-    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
     let found = extent_tree::find(&nodes, at).inspect_err(|error| fs.fault.report(fs, error))?;
     let part = match found {
         Found::Extent(extent) => extent.slice(at, len),
@@ -81,10 +82,8 @@ fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
 
 /// Replaces what the map and the status tree say of the blocks of `part`.
 fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
-    let _map = inode.map_lock.write();
-    with_nodes(fs, h, inode, true, |nodes| {
-        extent_tree::put_one(nodes, part)
-    })?;
+    let map = ExclusiveMap::lock(inode);
+    with_nodes(fs, h, &map, true, |nodes| extent_tree::put_one(nodes, part))?;
     let status = Status::of(&part);
     let mut tree = inode.extents.lock(&fs.status);
     tree.set(status, Promise::GiveBack);

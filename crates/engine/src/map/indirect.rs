@@ -20,6 +20,7 @@ use super::MapState;
 use super::extent_status::Status;
 use super::extent_tree::{Limit, Nodes};
 use super::nodes::DiskNodes;
+use super::order::ExclusiveMap;
 use crate::alloc::{self, Run};
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Location, Result};
@@ -321,19 +322,19 @@ fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
 
 /// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data
 /// blocks, which the caller frees, the block from which on nothing is left, and whether emptied
-/// indirect blocks could be freed. The caller holds `map_lock` exclusively.
+/// indirect blocks could be freed.
 ///
 /// # Errors
 /// Damage, with nothing changed, or a stopped journal.
 pub(super) fn remove_some(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
-    from: Lblk,
-    end: u64,
+    map: &ExclusiveMap<'_>,
+    (from, end): (Lblk, u64),
     limit: Limit,
 ) -> Result<(Vec<Run>, u64, Result<()>)> {
-    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let inode = map.inode();
+    let nodes = DiskNodes::of(fs, map, inode.core.read().i_block);
     let mut root = checked_root(&nodes)?;
     let from = u64::from(from.get());
     let mut plan = Plan {

@@ -8,6 +8,7 @@ use extant_units::Lblk;
 use super::MapState;
 use super::extent_status::Status;
 use super::lookup::on_disk;
+use super::order::SharedMap;
 use crate::fs::Fs;
 use crate::inode::Inode;
 
@@ -24,12 +25,12 @@ pub(crate) struct KnownMap {
 /// # Locks
 /// `map_lock` shared, then the status tree.
 pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
-    let _map = inode.map_lock.read();
+    let map = SharedMap::lock(inode);
     let mut disk: Vec<Status> = Vec::new();
     let mut at = 0;
     while at < MAX_END {
         let lblk = u32::try_from(at).map_err(|error| error.to_string())?;
-        let found = on_disk(fs, inode, Lblk::new(lblk)).map_err(|error| error.to_string())?;
+        let found = on_disk(fs, &map, Lblk::new(lblk)).map_err(|error| error.to_string())?;
         if found.end() <= at {
             return Err(format!("the map on disk stands still at block {at}"));
         }

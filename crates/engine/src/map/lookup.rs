@@ -7,6 +7,7 @@ use extant_units::{Blocks, Lblk};
 use super::extent_status::{Status, StatusGuard};
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
+use super::order::{LockedMap, SharedMap};
 use super::{MapState, Mapping, indirect};
 use crate::alloc;
 use crate::error::{Error, Result};
@@ -28,8 +29,8 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Map
             return Ok(mapping(&found, lblk, max, tree.sequence()));
         }
         drop(tree);
-        let _map = inode.map_lock.read();
-        let (status, tree) = learn(fs, inode, lblk)?;
+        let map = SharedMap::lock(inode);
+        let (status, tree) = learn(fs, &map, lblk)?;
         mapping(&status, lblk, max, tree.sequence())
     };
     fs.status.shrink();
@@ -37,19 +38,20 @@ pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Map
 }
 
 /// The known range of `lblk`, after a lookup on disk if nothing is known, with the status tree
-/// still locked. The caller holds `map_lock`.
-pub(super) fn learn<'a>(
+/// still locked.
+pub(super) fn learn<'a, G>(
     fs: &Fs,
-    inode: &'a Inode,
+    map: &LockedMap<'a, G>,
     lblk: Lblk,
 ) -> Result<(Status, StatusGuard<'a>)> {
+    let inode = map.inode();
     let mut tree = inode.extents.lock(&fs.status);
     if let Some(found) = tree.find(lblk) {
         return Ok((found, tree));
     }
     drop(tree);
     fs.stats.es_misses.bump();
-    let found = on_disk(fs, inode, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
+    let found = on_disk(fs, map, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
     tree = inode.extents.lock(&fs.status);
     tree.fill(found);
     // Meanwhile another thread may have reserved a part of a hole.
@@ -57,8 +59,9 @@ pub(super) fn learn<'a>(
     Ok((known, tree))
 }
 
-/// The range around `lblk` in the map on disk. The caller holds `map_lock`.
-pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
+/// The range around `lblk` in the map on disk.
+pub(super) fn on_disk<G>(fs: &Fs, map: &LockedMap<'_, G>, lblk: Lblk) -> Result<Status> {
+    let inode = map.inode();
     if u64::from(lblk.get()) >= MAX_END {
         return Err(Error::FileTooBig);
     }
@@ -72,7 +75,7 @@ pub(super) fn on_disk(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Status> {
         let core = inode.core.read();
         (core.i_block, core.flags)
     };
-    let nodes = DiskNodes::of(fs, inode, root);
+    let nodes = DiskNodes::of(fs, map, root);
     if !flags.contains(InodeFlags::EXTENTS) {
         return indirect::find(&nodes, lblk);
     }
@@ -170,8 +173,8 @@ pub(crate) fn reserve_delayed(
         }
         None => {
             drop(tree);
-            let _map = inode.map_lock.read();
-            let (status, guard) = learn(fs, inode, lblk)?;
+            let map = SharedMap::lock(inode);
+            let (status, guard) = learn(fs, &map, lblk)?;
             tree = guard;
             status
         }
@@ -203,7 +206,7 @@ pub(crate) fn reserve_delayed(
 /// short, or its data could not be written. Returns how many blocks that were.
 pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
     // An allocation relies on the reservation from its look at the range to its end.
-    let _map = inode.map_lock.read();
+    let _map = SharedMap::lock(inode);
     inode
         .extents
         .lock(&fs.status)

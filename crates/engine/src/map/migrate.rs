@@ -16,6 +16,7 @@ use extant_units::{Lblk, Pblk};
 use super::extent_tree::{self, NodesMut};
 use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
+use super::order::{ExclusiveMap, SharedMap};
 use super::{MapState, indirect};
 use crate::credits;
 use crate::error::{Error, Location, Result};
@@ -36,27 +37,27 @@ struct BlockMap {
 /// [`Error::NotSupported`] where the change does not fit into one transaction; [`Error::NoSpace`]
 /// for the tree's nodes; damage. Nothing has changed then.
 pub(crate) fn to_extents(fs: &Fs, inode: &Inode) -> Result<bool> {
-    let map = {
-        let _map = inode.map_lock.read();
+    let old = {
+        let map = SharedMap::lock(inode);
         if has_extents(inode) {
             return Ok(false);
         }
-        read(fs, inode).inspect_err(|error| fs.fault.report(fs, error))?
+        read(fs, &map).inspect_err(|error| fs.fault.report(fs, error))?
     };
-    let nodes = extent_tree::nodes_for(fs.layout.block_size, map.extents.len());
+    let nodes = extent_tree::nodes_for(fs.layout.block_size, old.extents.len());
     let count = |blocks: usize| u32::try_from(blocks).unwrap_or(u32::MAX);
-    let credits = credits::rebuild(fs, count(nodes), count(map.numbers.len()));
+    let credits = credits::rebuild(fs, count(nodes), count(old.numbers.len()));
     if credits > fs.journal.max_credits() {
         return Err(Error::NotSupported(
             "a block map of more blocks than a transaction can hold",
         ));
     }
-    let mut h = fs.start_with_revokes(credits, count(map.numbers.len()))?;
-    let _map = inode.map_lock.write();
-    with_nodes(fs, &mut h, inode, false, |nodes| {
-        extent_tree::build(nodes, &map.extents)?;
+    let mut h = fs.start_with_revokes(credits, count(old.numbers.len()))?;
+    let map = ExclusiveMap::lock(inode);
+    with_nodes(fs, &mut h, &map, false, |nodes| {
+        extent_tree::build(nodes, &old.extents)?;
         let mut released = Ok(());
-        for &at in &map.numbers {
+        for &at in &old.numbers {
             released = released.and(nodes.release(at));
         }
         // Indirect blocks that could not be freed are lost space; the tree is right.
@@ -77,12 +78,13 @@ fn set_flag(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
 
 /// Reads the whole map. Takes at most as many blocks as the inode counts and the volume has,
 /// whatever the pointers say.
-fn read(fs: &Fs, inode: &Inode) -> Result<BlockMap> {
+fn read(fs: &Fs, map: &SharedMap<'_>) -> Result<BlockMap> {
+    let inode = map.inode();
     let (root, sectors) = {
         let core = inode.core.read();
         (core.i_block, core.sectors)
     };
-    let disk = DiskNodes::of(fs, inode, root);
+    let disk = DiskNodes::of(fs, map, root);
     let counted = (sectors >> (fs.layout.block_size.log2() - 9)).min(fs.layout.end.get());
     let excess = || {
         let what = "block map of more blocks than the inode counts, or the volume has";

@@ -56,6 +56,8 @@ pub(crate) use lookup::{evict, ranges};
 pub(crate) use mapping::{How, MapState, Mapping};
 pub(crate) use migrate::to_extents;
 pub(crate) use order::MapLock;
+#[cfg(test)]
+pub(crate) use order::{ExclusiveMap, SharedMap};
 pub(crate) use raw::{RawMap, RawRun, raw_runs};
 pub(crate) use shift::{Plan, last_end, plan, shift};
 pub(crate) use split::{is_within_extent, split, split_longest};

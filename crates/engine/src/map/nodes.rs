@@ -15,6 +15,7 @@ use extant_jbd2::{Block, BlockCache, BlockData, Handle};
 use extant_units::{BlockSize, Blocks, Ino, Pblk};
 
 use super::extent_tree::{Nodes, NodesMut};
+use super::order::{ExclusiveMap, LockedMap};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::check_kind::CheckKind;
 use crate::error::{Error, Location, Result};
@@ -70,8 +71,9 @@ impl<'a> DiskNodes<'a> {
         }
     }
 
-    /// The tree of `inode`, whose `map_lock` the caller holds.
-    pub(super) fn of(fs: &'a Fs, inode: &Inode, root: [u8; ROOT_BYTES]) -> Self {
+    /// The tree of a locked map.
+    pub(super) fn of<G>(fs: &'a Fs, map: &LockedMap<'_, G>, root: [u8; ROOT_BYTES]) -> Self {
+        let inode = map.inode();
         let owner = (inode.ino, inode.generation);
         Self::new(&fs.cache, &fs.layout, &fs.zones, owner, root)
     }
@@ -120,8 +122,7 @@ impl Nodes for DiskNodes<'_> {
     }
 }
 
-/// Write access to the nodes of one inode's tree, under a handle. The caller holds `map_lock`
-/// exclusively.
+/// Write access to the nodes of one inode's tree, under a handle.
 pub(super) struct HandleNodes<'a> {
     disk: DiskNodes<'a>,
     fs: &'a Fs,
@@ -143,12 +144,13 @@ impl<'a> HandleNodes<'a> {
     pub(super) fn new(
         fs: &'a Fs,
         h: &'a mut Handle,
-        inode: &'a Inode,
+        map: &ExclusiveMap<'a>,
         root: [u8; ROOT_BYTES],
         pool: bool,
     ) -> Self {
+        let inode = map.inode();
         Self {
-            disk: DiskNodes::of(fs, inode, root),
+            disk: DiskNodes::of(fs, map, root),
             fs,
             inode,
             h,
@@ -335,17 +337,17 @@ impl NodesMut for HandleNodes<'_> {
     }
 }
 
-/// Runs `f` on the nodes of `inode`'s tree and stores what it changed in the inode, also after an
+/// Runs `f` on the nodes of the locked tree and stores what it changed in the inode, also after an
 /// error: a step that fails has changed nothing, the steps before it count.
 pub(super) fn with_nodes<R>(
     fs: &Fs,
     h: &mut Handle,
-    inode: &Inode,
+    map: &ExclusiveMap<'_>,
     pool: bool,
     f: impl FnOnce(&mut HandleNodes<'_>) -> Result<R>,
 ) -> Result<R> {
-    let root = inode.core.read().i_block;
-    let mut nodes = HandleNodes::new(fs, h, inode, root, pool);
+    let root = map.inode().core.read().i_block;
+    let mut nodes = HandleNodes::new(fs, h, map, root, pool);
     let result = f(&mut nodes);
     let stored = nodes.finish();
     let result = result.and_then(|result| stored.map(|()| result));

@@ -23,6 +23,7 @@ use super::change::{METADATA_BLOCKS, is_metadata};
 use super::extent_tree::{self, Extents, Shift};
 use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
+use super::order::{ExclusiveMap, SharedMap};
 use crate::credits;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -47,13 +48,13 @@ pub(crate) struct Plan {
 pub(crate) fn plan(fs: &Fs, inode: &Inode, gap: core::ops::Range<u64>, from: u64) -> Result<Plan> {
     let most = fs.journal.max_credits();
     let (freed, moved) = {
-        let _map = inode.map_lock.read();
+        let map = SharedMap::lock(inode);
         if !has_extents(inode) {
             return Err(Error::NotSupported(
                 "moving blocks of a file without extents",
             ));
         }
-        let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+        let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
         let freed = if gap.is_empty() {
             Ok(Extents::default())
         } else {
@@ -91,11 +92,11 @@ pub(crate) fn plan(fs: &Fs, inode: &Inode, gap: core::ops::Range<u64>, from: u64
 /// # Errors
 /// Damage, or a failed read.
 pub(crate) fn last_end(fs: &Fs, inode: &Inode) -> Result<u64> {
-    let _map = inode.map_lock.read();
+    let map = SharedMap::lock(inode);
     if !has_extents(inode) {
         return Ok(0);
     }
-    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
     let last = extent_tree::last(&nodes).inspect_err(|error| fs.fault.report(fs, error))?;
     Ok(last.map_or(0, |extent| extent.end()))
 }
@@ -129,12 +130,12 @@ pub(crate) fn shift(
     let mut left = Some((from, MAX_END));
     loop {
         {
-            let _map = inode.map_lock.write();
+            let map = ExclusiveMap::lock(inode);
             while let Some((from, to)) = left
                 && h.ensure(step)?
             {
                 inode.extents.lock(&fs.status).forget(unknown, MAX_END);
-                left = with_nodes(fs, h, inode, true, |nodes| {
+                left = with_nodes(fs, h, &map, true, |nodes| {
                     extent_tree::shift_some(nodes, from, to, shift)
                 })?;
                 fs.stats.leaves_shifted.bump();

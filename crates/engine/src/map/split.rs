@@ -14,6 +14,7 @@ use extant_units::Lblk;
 use super::extent_tree::{self, Found};
 use super::nodes::DiskNodes;
 use super::nodes::{has_extents, with_nodes};
+use super::order::{ExclusiveMap, SharedMap};
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -26,11 +27,11 @@ pub(crate) fn is_within_extent(fs: &Fs, inode: &Inode, at: u64) -> Result<bool> 
     let Some(at) = u32::try_from(at).ok().filter(|&at| u64::from(at) < MAX_END) else {
         return Ok(false);
     };
-    let _map = inode.map_lock.read();
+    let map = SharedMap::lock(inode);
     if !has_extents(inode) {
         return Ok(false);
     }
-    let nodes = DiskNodes::of(fs, inode, inode.core.read().i_block);
+    let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
     let found = extent_tree::find(&nodes, Lblk::new(at));
     let found = found.inspect_err(|error| fs.fault.report(fs, error))?;
     Ok(matches!(found, Found::Extent(extent) if extent.lblk.get() < at))
@@ -45,9 +46,9 @@ pub(crate) fn split(fs: &Fs, h: &mut Handle, inode: &Inode, at: u64) -> Result<(
     let Some(at) = u32::try_from(at).ok().filter(|&at| u64::from(at) < MAX_END) else {
         return Ok(());
     };
-    let _map = inode.map_lock.write();
+    let map = ExclusiveMap::lock(inode);
     if has_extents(inode) {
-        with_nodes(fs, h, inode, true, |nodes| {
+        with_nodes(fs, h, &map, true, |nodes| {
             extent_tree::split_at(nodes, Lblk::new(at))
         })?;
     }
@@ -69,11 +70,11 @@ pub(crate) fn split_longest(
     let Ok(from) = u32::try_from(from) else {
         return Ok(None);
     };
-    let _map = inode.map_lock.write();
+    let map = ExclusiveMap::lock(inode);
     if !has_extents(inode) {
         return Ok(None);
     }
-    with_nodes(fs, h, inode, true, |nodes| {
+    with_nodes(fs, h, &map, true, |nodes| {
         extent_tree::split_longest(nodes, Lblk::new(from), to)
     })
 }
