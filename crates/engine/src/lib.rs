@@ -31,43 +31,22 @@
 mod alloc;
 mod api;
 mod attr;
-mod check_kind;
-mod counters;
-mod cred;
-mod credits;
-mod deletion;
+mod config;
 mod dir;
-mod editing;
-mod error;
-mod fault;
 mod file;
-mod fs;
 mod group;
 mod inode;
-mod interrupt;
-mod layout;
+mod inspect;
 mod map;
-mod mmp;
 mod mount;
 mod namei;
 mod new_inode;
-mod options;
 mod orphan;
-mod privileges;
-mod statfs;
-mod stats;
-mod super_block;
-mod symlink;
 #[cfg(test)]
-mod test_mount;
-#[cfg(test)]
-mod test_rig;
-mod tuning;
+mod test_support;
 mod types;
-mod verify;
-mod way;
+mod volume;
 mod xattr;
-mod zones;
 
 /// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
 pub mod device {
@@ -79,18 +58,16 @@ pub mod device {
 }
 
 pub use api::*;
-pub use cred::Cred;
-pub use error::{Error, Location, Result};
+pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
 pub use extant_extent_io_tree::ClearProbe;
 pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
-pub use interrupt::Interrupt;
-pub use options::{AtimeMode, Backend, DataMode, ErrorsPolicy, MountOptions};
-pub use tuning::{BufferedPath, Tuning};
-pub use types::{
-    Attr, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr,
-    SetTime, Timestamp, XattrMode,
-};
 #[doc(hidden)]
-pub use verify::Verifier;
+pub use inspect::verifier::Verifier;
+pub use types::error::{Error, Location, Result};
+pub use types::interrupt::Interrupt;
+pub use types::{
+    Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget,
+    SetAttr, SetTime, Timestamp, XattrMode,
+};

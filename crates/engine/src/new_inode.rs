@@ -12,13 +12,13 @@ use extant_disk::xattr::XattrName;
 use extant_jbd2::Handle;
 
 use crate::alloc::{self, InodeRequest};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, devnum, flags};
+use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, devnum, kind_flags};
 use crate::map;
 use crate::orphan;
+use crate::types::Cred;
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 use crate::xattr::{self, acl};
 
 /// The fields of a new inode.
@@ -35,8 +35,8 @@ pub(crate) struct NewInode {
     pub(crate) links: u16,
 }
 
-/// Makes an inode that will be named in `parent`. Needs [`crate::credits::inode_create`] and
-/// [`crate::credits::ORPHAN`] credits.
+/// Makes an inode that will be named in `parent`. Needs [`crate::volume::credits::inode_create`] and
+/// [`crate::volume::credits::ORPHAN`] credits.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped
@@ -69,7 +69,7 @@ pub(crate) fn new(
     let (gid, perm) = group_of(fs, parent, spec.kind, inherited.perm, cred);
     core.gid = gid;
     core.mode = spec.kind.mode_bits() | perm;
-    core.flags = flags::inherited(parent_flags, spec.kind);
+    core.flags = kind_flags::inherited(parent_flags, spec.kind);
     let at = inode::now().clamped(core.has_wide_times());
     (core.atime, core.mtime, core.ctime) = (at, at, at);
     core.crtime = core.crtime.map(|_| at);

@@ -9,8 +9,8 @@ use super::Finding;
 const DOCUMENT: &str = "docs/SEEDS.md";
 /// Where the names of counters stand.
 const COUNTERS: &[&str] = &[
-    "crates/engine/src/stats.rs",
-    "crates/engine/src/counters.rs",
+    "crates/engine/src/volume/stats.rs",
+    "crates/engine/src/inspect/layer_counters.rs",
 ];
 
 /// The sections and the rows that each has.

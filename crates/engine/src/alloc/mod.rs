@@ -5,11 +5,11 @@
 //! |---|---|
 //! | [`fn@blocks`] | 2: the group's bitmap and its descriptor's block |
 //! | [`free_blocks`] | bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
-//! | [`inode`] | [`crate::credits::INODE_ALLOC`] |
+//! | [`inode`] | [`crate::volume::credits::INODE_ALLOC`] |
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Invariants
-//! - Blocks are claimed from the counters first ([`Counts`]) and found in the groups afterwards. A
+//! - Blocks are claimed from the counters first ([`SpaceCounts`]) and found in the groups afterwards. A
 //!   reservation therefore always finds its blocks (J12).
 //! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
 //!   durable. In between an allocation may fail although the counters show free space;
@@ -20,14 +20,14 @@
 //! of windows have short locks of their own, never held together with a group lock. There is no
 //! global lock; the counters are atomics.
 
-mod blocks;
-mod counts;
-mod inodes;
+mod block_alloc;
+mod free_runs;
+mod inode_alloc;
 mod orlov;
-mod pending;
+mod pending_frees;
 mod request;
 mod reservation;
-mod runs;
+mod space_counts;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -42,33 +42,33 @@ use extant_failpoint::ActiveFailpoint;
 use extant_jbd2::{BlockCache, Handle};
 use extant_units::{Blocks, Ino, Pblk};
 
-pub(crate) use self::counts::Counts;
-use self::pending::Pending;
+pub(crate) use self::free_runs::free_runs;
+use self::pending_frees::Pending;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
-pub(crate) use self::runs::free_runs;
+pub(crate) use self::space_counts::SpaceCounts;
 use self::trim::Trimming;
 pub(crate) use self::trim::trim;
 use self::windows::Windows;
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::group::{Bitmaps, GroupTable};
 use crate::inode::Inode;
-use crate::layout::Layout;
-use crate::stats::Stats;
+use crate::types::Cred;
 use crate::types::FileKind;
-use crate::zones::SystemZones;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::layout::Layout;
+use crate::volume::stats::Stats;
+use crate::volume::system_zones::SystemZones;
 
 /// The allocators' state, as far as only the file system uses it.
 pub(crate) struct Allocator {
-    core: Arc<Core>,
+    core: Arc<AllocatorCore>,
     /// The space counters, which reservations share.
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<SpaceCounts>,
 }
 
 /// The part of the allocators that the journal's commit callbacks share.
-pub(crate) struct Core {
+pub(crate) struct AllocatorCore {
     /// Geometry.
     pub(crate) layout: Layout,
     /// Metadata blocks.
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// Blocks of the format itself.
     pub(crate) zones: Arc<SystemZones>,
     /// Free and reserved space.
-    pub(crate) counts: Arc<Counts>,
+    pub(crate) counts: Arc<SpaceCounts>,
     /// Counters.
     pub(crate) stats: Arc<Stats>,
     failpoint: ActiveFailpoint,
@@ -91,7 +91,7 @@ pub(crate) struct Core {
     generation: AtomicU32,
 }
 
-impl Core {
+impl AllocatorCore {
     /// The bitmaps of all groups.
     fn disk(&self) -> Bitmaps<'_> {
         Bitmaps {
@@ -106,19 +106,19 @@ impl Core {
 
 /// The parts of the file system that an [`Allocator`] shares.
 pub(crate) struct Parts {
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
     pub(crate) layout: Layout,
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
     pub(crate) cache: Arc<BlockCache>,
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
     pub(crate) discard: Option<Arc<dyn BlockDevice>>,
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
     pub(crate) groups: Arc<GroupTable>,
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
     pub(crate) zones: Arc<SystemZones>,
-    /// See [`Core`].
-    pub(crate) counts: Arc<Counts>,
-    /// See [`Core`].
+    /// See [`AllocatorCore`].
+    pub(crate) counts: Arc<SpaceCounts>,
+    /// See [`AllocatorCore`].
     pub(crate) stats: Arc<Stats>,
     /// The failpoint that a test switches on.
     pub(crate) failpoint: ActiveFailpoint,
@@ -128,7 +128,7 @@ impl Allocator {
     /// The allocators over `parts`.
     pub(crate) fn new(parts: Parts) -> Self {
         let counts = Arc::clone(&parts.counts);
-        let core = Core {
+        let core = AllocatorCore {
             layout: parts.layout,
             cache: parts.cache,
             discard: parts.discard,
@@ -140,7 +140,7 @@ impl Allocator {
             pending: Pending::default(),
             trimming: Trimming::default(),
             windows: Windows::default(),
-            generation: AtomicU32::new(inodes::generation_seed()),
+            generation: AtomicU32::new(inode_alloc::generation_seed()),
         };
         Self {
             core: Arc::new(core),
@@ -189,7 +189,7 @@ pub(crate) fn reserve(fs: &Fs, n: Blocks, privileged: bool) -> Result<Reservatio
 const RETRIES: u32 = 3;
 /// Retries of an allocation of reserved blocks. They are free: commits bring them back, but other
 /// threads free and take blocks meanwhile.
-const PROMISED_RETRIES: u32 = 100;
+const RESERVED_RETRIES: u32 = 100;
 /// Of these, how many pause where no commit can help.
 const PAUSES: u32 = 25;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -205,8 +205,8 @@ pub(crate) fn commit_frees_space(fs: &Fs, attempt: u32) -> bool {
 /// As [`commit_frees_space`], for blocks that were reserved. They exist, so this gives up only
 /// after no commit brings any back and threads that hold blocks between two of their steps (moving
 /// a window, returning freed blocks) have had time to go on.
-pub(crate) fn commit_frees_promised(fs: &Fs, attempt: u32) -> bool {
-    attempt < PROMISED_RETRIES
+pub(crate) fn commit_frees_reserved(fs: &Fs, attempt: u32) -> bool {
+    attempt < RESERVED_RETRIES
         && free_by_commit(fs).unwrap_or_else(|| {
             std::thread::sleep(PAUSE * attempt.saturating_sub(RETRIES).min(1));
             attempt < PAUSES

@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::Group;
 
-use super::{Core, InodeRequest};
+use super::{AllocatorCore, InodeRequest};
 
 /// What one flex group has free, from the hints of its groups.
 #[derive(Clone, Copy, Default, Debug)]
-struct Room {
+struct FlexRoom {
     free_inodes: u64,
     free_blocks: u64,
     dirs: u64,
 }
 
-impl Core {
+impl AllocatorCore {
     /// The group where the search for an inode starts. A hint only: the groups may change at any
     /// moment.
     pub(super) fn inode_group(&self, request: &InodeRequest) -> Group {
@@ -52,8 +52,8 @@ impl Core {
         (start..end).filter_map(|group| u32::try_from(group).ok().map(Group::new))
     }
 
-    fn room(&self, flex: u32) -> Room {
-        let mut room = Room::default();
+    fn room(&self, flex: u32) -> FlexRoom {
+        let mut room = FlexRoom::default();
         for hints in self
             .groups_of_flex(flex)
             .filter_map(|group| self.groups.hints(group))
@@ -65,9 +65,9 @@ impl Core {
         room
     }
 
-    fn average(&self, flexes: u32) -> Room {
+    fn average(&self, flexes: u32) -> FlexRoom {
         let flexes = u64::from(flexes);
-        Room {
+        FlexRoom {
             free_inodes: self.counts.free_inodes() / flexes,
             free_blocks: self.counts.free_blocks().get() / flexes,
             dirs: self.counts.dirs() / flexes,

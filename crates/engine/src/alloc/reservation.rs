@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_units::Blocks;
 
-use super::counts::{Claimant, Counts};
+use super::space_counts::{Claimant, SpaceCounts};
 
 /// A reservation of blocks for delayed allocation. It is consumed as blocks are allocated (with
 /// `AllocRequest::reserved`) or given back. Dropping one that still holds blocks is a bug, which is
@@ -12,13 +12,13 @@ use super::counts::{Claimant, Counts};
 #[derive(Debug)]
 #[must_use = "promised space must be consumed or given back"]
 pub(crate) struct Reservation {
-    counts: Arc<Counts>,
+    counts: Arc<SpaceCounts>,
     blocks: u64,
 }
 
 impl Reservation {
     /// An empty reservation, to merge others into.
-    pub(crate) fn empty(counts: &Arc<Counts>) -> Self {
+    pub(crate) fn empty(counts: &Arc<SpaceCounts>) -> Self {
         Self {
             counts: Arc::clone(counts),
             blocks: 0,
@@ -26,7 +26,7 @@ impl Reservation {
     }
 
     /// Reserves exactly `n` blocks; `None` if fewer are available.
-    pub(crate) fn take(counts: &Arc<Counts>, n: Blocks, privileged: bool) -> Option<Self> {
+    pub(crate) fn take(counts: &Arc<SpaceCounts>, n: Blocks, privileged: bool) -> Option<Self> {
         let who = if privileged {
             Claimant::Privileged
         } else {
@@ -35,7 +35,7 @@ impl Reservation {
         let mut reservation = Self::empty(counts);
         if !n.is_zero() {
             reservation.blocks = counts.claim(who, n.get(), n.get())?;
-            counts.promise(reservation.blocks);
+            counts.begin_reserved(reservation.blocks);
         }
         Some(reservation)
     }
@@ -56,13 +56,13 @@ impl Reservation {
     /// at most what is held.
     pub(crate) fn consume(&mut self, n: Blocks) {
         let n = self.lower(n);
-        self.counts.end_promise(n);
+        self.counts.end_reserved(n);
     }
 
     /// Gives `n` reserved blocks back. `n` is at most what is held.
     pub(crate) fn give_back(&mut self, n: Blocks) {
         let n = self.lower(n);
-        self.counts.end_promise(n);
+        self.counts.end_reserved(n);
         self.counts.unclaim(n);
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn promises_are_kept_given_back_or_repaired() {
-        let counts = Arc::new(Counts::new(
+        let counts = Arc::new(SpaceCounts::new(
             Blocks::ZERO,
             Blocks::new(100),
             Blocks::ZERO,
@@ -102,14 +102,17 @@ mod tests {
             all.absorb(Reservation::take(&counts, Blocks::new(30), false).unwrap());
         }
         assert!(Reservation::take(&counts, Blocks::new(11), false).is_none());
-        assert_eq!((all.blocks().get(), counts.promised().get()), (90, 90));
+        assert_eq!(
+            (all.blocks().get(), counts.reserved_blocks().get()),
+            (90, 90)
+        );
         counts.used(40);
         all.consume(Blocks::new(40));
-        assert_eq!(counts.promised().get(), 50);
+        assert_eq!(counts.reserved_blocks().get(), 50);
         assert_eq!(counts.available().get(), 10);
         all.give_back(Blocks::new(20));
         drop(all);
-        assert_eq!(counts.promised().get(), 0);
+        assert_eq!(counts.reserved_blocks().get(), 0);
         assert_eq!(counts.available(), counts.free_blocks());
         assert_eq!(counts.leaked(), 1);
     }

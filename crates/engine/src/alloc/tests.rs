@@ -1,7 +1,7 @@
 //! The allocators over real images: against a model in memory, and against `dumpe2fs` afterwards.
 
-mod inodes;
-mod volume;
+mod full_volume;
+mod inode_alloc_tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use extant_testkit::{Image, Rng};
 use extant_units::{Blocks, Group, Ino, Pblk};
 
 use super::*;
-use crate::test_rig::{Rig, dump};
+use crate::test_support::test_rig::{Rig, dump};
 
 fn image(mib: u64, args: &str) -> Image {
     Image::of_mib(mib).args(args).make().unwrap()
 }
 
 impl Rig {
-    fn core(&self) -> &Arc<Core> {
+    fn core(&self) -> &Arc<AllocatorCore> {
         &self.alloc.core
     }
 
@@ -209,9 +209,9 @@ fn promised_space_is_there_for_those_it_was_promised() {
         let run = rig.take(&request).unwrap();
         promise.consume(run.len);
         goal = run.start.get() + run.len.get();
-        assert!(counts.free_blocks() >= counts.promised(), "J12");
+        assert!(counts.free_blocks() >= counts.reserved_blocks(), "J12");
     }
-    assert_eq!(counts.promised(), Blocks::ZERO, "J11");
+    assert_eq!(counts.reserved_blocks(), Blocks::ZERO, "J11");
     assert_eq!(counts.available(), counts.free_blocks());
     assert_eq!(
         counts.free_blocks().get(),

@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use extant_units::{Blocks, Group};
 use parking_lot::Mutex;
 
-use super::{Core, Run};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use super::{AllocatorCore, Run};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Held while a run of free blocks is withheld for the device.
 #[derive(Default)]
@@ -76,7 +76,7 @@ pub(crate) fn trim(fs: &Fs, range: Range<u64>, minimum: u64) -> Result<u64> {
     Ok(blocks << bs.log2())
 }
 
-impl Core {
+impl AllocatorCore {
     /// Trims `part` of `group`, and adds the trimmed blocks to `blocks`. Returns the device's last
     /// answer.
     fn trim_group(

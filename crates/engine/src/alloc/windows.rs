@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use extant_units::{Blocks, Ino, Pblk};
 use parking_lot::Mutex;
 
-use super::{Core, Run};
+use super::{AllocatorCore, Run};
 
 const SHARDS: usize = 16;
 /// Streams that each shard remembers.
@@ -33,7 +33,7 @@ pub(super) struct Stream {
 }
 
 #[derive(Default)]
-struct Shard {
+struct WindowShard {
     streams: HashMap<Ino, Stream>,
     clock: u64,
 }
@@ -41,11 +41,11 @@ struct Shard {
 /// The streams, by inode.
 #[derive(Default)]
 pub(super) struct Windows {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<WindowShard>; SHARDS],
 }
 
 impl Windows {
-    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+    fn shard(&self, ino: Ino) -> &Mutex<WindowShard> {
         &self.shards[ino.get() as usize % SHARDS]
     }
 
@@ -103,7 +103,7 @@ impl Stream {
     }
 }
 
-impl Core {
+impl AllocatorCore {
     /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
     /// `want`: the request, and as much again as the stream has grown.
     pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {

@@ -4,8 +4,9 @@ use extant_blockdev::IoBuf;
 
 use super::node::Node;
 use super::volume::Volume;
+use crate::Cred;
+use crate::Result;
 use crate::file::{self, Finished, Job, Queue, What, WriteAt};
-use crate::{Cred, Result};
 
 impl Volume {
     /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device: what the cache has newer is written first. Any position and length

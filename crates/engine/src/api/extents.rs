@@ -6,10 +6,11 @@ use extant_units::Lblk;
 
 use super::node::Node;
 use super::volume::Volume;
-use crate::error::{Error, Location};
+use crate::Result;
 use crate::inode;
 use crate::map::{self, MapState, Status};
-use crate::{Result, fs::Fs};
+use crate::types::error::{Error, Location};
+use crate::volume::Fs;
 
 /// What a range of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,8 +11,8 @@ use extant_units::Pos;
 use super::extents::{Extent, ExtentState, Extents};
 use super::node::Node;
 use super::volume::Volume;
-use crate::error::{Error, Result};
 use crate::file;
+use crate::types::error::{Error, Result};
 
 bitflags! {
     /// What a [`FiemapExtent`] is; the bits of `FIEMAP_EXTENT_*`.

@@ -17,9 +17,11 @@ use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superbl
 use extant_units::{DevOff, Group};
 
 use super::options::open_to_look;
-use crate::error::NO_DEVICE;
+use crate::Error;
+use crate::Location;
+use crate::Result;
 use crate::types::Timestamp;
-use crate::{Error, Location, Result};
+use crate::types::error::NO_DEVICE;
 
 /// What the superblock, the group descriptors and the journal's superblock say.
 #[derive(Clone, Debug)]

@@ -6,14 +6,14 @@
 //! parallel.
 
 mod bounds;
+mod defragment;
 mod direct;
 mod extents;
 mod fiemap;
+mod free_space;
 mod info;
-mod layout;
 mod node;
 mod options;
-mod space;
 mod vectored;
 mod volume;
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use extant_units::Ino;
 
 use crate::file::{self, OpenState};
-use crate::fs::Fs;
 use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
+use crate::volume::Fs;
 
 /// A counted reference to an inode of a [`super::Volume`]. While one exists, the inode keeps its number and its content
 /// even if its last name goes.

@@ -6,7 +6,12 @@ use std::sync::Arc;
 use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode};
 
 use super::Volume;
-use crate::{Backend, Error, MountOptions, Result, Tuning, mount};
+use crate::Backend;
+use crate::Error;
+use crate::MountOptions;
+use crate::Result;
+use crate::Tuning;
+use crate::mount;
 
 /// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
 ///

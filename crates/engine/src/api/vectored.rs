@@ -8,8 +8,9 @@ use std::io::{IoSlice, IoSliceMut};
 
 use super::node::Node;
 use super::volume::Volume;
+use crate::Cred;
+use crate::Result;
 use crate::file::{self, Reader, WriteAt};
-use crate::{Cred, Result};
 
 impl Volume {
     /// [`Volume::write`] of several buffers, one after the other, as one write.

@@ -7,15 +7,23 @@ use extant_units::Ino;
 use tracing::error;
 
 use super::node::Node;
+use crate::BufferedPath;
+use crate::Cred;
+use crate::Result;
 use crate::attr::{self, FlagSet};
+use crate::dir;
+use crate::file;
 use crate::file::{Reader, Whence, WriteAt};
-use crate::fs::Fs;
+use crate::inode;
+use crate::inspect::usage;
 use crate::mount::{self, ShutdownMode};
+use crate::namei;
+use crate::namei::symlink_target;
 use crate::types::{
     Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
 };
-use crate::{BufferedPath, Cred, Result, dir, file, namei, statfs, xattr};
-use crate::{inode, symlink};
+use crate::volume::Fs;
+use crate::xattr;
 
 /// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the
 /// last clone is dropped.
@@ -222,7 +230,7 @@ impl Volume {
     /// [`crate::Error::Invalid`] for anything else.
     pub fn readlink(&self, node: &Node) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
-        let target = symlink::readlink(self.fs(), node.inode())?;
+        let target = symlink_target::readlink(self.fs(), node.inode())?;
         inode::touch_atime(self.fs(), node.inode());
         Ok(target)
     }
@@ -484,7 +492,7 @@ impl Volume {
         self.fs().fault.check_alive()?;
         // Space of deleted files counts as free as soon as it is.
         self.fs().reap_all();
-        Ok(statfs::statfs(self.fs()))
+        Ok(usage::statfs(self.fs()))
     }
 
     /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of
@@ -519,7 +527,7 @@ impl Volume {
 
     /// The engine's counters since the mount, by name: what was done, not how long it took.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        crate::counters::snapshot(self.fs())
+        crate::inspect::layer_counters::snapshot(self.fs())
     }
 
     /// Drops everything cached of files that is not dirty: later reads come from the device. For measuring, and for giving

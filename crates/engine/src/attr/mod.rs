@@ -7,20 +7,20 @@
 //! # Locks
 //! [`setattr`] takes the inode's `lock` exclusively and starts handles.
 
-mod flags;
+mod chattr;
 
 use std::sync::Arc;
 
-pub(crate) use self::flags::{FlagSet, get_flags, set_flags};
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Result};
+pub(crate) use self::chattr::{FlagSet, get_flags, set_flags};
 use crate::file;
-use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeTime, devnum};
 use crate::map;
-use crate::privileges::{self, CAPABILITY, stripped};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{Attr, FileKind, SetAttr, SetTime};
+use crate::volume::Fs;
+use crate::volume::credits;
+use crate::xattr::privileges::{self, CAPABILITY, stripped};
 use crate::xattr::{self, acl};
 
 const SGID: u16 = 0o2000;
@@ -212,7 +212,7 @@ fn apply(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rig::blank_core;
+    use crate::test_support::test_rig::blank_core;
     use crate::types::Timestamp;
 
     fn core(mode: u16) -> InodeCore {

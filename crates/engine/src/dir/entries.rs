@@ -1,6 +1,6 @@
 //! The entries of one directory, linear or indexed: find, insert, remove, retarget.
 //!
-//! Chooses between [`super::linear`] and [`super::index`], and does what is the same for both.
+//! Chooses between [`super::linear`] and [`super::htree`], and does what is the same for both.
 //! Nothing here knows what an entry means: the caller keeps names unique and links counted, under
 //! the directory's `lock`.
 
@@ -9,15 +9,15 @@ use extant_disk::dirent::FileType;
 use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk};
 
+use super::dir_store::{Shape, Store};
 use super::slot::Slot;
-use super::store::{Shape, Store};
-use super::{index, linear};
-use crate::error::{Error, Result};
+use super::{htree, linear};
+use crate::types::error::{Error, Result};
 
 /// Finds `name`, which is neither "." nor "..".
 pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
     if store.indexed() {
-        index::find(store, name)
+        htree::find(store, name)
     } else {
         linear::find(store, name)
     }
@@ -27,7 +27,7 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
 pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
     drop_stale_index(store, h)?;
     if store.indexed() {
-        index::insert(store, h, entry)
+        htree::insert(store, h, entry)
     } else {
         linear::insert(store, h, entry)
     }
@@ -112,7 +112,7 @@ pub(super) fn is_empty<S: Store>(store: &S) -> Result<bool> {
         Ok(None)
     };
     let found = if store.indexed() {
-        index::scan(store, has_entry)?
+        htree::scan(store, has_entry)?
     } else {
         linear::scan(store, has_entry)?
     };

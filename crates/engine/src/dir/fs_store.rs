@@ -12,14 +12,14 @@ use extant_disk::inode::InodeFlags;
 use extant_jbd2::{Block, BlockData, CheckKey, Handle};
 use extant_units::{BlockSize, Lblk, Pblk};
 
-use super::distinct;
-use super::store::{Profile, Shape, Store};
-use crate::check_kind::CheckKind;
-use crate::error::{Error, Location, Result};
-use crate::fs::Fs;
+use super::dir_store::{Profile, Shape, Store};
+use super::distinct_blocks;
 use crate::inode::Inode;
-use crate::map::{self, How, MapState};
+use crate::map::{self, AllocateMode, MapState};
 use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::metadata_kind::CheckKind;
 
 /// Blocks of a search that does not count as long.
 const SHORT: u32 = 8;
@@ -210,10 +210,10 @@ impl Store for FsStore<'_> {
         if size > limit.min(self.fs.layout.max_dir_bytes()) {
             return Err(Error::NoSpace);
         }
-        let how = How {
+        let how = AllocateMode {
             metadata: true,
             privileged: self.privileged,
-            ..How::default()
+            ..AllocateMode::default()
         };
         let mapping = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
         let MapState::Written(pblk) = mapping.state else {
@@ -231,7 +231,7 @@ impl Store for FsStore<'_> {
         if self.blocks() <= 1 || self.inode.is_distinct() {
             return Ok(());
         }
-        let checked = distinct::check(self.fs, self.inode, self.blocks(), || self.go_on());
+        let checked = distinct_blocks::check(self.fs, self.inode, self.blocks(), || self.go_on());
         checked.inspect_err(|error| self.fs.fault.report(self.fs, error))?;
         self.inode.note_distinct();
         Ok(())

@@ -7,9 +7,9 @@
 use extant_disk::dir_edit::NewEntry;
 use extant_units::Lblk;
 
+use super::dir_store::{Shape, Store};
 use super::slot::{self, Slot};
-use super::store::{Shape, Store};
-use crate::error::Result;
+use crate::types::error::Result;
 
 /// Blocks to read ahead of a scan.
 const AHEAD: u32 = 64;
@@ -53,8 +53,8 @@ pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_
     }
     if profile.dir_index && store.blocks() == 1 {
         let first = store.read(Lblk::ZERO, Shape::Leaf)?;
-        super::index::convert(store, h, &first)?;
-        return super::index::insert(store, h, entry);
+        super::htree::convert(store, h, &first)?;
+        return super::htree::insert(store, h, entry);
     }
     let lblk = Lblk::new(store.blocks());
     let mut bytes = vec![0; format.block_size.bytes()];

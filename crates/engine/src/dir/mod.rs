@@ -3,11 +3,11 @@
 //! The format of a directory is in `extant-disk`. This module finds, adds, removes and lists
 //! entries; what they mean is [`crate::namei`]'s.
 //!
-//! - [`store`] is the border to the file system, with [`fs_store`] behind it;
-//! - [`entries`] chooses between [`linear`] and [`index`];
-//! - [`list`] reads in batches, whose [`position`]s stay valid while other threads create and
+//! - [`dir_store`] is the border to the file system, with [`fs_store`] behind it;
+//! - [`entries`] chooses between [`linear`] and [`htree`];
+//! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
-//! - [`distinct`] makes sure, before a walk over many blocks, that no block occurs twice. The
+//! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice. The
 //!   directory's size is checked when its inode is loaded.
 //!
 //! [`lookup`], [`is_empty`] and [`read`] end at the next block when [`Fs::go_on`] says so.
@@ -24,15 +24,15 @@
 //! # Concurrency
 //! Readers of one directory run in parallel, and so do changes of different ones.
 
-mod distinct;
+mod dir_store;
+mod distinct_blocks;
 mod entries;
 mod fs_store;
-mod index;
+mod htree;
 mod linear;
-mod list;
+mod listing;
 mod position;
 mod slot;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -40,12 +40,12 @@ use extant_disk::dir_edit::NewEntry;
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
+use self::dir_store::Store as _;
 use self::fs_store::FsStore;
-use self::store::Store as _;
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
+use crate::volume::Fs;
 
 /// The inode that `name` leads to, "." and ".." included.
 ///
@@ -62,7 +62,7 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
 }
 
 /// Adds `name`, which the directory does not have: the caller looked. Needs
-/// [`crate::credits::dir_insert`] credits. With `privileged`, a new block may come from root's
+/// [`crate::volume::credits::dir_insert`] credits. With `privileged`, a new block may come from root's
 /// reserve.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub(crate) fn insert(
     entries::insert(&store, h, &entry)
 }
 
-/// Removes `name`, which leads to `ino`. Needs [`crate::credits::DIR_REMOVE`] credits.
+/// Removes `name`, which leads to `ino`. Needs [`crate::volume::credits::DIR_REMOVE`] credits.
 ///
 /// # Errors
 /// [`crate::Error::NotFound`]; damage if it leads elsewhere.
@@ -93,7 +93,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino
     entries::remove(&FsStore::open(fs, dir)?, h, name, ino)
 }
 
-/// Makes `name`, which leads to `old`, lead to another inode. Needs [`crate::credits::DIR_REMOVE`]
+/// Makes `name`, which leads to `old`, lead to another inode. Needs [`crate::volume::credits::DIR_REMOVE`]
 /// credits.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
     entries::is_empty(&FsStore::open_to_walk(fs, dir)?)
 }
 
-/// Gives a new directory its first block, with "." and "..". Needs [`crate::credits::allocate`]
+/// Gives a new directory its first block, with "." and "..". Needs [`crate::volume::credits::allocate`]
 /// credits and two.
 ///
 /// # Errors
@@ -177,7 +177,7 @@ pub(crate) fn read(
         }
         let batch = {
             let _shared = dir.lock.read();
-            list::batch(&FsStore::open_to_walk(fs, dir)?, from)?
+            listing::batch(&FsStore::open_to_walk(fs, dir)?, from)?
         };
         for (item, name) in batch.entries() {
             let entry = Dirent {

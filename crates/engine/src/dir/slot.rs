@@ -3,8 +3,8 @@
 
 use extant_units::{Ino, Lblk};
 
-use super::store::Store;
-use crate::error::Result;
+use super::dir_store::Store;
+use crate::types::error::Result;
 
 /// An entry that was found.
 pub(super) struct Slot<B> {

@@ -22,11 +22,11 @@ use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
 use super::iomap_ops::FileOps;
 use super::{blocks_of, logged};
 use crate::alloc;
-use crate::credits;
-use crate::error::{Error, Location, Result};
-use crate::map::{self, How, MapState};
-use crate::options::DataMode;
+use crate::config::DataMode;
+use crate::map::{self, AllocateMode, MapState};
 use crate::orphan;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::credits;
 
 /// Blocks that one handle allocates at most, each of which may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;
@@ -77,12 +77,12 @@ impl FileOps<'_> {
 
     /// Whether space that is chosen for a write becomes written as soon as the bytes are in the cache.
     fn converts_at_once(&self) -> bool {
-        !self.fs.options.dioread_nolock() || self.way.logs
+        !self.fs.options.dioread_nolock() || self.data_path.journalled
     }
 
     /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
     fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
-        if self.fs.options.data() == DataMode::Ordered && !self.way.logs {
+        if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
             let bytes = end.distance_from(start).unwrap_or(0);
             self.fs.stats.ordered_bytes.add(bytes);
             self.data.ordered.order(handle, start, end);
@@ -90,7 +90,7 @@ impl FileOps<'_> {
     }
 
     /// A mapping of the first block of `map`.
-    fn one_block(&self, map: &map::Mapping) -> Result<BlockMap> {
+    fn one_block(&self, map: &map::BlockMapping) -> Result<BlockMap> {
         let found = self.describe(map)?;
         let (place, new) = match found.kind {
             IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
@@ -120,7 +120,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn start_write(&self, pos: Pos, blocks: u32) -> Result<Option<(Handle, u32)>> {
-        let logs = self.way.logs;
+        let logs = self.data_path.journalled;
         if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
             self.make_room(pos, blocks)?;
             return Ok(None);
@@ -162,10 +162,10 @@ impl BufferOps for FileOps<'_> {
         let made = match handle {
             None => map::reserve_delayed(self.fs, self.inode, lblk, 1, self.privileged)?,
             Some(h) => {
-                let how = How {
+                let how = AllocateMode {
                     unwritten: true,
                     privileged: self.privileged,
-                    ..How::default()
+                    ..AllocateMode::default()
                 };
                 self.fs.stats.direct_allocations.bump();
                 let made = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
@@ -192,7 +192,7 @@ impl BufferOps for FileOps<'_> {
     }
 
     fn logs_data(&self) -> bool {
-        self.way.logs
+        self.data_path.journalled
     }
 
     fn log_data(&self, handle: Option<&mut Handle>, blocks: &[(DevOff, &[u8])]) -> Result<()> {
@@ -252,11 +252,11 @@ impl BufferWriteback for FileOps<'_> {
         let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {
-            let how = How {
-                unwritten: (self.fs.options.dioread_nolock() || self.way.logs)
+            let how = AllocateMode {
+                unwritten: (self.fs.options.dioread_nolock() || self.data_path.journalled)
                     && self.has_extents(),
                 only_delayed: true,
-                ..How::default()
+                ..AllocateMode::default()
             };
             map = map::allocate(self.fs, handle, self.inode, map.lblk, map.len, how)?;
             if map.new && !how.unwritten {
@@ -268,7 +268,7 @@ impl BufferWriteback for FileOps<'_> {
     }
 
     fn make_room(&self, error: &Error, attempt: u32) -> bool {
-        matches!(error, Error::NoSpace) && alloc::commit_frees_promised(self.fs, attempt)
+        matches!(error, Error::NoSpace) && alloc::commit_frees_reserved(self.fs, attempt)
     }
 
     fn raise_disk_size(&self, handle: &mut Handle, end: Pos) -> Result<()> {

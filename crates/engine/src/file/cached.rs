@@ -9,9 +9,9 @@ use extant_units::{Lblk, Pos};
 use super::iomap_ops::FileOps;
 use super::ordered::settle_ordered;
 use super::range_lock;
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
+use crate::volume::Fs;
 
 /// What the I/O trees of all files did so far.
 pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {

@@ -1,7 +1,7 @@
 //! Changing the way of a file's data while the file is in use, and its map with it.
 //!
 //! # Locks
-//! A change holds the inode's `lock` and the invalidate lock exclusively, then the way (`WayCell::keep`), and the mapping's pass: no write,
+//! A change holds the inode's `lock` and the invalidate lock exclusively, then the way (`DataPathCell::keep`), and the mapping's pass: no write,
 //! no fill and no writeback is under way, none of them goes on by the old way, nothing is dirty, and the cache is empty when the way changes.
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use extant_units::Pos;
 
 use super::writeback::write_range;
 use super::{data, lock, read::check_kind};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::config::BufferedPath;
 use crate::inode::Inode;
+use crate::inode::path_choice::{self, DataPath, eligible};
 use crate::map;
-use crate::tuning::BufferedPath;
 use crate::types::FileKind;
-use crate::way::{self, Way, eligible};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// How often a change writes what mappings go on dirtying, before it gives up.
 const ATTEMPTS: u32 = 8;
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 8;
 /// It is no regular file.
 pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     check_kind(inode)?;
-    Ok(way::now(fs, inode).path)
+    Ok(path_choice::current(fs, inode).machinery)
 }
 
 /// Moves `inode`'s data to another path. Takes the inode's `lock`.
@@ -46,7 +46,7 @@ pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath)
     if eligible(path, fs.options.data(), flags) != path {
         return Err(Error::NotSupported("the range path for such a file"));
     }
-    change(fs, inode, Way::on(fs, path, flags), || Ok(()))
+    change(fs, inode, DataPath::on(fs, path, flags), || Ok(()))
 }
 
 /// The file's flag of journalled data becomes `on`, by `store`. Where it is on the range path that changes nothing else. The
@@ -62,13 +62,18 @@ pub(crate) fn set_journalled(
 ) -> Result<()> {
     let mut flags = inode.flags();
     flags.set(InodeFlags::JOURNAL_DATA, on);
-    let way = Way::on(fs, way::now(fs, inode).path, flags);
-    change(fs, inode, way, store)
+    let to = DataPath::on(fs, path_choice::current(fs, inode).machinery, flags);
+    change(fs, inode, to, store)
 }
 
 /// Drains, writes, empties the cache, and lets the way change together with what `store` does.
-fn change(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
-    if data(fs, inode).way.get() == to {
+fn change(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    to: DataPath,
+    store: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if data(fs, inode).data_path.get() == to {
         return store();
     }
     drained(fs, inode, to, store)
@@ -94,7 +99,7 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     match inode.kind {
         FileKind::Directory => map::to_extents(fs, inode).map(drop),
         FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
-            let to = Way::of(fs, flags | InodeFlags::EXTENTS);
+            let to = DataPath::of(fs, flags | InodeFlags::EXTENTS);
             drained(fs, inode, to, || map::to_extents(fs, inode).map(drop))
         }
         _ => Err(Error::NotSupported("extents for such an inode")),
@@ -102,22 +107,27 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
 }
 
 /// Drains, writes, empties the cache, and lets the way become `to` together with what `store` does. The inode's `lock` is held.
-fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<()>) -> Result<()> {
+fn drained(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    to: DataPath,
+    store: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let file = data(fs, inode);
-    let from = file.way.get();
+    let from = file.data_path.get();
     for _ in 0..ATTEMPTS {
         write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         if file.ordered.is_waited_for() {
             // A commit that takes folio locks must not meet the other path, which holds them over the start of a handle.
             fs.journal.sync_all()?;
         }
-        if from.logs {
+        if from.journalled {
             // Later frees would not be revoked: nothing of the file may be left in the log.
             fs.journal.force_commit()?;
             fs.journal.checkpoint_all()?;
         }
         let _nothing_fills = file.address_space.invalidate_lock().write();
-        let _nobody_goes_on = file.way.release();
+        let _nobody_goes_on = file.data_path.release();
         let _nothing_writes = file.address_space.writeback_pass();
         file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
@@ -125,9 +135,9 @@ fn drained(fs: &Fs, inode: &Arc<Inode>, to: Way, store: impl FnOnce() -> Result<
             continue;
         }
         store()?;
-        file.way.set(to);
+        file.data_path.set(to);
         // Loaded anew, such a file would take another way, past what the log has of it.
-        inode.keep(to.logs && !Way::of(fs, inode.flags()).logs);
+        inode.keep(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
         return Ok(());
     }
     Err(Error::Busy)

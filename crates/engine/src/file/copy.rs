@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use super::read::check_kind;
 use super::{OpenState, Reader, Whence, WriteAt, fallocate, max_size, read, seek, truncate, write};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::Cred;
 use crate::types::FallocateMode;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Bytes copied at once.
 const PIECE: u64 = 1 << 20;

@@ -16,15 +16,17 @@ use extant_units::{Ino, Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::{Reader, WriteAt, fallocate, fsync, read, truncate, write, write_direct};
-use crate::cred::Cred;
-use crate::error::Error;
-use crate::fs::Fs;
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::inode::InodeRef;
 use crate::map::{self, MapState};
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
 use crate::types::FallocateMode::{PunchHole, ZeroRange};
-use crate::{credits, mount, namei};
+use crate::types::error::Error;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// No write fails.
 const NONE: u64 = u64::MAX;
@@ -97,7 +99,7 @@ impl Stage {
     /// between a conversion and its size may leave them.
     fn leave_written(&self, first: u32, count: u32) {
         let mut h = self.fs.start(credits::allocate(&self.fs)).unwrap();
-        let (lblk, how) = (Lblk::new(first), map::How::default());
+        let (lblk, how) = (Lblk::new(first), map::AllocateMode::default());
         let made = map::allocate(&self.fs, &mut h, &self.inode, lblk, count, how).unwrap();
         assert_eq!(made.len, count);
     }

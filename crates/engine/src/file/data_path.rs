@@ -1,4 +1,4 @@
-//! Which code moves a file's buffered data: the only place where the paths part. Which file takes which is `way.rs`'s.
+//! Which code moves a file's buffered data: the only place where the paths part. `inode/path_choice.rs` chooses which file takes which.
 
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Miss, Payload, ReadView, Source, Target, WritebackControl};
@@ -7,8 +7,8 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::range_lock;
-use crate::error::{Error, Result};
-use crate::tuning::BufferedPath;
+use crate::config::BufferedPath;
+use crate::types::error::{Error, Result};
 
 /// Bytes of an edit that are copied at a time, where it cannot be done in place.
 const COPIED_AT_ONCE: usize = 64 << 10;
@@ -56,10 +56,10 @@ pub(super) fn overwrite(
     // folio on, writes of this kind stay out of that part of it. What it changed about the file is seen here then.
     let alone = || {
         !ops.inode.lock.is_locked_exclusive()
-            && ops.data.way.get() == ops.way
+            && ops.data.data_path.get() == ops.data_path
             && !range_lock::is_held(ops.data, pos, bytes.len())
     };
-    match ops.way.path {
+    match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
         BufferedPath::BufferHead => false,
     }
@@ -74,8 +74,8 @@ pub(super) fn extend(
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
-    ops.way.path == BufferedPath::Iomap
-        && ops.data.way.get() == ops.way
+    ops.data_path.machinery == BufferedPath::Iomap
+        && ops.data.data_path.get() == ops.data_path
         && extant_iomap::extend(ops, recent, pos, bytes)
 }
 
@@ -87,7 +87,7 @@ pub(super) fn write(
     source: &mut impl Source,
 ) -> Result<usize> {
     check_contents(ops.flags)?;
-    let written = match ops.way.path {
+    let written = match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
         BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
     };
@@ -118,7 +118,7 @@ pub(super) fn edit(
     change: &mut dyn FnMut(Pos, &mut [u8]),
 ) -> Result<usize> {
     check_contents(ops.flags)?;
-    if ops.way.path == BufferedPath::Iomap {
+    if ops.data_path.machinery == BufferedPath::Iomap {
         return match extant_iomap::edit(ops, readahead, pos, len, change) {
             Ok(done) => Ok(done),
             Err(stopped) => partial(stopped.done, stopped.error),
@@ -151,7 +151,7 @@ pub(super) fn edit(
 pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
     check_contents(ops.flags)?;
     let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
-    if changed && ops.way.logs {
+    if changed && ops.data_path.journalled {
         // Before whatever makes the range part of the file.
         write_back(
             ops,
@@ -163,10 +163,10 @@ pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> 
 
 /// Writes `control`'s part of what is dirty, and waits for it.
 pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
-    let _kept = ops.data.way.keep();
+    let _kept = ops.data.data_path.keep();
     // Flushers hold no lock of the file, so this may not be the way any more that they began with.
     let ops = &ops.as_of_now();
-    match ops.way.path {
+    match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::write_back(ops, control),
         BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),
     }

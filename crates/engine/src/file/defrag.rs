@@ -20,16 +20,16 @@ use super::relocate::{self, End, Piece};
 use super::space;
 use super::writeback::write_range;
 use crate::alloc::{self, Run};
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::inode::path_choice::is_data_journalled;
 use crate::inode::{Inode, InodeFlags, InodeRef};
-use crate::map::{self, How, MapState, Status};
+use crate::map::{self, AllocateMode, MapState, Status};
 use crate::new_inode::{self, NewInode};
 use crate::orphan;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{Defragmented, FileKind};
-use crate::way::logs_data;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Free blocks that a defragmentation leaves to others.
 const MARGIN: u64 = 256;
@@ -68,7 +68,7 @@ pub(super) fn check(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     if flags.contains(InodeFlags::ENCRYPT) {
         return Err(Error::NotSupported("moving blocks of an encrypted file"));
     }
-    if logs_data(fs, inode) {
+    if is_data_journalled(fs, inode) {
         return Err(Error::NotSupported("moving blocks of journalled data"));
     }
     Ok(())
@@ -204,9 +204,9 @@ impl Job<'_> {
                 let len = u32::try_from(want).unwrap_or(u32::MAX);
                 let goal = run.start;
                 let found = space::retry(fs, || {
-                    let how = How {
+                    let how = AllocateMode {
                         unwritten: true,
-                        ..How::default()
+                        ..AllocateMode::default()
                     };
                     let mut h = fs.start(credits::allocate(fs))?;
                     map::allocate_at(fs, &mut h, donor, (Lblk::new(lblk), len), how, goal)

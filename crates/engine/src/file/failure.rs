@@ -4,8 +4,8 @@ use extant_iomap::WritebackOps;
 use extant_pagecache::WritebackFault;
 
 use super::iomap_ops::FileOps;
-use crate::error::Error;
-use crate::fs::Fs;
+use crate::types::error::Error;
+use crate::volume::Fs;
 
 /// Latches damage that an operation met. Failed I/O of file data is no fault of the file system's.
 pub(super) fn report(fs: &Fs, error: &Error) {

@@ -20,15 +20,17 @@ use super::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
     truncate, write,
 };
-use crate::cred::Cred;
-use crate::fs::Fs;
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::inode::InodeRef;
+use crate::inspect::verifier::Verifier;
 use crate::map::{self, MapState};
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
 use crate::types::FallocateMode::{self, CollapseRange, InsertRange, PunchHole, ZeroRange};
-use crate::verify::Verifier;
-use crate::{credits, mount, namei};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Bytes of a block, and of a folio.
 const BLOCK: u64 = 4096;
@@ -274,7 +276,7 @@ fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {
         worker.join().unwrap();
         assert_eq!(reader.join().unwrap(), [1; 100]);
     });
-    assert!(fs.alloc.counts.promised().get() <= 2);
+    assert!(fs.alloc.counts.reserved_blocks().get() <= 2);
     stage.end();
 }
 

@@ -18,14 +18,14 @@ use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use super::{FileData, blocks_of, data, direct};
 use crate::alloc;
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Location, Result};
-use crate::fs::Fs;
+use crate::config::BufferedPath;
 use crate::inode::Inode;
-use crate::map::{self, How, MapState};
-use crate::tuning::BufferedPath;
-use crate::way::Way;
+use crate::inode::path_choice::DataPath;
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::Cred;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// A regular file, for one operation.
 pub(super) struct FileOps<'a> {
@@ -33,7 +33,7 @@ pub(super) struct FileOps<'a> {
     pub(super) inode: &'a Arc<Inode>,
     pub(super) data: &'a FileData,
     /// The way of the data when the operation began.
-    pub(super) way: Way,
+    pub(super) data_path: DataPath,
     /// The inode's flags when the operation began.
     pub(super) flags: InodeFlags,
     /// May use the blocks reserved for root.
@@ -72,7 +72,7 @@ impl<'a> FileOps<'a> {
             fs,
             inode,
             data,
-            way: data.way.get(),
+            data_path: data.data_path.get(),
             flags: inode.flags(),
             privileged: false,
             walked: map::Walked::default(),
@@ -94,7 +94,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// A mapping of the map's as one of bytes.
-    pub(super) fn describe(&self, map: &map::Mapping) -> Result<Iomap> {
+    pub(super) fn describe(&self, map: &map::BlockMapping) -> Result<Iomap> {
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
             bs.dev_off(start).ok_or_else(|| {
@@ -127,7 +127,7 @@ impl<'a> FileOps<'a> {
     /// No folio may be locked: writeback may begin.
     pub(super) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
-        let space = Space::of(counts.free_blocks().get(), counts.promised().get());
+        let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
         if space.settle {
             self.fs.stats.low_space_flushes.bump();
             self.fs.files.pages.start_writeback();
@@ -136,7 +136,7 @@ impl<'a> FileOps<'a> {
     }
 
     /// Space for a write, promised or chosen.
-    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
         let known = map::lookup(self.fs, self.inode, lblk, count)?;
         if known.state != MapState::Hole {
             return Ok(known);
@@ -153,8 +153,8 @@ impl<'a> FileOps<'a> {
     /// Tries to find space, again after commits that may bring some back.
     pub(super) fn retry(
         &self,
-        mut find: impl FnMut() -> Result<map::Mapping>,
-    ) -> Result<map::Mapping> {
+        mut find: impl FnMut() -> Result<map::BlockMapping>,
+    ) -> Result<map::BlockMapping> {
         let mut attempt = 0;
         loop {
             match find() {
@@ -165,13 +165,13 @@ impl<'a> FileOps<'a> {
     }
 
     /// Gives the hole at `lblk` a place at once, unwritten.
-    pub(super) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+    pub(super) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
-        let how = How {
+        let how = AllocateMode {
             unwritten: true,
             privileged: self.privileged,
-            ..How::default()
+            ..AllocateMode::default()
         };
         map::allocate(self.fs, &mut h, self.inode, lblk, count, how)
     }
@@ -181,7 +181,7 @@ impl IomapOps for FileOps<'_> {
     type Error = Error;
 
     fn address_space(&self) -> &AddressSpace {
-        if self.way.path == BufferedPath::Iomap {
+        if self.data_path.machinery == BufferedPath::Iomap {
             // Every way to a folio begins here: on this path no folio is waited for under a handle (J24).
             self.fs.journal.assert_no_handle();
         }
@@ -190,7 +190,7 @@ impl IomapOps for FileOps<'_> {
 
     fn device(&self) -> &dyn BlockDevice {
         // As it is now: a read may have begun before the way changed.
-        if self.data.way.get().logs {
+        if self.data.data_path.get().journalled {
             &self.fs.files.logged
         } else {
             &*self.fs.dev
@@ -284,7 +284,7 @@ impl FileOps<'_> {
             IomapKind::Inline(_) => return false,
         };
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
-            let mapping = map::Mapping {
+            let mapping = map::BlockMapping {
                 lblk,
                 len,
                 state,

@@ -11,10 +11,10 @@ use extant_blockdev::BlockDevice;
 use extant_jbd2::{Handle, Journal};
 use extant_units::{BlockSize, DevOff, Pblk};
 
-use crate::check_kind::CheckKind;
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::error::Result;
+use crate::volume::Fs;
+use crate::volume::metadata_kind::CheckKind;
 
 /// Takes the content of whole blocks into the journal. A credit for each.
 ///

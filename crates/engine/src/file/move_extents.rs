@@ -16,10 +16,10 @@ use super::data;
 use super::defrag::check;
 use super::relocate::{self, End, Piece};
 use super::writeback::write_range;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeFlags};
 use crate::map;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Set-id bits: such a file is no donor.
 const SET_ID: u16 = 0o6000;

@@ -18,14 +18,16 @@ use extant_units::{PageIdx, Pos};
 use super::iomap_ops::FileOps;
 use super::range_lock::{claim_alone, lock_range};
 use super::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
-use crate::cred::Cred;
-use crate::fs::Fs;
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::inode::InodeRef;
+use crate::inspect::verifier::Verifier;
 use crate::map::{ExclusiveMap, SharedMap};
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
-use crate::verify::Verifier;
-use crate::{credits, mount, namei};
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 const MIB: usize = 1 << 20;
 /// Bytes of the folios that a file is filled with.

@@ -31,10 +31,10 @@ use super::tail::Claim;
 use super::turns::Turn;
 use super::write::WriteAt;
 use super::{FileData, data};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::config::BufferedPath;
 use crate::inode::Inode;
-use crate::tuning::BufferedPath;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Guesses of a range that the size made wrong, before the whole file is locked.
 const GUESSES: u32 = 8;
@@ -104,7 +104,7 @@ pub(super) fn drain(inode: &Inode) {
 /// path. The way does not change while it is held.
 fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
     loop {
-        let path = data.way.get().path;
+        let path = data.data_path.get().machinery;
         let lock = match path {
             BufferedPath::Iomap => Lock::Shared(inode.lock.try_read().unwrap_or_else(|| {
                 fs.stats.lock_waits.bump();
@@ -115,7 +115,7 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
         if inode.is_gone() {
             return Err(Error::Stale);
         }
-        if data.way.get().path == path {
+        if data.data_path.get().machinery == path {
             return Ok(lock);
         }
     }

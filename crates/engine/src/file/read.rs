@@ -8,10 +8,10 @@ use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
 use super::{OpenState, Whence, data_path};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Who reads: what it does to the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

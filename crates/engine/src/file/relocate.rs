@@ -23,12 +23,12 @@ use extant_units::{Lblk, Pblk};
 
 use super::FileOps;
 use super::writeback::write_range;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::config::BufferedPath;
 use crate::inode::Inode;
-use crate::map::{self, MapState, Mapping};
-use crate::tuning::BufferedPath;
+use crate::map::{self, BlockMapping, MapState};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// The most bytes that one piece has.
 pub(super) const PIECE: u64 = 8 << 20;
@@ -87,11 +87,11 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
         let mapping = &ops.data.address_space;
         let _nothing_fills = mapping.invalidate_lock().write();
         let _nothing_writes = mapping.writeback_pass();
-        if ops.way.path == BufferedPath::BufferHead {
+        if ops.data_path.machinery == BufferedPath::BufferHead {
             mapping.drop_clean(start, end);
         }
         let dirty = !mapping.tagged(start, end, Tag::Dirty, 1).is_empty();
-        let cached = ops.way.path == BufferedPath::BufferHead
+        let cached = ops.data_path.machinery == BufferedPath::BufferHead
             && mapping.next(start).is_some_and(|folio| folio.start() < end);
         let now = map::lookup(fs, from.inode, from.at, count)?;
         if dirty || cached || ops.data.ordered.is_waited_for() || now.state != ours.state {
@@ -115,7 +115,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
 }
 
 /// Where the blocks of `map` are, if they have a place.
-fn place(map: &Mapping) -> Option<Pblk> {
+fn place(map: &BlockMapping) -> Option<Pblk> {
     match map.state {
         MapState::Written(at) | MapState::Unwritten(at) => Some(at),
         MapState::Hole | MapState::Delayed => None,

@@ -12,15 +12,17 @@ use super::iomap_ops::FileOps;
 use super::writeback::write_range;
 use super::{Reader, WriteAt, data_path, fsync, read, truncate, write};
 use crate::alloc::{self, AllocRequest};
-use crate::cred::Cred;
-use crate::error::Error;
-use crate::fs::Fs;
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::inode::InodeRef;
-use crate::map::{self, How, MapState};
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
-use crate::verify::Verifier;
-use crate::{credits, mount, namei};
+use crate::inspect::verifier::Verifier;
+use crate::map::{self, AllocateMode, MapState};
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
+use crate::types::error::Error;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 fn mounted(args: &str, order: u8) -> Arc<Fs> {
     mounted_with(args, order, "")
@@ -89,9 +91,9 @@ fn unwritten(fs: &Arc<Fs>, name: &str, blocks: u32) -> InodeRef {
     let size = u64::from(blocks) * fs.layout.block_size.bytes_u64();
     truncate(fs, &inode, size, &Cred::root()).unwrap();
     let mut h = fs.start(credits::allocate(fs)).unwrap();
-    let how = How {
+    let how = AllocateMode {
         unwritten: true,
-        ..How::default()
+        ..AllocateMode::default()
     };
     let made = map::allocate(fs, &mut h, &inode, Lblk::ZERO, blocks, how).unwrap();
     assert_eq!(made.len, blocks);
@@ -99,7 +101,11 @@ fn unwritten(fs: &Arc<Fs>, name: &str, blocks: u32) -> InodeRef {
 }
 
 /// Writes every other block of a file and has it written back: each conversion splits an extent.
-fn write_every_other(fs: &Arc<Fs>, inode: &InodeRef, blocks: u64) -> crate::error::Result<()> {
+fn write_every_other(
+    fs: &Arc<Fs>,
+    inode: &InodeRef,
+    blocks: u64,
+) -> crate::types::error::Result<()> {
     let bs = fs.layout.block_size.bytes();
     for number in (0..blocks).step_by(2) {
         put(fs, inode, number * bs as u64, &vec![7; bs]);
@@ -284,12 +290,16 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         // Nothing at all: nothing stays, wherever in a block that was to begin.
         for pos in [0, 100] {
             let done = data_path::write(&ops, Pos::new(pos), 1 << 20, &mut &[][..]).unwrap();
-            assert_eq!((done, fs.alloc.counts.promised().get()), (0, 0), "at {pos}");
+            assert_eq!(
+                (done, fs.alloc.counts.reserved_blocks().get()),
+                (0, 0),
+                "at {pos}"
+            );
         }
         let done = data_path::write(&ops, Pos::ZERO, 2 << 20, &mut &[1; 5000][..]).unwrap();
         assert!((4096..=5000).contains(&done), "{done}");
         assert_eq!(inode.size(), old.max(done as u64));
-        let promised = fs.alloc.counts.promised().get();
+        let promised = fs.alloc.counts.reserved_blocks().get();
         assert_eq!(promised, (done as u64).div_ceil(bs));
         check(&fs, false);
         // The folio is larger than what has space: a write behind that has to ask, also when the rest was read meanwhile.
@@ -298,7 +308,7 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         put(&fs, &inode, 500_000, &[2; 100]);
         check(&fs, false);
         fsync(&fs, &inode, None, false).unwrap();
-        assert_eq!(fs.alloc.counts.promised().get(), 0);
+        assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
         check(&fs, true);
         super::evict(&fs, &inode);
         let around = [&[0][..], &[2; 100], &[0]].concat();
@@ -364,7 +374,7 @@ fn lose_promised(options: &str) {
     let told = fsync(&fs, &inode, None, false).unwrap_err();
     assert!(matches!(told, Error::Io(_)), "{told}");
     assert!(!inode.has_dirty_data());
-    assert_eq!(counts.promised().get(), 0);
+    assert_eq!(counts.reserved_blocks().get(), 0);
     assert_eq!(inode.core.read().disk_size, 0, "no size for what is lost");
     let state = map::lookup(&fs, &inode, Lblk::ZERO, 1).unwrap().state;
     assert_eq!(state, MapState::Hole);
@@ -408,12 +418,12 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
             put(&fs, &inode, number * 2048, &[7; 1024]);
         }
         let counts = &fs.alloc.counts;
-        assert_eq!(counts.promised().get(), 20);
+        assert_eq!(counts.reserved_blocks().get(), 20);
         let taken = drain(&fs);
         let told = fsync(&fs, &inode, None, false).unwrap_err();
         assert!(matches!(told, Error::Io(_)), "{options}: {told}");
         assert!(!inode.has_dirty_data());
-        assert_eq!(counts.promised().get(), 0);
+        assert_eq!(counts.reserved_blocks().get(), 0);
         fsync(&fs, &inode, None, false).unwrap();
         check(&fs, true);
         super::evict(&fs, &inode);
@@ -448,7 +458,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
 /// A flusher holds no lock of the file: its way may have changed while it waited for the pass. It goes on by the new way.
 #[test]
 fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
-    use crate::tuning::BufferedPath::{BufferHead, Iomap};
+    use crate::config::BufferedPath::{BufferHead, Iomap};
     for (options, to) in [("", BufferHead), ("nobuffered_iomap", Iomap)] {
         let fs = mounted_with("-b 1024", 9, options);
         let inode = file(&fs, "moved");

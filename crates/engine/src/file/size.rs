@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pos};
 
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map;
+use crate::types::error::Result;
+use crate::volume::Fs;
 
 /// The largest size of any file: 2^32 - 1 blocks, or as many as its sectors can be counted.
 pub(crate) fn any_max_size(fs: &Fs) -> u64 {

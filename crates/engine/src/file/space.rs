@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alloc;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// How long an operation without space waits before each further try, as long as there are files without a name.
 const PAUSES: [Duration; 4] = [

@@ -18,10 +18,10 @@ use super::logged::LoggedDevice;
 use super::ordered::{Flight, OrderedFile};
 use super::tail::Tail;
 use super::turns::Turns;
-use crate::fs::Fs;
+use crate::config::Tuning;
 use crate::inode::Inode;
-use crate::tuning::Tuning;
-use crate::way::{Way, WayCell};
+use crate::inode::path_choice::{DataPath, DataPathCell};
+use crate::volume::Fs;
 
 /// Bounds of the page cache's budget where the caller does not set one.
 const LEAST_BUDGET: u64 = 32 << 20;
@@ -81,7 +81,7 @@ fn default_budget() -> u64 {
 pub(crate) struct FileData {
     pub(super) address_space: Arc<AddressSpace>,
     /// Which way the data takes.
-    pub(super) way: WayCell,
+    pub(super) data_path: DataPathCell,
     /// Parts of the file that somebody changes.
     pub(super) ranges: Arc<IoTree>,
     /// The queue of those who make the file longer.
@@ -100,8 +100,8 @@ pub(crate) struct FileData {
 
 impl FileData {
     /// The way that it takes now.
-    pub(crate) fn way(&self) -> Way {
-        self.way.get()
+    pub(crate) fn data_path(&self) -> DataPath {
+        self.data_path.get()
     }
 
     /// Whether some of it is not on the device.
@@ -145,7 +145,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         let shared = OpenState::new(&address_space);
         FileData {
             address_space,
-            way: WayCell::new(Way::of(fs, inode.flags())),
+            data_path: DataPathCell::new(DataPath::of(fs, inode.flags())),
             ranges: new_ranges(fs),
             turns: Turns::default(),
             tail: Tail::default(),

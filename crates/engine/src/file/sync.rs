@@ -8,10 +8,10 @@ use extant_units::Pos;
 
 use super::writeback::write_range;
 use super::{OpenState, data};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Makes an inode's data, and what is needed to find it again, durable; without `datasync` everything else about it as
 /// well. `open` is the caller's own state, if it has one.

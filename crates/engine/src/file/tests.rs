@@ -8,14 +8,15 @@ use extant_units::Lblk;
 
 use super::range_lock::{lock_range, whole_blocks};
 use super::{Reader, WriteAt, fsync, read, write};
-use crate::cred::Cred;
-use crate::fs::Fs;
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::inode::InodeRef;
 use crate::map::{self, MapState};
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
 use crate::types::FileKind;
-use crate::{mount, namei};
+use crate::volume::Fs;
 
 fn mounted(options: &str) -> Arc<Fs> {
     let image = Image::of_mib(32).args("-b 4096").make().unwrap();
@@ -62,7 +63,7 @@ fn iomap_15_appends_start_no_handle() {
     fsync(&fs, &inode, None, false).unwrap();
     assert_eq!(disk_size(&inode), 3_000_001);
     assert_eq!(map::delayed_blocks(&inode), 0);
-    assert_eq!(fs.alloc.counts.promised().get(), 0);
+    assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
     assert!(!inode.has_dirty_data());
     mount::unmount(&fs).unwrap();
 }

@@ -21,9 +21,9 @@ use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
 use super::{blocks_of, writeback};
-use crate::error::{Error, Result};
+use crate::config::BufferedPath;
 use crate::map::{self, MapState};
-use crate::tuning::BufferedPath;
+use crate::types::error::{Error, Result};
 
 /// The fewest bytes that are worth a place, a write and a conversion of their own.
 const LEAST: u64 = 128 << 10;
@@ -36,7 +36,7 @@ const LEAST: u64 = 128 << 10;
 pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
     let bs = ops.fs.layout.block_size;
     let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
-    let plain = ops.way.path == BufferedPath::Iomap && !ops.way.logs;
+    let plain = ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
     if !plain || len < LEAST || bs.offset_in_block(pos) != 0 {
         return Ok(0);
     }
@@ -107,7 +107,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
 }
 
 /// A place for a hole.
-pub(super) fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::Mapping> {
+pub(super) fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
     ops.counters().map_calls.bump();
     ops.retry(|| ops.allocate_now(lblk, count))
 }

@@ -22,15 +22,15 @@ use super::read::check_kind;
 use super::writeback::{settle_before, write_range};
 use super::{data_path, max_size, settle_ordered};
 use crate::alloc;
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::path_choice;
 use crate::map::{self, MapState};
 use crate::orphan;
-use crate::privileges;
-use crate::way;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
+use crate::xattr::privileges;
 
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;
@@ -157,7 +157,7 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
     }
     let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
     let first_part = credits::remove(fs).saturating_add(last);
-    let revokes = if way::logs_data(fs, inode) {
+    let revokes = if path_choice::is_data_journalled(fs, inode) {
         credits::REVOKES
     } else {
         REVOKES

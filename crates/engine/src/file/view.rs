@@ -14,12 +14,12 @@ use super::iomap_ops::FileOps;
 use super::range_lock::{lock_range, whole_blocks};
 use super::read::check_kind;
 use super::{OpenState, data_path};
-use crate::cred::Cred;
-use crate::editing;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{self, Inode};
-use crate::privileges;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::edit_marks;
+use crate::xattr::privileges;
 
 /// Shows up to `len` bytes from byte `pos` on, less where the file ends. Notes the access.
 ///
@@ -73,7 +73,7 @@ pub(crate) fn edit(
         privileges::file_modified(fs, inode, cred)?;
         let open = open.unwrap_or(&ops.data.shared);
         let mut guarded = |at: Pos, bytes: &mut [u8]| {
-            editing::during(&fs.fault, || change(at.get(), bytes));
+            edit_marks::during(&fs.fault, || change(at.get(), bytes));
         };
         let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
         (done, ops.flags)

@@ -16,11 +16,11 @@ use super::iomap_ops::FileOps;
 use super::range_lock::{claim_alone, lock_for_write};
 use super::read::check_kind;
 use super::{OpenState, data_path, direct, max_size, space, through, truncate};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::privileges;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::xattr::privileges;
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

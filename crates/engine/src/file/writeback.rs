@@ -19,22 +19,22 @@ use extant_units::Pos;
 use super::iomap_ops::FileOps;
 use super::{blocks_of, data_path};
 use crate::alloc;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::map::{self, How, MapState};
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// The longest run that is allocated at once: the longest unwritten extent.
 const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
 
 impl FileOps<'_> {
     /// Chooses a place for the delayed blocks at `known`, or finds what became of them meanwhile.
-    fn place(&self, known: &map::Mapping) -> Result<map::Mapping> {
-        let how = How {
+    fn place(&self, known: &map::BlockMapping) -> Result<map::BlockMapping> {
+        let how = AllocateMode {
             unwritten: !self.fs.tuning.failpoint.is(Failpoint::ConversionBeforeData),
             only_delayed: true,
-            ..How::default()
+            ..AllocateMode::default()
         };
         let mut attempt = 0;
         loop {
@@ -42,7 +42,7 @@ impl FileOps<'_> {
             let placed = map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how);
             drop(h);
             match placed {
-                Err(Error::NoSpace) if alloc::commit_frees_promised(self.fs, attempt) => {
+                Err(Error::NoSpace) if alloc::commit_frees_reserved(self.fs, attempt) => {
                     attempt += 1
                 }
                 other => return other,
@@ -96,7 +96,7 @@ impl FileOps<'_> {
                 Err(Error::NoSpace) => drop(h),
                 Err(error) => return Err(error),
             }
-            if !alloc::commit_frees_promised(fs, attempt) {
+            if !alloc::commit_frees_reserved(fs, attempt) {
                 return Err(Error::NoSpace);
             }
             attempt += 1;

@@ -9,11 +9,11 @@ use extant_jbd2::{Block, BlockCache, Handle};
 use extant_units::Group;
 
 use super::{FreeMap, GroupState};
-use crate::check_kind::CheckKind;
-use crate::error::{Error, Location, Result};
-use crate::layout::Layout;
-use crate::stats::Stats;
-use crate::zones::SystemZones;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::layout::Layout;
+use crate::volume::metadata_kind::CheckKind;
+use crate::volume::stats::Stats;
+use crate::volume::system_zones::SystemZones;
 
 /// The parts that reading and writing bitmaps needs.
 #[derive(Clone, Copy)]

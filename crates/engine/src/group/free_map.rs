@@ -24,7 +24,7 @@ pub(crate) struct FreeMap {
 
 /// The result of [`FreeMap::find`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundRun {
     /// The run, at most as long as was asked for.
     pub(crate) run: Option<Range<u32>>,
     /// No run of the map is longer than this.
@@ -126,11 +126,11 @@ impl FreeMap {
     /// The run at `from` wins if it has at least `at_goal` blocks; else the first of `target`
     /// blocks at or after `from`, wrapping around; else, after a bounded search, the longest that
     /// was met, if it has at least `min`.
-    pub(crate) fn find(&self, from: u32, at_goal: u32, target: u32, min: u32) -> Found {
+    pub(crate) fn find(&self, from: u32, at_goal: u32, target: u32, min: u32) -> FoundRun {
         let goal_end =
             bitmap::next_set(&self.bits, from, from.saturating_add(target).min(self.len));
         if goal_end.saturating_sub(from) >= at_goal.max(1) {
-            return Found {
+            return FoundRun {
                 run: Some(from..goal_end),
                 longest: self.usable,
             };
@@ -147,7 +147,7 @@ impl FreeMap {
                 }
                 let run_end = bitmap::next_set(&self.bits, run, self.len);
                 if run_end - run >= target {
-                    return Found {
+                    return FoundRun {
                         run: Some(run..run + target),
                         longest: self.usable,
                     };
@@ -157,7 +157,7 @@ impl FreeMap {
                 }
                 seen += 1;
                 if seen >= RUNS_PER_SEARCH && best.end - best.start >= min {
-                    return Found {
+                    return FoundRun {
                         run: Some(best),
                         longest: self.usable,
                     };
@@ -166,7 +166,7 @@ impl FreeMap {
             }
         }
         let longest = best.end - best.start;
-        Found {
+        FoundRun {
             run: (longest >= min).then_some(best),
             longest,
         }
@@ -207,14 +207,14 @@ mod tests {
         let map = map(1000, &[10..20, 30..45, 60..62]);
         assert_eq!(
             map.find(0, 100, 100, 10),
-            Found {
+            FoundRun {
                 run: Some(30..45),
                 longest: 15
             }
         );
         assert_eq!(
             map.find(0, 100, 100, 16),
-            Found {
+            FoundRun {
                 run: None,
                 longest: 15
             }

@@ -8,7 +8,7 @@ use extant_units::{Blocks, Pblk};
 use std::sync::Arc;
 
 use super::*;
-use crate::test_rig::{Rig, dump};
+use crate::test_support::test_rig::{Rig, dump};
 
 /// Shapes of file systems: size in MiB and arguments of mke2fs.
 const SHAPES: &[(u64, &str)] = &[

@@ -1,6 +1,6 @@
 //! Inodes: in memory, on disk, and between the two.
 //!
-//! [`crate::fs::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a
+//! [`crate::volume::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a
 //! number share one [`Inode`]. What an inode stores is its [`InodeCore`]. Readers lock it shared.
 //! Writers go through [`Inode::update`], which changes it and encodes it into the inode table's
 //! block, under the writer's handle and with the lock held. So the block in the newest transaction
@@ -12,17 +12,18 @@
 //! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper`
 //! (the queue of unlinked inodes), `load` (reading and checking), `times`, `flags` (which kinds
 //! have which), `symlink`, `devnum`, `several` (locks of more than one). Operations that need other
-//! parts of the file system stand above: [`crate::new_inode`], [`crate::deletion`],
-//! [`crate::attr`], [`crate::privileges`], [`crate::symlink`].
+//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei::eviction`],
+//! [`crate::attr`], [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
 
-mod cache;
 pub(crate) mod devnum;
-pub(crate) mod flags;
-mod load;
+pub(crate) mod fast_symlink;
+mod inode_cache;
+mod inode_locks;
+pub(crate) mod kind_flags;
 mod object;
+pub(crate) mod path_choice;
 mod reaper;
-mod several;
-pub(crate) mod symlink;
+mod record;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -31,16 +32,16 @@ use extant_disk::features::Incompat;
 
 pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime};
 
-pub(crate) use self::cache::{InodeCache, InodeRef};
-pub(crate) use self::load::store_new;
+pub(crate) use self::fast_symlink::has_blocks;
+pub(crate) use self::inode_cache::{InodeCache, InodeRef};
+pub(crate) use self::inode_locks::lock_all;
 pub(crate) use self::object::Inode;
-pub(crate) use self::reaper::Queue;
-pub(crate) use self::several::lock_all;
-pub(crate) use self::symlink::has_blocks;
+pub(crate) use self::reaper::EvictionQueue;
+pub(crate) use self::record::store_new;
 pub(crate) use self::times::{
     changed, flush_all_times, flush_times, is_write_noted, modified, now, touch_atime, touch_mtime,
 };
-use crate::layout::Layout;
+use crate::volume::layout::Layout;
 
 /// How inode records are encoded on this file system.
 pub(crate) fn format(layout: &Layout) -> InodeFormat {

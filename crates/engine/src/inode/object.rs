@@ -18,13 +18,13 @@ use extant_units::{Ino, Tid};
 use parking_lot::{Mutex, RwLock};
 
 use super::times::Noted;
-use super::{InodeCore, InodeFlags, load};
-use crate::error::{Error, Result};
+use super::{InodeCore, InodeFlags, record};
 use crate::file::FileData;
-use crate::fs::Fs;
 use crate::map::{ExtentStatus, MapLock};
 use crate::orphan;
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
 pub(crate) struct Inode {
@@ -44,7 +44,7 @@ pub(crate) struct Inode {
     /// link.
     pub(crate) linkable: AtomicBool,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the orphan list.
-    pub(crate) orphan: Mutex<orphan::Place>,
+    pub(crate) orphan: Mutex<orphan::OrphanRecord>,
     /// Extended attributes.
     pub(crate) xattr_lock: RwLock<()>,
     /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
@@ -63,11 +63,11 @@ pub(crate) struct Inode {
     datasync_tid: TidCell,
     /// Regular files: the cached data, made at first use.
     pub(crate) data: OnceLock<FileData>,
-    /// References and lifetime; see [`super::cache`].
+    /// References and lifetime; see [`super::inode_cache`].
     pub(super) life: Life,
     /// Which times in `core` are newer than on disk; see [`super::times`].
     pub(super) deferred: AtomicU8,
-    /// Known to have no set-id bits and no capabilities; see [`crate::privileges`].
+    /// Known to have no set-id bits and no capabilities; see [`crate::xattr::privileges`].
     pub(super) plain: AtomicBool,
     /// Time updates that the next read or write can skip; see [`super::times`].
     pub(super) noted: Noted,
@@ -158,7 +158,7 @@ impl Inode {
     }
 
     /// Changes the stored fields and encodes them into the inode table under `h`: one credit
-    /// ([`crate::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no lock.
+    /// ([`crate::volume::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no lock.
     ///
     /// # Errors
     /// The table's block cannot be read, the journal has stopped, or a value does not fit the
@@ -177,7 +177,7 @@ impl Inode {
         self.disk_size.store(core.disk_size, Ordering::Release);
         self.noted.forget();
         self.life.doomed.store(core.links == 0, Ordering::Release);
-        load::store(fs, h, self.ino, &core)?;
+        record::store(fs, h, self.ino, &core)?;
         self.stored();
         if before != (core.disk_size, core.sectors) {
             if self.kind == FileKind::Regular {

@@ -1,7 +1,7 @@
 //! The queue of unlinked inodes without a reference, and the thread that works it off.
 //!
 //! The last reference to such an inode may be dropped under any lock or handle. So the drop only
-//! queues the inode; [`crate::deletion`] evicts it.
+//! queues the inode; [`crate::namei::eviction`] evicts it.
 //!
 //! # Locks
 //! The queue's, a leaf.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::Inode;
-use crate::error::Result;
+use crate::types::error::Result;
 
 /// The time between two rounds of the thread while nothing is queued.
 const ROUND: Duration = Duration::from_secs(5);
@@ -27,14 +27,14 @@ const BEHIND: usize = 512;
 /// Inodes to evict, and the thread that does it.
 #[derive(Default)]
 pub(crate) struct Reaper {
-    queue: Arc<Queue>,
+    queue: Arc<EvictionQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the reaper's thread shares with the threads that queue inodes.
 #[derive(Default)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct EvictionQueue {
+    state: Mutex<QueueState>,
     /// An inode was queued, or the thread shall stop.
     work: Condvar,
     /// Nothing is queued or under way any more.
@@ -42,7 +42,7 @@ pub(crate) struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     inodes: VecDeque<Arc<Inode>>,
     /// Evictions under way, and the round of the thread.
     busy: usize,
@@ -91,7 +91,7 @@ impl Reaper {
     ///
     /// # Errors
     /// The host has no thread left.
-    pub(crate) fn start(&self, work: impl FnOnce(&Queue) + Send + 'static) -> Result<()> {
+    pub(crate) fn start(&self, work: impl FnOnce(&EvictionQueue) + Send + 'static) -> Result<()> {
         let queue = Arc::clone(&self.queue);
         let thread = thread::Builder::new()
             .name("extant-reaper".into())
@@ -115,7 +115,7 @@ impl Reaper {
     }
 }
 
-impl Queue {
+impl EvictionQueue {
     /// Waits for work, with `rounds` for a limited time. `None` when the thread shall stop.
     pub(crate) fn next_round(&self, rounds: bool) -> Option<Busy<'_>> {
         let due = Instant::now() + ROUND;
@@ -130,13 +130,13 @@ impl Queue {
         (!state.stop).then(|| self.busy(&mut state))
     }
 
-    fn busy(&self, state: &mut State) -> Busy<'_> {
+    fn busy(&self, state: &mut QueueState) -> Busy<'_> {
         state.busy += 1;
         Busy { queue: self }
     }
 }
 
-impl State {
+impl QueueState {
     fn is_idle(&self) -> bool {
         self.busy == 0 && self.inodes.is_empty()
     }
@@ -145,7 +145,7 @@ impl State {
 /// Work under way, until this is dropped.
 #[must_use]
 pub(crate) struct Busy<'a> {
-    queue: &'a Queue,
+    queue: &'a EvictionQueue,
 }
 
 impl Drop for Busy<'_> {

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-mod hostile;
-mod linux;
+mod hostile_inodes;
+mod inodes_like_linux;
 
 use std::sync::{Arc, Barrier};
 
@@ -10,14 +10,14 @@ use extant_units::Ino;
 
 use super::*;
 use crate::attr::{FlagSet, get_flags, getattr, set_flags, setattr};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
 use crate::namei;
-use crate::privileges::file_modified;
-use crate::symlink::readlink;
-use crate::test_mount::TestFs;
+use crate::namei::symlink_target::readlink;
+use crate::test_support::test_mount::TestFs;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{FileKind, SetAttr, SetTime, Timestamp, XattrMode};
 use crate::xattr;
+use crate::xattr::privileges::file_modified;
 
 fn errno<T>(result: Result<T>) -> i32 {
     result.err().map_or(0, |e| e.errno())

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
-use crate::credits;
-use crate::error::Result;
-use crate::fs::Fs;
-use crate::options::AtimeMode;
+use crate::config::AtimeMode;
+use crate::types::error::Result;
 use crate::types::{FileKind, Timestamp};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// [`Inode::deferred`]: a time that is to be stored within seconds.
 pub(super) const SOON: u8 = 1;
@@ -272,7 +272,7 @@ fn store_batch(fs: &Fs, batch: &[Arc<Inode>]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_rig::blank_core;
+    use crate::test_support::test_rig::blank_core;
 
     fn core(atime: i64, mtime: i64, ctime: i64) -> InodeCore {
         let mut core = blank_core();

@@ -5,19 +5,19 @@ use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, Pblk};
 
-use super::extent_status::{Promise, Status};
+use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
+use super::extent_status::{ReservationFate, Status};
 use super::extent_tree::{self, Limit};
 use super::lookup::{learn, mapping};
-use super::nodes::{DiskNodes, has_extents, with_nodes};
-use super::order::{ExclusiveMap, SharedMap};
-use super::{How, MapState, Mapping, indirect};
+use super::map_lock::{ExclusiveMap, SharedMap};
+use super::{AllocateMode, BlockMapping, MapState, indirect};
 use crate::alloc::{self, AllocRequest, Run};
-use crate::credits;
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::inode::path_choice;
 use crate::types::FileKind;
-use crate::way;
+use crate::types::error::Result;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// A goal keeps a gap of up to this many bytes open, for the blocks in between; beyond that, a file
 /// is sparse. A kernel above has some ten requests of 1 MiB in flight, and they arrive in any
@@ -31,7 +31,7 @@ pub(super) const METADATA_BLOCKS: u64 = credits::REVOKES as u64;
 
 /// Whether the file's own blocks are metadata that the journal knows.
 pub(super) fn is_metadata(fs: &Fs, inode: &Inode) -> bool {
-    inode.kind != FileKind::Regular || way::logs_data(fs, inode)
+    inode.kind != FileKind::Regular || path_choice::is_data_journalled(fs, inode)
 }
 
 /// Allocates blocks for `lblk` and returns their mapping: 1 to `len` blocks from `lblk` on. A range
@@ -48,8 +48,8 @@ pub(crate) fn allocate(
     inode: &Inode,
     lblk: Lblk,
     len: u32,
-    how: How,
-) -> Result<Mapping> {
+    how: AllocateMode,
+) -> Result<BlockMapping> {
     place(fs, h, inode, (lblk, len), how, None)
 }
 
@@ -62,9 +62,9 @@ pub(crate) fn allocate_at(
     h: &mut Handle,
     inode: &Inode,
     blocks: (Lblk, u32),
-    how: How,
+    how: AllocateMode,
     goal: Pblk,
-) -> Result<Mapping> {
+) -> Result<BlockMapping> {
     place(fs, h, inode, blocks, how, Some(goal))
 }
 
@@ -73,9 +73,9 @@ fn place(
     h: &mut Handle,
     inode: &Inode,
     (lblk, len): (Lblk, u32),
-    how: How,
+    how: AllocateMode,
     wanted: Option<Pblk>,
-) -> Result<Mapping> {
+) -> Result<BlockMapping> {
     let map = ExclusiveMap::lock(inode);
     let found = {
         // Looked up again, now that no thread can change it: a truncation may have been first.
@@ -143,7 +143,7 @@ fn place(
     let seq = enter(fs, h, &map, (extent, run), delayed)?;
     fs.status.shrink();
     let Status { len, state, .. } = Status::of(&extent);
-    Ok(Mapping {
+    Ok(BlockMapping {
         lblk,
         len,
         state,
@@ -174,9 +174,9 @@ fn enter(
     });
     let mut tree = inode.extents.lock(&fs.status);
     let promise = if delayed {
-        Promise::Consume
+        ReservationFate::Consume
     } else {
-        Promise::GiveBack
+        ReservationFate::GiveBack
     };
     if let Err(error) = entered {
         // Damage, or a stopped journal: the file system stops changes. Its counts must stay right.
@@ -278,7 +278,7 @@ fn convert(
                 inode
                     .extents
                     .lock(&fs.status)
-                    .set(status, Promise::GiveBack);
+                    .set(status, ReservationFate::GiveBack);
                 at = u32::try_from(part.end()).map_or(Lblk::MAX, Lblk::new);
             }
         }
@@ -377,7 +377,10 @@ fn remove_step(
         end,
     );
     if hole.len > 0 {
-        inode.extents.lock(&fs.status).set(hole, Promise::GiveBack);
+        inode
+            .extents
+            .lock(&fs.status)
+            .set(hole, ReservationFate::GiveBack);
     }
     fs.stats.extents_removed.add(runs.len() as u64);
     let mut freed = 0;

@@ -4,16 +4,16 @@ use extant_disk::extent::MAX_END;
 use extant_disk::inode::InodeFlags;
 use extant_units::{Blocks, Lblk};
 
+use super::disk_nodes::DiskNodes;
 use super::extent_status::{Status, StatusGuard};
 use super::extent_tree::{self, Found};
-use super::nodes::DiskNodes;
-use super::order::{LockedMap, SharedMap};
-use super::{MapState, Mapping, indirect};
+use super::map_lock::{LockedMap, SharedMap};
+use super::{BlockMapping, MapState, indirect};
 use crate::alloc;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// The mapping of `lblk`: a range of 1 to `max` blocks from it on. The status tree answers if it
 /// can, else the tree on disk, whose answer is remembered. Blocks behind the end of the file are
@@ -21,7 +21,7 @@ use crate::types::FileKind;
 ///
 /// # Errors
 /// Damage or a failed read in the tree; [`Error::FileTooBig`] past the last possible file block.
-pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<Mapping> {
+pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<BlockMapping> {
     let status = {
         let mut tree = inode.extents.lock(&fs.status);
         if let Some(found) = tree.find(lblk) {
@@ -91,11 +91,11 @@ pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
 }
 
 /// The part of `status` from `lblk` on, at most `max` blocks.
-pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> Mapping {
+pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> BlockMapping {
     let from = u64::from(lblk.get());
     let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
     let part = part.unwrap_or(*status);
-    Mapping {
+    BlockMapping {
         lblk: part.lblk,
         len: part.len,
         state: part.state,
@@ -139,7 +139,7 @@ pub(crate) fn range_at(fs: &Fs, inode: &Inode, at: u64, to: u64) -> Result<Optio
 
 /// Whether all of `mapping` is unchanged, as far as that is known without a lookup on disk: `false`
 /// also if the range was forgotten. The map may have changed elsewhere.
-pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &Mapping) -> bool {
+pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> bool {
     let expected = Status {
         lblk: mapping.lblk,
         len: mapping.len,
@@ -164,7 +164,7 @@ pub(crate) fn reserve_delayed(
     lblk: Lblk,
     len: u32,
     privileged: bool,
-) -> Result<Mapping> {
+) -> Result<BlockMapping> {
     let mut tree = inode.extents.lock(&fs.status);
     let known = match tree.find(lblk) {
         Some(found) => {
@@ -193,7 +193,7 @@ pub(crate) fn reserve_delayed(
     };
     tree.set_delayed(lblk, len, reservation);
     let seq = tree.sequence();
-    Ok(Mapping {
+    Ok(BlockMapping {
         lblk,
         len,
         state: MapState::Delayed,

@@ -13,15 +13,15 @@ use extant_disk::inode::InodeFlags;
 use extant_jbd2::Handle;
 use extant_units::{Lblk, Pblk};
 
+use super::disk_nodes::DiskNodes;
+use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree::{self, NodesMut};
-use super::nodes::DiskNodes;
-use super::nodes::{has_extents, with_nodes};
-use super::order::{ExclusiveMap, SharedMap};
+use super::map_lock::{ExclusiveMap, SharedMap};
 use super::{MapState, indirect};
-use crate::credits;
-use crate::error::{Error, Location, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// What a block map holds.
 struct BlockMap {

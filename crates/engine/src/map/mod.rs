@@ -1,4 +1,4 @@
-//! Mapping file blocks to disk blocks.
+//! BlockMapping file blocks to disk blocks.
 //!
 //! Looks up a file's blocks ([`lookup()`]), allocates them ([`allocate`]), frees them ([`remove`]),
 //! and shifts them within the file ([`shift()`]). The parts:
@@ -19,54 +19,52 @@
 //! together with the status tree. A hit in the status tree takes no `map_lock`: the status tree is
 //! right whenever its own lock is free.
 
+mod block_mapping;
 mod change;
-mod distinct;
-mod exchange;
+mod cut_extents;
+mod disk_nodes;
+mod distinct_runs;
+mod exchange_blocks;
 mod extent_status;
 mod extent_tree;
 mod indirect;
-mod known;
+mod known_map;
 mod lookup;
-mod mapping;
+mod map_lock;
 mod migrate;
-mod nodes;
-mod order;
-mod raw;
-mod shift;
-mod split;
-#[cfg(test)]
-pub(crate) mod test_rng;
+mod raw_map;
+mod shift_map;
 #[cfg(test)]
 mod tests;
-mod walked;
+mod walk_bound;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
 
+pub(crate) use block_mapping::{AllocateMode, BlockMapping, MapState};
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
 };
-pub(crate) use distinct::DistinctRuns;
-pub(crate) use exchange::exchange;
+pub(crate) use cut_extents::{is_within_extent, split, split_longest};
+pub(crate) use distinct_runs::DistinctRuns;
+pub(crate) use exchange_blocks::exchange;
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;
-pub(crate) use known::{KnownMap, known};
+pub(crate) use known_map::{KnownMap, known};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
-pub(crate) use mapping::{How, MapState, Mapping};
-pub(crate) use migrate::to_extents;
-pub(crate) use order::MapLock;
+pub(crate) use map_lock::MapLock;
 #[cfg(test)]
-pub(crate) use order::{ExclusiveMap, SharedMap};
-pub(crate) use raw::{RawMap, RawRun, raw_runs};
-pub(crate) use shift::{Plan, last_end, plan, shift};
-pub(crate) use split::{is_within_extent, split, split_longest};
-pub(crate) use walked::Walked;
+pub(crate) use map_lock::{ExclusiveMap, SharedMap};
+pub(crate) use migrate::to_extents;
+pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
+pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};
+pub(crate) use walk_bound::Walked;
 
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::volume::Fs;
 
-/// The inode's sequence now; see [`Mapping::seq`].
+/// The inode's sequence now; see [`BlockMapping::seq`].
 pub(crate) fn sequence(inode: &Inode) -> u64 {
     inode.extents.sequence()
 }
@@ -93,7 +91,7 @@ pub(crate) fn most_blocks_of_any(fs: &Fs) -> u64 {
 /// Upper bound of `inode`'s file blocks.
 pub(crate) fn most_blocks(fs: &Fs, inode: &Inode) -> u64 {
     let any = most_blocks_of_any(fs);
-    if nodes::has_extents(inode) {
+    if disk_nodes::has_extents(inode) {
         return any;
     }
     indirect::reach(fs.layout.block_size.bytes_u64() / 4, countable(fs)).min(any)

@@ -2,6 +2,6 @@
 
 mod block_maps;
 mod faults;
-mod linux;
+mod maps_of_linux;
 mod mounted;
 mod operations;

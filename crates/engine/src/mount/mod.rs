@@ -3,8 +3,8 @@
 //! # Responsibility
 //! Mount:
 //! 1. Reads and checks the superblock, gates its features, and fills open options with its defaults
-//!    (`superblock.rs`). Takes a volume with multiple mount protection (`mmp.rs`).
-//! 2. Finds and replays the journal (`journal.rs`), for a read-only mount too, as Linux does. Reads
+//!    (`read_superblock.rs`). Takes a volume with multiple mount protection (`mmp.rs`).
+//! 2. Finds and replays the journal (`find_journal.rs`), for a read-only mount too, as Linux does. Reads
 //!    the superblock again.
 //! 3. Reads and checks the group descriptors, sums up the totals, builds the system zones.
 //! 4. Opens the journal. Marks the volume as in use, durably and before the first transaction.
@@ -18,10 +18,10 @@
 //! Mount runs alone. Unmount runs once, for the first caller. Callers have ended their operations;
 //! an operation that has not ends with an error, or its change may be lost.
 
-mod gate;
-mod journal;
+mod feature_gate;
+mod find_journal;
 mod read_only;
-mod superblock;
+mod read_superblock;
 #[cfg(test)]
 mod tests;
 
@@ -35,25 +35,27 @@ use extant_jbd2::{BlockCache, Config, Journal};
 use extant_units::{Blocks, Ino};
 use parking_lot::Mutex;
 
-use self::journal::FoundJournal;
+use self::find_journal::FoundJournal;
 pub(crate) use self::read_only::{has_orphans, look, put_in_order};
-use crate::alloc::{Allocator, Counts, Parts};
-use crate::cred::Cred;
-use crate::error::{Error, Location, Result};
-use crate::fault::{self, Fault};
+use crate::alloc::{Allocator, Parts, SpaceCounts};
+use crate::config::MountOptions;
+use crate::config::Tuning;
 use crate::file::{self, Files, LoggedDevice};
-use crate::fs::Fs;
 use crate::group::{GroupTable, Totals};
 use crate::inode::InodeCache;
-use crate::layout::Layout;
 use crate::map::StatusCache;
-use crate::mmp::{self, Mmp};
-use crate::options::MountOptions;
 use crate::orphan::{self, Orphans};
-use crate::stats::Stats;
-use crate::super_block::{SuperBlock, keep_error_record, now, write_directly};
-use crate::tuning::Tuning;
+use crate::types::Cred;
 use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::fault::{self, Fault};
+use crate::volume::layout::Layout;
+use crate::volume::mmp::{self, Mmp};
+use crate::volume::mounted_superblock::{
+    MountedSuperblock, keep_error_record, now, write_directly,
+};
+use crate::volume::stats::Stats;
 use crate::xattr::SharedBlocks;
 
 /// Mounts the file system on `dev`: gates its features, replays its journal, finishes its orphans.
@@ -72,7 +74,7 @@ pub(crate) fn mount(
         return Err(Error::BadOption("'noload': only together with 'ro'".into()));
     }
     let (dev, latch) = latched(dev, &tuning);
-    let sb = superblock::read(&dev, &mut options)?;
+    let sb = read_superblock::read(&dev, &mut options)?;
     let unwritten = dev.is_read_only() || options.noload();
     let protection = if unwritten {
         None
@@ -171,7 +173,7 @@ fn replay(
         // The log may have restored a superblock from before the fault that ended the last mount.
         keep_error_record(sb.raw(), raw);
     })?;
-    let sb = superblock::read(dev, options)?;
+    let sb = read_superblock::read(dev, options)?;
     Ok((sb, Some(found)))
 }
 
@@ -236,7 +238,7 @@ fn build(
     });
     let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
     Ok(Arc::new(Fs {
-        super_block: SuperBlock::new(&layout, sb.raw().state()),
+        super_block: MountedSuperblock::new(&layout, sb.raw().state()),
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
@@ -260,10 +262,10 @@ fn build(
     }))
 }
 
-fn counts(layout: &Layout, totals: Totals) -> Counts {
+fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
     let extents = layout.features.has_incompat(Incompat::EXTENTS);
     let pooled = if extents { layout.end.get() } else { 0 };
-    Counts::new(
+    SpaceCounts::new(
         Blocks::new(pooled),
         Blocks::new(totals.free_blocks),
         layout.root_reserved,
@@ -348,7 +350,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
                 .iter()
                 .for_each(|inode| file::evict(fs, inode));
         }
-        let promised = fs.alloc.counts.promised();
+        let promised = fs.alloc.counts.reserved_blocks();
         if !promised.is_zero() && data.is_ok() {
             tracing::error!(%promised, "blocks are still promised at unmount");
         }

@@ -11,13 +11,13 @@ use extant_blockdev::{BlockDevice, CowDevice, FlushLatch, memory_share};
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{State, Superblock};
 
-use super::journal::FoundJournal;
-use super::{build, mount, replay, start, superblock, unmount};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
-use crate::mmp;
-use crate::options::MountOptions;
-use crate::tuning::Tuning;
+use super::find_journal::FoundJournal;
+use super::{build, mount, read_superblock, replay, start, unmount};
+use crate::config::MountOptions;
+use crate::config::Tuning;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::mmp;
 
 /// A volume that is mounted without writing to its device.
 pub(crate) struct Looked {
@@ -44,7 +44,7 @@ pub(crate) fn look(
         sealed.freeze();
         Arc::new(sealed)
     };
-    let sb = superblock::read(&unwritten, &mut options)?;
+    let sb = read_superblock::read(&unwritten, &mut options)?;
     if let Some(host) = mmp::user(&unwritten, &sb) {
         tracing::warn!("in use by {host}, or not unmounted there: what is seen may be out of date");
     }
@@ -58,7 +58,7 @@ pub(crate) fn look(
     let limit = tuning.replay_bytes.unwrap_or_else(memory_share);
     let private = Arc::new(CowDevice::with_limit(dev, limit));
     let copy: Arc<dyn BlockDevice> = private.clone();
-    let sb = superblock::read(&copy, &mut options)?;
+    let sb = read_superblock::read(&copy, &mut options)?;
     replay(&copy, sb, &mut options, tuning)?;
     private.freeze();
     let fs = mount(copy, options, tuning)?;
@@ -82,7 +82,7 @@ pub(crate) fn put_in_order(
 /// Whether the superblock on `dev` records orphans. False if it cannot be read.
 pub(crate) fn has_orphans(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
     !options.noload()
-        && superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))
+        && read_superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))
 }
 
 fn names_orphans(sb: &Superblock) -> bool {
@@ -107,7 +107,7 @@ pub(super) fn finish_orphans(
     }
     let mut how = options.clone();
     how.set_recovering();
-    superblock::read(dev, &mut how)?;
+    read_superblock::read(dev, &mut how)?;
     if how.read_only() {
         return Ok(sb);
     }
@@ -116,7 +116,7 @@ pub(super) fn finish_orphans(
         let started = start(&fs);
         started.and(unmount(&fs))
     });
-    let sb = superblock::read(dev, &mut options.clone())?;
+    let sb = read_superblock::read(dev, &mut options.clone())?;
     match finished {
         // A log that is not written home must not be ignored.
         Err(error) if sb.features().has_incompat(Incompat::RECOVER) => Err(error),

@@ -413,7 +413,7 @@ fn totals_are_what_linux_says() {
                     .collect::<Vec<_>>()
             };
             let fs = open(&image, options).unwrap();
-            let said = crate::statfs::statfs(&fs);
+            let said = crate::inspect::usage::statfs(&fs);
             let ours = [
                 u64::from(said.block_size),
                 said.blocks,
@@ -440,7 +440,7 @@ fn use_somehow(fs: &Arc<Fs>, n: usize) {
     }
     let _ = crate::namei::mkdir(fs, &root, b"dir", 0o755, &cred);
     let _ = crate::namei::unlink(fs, &root, name.as_bytes());
-    let said = crate::statfs::statfs(fs);
+    let said = crate::inspect::usage::statfs(fs);
     assert!(said.blocks_available <= said.blocks_free);
 }
 
@@ -539,7 +539,7 @@ fn lost_data_is_a_fault_only_if_asked_for() {
             Err(Error::Io(_))
         ));
         assert_eq!(fs.check_writable().is_err(), stopped);
-        assert_eq!(fs.alloc.counts.promised(), Blocks::ZERO);
+        assert_eq!(fs.alloc.counts.reserved_blocks(), Blocks::ZERO);
         let _ = unmount(&fs);
     }
 }

@@ -10,13 +10,16 @@ use std::sync::atomic::Ordering;
 use extant_jbd2::Handle;
 
 use super::{Durable, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use crate::dir;
 use crate::inode::{self, Inode, InodeRef};
+use crate::namei::symlink_target;
 use crate::new_inode::{self, NewInode};
+use crate::orphan;
+use crate::types::Cred;
 use crate::types::FileKind;
-use crate::{credits, dir, orphan, symlink};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// The longest target of a symbolic link in bytes, whatever the block size (`PATH_MAX` less the
 /// NUL).
@@ -262,7 +265,9 @@ fn fill(
 ) -> Result<()> {
     match wanted.kind {
         FileKind::Directory => dir::init_new(fs, h, inode, dir.ino, cred.privileged),
-        FileKind::Symlink => symlink::set_target(fs, h, inode, wanted.target, cred.privileged),
+        FileKind::Symlink => {
+            symlink_target::set_target(fs, h, inode, wanted.target, cred.privileged)
+        }
         _ => Ok(()),
     }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Durable, MAX_LINKS, check_name, is_dot, may_create, retry, tree};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use super::{Durable, MAX_LINKS, ancestry, check_name, is_dot, may_create, retry};
+use crate::dir;
 use crate::inode::{self, Inode, InodeFlags};
+use crate::orphan;
+use crate::types::Cred;
 use crate::types::FileKind;
-use crate::{credits, dir, orphan};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Gives `inode` the name `name` in `dir`. A file from [`super::tmpfile`] stops being an orphan.
 ///
@@ -38,7 +40,7 @@ pub(crate) fn link(
         if inode.kind == FileKind::Directory || inode.flags().intersects(fixed) {
             return Err(Error::NotPermitted);
         }
-        tree::check_project(dir, inode)?;
+        ancestry::check_project(dir, inode)?;
         let unnamed = {
             let links = inode.core.read().links;
             if links == 0 && !inode.linkable.load(Ordering::Acquire) {

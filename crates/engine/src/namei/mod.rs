@@ -16,12 +16,14 @@
 //! below these. No operation waits for a commit under a lock: in a directory with `dirsync` it
 //! commits after it has released all ([`Durable`]).
 
+mod ancestry;
 mod create;
-mod exchange;
+mod eviction;
+mod exchange_names;
 mod link;
-mod place;
+mod parent_and_name;
 mod rename;
-mod tree;
+pub(crate) mod symlink_target;
 mod unlink;
 
 use std::sync::Arc;
@@ -35,11 +37,12 @@ pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::link::link;
 pub(crate) use self::rename::rename;
 pub(crate) use self::unlink::{rmdir, unlink};
-use crate::error::{Error, Location, Result};
-use crate::fs::Fs;
+use crate::alloc;
+use crate::dir;
 use crate::inode::{self, Inode, InodeCore, InodeFlags, InodeRef, InodeTime};
 use crate::types::FileKind;
-use crate::{alloc, dir};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
 
 /// The most links an inode may have (`EXT4_LINK_MAX`); directories with an index may have more.
 const MAX_LINKS: u16 = 65_000;

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 
 use super::create::{Wanted, make_credits, make_under};
-use super::place::{Place, check_move};
+use super::parent_and_name::{ParentAndName, check_move};
 use super::{
-    Durable, add_subdir, check_name, check_room_for_subdir, drop_link, drop_subdir, exchange,
-    is_dot, may_create, may_remove, retry, tree,
+    Durable, add_subdir, ancestry, check_name, check_room_for_subdir, drop_link, drop_subdir,
+    exchange_names, is_dot, may_create, may_remove, retry,
 };
-use crate::cred::Cred;
-use crate::error::{Error, Result};
+use crate::dir;
 use crate::file;
-use crate::fs::Fs;
 use crate::inode::{self, Inode, InodeRef};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{FileKind, RenameFlags};
-use crate::{credits, dir};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Renames `old` to `new`.
 ///
@@ -60,11 +61,11 @@ pub(crate) fn rename(
             false => Error::Busy,
         });
     }
-    let old = Place {
+    let old = ParentAndName {
         dir: old_dir,
         name: old_name,
     };
-    let new = Place {
+    let new = ParentAndName {
         dir: new_dir,
         name: new_name,
     };
@@ -83,8 +84,8 @@ pub(crate) fn rename(
 /// One attempt; `None` if the names changed between looking and locking.
 fn attempt(
     fs: &Arc<Fs>,
-    old: Place<'_>,
-    new: Place<'_>,
+    old: ParentAndName<'_>,
+    new: ParentAndName<'_>,
     flags: RenameFlags,
     cred: &Cred,
 ) -> Result<Option<(Durable, Option<InodeRef>)>> {
@@ -108,11 +109,11 @@ fn attempt(
     let above = target.as_ref().filter(|target| across && is_dir(target));
 
     let stable = (moves || above.is_some()).then(|| fs.rename_lock.lock());
-    if moves && tree::is_at_or_above(fs, source.ino, new.dir)? {
+    if moves && ancestry::is_at_or_above(fs, source.ino, new.dir)? {
         return Err(Error::Invalid);
     }
     if let Some(target) = above
-        && tree::is_at_or_above(fs, target.ino, old.dir)?
+        && ancestry::is_at_or_above(fs, target.ino, old.dir)?
     {
         return Err(if swap {
             Error::Invalid
@@ -126,8 +127,8 @@ fn attempt(
     }
     involved.extend(target.as_ref().map(|target| -> &Inode { target }));
     let locked = inode::lock_all(&involved);
-    if !tree::still(fs, old.dir, old.name, Some(&source))?
-        || !tree::still(
+    if !ancestry::still(fs, old.dir, old.name, Some(&source))?
+        || !ancestry::still(
             fs,
             new.dir,
             new.name,
@@ -138,7 +139,7 @@ fn attempt(
     }
     let durable = match &target {
         Some(target) if target.ino == source.ino => Durable::nothing(),
-        Some(target) if swap => exchange::swap(fs, (old, &source), (new, target))?,
+        Some(target) if swap => exchange_names::swap(fs, (old, &source), (new, target))?,
         _ => replace(fs, (old, &source), (new, target.as_deref()), flags, cred)?,
     };
     drop(locked);
@@ -148,8 +149,8 @@ fn attempt(
 
 fn replace(
     fs: &Arc<Fs>,
-    (old, source): (Place<'_>, &Inode),
-    (new, target): (Place<'_>, Option<&Arc<Inode>>),
+    (old, source): (ParentAndName<'_>, &Inode),
+    (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
     flags: RenameFlags,
     cred: &Cred,
 ) -> Result<Durable> {
@@ -164,7 +165,7 @@ fn replace(
                 (false, true) => return Err(Error::IsDir),
                 _ => {}
             }
-            tree::check_not_own(fs, new.dir, target)?;
+            ancestry::check_not_own(fs, new.dir, target)?;
             if directory && !dir::is_empty(fs, target)? {
                 return Err(Error::NotEmpty);
             }

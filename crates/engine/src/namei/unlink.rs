@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Durable, check_length, drop_link, drop_subdir, is_dot, may_remove, tree};
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use super::{Durable, ancestry, check_length, drop_link, drop_subdir, is_dot, may_remove};
+use crate::dir;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
-use crate::{credits, dir};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Removes the name `name` of anything but a directory.
 ///
@@ -36,9 +37,9 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
         });
     }
     loop {
-        let victim = tree::look(fs, dir, name)?.ok_or(Error::NotFound)?;
+        let victim = ancestry::look(fs, dir, name)?.ok_or(Error::NotFound)?;
         let locked = inode::lock_all(&[dir, &victim]);
-        if !tree::still(fs, dir, name, Some(&victim))? {
+        if !ancestry::still(fs, dir, name, Some(&victim))? {
             continue;
         }
         let durable = remove_locked(fs, dir, name, &victim, directory)?;
@@ -62,7 +63,7 @@ fn remove_locked(
         (false, true) => return Err(Error::NotDir),
         _ => {}
     }
-    tree::check_not_own(fs, dir, victim)?;
+    ancestry::check_not_own(fs, dir, victim)?;
     if directory && !dir::is_empty(fs, victim)? {
         return Err(Error::NotEmpty);
     }

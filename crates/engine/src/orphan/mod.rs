@@ -10,17 +10,17 @@
 //! Without a log nothing is recorded: a crash then needs e2fsck anyway, as in Linux.
 //!
 //! # Invariants
-//! An inode is recorded at most once ([`Place`]). The flag `orphan_present` is set on disk whenever
+//! An inode is recorded at most once ([`OrphanRecord`]). The flag `orphan_present` is set on disk whenever
 //! the file may have entries.
 //!
 //! # Locks
 //! The inode's `orphan`, then the list's lock or one orphan block's. Always under a handle.
 //!
 //! # Credits
-//! [`crate::credits::ORPHAN`] for each of [`add`] and [`remove`].
+//! [`crate::volume::credits::ORPHAN`] for each of [`add`] and [`remove`].
 
-mod file;
-mod list;
+mod orphan_file;
+mod orphan_list;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -32,17 +32,17 @@ use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
 use parking_lot::{Mutex, RwLock};
 
-use self::file::OrphanFile;
-use self::list::List;
+use self::orphan_file::OrphanFile;
+use self::orphan_list::List;
 pub(crate) use self::recover::process_all;
-use crate::credits;
-use crate::error::Result;
-use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::types::error::Result;
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// How an inode is recorded as an orphan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum OrphanRecord {
     /// Not at all: it is no orphan.
     #[default]
     None,
@@ -114,7 +114,7 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
         return Ok(());
     }
     let mut place = inode.orphan.lock();
-    if *place != Place::None {
+    if *place != OrphanRecord::None {
         return Ok(());
     }
     fs.stats.orphans_added.bump();
@@ -122,12 +122,12 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     if let Some(file) = file
         && let Some((block, slot)) = file.add(fs, h, inode.ino)?
     {
-        *place = Place::Slot { block, slot };
+        *place = OrphanRecord::Slot { block, slot };
         return Ok(());
     }
     fs.stats.orphans_listed.bump();
     fs.orphans.list.lock().add(fs, h, inode)?;
-    *place = Place::Listed;
+    *place = OrphanRecord::Listed;
     Ok(())
 }
 
@@ -138,22 +138,22 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut place = inode.orphan.lock();
     match *place {
-        Place::None => return Ok(()),
-        Place::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
-        Place::Slot { block, slot } => {
+        OrphanRecord::None => return Ok(()),
+        OrphanRecord::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
+        OrphanRecord::Slot { block, slot } => {
             let file = fs.orphans.file.read().clone();
             if let Some(file) = file {
                 file.remove(fs, h, block, slot)?;
             }
         }
     }
-    *place = Place::None;
+    *place = OrphanRecord::None;
     Ok(())
 }
 
 /// Whether `inode` is recorded as an orphan.
 pub(crate) fn is_orphan(inode: &Inode) -> bool {
-    *inode.orphan.lock() != Place::None
+    *inode.orphan.lock() != OrphanRecord::None
 }
 
 /// Credits of a handle that adds or removes one orphan and updates the inode.

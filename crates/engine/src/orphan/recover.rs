@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::Place;
-use super::file::OrphanFile;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
+use super::OrphanRecord;
+use super::orphan_file::OrphanFile;
 use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Truncates a file to a size in bytes. Files stand above orphans, so the caller passes the
 /// function.
@@ -65,7 +65,7 @@ fn process_list(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
         };
         let older = inode.core.read().dtime;
         fs.orphans.list.lock().adopt_oldest(&inode, newer, older);
-        *inode.orphan.lock() = Place::Listed;
+        *inode.orphan.lock() = OrphanRecord::Listed;
         newer = Some(ino);
         next = Ino::new(older);
         found.push(inode);
@@ -102,9 +102,9 @@ fn process_file(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
             Ok(inode) => {
                 let already = {
                     let mut place = inode.orphan.lock();
-                    let already = *place != Place::None;
+                    let already = *place != OrphanRecord::None;
                     if !already {
-                        *place = Place::Slot { block, slot };
+                        *place = OrphanRecord::Slot { block, slot };
                     }
                     already
                 };

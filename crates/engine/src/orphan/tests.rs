@@ -8,12 +8,13 @@ use extant_blockdev::MemoryDevice;
 use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
-use crate::cred::Cred;
 use crate::file::{self, WriteAt};
 use crate::inode::InodeRef;
-use crate::test_mount::TestFs;
+use crate::namei;
+use crate::test_support::test_mount::TestFs;
+use crate::types::Cred;
 use crate::types::XattrMode;
-use crate::{namei, xattr};
+use crate::xattr;
 
 const CONFIGURATIONS: [&str; 3] = [
     "-b 4096 -O orphan_file",

@@ -17,9 +17,10 @@
 //! [`credits::XATTR`] for one change, less than one more inode update.
 
 pub(crate) mod acl;
-mod block;
-mod share;
-mod store;
+mod attr_block;
+mod attr_store;
+pub(crate) mod privileges;
+mod shared_blocks;
 #[cfg(test)]
 mod tests;
 
@@ -27,15 +28,15 @@ use extant_disk::xattr::{NameIndex, XATTR_NAME_MAX, XATTR_VALUE_MAX, XattrName};
 use extant_jbd2::Handle;
 
 use self::acl::AclKind;
-pub(crate) use self::share::SharedBlocks;
-pub(crate) use self::store::{exists, release, set_stored};
+pub(crate) use self::attr_store::{exists, release, set_stored};
+pub(crate) use self::shared_blocks::SharedBlocks;
 use crate::alloc;
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::{Inode, InodeFlags};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{FileKind, XattrMode};
+use crate::volume::Fs;
+use crate::volume::credits;
 
 /// Splits a full name and checks that attributes of its namespace are served.
 fn parse<'a>(fs: &Fs, name: &'a [u8]) -> Result<XattrName<'a>> {
@@ -78,7 +79,7 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     if !fits_kind(inode, &name) {
         return Err(Error::NoAttribute);
     }
-    store::get_stored(fs, inode, &name)?.ok_or(Error::NoAttribute)
+    attr_store::get_stored(fs, inode, &name)?.ok_or(Error::NoAttribute)
 }
 
 /// The full names of all attributes that are served.
@@ -88,7 +89,7 @@ pub(crate) fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 pub(crate) fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     let _shared = inode.xattr_lock.read();
     let mut names = Vec::new();
-    store::for_each(fs, inode, |name| {
+    attr_store::for_each(fs, inode, |name| {
         if let Some(full) = name.full()
             && parse(fs, &full).is_ok()
             && fits_kind(inode, name)
@@ -120,13 +121,13 @@ pub(crate) fn set(
         return Err(Error::TooBig);
     }
     change(fs, inode, &name, |h| {
-        let there = store::find(fs, inode, &name, |_| ())?.is_some();
+        let there = attr_store::find(fs, inode, &name, |_| ())?.is_some();
         match mode {
             XattrMode::Create if there => Err(Error::Exists),
             XattrMode::Replace if !there => Err(Error::NoAttribute),
             _ => match AclKind::of(&name) {
                 Some(kind) => acl::set(fs, h, inode, kind, value, cred),
-                None => store::set(fs, h, inode, &name, Some(value), cred),
+                None => attr_store::set(fs, h, inode, &name, Some(value), cred),
             },
         }
     })
@@ -140,12 +141,12 @@ pub(crate) fn remove(fs: &Fs, inode: &Inode, name: &[u8], cred: &Cred) -> Result
     may_change(fs, inode)?;
     let name = parse(fs, name)?;
     change(fs, inode, &name, |h| {
-        let there = store::find(fs, inode, &name, |_| ())?.is_some();
+        let there = attr_store::find(fs, inode, &name, |_| ())?.is_some();
         match AclKind::of(&name) {
             // Removing an ACL that is not there succeeds, as in Linux.
             Some(kind) => acl::set(fs, h, inode, kind, &[], cred),
             None if !there => Err(Error::NoAttribute),
-            None => store::set(fs, h, inode, &name, None, cred),
+            None => attr_store::set(fs, h, inode, &name, None, cred),
         }
     })
 }

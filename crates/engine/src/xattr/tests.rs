@@ -9,7 +9,7 @@ use extant_testkit::{Image, Need, Rng, Subject, need};
 
 use super::*;
 use crate::inode::InodeRef;
-use crate::test_mount::TestFs;
+use crate::test_support::test_mount::TestFs;
 use crate::types::FileKind;
 
 const CONFIGURATIONS: [&str; 4] = [

@@ -1,6 +1,6 @@
 //! The directory code over blocks in memory: against a map, against readers, against hostile bytes.
 
-mod hostile;
-mod listing;
-mod memory;
-mod model;
+mod dir_model;
+mod hostile_dirs;
+mod memory_dir;
+mod positions;

@@ -3,9 +3,9 @@
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
 
-use crate::error::Result;
 use crate::file::iomap_ops::FileOps;
 use crate::file::writeback::write_dirty;
+use crate::types::error::Result;
 
 /// Writes whatever of `[start, end)` is newer in the cache than on the device. The range is locked.
 ///

@@ -6,9 +6,9 @@
 use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk};
 
-use crate::error::Result;
 use crate::file::iomap_ops::FileOps;
 use crate::map::{self, MapState};
+use crate::types::error::Result;
 
 /// As many as are searched faster than the map is asked.
 const MOST: usize = 16;

@@ -26,11 +26,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::places::Places;
 use super::straight::{Straight, Wish, straight};
-use crate::cred::Cred;
-use crate::error::{Error, Result};
 use crate::file::{self, WriteAt};
-use crate::fs::Fs;
 use crate::inode::InodeRef;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// The most requests that a queue has in flight, whatever is asked for.
 const MOST_DEPTH: usize = 4096;

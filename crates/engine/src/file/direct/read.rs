@@ -6,14 +6,14 @@ use extant_iomap::{DeviceFault, IomapKind, IomapOps};
 use extant_units::Pos;
 
 use super::clear;
-use crate::error::{Error, Result};
 use crate::file::iomap_ops::FileOps;
 use crate::file::range_lock::{lock_range, whole_blocks};
 use crate::file::read::{Reader, check_kind, read as read_cached};
 use crate::file::{self, OpenState, blocks_of, data_path};
-use crate::fs::Fs;
 use crate::inode::{self, Inode};
 use crate::map;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
 
 /// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes read. Data that goes
 /// through the journal is read through the cache instead. Notes the access.
@@ -52,7 +52,7 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
     let _held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
     let ops = FileOps::new(fs, inode);
     data_path::check_contents(ops.flags)?;
-    if ops.way.logs {
+    if ops.data_path.journalled {
         return Ok(None);
     }
     fs.stats.direct_reads.bump();

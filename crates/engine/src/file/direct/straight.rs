@@ -21,16 +21,16 @@ use parking_lot::RwLockReadGuard;
 
 use super::places::Places;
 use super::queue::What;
-use crate::cred::Cred;
-use crate::error::{Error, Result};
+use crate::config::BufferedPath;
 use crate::file::iomap_ops::FileOps;
 use crate::file::range_lock::{is_shut, try_lock_owned, whole_blocks};
 use crate::file::read::check_kind;
 use crate::file::{blocks_of, data, data_path};
-use crate::fs::Fs;
 use crate::inode::{self, InodeRef};
-use crate::privileges;
-use crate::tuning::BufferedPath;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::xattr::privileges;
 
 /// A request that needs nothing but the device. Its range is unlocked when this goes.
 pub(super) struct Straight {
@@ -117,7 +117,7 @@ pub(super) fn straight(
         return Ok(None);
     }
     let data = data(fs, inode);
-    if data.way.get().path != BufferedPath::Iomap {
+    if data.data_path.get().machinery != BufferedPath::Iomap {
         return Ok(None);
     }
     data.direct.announce(&data.address_space);
@@ -131,7 +131,9 @@ pub(super) fn straight(
     };
     let ops = FileOps::new(fs, inode);
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
-    let plain = ops.way.path == BufferedPath::Iomap && !ops.way.logs && !inode.is_gone();
+    let plain = ops.data_path.machinery == BufferedPath::Iomap
+        && !ops.data_path.journalled
+        && !inode.is_gone();
     let synchronous =
         wish.what == What::Write && (fs.options.sync() || ops.flags.intersects(special));
     if !plain || synchronous {
@@ -217,10 +219,12 @@ mod tests {
     use extant_units::Ino;
 
     use super::*;
+    use crate::config::MountOptions;
+    use crate::config::Tuning;
     use crate::file::{WriteAt, fsync, range_lock, truncate, write};
-    use crate::options::MountOptions;
-    use crate::tuning::Tuning;
-    use crate::{map, mount, namei};
+    use crate::map;
+    use crate::mount;
+    use crate::namei;
 
     const LEN: usize = 1 << 20;
 

@@ -10,12 +10,12 @@ use extant_lock_order::{Rank, taking};
 use extant_units::Pos;
 
 use super::clear;
-use crate::error::{Error, Result};
 use crate::file::iomap_ops::FileOps;
 use crate::file::range_lock::whole_blocks;
 use crate::file::writeback::write_dirty;
 use crate::file::{blocks_of, data_path, through};
 use crate::map::{self, MapState};
+use crate::types::error::{Error, Result};
 
 /// How far a direct write came.
 pub(in crate::file) struct Done {
@@ -42,7 +42,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
             falls_back: true,
         })
     };
-    if ops.way.logs || !ops.flags.contains(InodeFlags::EXTENTS) {
+    if ops.data_path.journalled || !ops.flags.contains(InodeFlags::EXTENTS) {
         return fall_back(0);
     }
     let bs = ops.fs.layout.block_size;

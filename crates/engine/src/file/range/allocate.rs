@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use super::super::{set_sizes, truncate};
 use super::Operation;
-use crate::error::Result;
-use crate::map::{self, How, MapState};
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::error::Result;
 
 impl Operation<'_> {
     /// Allocates the range; unless `keep_size`, a file that ends before its end grows.
@@ -24,10 +24,10 @@ impl Operation<'_> {
 
     /// Gives all of `blocks` a place. The file grows to the end of each part that has one, to `limit` at most.
     pub(super) fn fill(&self, blocks: &Range<u64>, limit: u64) -> Result<()> {
-        let how = How {
+        let how = AllocateMode {
             unwritten: true,
             privileged: self.ops.privileged,
-            ..How::default()
+            ..AllocateMode::default()
         };
         let mut at = blocks.start;
         while at < blocks.end {

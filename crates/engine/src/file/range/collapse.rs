@@ -1,8 +1,8 @@
 //! Taking a range out of a file: what lies behind it moves up.
 
 use super::Operation;
-use crate::error::{Error, Result};
 use crate::map::{self, Shift};
+use crate::types::error::{Error, Result};
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 

@@ -6,8 +6,8 @@ use extant_units::Blocks;
 
 use super::super::max_size;
 use super::Operation;
-use crate::error::{Error, Result};
 use crate::map::{self, Shift};
+use crate::types::error::{Error, Result};
 
 impl Operation<'_> {
     /// Fails for parts of blocks, for a place at or behind the end of the file, and for what would make the file longer than one can be.

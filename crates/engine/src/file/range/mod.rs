@@ -38,14 +38,14 @@ use super::iomap_ops::FileOps;
 use super::writeback::{settle_before, write_range};
 use super::{any_max_size, data_path, max_size, space};
 use crate::alloc;
-use crate::cred::Cred;
-use crate::credits;
-use crate::error::{Error, Result};
-use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::map::{self, Plan};
-use crate::privileges;
+use crate::map::{self, ShiftPlan};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
 use crate::types::{FallocateMode, FileKind};
+use crate::volume::Fs;
+use crate::volume::credits;
+use crate::xattr::privileges;
 
 /// The largest position that the system calls know.
 const MAX_POS: u64 = u64::MAX >> 1;
@@ -292,7 +292,7 @@ impl Operation<'_> {
     }
 
     /// A handle for an operation that was planned.
-    fn start(&self, plan: Plan) -> Result<Handle> {
+    fn start(&self, plan: ShiftPlan) -> Result<Handle> {
         if !plan.at_once {
             self.fs.stats.stepwise_ranges.bump();
         }

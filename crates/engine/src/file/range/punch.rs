@@ -10,9 +10,9 @@ use extant_units::{PAGE_SIZE, Pos};
 use super::super::writeback::write_range;
 use super::Operation;
 use crate::alloc;
-use crate::credits;
-use crate::error::Result;
 use crate::map;
+use crate::types::error::Result;
+use crate::volume::credits;
 
 impl Operation<'_> {
     /// Makes the range a hole. Behind the end of the file only the rest of the last page is part of it: what was allocated there ahead of
@@ -32,7 +32,7 @@ impl Operation<'_> {
         if !blocks.is_empty() {
             self.cut_ends(&blocks)?;
         }
-        if self.ops.way.logs {
+        if self.ops.data_path.journalled {
             let (start, end) = (Pos::new(self.range.start), Pos::new(self.range.end));
             write_range(self.fs, self.inode, WritebackControl::integrity(start, end))?;
         }

@@ -9,17 +9,18 @@ use extant_testkit::{Image, Rng, Stop};
 use extant_units::Lblk;
 
 use super::fallocate;
-use crate::cred::Cred;
-use crate::error::Result;
+use crate::config::MountOptions;
+use crate::config::{BufferedPath, Tuning};
 use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
-use crate::fs::Fs;
 use crate::inode::InodeRef;
+use crate::inspect::verifier::Verifier;
 use crate::map::{self, MapState};
-use crate::options::MountOptions;
-use crate::tuning::{BufferedPath, Tuning};
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
 use crate::types::FallocateMode::{self, *};
-use crate::verify::Verifier;
-use crate::{mount, namei};
+use crate::types::error::Result;
+use crate::volume::Fs;
 
 /// A mount whose flushers sleep, and one file.
 struct Stage {
@@ -268,7 +269,7 @@ fn comb(stage: &Stage, blocks: u64) -> Vec<u8> {
 }
 
 fn counter(stage: &Stage, name: &str) -> u64 {
-    let all = crate::counters::snapshot(&stage.fs);
+    let all = crate::inspect::layer_counters::snapshot(&stage.fs);
     all.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
@@ -345,8 +346,11 @@ fn the_longest_extents_become_unwritten() {
     stage.cut(u64::from(blocks) << 10);
     let mut at = 0;
     while at < blocks {
-        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
-        let (lblk, how) = (Lblk::new(at), map::How::default());
+        let mut h = stage
+            .fs
+            .start(crate::volume::credits::allocate(&stage.fs))
+            .unwrap();
+        let (lblk, how) = (Lblk::new(at), map::AllocateMode::default());
         let made = map::allocate(&stage.fs, &mut h, &stage.file, lblk, blocks - at, how).unwrap();
         at += made.len;
     }
@@ -355,7 +359,10 @@ fn the_longest_extents_become_unwritten() {
     // What an operation does before it drops what is cached: no cut is left for later.
     let (mut from, end) = (Some(0), u64::from(blocks));
     while let Some(at) = from {
-        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
+        let mut h = stage
+            .fs
+            .start(crate::volume::credits::allocate(&stage.fs))
+            .unwrap();
         from = map::split_longest(&stage.fs, &mut h, &stage.file, at, end).unwrap();
     }
     let stage = stage.remount("", BufferedPath::Iomap);
@@ -454,8 +461,11 @@ fn j31_written_blocks_behind_the_end_become_unwritten() {
         let stage = Stage::on(image, "", BufferedPath::Iomap);
         stage.put(0, &[1; 3000]);
         stage.sync();
-        let mut h = stage.fs.start(crate::credits::allocate(&stage.fs)).unwrap();
-        let how_to = map::How::default();
+        let mut h = stage
+            .fs
+            .start(crate::volume::credits::allocate(&stage.fs))
+            .unwrap();
+        let how_to = map::AllocateMode::default();
         let made = map::allocate(&stage.fs, &mut h, &stage.file, Lblk::new(10), 20, how_to);
         assert_eq!(made.unwrap().len, 20);
         drop(h);

@@ -7,9 +7,9 @@ use extant_pagecache::InvalidateExclusive;
 
 use super::super::truncate;
 use super::Operation;
-use crate::credits;
-use crate::error::Result;
 use crate::map;
+use crate::types::error::Result;
+use crate::volume::credits;
 
 impl Operation<'_> {
     /// Zeroes the range; unless `keep_size`, a file that ends before its end grows.

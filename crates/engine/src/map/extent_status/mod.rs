@@ -18,10 +18,10 @@
 //! The sequence can be read without the lock: a user of a mapping compares it after locking the
 //! folio. Memory is bounded for all inodes of a file system together, see [`StatusCache`].
 
-mod cache;
+mod status_cache;
+mod status_tree;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,19 +30,19 @@ use std::sync::{Arc, OnceLock};
 use extant_lock_order::{Held, Rank, taking};
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use cache::StatusCache;
-pub(crate) use tree::Status;
-pub(in crate::map) use tree::{Promise, StatusTree};
+pub(crate) use status_cache::StatusCache;
+pub(crate) use status_tree::Status;
+pub(in crate::map) use status_tree::{ReservationFate, StatusTree};
 
 /// One inode's status tree; see the module.
 #[derive(Default)]
 pub(crate) struct ExtentStatus {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStatus>,
 }
 
 /// The part that the file system's [`StatusCache`] reaches as well.
 #[derive(Default)]
-struct Shared {
+struct SharedStatus {
     sequence: AtomicU64,
     /// Blocks in delayed state; a copy of the tree's count.
     delayed: AtomicU64,
@@ -73,7 +73,7 @@ impl ExtentStatus {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedStatus {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.get() {
             let tree = self.tree.get_mut();
@@ -84,14 +84,14 @@ impl Drop for Shared {
 
 /// The locked tree. Its drop publishes the sequence and the counts, then unlocks.
 pub(in crate::map) struct StatusGuard<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedStatus,
     reclaimable: usize,
     tree: MutexGuard<'a, StatusTree>,
     _held: Held,
 }
 
 impl<'a> StatusGuard<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    fn new(shared: &'a SharedStatus) -> Self {
         let held = taking(Rank::Status);
         let tree = shared.tree.lock();
         Self {

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use extant_units::{Blocks, Lblk, Pblk};
 
 use super::*;
-use crate::alloc::{Counts, Reservation};
+use crate::alloc::{Reservation, SpaceCounts};
 use crate::map::MapState;
-use crate::map::test_rng::Rng;
+use crate::test_support::test_rng::Rng;
 
 fn range(lblk: u32, len: u32, state: MapState) -> Status {
     Status {
@@ -21,13 +21,13 @@ fn written(pblk: u64) -> MapState {
 
 const ROOM: u64 = 1 << 30;
 
-fn promise(counts: &Arc<Counts>, n: u32) -> Reservation {
+fn promise(counts: &Arc<SpaceCounts>, n: u32) -> Reservation {
     Reservation::take(counts, Blocks::new(u64::from(n)), false).unwrap()
 }
 
-fn room() -> Arc<Counts> {
+fn room() -> Arc<SpaceCounts> {
     let room = Blocks::new(ROOM);
-    Arc::new(Counts::new(Blocks::ZERO, room, Blocks::ZERO, 0, 0))
+    Arc::new(SpaceCounts::new(Blocks::ZERO, room, Blocks::ZERO, 0, 0))
 }
 
 /// A state per block, `None` for unknown; the tree is compared with it after every operation.
@@ -95,21 +95,21 @@ fn iomap_12_sequence_grows_with_changes_alone() {
     tree.set_delayed(Lblk::new(10), 20, promise(&counts, 20));
     assert!(grew(&tree), "a promise");
     tree.fill(range(0, 200, MapState::Hole));
-    tree.set(range(110, 5, written(7010)), Promise::GiveBack);
-    tree.set(range(0, 10, MapState::Hole), Promise::GiveBack);
+    tree.set(range(110, 5, written(7010)), ReservationFate::GiveBack);
+    tree.set(range(0, 10, MapState::Hole), ReservationFate::GiveBack);
     assert!(!grew(&tree), "it was so before");
     assert_eq!(tree.drop_delayed(40, 90), 0);
     assert!(!grew(&tree), "nothing there to drop");
     tree.set(
         range(10, 20, MapState::Unwritten(Pblk::new(50))),
-        Promise::Consume,
+        ReservationFate::Consume,
     );
     assert!(grew(&tree), "an allocation");
-    tree.set(range(10, 5, written(50)), Promise::GiveBack);
+    tree.set(range(10, 5, written(50)), ReservationFate::GiveBack);
     assert!(grew(&tree), "a conversion");
     while tree.forget_some(3) > 0 || tree.reclaimable() > 0 {}
     assert!(!grew(&tree), "forgotten");
-    tree.set(range(10, 5, MapState::Hole), Promise::GiveBack);
+    tree.set(range(10, 5, MapState::Hole), ReservationFate::GiveBack);
     assert!(grew(&tree), "whatever it was, it is nothing known");
     tree.forget(500, 600);
     assert!(grew(&tree), "the disk is going to say something else");
@@ -142,10 +142,10 @@ fn random_operations_equal_a_state_per_block() {
                 let delayed = model.blocks[slice.clone()].iter();
                 let delayed = delayed.filter(|b| **b == Some(MapState::Delayed)).count() as u64;
                 if rng.below(2) == 0 {
-                    tree.set(new, Promise::Consume);
+                    tree.set(new, ReservationFate::Consume);
                     consumed += delayed;
                 } else {
-                    tree.set(new, Promise::GiveBack);
+                    tree.set(new, ReservationFate::GiveBack);
                 }
                 let states = slice.clone().map(|at| {
                     let at32 = u32::try_from(at).unwrap();
@@ -210,7 +210,7 @@ fn random_operations_equal_a_state_per_block() {
             }
         }
         model.compare(&tree);
-        assert_eq!(counts.promised().get(), model.delayed(), "J9");
+        assert_eq!(counts.reserved_blocks().get(), model.delayed(), "J9");
         let probe = rng.below(SPAN);
         let found = tree
             .find(Lblk::new(probe))
@@ -219,7 +219,7 @@ fn random_operations_equal_a_state_per_block() {
     }
     tree.clear();
     tree.check();
-    assert_eq!(counts.promised().get(), 0, "J11");
+    assert_eq!(counts.reserved_blocks().get(), 0, "J11");
     assert_eq!(counts.available().get(), (1 << 30) - consumed);
     assert!(consumed > 1000);
 }
@@ -228,7 +228,10 @@ fn random_operations_equal_a_state_per_block() {
 fn ranges_reach_the_last_block() {
     let mut tree = StatusTree::default();
     tree.fill(range(0, u32::MAX, MapState::Hole));
-    tree.set(range(u32::MAX - 1, 1, written(5)), Promise::GiveBack);
+    tree.set(
+        range(u32::MAX - 1, 1, written(5)),
+        ReservationFate::GiveBack,
+    );
     tree.check();
     assert_eq!(
         tree.find(Lblk::new(u32::MAX - 1)).unwrap().state,
@@ -254,7 +257,7 @@ fn sequence_and_counts_are_seen_without_the_lock() {
     );
     inode
         .lock(&cache)
-        .set(range(2, 3, written(40)), Promise::Consume);
+        .set(range(2, 3, written(40)), ReservationFate::Consume);
     assert_eq!(
         (inode.sequence(), inode.delayed_blocks(), cache.known()),
         (2, 0, 3)
@@ -297,7 +300,7 @@ fn the_cache_stays_within_its_limit() {
         assert_eq!(tree.delayed(), 400);
         assert_eq!(tree.drop_delayed(0, u64::from(u32::MAX)), 400);
     }
-    assert_eq!(counts.promised().get(), 0);
+    assert_eq!(counts.reserved_blocks().get(), 0);
 }
 
 /// Inodes come and go without end; dropped trees must not stay in the cache's list, whose

@@ -1,7 +1,7 @@
 //! The extent tree: a file's map on disk.
 //!
 //! Pure algorithms: nodes come from and go to a [`Nodes`] / [`NodesMut`] store, which knows blocks,
-//! handles and the allocator. All changes go through one step, [`replace`](replace::replace): it
+//! handles and the allocator. All changes go through one step, [`replace_entries`](replace_entries::replace): it
 //! replaces neighbouring entries of a leaf by others, with the splits, new levels, empty nodes and
 //! shorter roots that follow. Inserting, converting, splitting, shifting and removing only work out
 //! which entries those are.
@@ -25,29 +25,29 @@
 //! leaves a valid tree with the steps done so far. After the first change only a stopped journal
 //! can fail, and then nothing of the transaction reaches the disk.
 
-mod build;
-mod convert;
-mod insert;
-mod lookup;
-mod path;
-mod remove;
-mod replace;
-mod shift;
-mod split;
-mod store;
+mod build_tree;
+mod convert_extents;
+mod find_extent;
+mod insert_extent;
+mod node_store;
+mod remove_extents;
+mod replace_entries;
+mod shift_extents;
+mod split_extent;
 #[cfg(test)]
 mod tests;
+mod tree_path;
 #[cfg(test)]
-mod walk;
+mod walk_extents;
 
-pub(super) use build::{build, nodes_for};
-pub(super) use convert::{convert_one, put_one};
-pub(super) use insert::{insert, prepare};
-pub(super) use lookup::{Found, find};
-pub(super) use remove::{Limit, remove_some};
-pub(crate) use shift::Shift;
-pub(super) use shift::{Extents, count, last, shift_some};
-pub(super) use split::{split_at, split_longest};
-pub(super) use store::{Nodes, NodesMut};
+pub(super) use build_tree::{build, nodes_for};
+pub(super) use convert_extents::{convert_one, put_one};
+pub(super) use find_extent::{Found, find};
+pub(super) use insert_extent::{insert, prepare};
+pub(super) use node_store::{Nodes, NodesMut};
+pub(super) use remove_extents::{Limit, remove_some};
+pub(crate) use shift_extents::Shift;
+pub(super) use shift_extents::{ExtentCount, count, last, shift_some};
+pub(super) use split_extent::{split_at, split_longest};
 #[cfg(test)]
-pub(super) use walk::walk;
+pub(super) use walk_extents::walk;

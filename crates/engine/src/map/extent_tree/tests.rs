@@ -1,3 +1,3 @@
-mod hostile;
-mod memory;
-mod model;
+mod hostile_trees;
+mod memory_nodes;
+mod tree_model;

@@ -1,7 +1,7 @@
 //! Adding blocks to a block map.
 //!
 //! First room: the indirect blocks on the path to the file block's pointer. Then the pointer
-//! itself, and those of the blocks after it as far as one indirect block goes. Room that stays
+//! itself, and those of the blocks after it as far as one indirect block goes. PointerRoom that stays
 //! unused is an empty indirect block: a valid map.
 //!
 //! # Errors
@@ -13,13 +13,13 @@ use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk};
 
 use super::{Tree, find, number, per_block, read, set_number, tree_of};
-use crate::error::{Error, Location, Result};
 use crate::map::MapState;
+use crate::map::disk_nodes::{DiskNodes, HandleNodes};
 use crate::map::extent_tree::NodesMut;
-use crate::map::nodes::{DiskNodes, HandleNodes};
+use crate::types::error::{Error, Location, Result};
 
 /// The path from the inode to a file block's pointer, as far as it exists.
-struct Path {
+struct PointerPath {
     tree: Tree,
     /// Indirect blocks from the top down, each with the index that the path follows.
     blocks: Vec<(Block, usize)>,
@@ -30,18 +30,18 @@ struct Path {
 }
 
 /// The room for a file block's pointer.
-pub(in crate::map) struct Room {
+pub(in crate::map) struct PointerRoom {
     /// The file block after the last whose pointer lies in the same block.
     pub(in crate::map) end: u64,
     /// The goal for its data block.
     pub(in crate::map) goal: Option<Pblk>,
 }
 
-fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Path> {
+fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<PointerPath> {
     let per_block = per_block(nodes);
     let at = u64::from(lblk.get());
     let tree = tree_of(per_block, at).ok_or(Error::FileTooBig)?;
-    let mut path = Path {
+    let mut path = PointerPath {
         tree,
         blocks: Vec::new(),
         missing: Vec::new(),
@@ -81,10 +81,10 @@ pub(in crate::map) fn room(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Option<u
 /// # Errors
 /// No space, [`Error::FileTooBig`] past the last block that a block map holds, damage: with nothing
 /// changed.
-pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result<Room> {
+pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result<PointerRoom> {
     let path = path(nodes.disk(), lblk)?;
     let goal = goal(nodes.disk(), &path, lblk)?;
-    let room = Room {
+    let room = PointerRoom {
         end: path.end,
         goal,
     };
@@ -114,7 +114,7 @@ pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Resu
 }
 
 /// Writes `numbers` where `path` ends.
-fn put(nodes: &mut HandleNodes<'_>, path: &Path, numbers: &[u32]) -> Result<()> {
+fn put(nodes: &mut HandleNodes<'_>, path: &PointerPath, numbers: &[u32]) -> Result<()> {
     let Some((block, place)) = path.blocks.last() else {
         let mut root = super::checked_root(nodes.disk())?;
         for (at, &value) in (path.tree.slot..).zip(numbers) {
@@ -131,7 +131,7 @@ fn put(nodes: &mut HandleNodes<'_>, path: &Path, numbers: &[u32]) -> Result<()> 
 
 /// Right behind the file block before; else with a gap of as many blocks as pointers before it are
 /// missing; else near the indirect block.
-fn goal(nodes: &DiskNodes<'_>, path: &Path, lblk: Lblk) -> Result<Option<Pblk>> {
+fn goal(nodes: &DiskNodes<'_>, path: &PointerPath, lblk: Lblk) -> Result<Option<Pblk>> {
     if let Some(before) = lblk.get().checked_sub(1)
         && let MapState::Written(at) = find(nodes, Lblk::new(before))?.state
     {

@@ -9,14 +9,14 @@ use extant_testkit::need::{Need, need};
 use extant_testkit::{Image, Subject};
 use extant_units::{Blocks, Ino, Lblk};
 
-use super::linux::ino_of;
-use super::mounted::Mounted;
-use crate::credits;
-use crate::map::test_rng::Rng;
+use super::maps_of_linux::ino_of;
+use super::mounted::MapMount;
 use crate::map::{self, MapState};
+use crate::test_support::test_rng::Rng;
+use crate::volume::credits;
 
 /// The mapped blocks of a file.
-fn mapped(mounted: &Mounted, ino: Ino) -> BTreeSet<u64> {
+fn mapped(mounted: &MapMount, ino: Ino) -> BTreeSet<u64> {
     let inode = mounted.inode(ino);
     let mut all = BTreeSet::new();
     let (ranges, ended) = map::ranges(&mounted.fs, &inode);
@@ -56,7 +56,7 @@ fn any_part_of_a_block_map_can_be_removed() {
     mount.unmount().unwrap();
 
     // Small journal or none: the same.
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     assert_eq!(mapped(&mounted, ino), blocks);
     let inode = mounted.inode(ino);
     let fs = &mounted.fs;
@@ -81,7 +81,7 @@ fn any_part_of_a_block_map_can_be_removed() {
     mounted.close();
     image.fsck_clean().unwrap();
 
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     assert_eq!(mapped(&mounted, ino), blocks);
     let inode = mounted.inode(ino);
     let fs = &mounted.fs;

@@ -8,13 +8,13 @@ use extant_disk::extent::{MAX_END, Node};
 use extant_testkit::Image;
 use extant_units::{Lblk, Pblk};
 
-use super::mounted::{Mounted, empty_file};
-use crate::credits;
-use crate::error::{Error, Location};
-use crate::map::test_rng::Rng;
-use crate::map::{self, How, MapState};
+use super::mounted::{MapMount, empty_file};
+use crate::map::{self, AllocateMode, MapState};
+use crate::test_support::test_rng::Rng;
+use crate::types::error::{Error, Location};
+use crate::volume::credits;
 
-const UNWRITTEN: How = How {
+const UNWRITTEN: AllocateMode = AllocateMode {
     unwritten: true,
     only_delayed: false,
     metadata: false,
@@ -28,7 +28,7 @@ fn threads_share_a_file() {
     let image = Image::of_mib(64).args("-b 1024").make().unwrap();
     let ino = empty_file(&image, "shared");
     let device = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
-    let mounted = Mounted::over(Arc::new(device), true, 300);
+    let mounted = MapMount::over(Arc::new(device), true, 300);
     let inode = mounted.inode(ino);
     let (fs, inode_ref) = (&mounted.fs, &*inode);
     let done = AtomicBool::new(false);
@@ -117,7 +117,7 @@ fn threads_share_a_file() {
 fn with_a_tree(args: &str) -> (Vec<u8>, extant_units::Ino, Pblk) {
     let image = Image::of_mib(8).args(args).make().unwrap();
     let ino = empty_file(&image, "f");
-    let mounted = Mounted::new(&image, false);
+    let mounted = MapMount::new(&image, false);
     let inode = mounted.inode(ino);
     for at in 0..300 {
         let mut h = mounted.start(credits::allocate(&mounted.fs));
@@ -148,7 +148,7 @@ fn damaged_nodes_are_reported_with_their_place() {
                 bytes[at + rng.below(60) as usize] = rng.byte();
             }
             let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::from_bytes(&bytes));
-            let mounted = Mounted::over(dev, false, 100);
+            let mounted = MapMount::over(dev, false, 100);
             let (fs, inode) = (&mounted.fs, mounted.inode(ino));
             let result = map::lookup(fs, &inode, Lblk::new(3), 9);
             match &result {

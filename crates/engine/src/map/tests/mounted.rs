@@ -10,24 +10,24 @@ use extant_testkit::Image;
 use extant_units::{Ino, Lblk};
 use parking_lot::Mutex;
 
-use crate::fault::Fault;
+use crate::config::Tuning;
+use crate::config::{ErrorsPolicy, MountOptions};
 use crate::file::{Files, LoggedDevice};
-use crate::fs::Fs;
 use crate::inode::{InodeCache, InodeRef};
 use crate::map::{RawMap, StatusCache, raw_runs};
-use crate::options::{ErrorsPolicy, MountOptions};
 use crate::orphan::Orphans;
-use crate::super_block::SuperBlock;
-use crate::test_rig::Rig;
-use crate::tuning::Tuning;
+use crate::test_support::test_rig::Rig;
+use crate::volume::Fs;
+use crate::volume::fault::Fault;
+use crate::volume::mounted_superblock::MountedSuperblock;
 use crate::xattr::SharedBlocks;
 
 /// The file system.
-pub(super) struct Mounted {
+pub(super) struct MapMount {
     pub(super) fs: Arc<Fs>,
 }
 
-impl Mounted {
+impl MapMount {
     /// Mounts `image`, which needs no replay, with its journal or without one.
     pub(super) fn new(image: &Image, logged: bool) -> Self {
         let dev = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
@@ -44,7 +44,7 @@ impl Mounted {
         let device = LoggedDevice::new(rig.dev.clone(), rig.journal.clone(), rig.layout.block_size);
         let fs = Fs {
             latch: Arc::default(),
-            super_block: SuperBlock::new(&rig.layout, State::VALID),
+            super_block: MountedSuperblock::new(&rig.layout, State::VALID),
             layout: rig.layout,
             dev: rig.dev,
             cache: rig.cache,
@@ -97,7 +97,7 @@ impl Mounted {
         let stats = fs.journal.stats();
         assert_eq!(stats.credit_overflows, 0, "J22");
         assert_eq!(fs.stats.faults.get(), 0);
-        assert_eq!(fs.alloc.counts.promised().get(), 0, "J11");
+        assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0, "J11");
         fs.clear_inodes();
     }
 }
@@ -107,7 +107,7 @@ fn log(fs: &Arc<Fs>) -> Arc<Journal> {
     let ino = fs.layout.journal_inode.unwrap();
     let core = fs.iget_internal(ino).unwrap().core.read().clone();
     let blocks = core.disk_size / fs.layout.block_size.bytes_u64();
-    let zones = crate::zones::SystemZones::default();
+    let zones = crate::volume::system_zones::SystemZones::default();
     let map = RawMap {
         cache: &fs.cache,
         layout: &fs.layout,

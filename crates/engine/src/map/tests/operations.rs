@@ -8,14 +8,14 @@ use extant_disk::extent::MAX_END;
 use extant_testkit::Image;
 use extant_units::{Ino, Lblk, Pblk};
 
-use super::linux::debugfs_extents;
-use super::mounted::{Mounted, empty_file};
+use super::maps_of_linux::debugfs_extents;
+use super::mounted::{MapMount, empty_file};
 use crate::alloc;
-use crate::credits;
-use crate::error::Error;
 use crate::inode::Inode;
-use crate::map::test_rng::Rng;
-use crate::map::{self, How, MapState, Mapping};
+use crate::map::{self, AllocateMode, BlockMapping, MapState};
+use crate::test_support::test_rng::Rng;
+use crate::types::error::Error;
+use crate::volume::credits;
 
 /// The state of a file's block, without its location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,18 +27,18 @@ enum Want {
 
 /// A file of the mount and the states that its blocks must have.
 struct File<'a> {
-    mounted: &'a Mounted,
+    mounted: &'a MapMount,
     inode: &'a Inode,
     model: BTreeMap<u32, Want>,
 }
 
-const UNWRITTEN: How = How {
+const UNWRITTEN: AllocateMode = AllocateMode {
     unwritten: true,
     only_delayed: false,
     metadata: false,
     privileged: false,
 };
-const FLUSH: How = How {
+const FLUSH: AllocateMode = AllocateMode {
     only_delayed: true,
     ..UNWRITTEN
 };
@@ -65,7 +65,7 @@ impl File<'_> {
     }
 
     /// Allocates in `range`. Returns the number of blocks that were allocated.
-    fn allocate(&mut self, range: Range<u32>, how: How) -> u32 {
+    fn allocate(&mut self, range: Range<u32>, how: AllocateMode) -> u32 {
         let (mut at, mut count) = (range.start, 0);
         while at < range.end {
             let found = self.allocate_once(at, range.end - at, how);
@@ -94,7 +94,7 @@ impl File<'_> {
 
     /// One call. Where space is short because freed blocks wait for their commit, commits and
     /// retries.
-    fn allocate_once(&self, at: u32, len: u32, how: How) -> Mapping {
+    fn allocate_once(&self, at: u32, len: u32, how: AllocateMode) -> BlockMapping {
         let fs = &self.mounted.fs;
         for attempt in 0.. {
             let mut h = self.mounted.start(credits::allocate(fs));
@@ -129,11 +129,11 @@ impl File<'_> {
         self.model.retain(|&l, _| l < from || u64::from(l) >= to);
     }
 
-    fn lookup(&self, lblk: u32, max: u32) -> Mapping {
+    fn lookup(&self, lblk: u32, max: u32) -> BlockMapping {
         map::lookup(&self.mounted.fs, self.inode, Lblk::new(lblk), max).unwrap()
     }
 
-    fn assert_state(&self, lblk: u32, found: &Mapping) {
+    fn assert_state(&self, lblk: u32, found: &BlockMapping) {
         let state = match found.state {
             MapState::Hole => None,
             MapState::Delayed => Some(Want::Delayed),
@@ -202,7 +202,7 @@ fn storm(file: &mut File<'_>, rng: &mut Rng, span: u32, longest: u32, rounds: u3
             5 => drop(file.allocate(from..to, UNWRITTEN)),
             6 => drop(file.allocate(
                 from..to,
-                How {
+                AllocateMode {
                     unwritten: false,
                     ..UNWRITTEN
                 },
@@ -247,7 +247,7 @@ fn random_operations_leave_what_the_model_says() {
                 image.path(),
                 extant_blockdev::OpenMode::ReadWrite,
             );
-            let mounted = Mounted::over(std::sync::Arc::new(dev.unwrap()), logged, 200);
+            let mounted = MapMount::over(std::sync::Arc::new(dev.unwrap()), logged, 200);
             let mut rng = Rng::new(number as u64 + 40);
             let inodes = inos.map(|ino| mounted.inode(ino));
             let mut files: Vec<File<'_>> = inodes
@@ -279,7 +279,7 @@ fn random_operations_leave_what_the_model_says() {
         }
 
         // And all of it can be freed again.
-        let mounted = Mounted::new(&image, logged);
+        let mounted = MapMount::new(&image, logged);
         for ino in inos {
             let inode = mounted.inode(ino);
             let mut file = File {
@@ -303,7 +303,7 @@ fn deep_trees_are_made_and_removed_in_small_transactions() {
     let image = Image::of_mib(64).args("-b 1024 -J size=1").make().unwrap();
     let ino = empty_file(&image, "deep");
     let free = image.header("Free blocks").unwrap();
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     let inode = mounted.inode(ino);
     let mut file = File {
         mounted: &mounted,
@@ -313,7 +313,7 @@ fn deep_trees_are_made_and_removed_in_small_transactions() {
     for at in 0..9000 {
         file.allocate(
             at * 2..at * 2 + 1,
-            How {
+            AllocateMode {
                 unwritten: at % 3 == 0,
                 ..UNWRITTEN
             },
@@ -330,7 +330,7 @@ fn deep_trees_are_made_and_removed_in_small_transactions() {
     image.fsck_clean().unwrap();
     assert_eq!(on_disk(&image, ino), model);
 
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     let inode = mounted.inode(ino);
     let mut file = File {
         mounted: &mounted,
@@ -347,7 +347,7 @@ fn deep_trees_are_made_and_removed_in_small_transactions() {
     image.fsck_clean().unwrap();
     assert_eq!(on_disk(&image, ino), model);
 
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     let inode = mounted.inode(ino);
     let mut file = File {
         mounted: &mounted,
@@ -371,7 +371,7 @@ fn promises_hold_when_space_runs_out() {
         .make()
         .unwrap();
     let inos = [empty_file(&image, "a"), empty_file(&image, "b")];
-    let mounted = Mounted::new(&image, false);
+    let mounted = MapMount::new(&image, false);
     let fs = &mounted.fs;
     let [a, b] = inos.map(|ino| mounted.inode(ino));
     let mut file = File {
@@ -400,7 +400,7 @@ fn promises_hold_when_space_runs_out() {
     assert_eq!(file.allocate(0..at, FLUSH), at / 2);
     file.convert(0..at);
     file.compare(at);
-    assert_eq!(fs.alloc.counts.promised().get(), 0);
+    assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
     file.finish();
     let model = std::mem::take(&mut file.model);
     drop((a, b));
@@ -417,7 +417,7 @@ fn a_reservation_goes_as_far_as_there_is_space() {
         .make()
         .unwrap();
     let ino = empty_file(&image, "a");
-    let mounted = Mounted::new(&image, false);
+    let mounted = MapMount::new(&image, false);
     let (fs, inode) = (&mounted.fs, mounted.inode(ino));
     let mut at = 0;
     let mut calls = 0;
@@ -435,7 +435,7 @@ fn a_reservation_goes_as_far_as_there_is_space() {
     assert_eq!(
         (
             map::delayed_blocks(&inode),
-            fs.alloc.counts.promised().get()
+            fs.alloc.counts.reserved_blocks().get()
         ),
         (10, 10)
     );
@@ -450,7 +450,7 @@ fn a_reservation_goes_as_far_as_there_is_space() {
 fn a_truncation_before_writeback_wins() {
     let image = Image::of_mib(8).args("-b 1024").make().unwrap();
     let ino = empty_file(&image, "a");
-    let mounted = Mounted::new(&image, true);
+    let mounted = MapMount::new(&image, true);
     let inode = mounted.inode(ino);
     let mut file = File {
         mounted: &mounted,

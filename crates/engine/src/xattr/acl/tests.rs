@@ -11,7 +11,7 @@ use super::*;
 use crate::attr::{getattr, setattr};
 use crate::inode::InodeRef;
 use crate::namei;
-use crate::test_mount::TestFs;
+use crate::test_support::test_mount::TestFs;
 use crate::types::{SetAttr, XattrMode};
 use crate::xattr;
 

@@ -7,9 +7,10 @@ use extant_testkit::crash::{Budget, Explorer};
 use extant_testkit::{Image, Rng};
 
 use super::{all, put};
-use crate::cred::Cred;
-use crate::test_mount::TestFs;
-use crate::{namei, xattr};
+use crate::namei;
+use crate::test_support::test_mount::TestFs;
+use crate::types::Cred;
+use crate::xattr;
 use extant_check::{CheckOptions, check};
 
 #[test]

@@ -1,0 +1,347 @@
+//! The block allocator: turns a request into a run of marked blocks, and frees runs.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use extant_jbd2::Handle;
+use extant_units::{Blocks, Group, Pblk};
+
+use super::space_counts::Claimant;
+use super::windows::Stream;
+use super::{AllocRequest, AllocatorCore, Run};
+use crate::group::FreeMap;
+use crate::types::error::{Error, Location, Result};
+
+/// Groups whose bitmaps one pass may load while it looks for a long run. After that, shorter runs
+/// do.
+const LOADS_PER_PASS: u32 = 8;
+
+/// The sizes of a request, cut to what one group can hold.
+#[derive(Clone, Copy, Debug)]
+struct SizedRequest {
+    goal: Pblk,
+    /// Fewest blocks.
+    min: u32,
+    /// Most blocks to allocate.
+    want: u32,
+    /// Blocks to look for in one piece. What is found beyond `want` is kept as the stream's window.
+    target: u32,
+    /// Number of groups to search, from group 0 on.
+    groups: u32,
+}
+
+/// What one group gave.
+struct Granted {
+    run: Run,
+    kept: u32,
+}
+
+impl AllocatorCore {
+    /// See [`fn@super::block_alloc`].
+    pub(super) fn allocate(
+        self: &Arc<Self>,
+        h: &mut Handle,
+        request: &AllocRequest,
+    ) -> Result<Run> {
+        self.stats.alloc_calls.bump();
+        let most = u64::from(self.layout.blocks_per_group);
+        let min = request.min.get().max(1);
+        let want = request.want.get().clamp(min, most.max(min));
+        if min > most {
+            return Err(Error::NoSpace);
+        }
+        let claimed = if request.reserved {
+            want
+        } else {
+            self.counts
+                .claim(claimant(request), min, want)
+                .ok_or(Error::NoSpace)?
+        };
+        let found = self.place(h, request, min, claimed);
+        let used = found.as_ref().map_or(0, |run| run.len.get());
+        self.counts.used(used);
+        if !request.reserved {
+            self.counts.unclaim(claimed - used);
+        }
+        let run = found?;
+        self.stats.alloc_blocks.add(used);
+        if run.start == request.goal {
+            self.stats.alloc_goal_hits.bump();
+        }
+        self.groups.shrink_maps();
+        Ok(run)
+    }
+
+    /// Finds and marks between `min` and `want` blocks: in the stream's window first, then in the
+    /// groups.
+    fn place(&self, h: &mut Handle, request: &AllocRequest, min: u64, want: u64) -> Result<Run> {
+        let mut grown = 0;
+        if let Some(ino) = request.stream
+            && let Some(stream) = self.windows.take(ino)
+        {
+            let continues = stream.next == request.goal;
+            match stream.window() {
+                Some(window) if continues && stream.kept >= min => {
+                    let run = Run {
+                        start: window.start,
+                        len: Blocks::new(want.min(stream.kept)),
+                    };
+                    let marked = self.mark_held(h, run);
+                    let mut after = stream;
+                    if marked.is_ok() {
+                        after = Stream::after(run, stream.grown);
+                        after.kept = stream.kept - run.len.get();
+                    }
+                    self.remember(ino, after);
+                    return marked.map(|()| run);
+                }
+                Some(window) => self.release_held(window),
+                None => {}
+            }
+            grown = if continues { stream.grown } else { 0 };
+        }
+        let limit = self.layout.blocks_per_group;
+        let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
+        let target = match request.stream {
+            Some(_) => self.window_target(want, grown),
+            None => want,
+        };
+        let wish = SizedRequest {
+            goal: request.goal,
+            min: narrow(min),
+            want: narrow(want),
+            target: narrow(target),
+            groups: self.groups_for(request),
+        };
+        let granted = match self.search(h, wish)? {
+            Some(granted) => granted,
+            // Windows of other files are given up before a request is refused.
+            None if self.release_all_windows() => self.search(h, wish)?.ok_or(Error::NoSpace)?,
+            None => return Err(Error::NoSpace),
+        };
+        if let Some(ino) = request.stream {
+            let mut stream = Stream::after(granted.run, grown);
+            stream.kept = u64::from(granted.kept);
+            self.remember(ino, stream);
+        }
+        Ok(granted.run)
+    }
+
+    /// Number of groups, from group 0 on, whose blocks `request` may use.
+    fn groups_for(&self, request: &AllocRequest) -> u32 {
+        let groups = self.layout.groups;
+        if !request.narrow {
+            return groups;
+        }
+        let blocks = (1_u64 << 32).saturating_sub(self.layout.first_data_block.get());
+        let short = blocks / u64::from(self.layout.blocks_per_group).max(1);
+        u32::try_from(short).map_or(groups, |short| short.min(groups))
+    }
+
+    fn remember(&self, ino: extant_units::Ino, stream: Stream) {
+        if let Some(window) = self.windows.put(ino, stream) {
+            self.release_held(window);
+        }
+    }
+
+    /// Searches the groups, from the goal's on: for the whole request first, then for shorter and
+    /// shorter runs.
+    fn search(&self, h: &mut Handle, wish: SizedRequest) -> Result<Option<Granted>> {
+        let (goal_group, goal_index) = self
+            .layout
+            .group_of_block(wish.goal)
+            .filter(|(group, _)| group.get() < wish.groups)
+            .unwrap_or((Group::new(0), 0));
+        let groups = wish.groups;
+        let mut accept = wish.want;
+        loop {
+            let last = accept <= wish.min;
+            let mut loads = LOADS_PER_PASS;
+            for step in 0..groups {
+                // Both below 2^32: the sum fits 33 bits.
+                let at = (u64::from(goal_group.get()) + u64::from(step)) % u64::from(groups);
+                let group = Group::new(u32::try_from(at).unwrap_or(0));
+                let Some(hints) = self.groups.hints(group) else {
+                    continue;
+                };
+                if hints.usable.load(Relaxed) < accept || hints.longest.load(Relaxed) < accept {
+                    // A shorter run right at the goal is worth more than a longer one in another
+                    // group.
+                    if step != 0 || hints.usable.load(Relaxed) < wish.min {
+                        continue;
+                    }
+                }
+                if !hints.loaded.load(Relaxed) && !last && step != 0 {
+                    if loads == 0 {
+                        continue;
+                    }
+                    loads -= 1;
+                }
+                let from = if step == 0 { goal_index } else { 0 };
+                if let Some(granted) = self.try_group(h, group, from, wish, accept)? {
+                    return Ok(Some(granted));
+                }
+            }
+            if last {
+                return Ok(None);
+            }
+            accept = (accept / 4).max(wish.min);
+        }
+    }
+
+    /// See [`super::room_for`]. Looks into a few groups only.
+    pub(super) fn room_for(&self, goal: Pblk, len: u64) -> Option<Pblk> {
+        let len = u32::try_from(len).ok()?;
+        if len > self.layout.blocks_per_group {
+            return None;
+        }
+        let (first, index) = self.layout.group_of_block(goal)?;
+        let disk = self.disk();
+        for step in 0..self.layout.groups.min(LOADS_PER_PASS) {
+            let group = Group::new((first.get().checked_add(step)?) % self.layout.groups);
+            let mut locked = self.groups.lock(group).ok()?;
+            if locked.state.broken {
+                continue;
+            }
+            let from = if step == 0 { index } else { 0 };
+            let found = locked.map(&disk).ok()?.find(from, len, len, len);
+            if let Some(run) = found.run {
+                let start = self.layout.group_start(group);
+                return Some(start.saturating_add(u64::from(run.start)));
+            }
+        }
+        None
+    }
+
+    /// Takes a run of at least `accept` blocks from `group`, or a shorter one that starts at the
+    /// goal and covers a good part of the request.
+    fn try_group(
+        &self,
+        h: &mut Handle,
+        group: Group,
+        from: u32,
+        wish: SizedRequest,
+        accept: u32,
+    ) -> Result<Option<Granted>> {
+        let disk = self.disk();
+        let mut locked = self.groups.lock(group)?;
+        if locked.state.broken {
+            return Ok(None);
+        }
+        self.stats.alloc_groups_searched.bump();
+        let at_goal = wish.min.max(wish.want.div_ceil(4)).min(accept);
+        let found = locked
+            .map(&disk)?
+            .find(from, at_goal, wish.target.max(accept), accept);
+        let Some(run) = found.run else {
+            locked.publish(Some(found.longest));
+            return Ok(None);
+        };
+        let used = run.start..run.end.min(run.start + wish.want);
+        let kept = used.end..run.end;
+        disk.mark_used(h, group, &mut locked.state, used.clone())?;
+        locked.store_desc(&self.layout, &self.cache, h)?;
+        let granted = Granted {
+            run: Run {
+                start: self
+                    .layout
+                    .group_start(group)
+                    .saturating_add(u64::from(used.start)),
+                len: Blocks::new(u64::from(used.end - used.start)),
+            },
+            kept: kept.end - kept.start,
+        };
+        if let Some(map) = locked.state.map.as_mut() {
+            map.take(used);
+            map.hold(kept);
+        }
+        let longest = locked.hints.longest.load(Relaxed);
+        locked.publish(Some(longest.min(found.longest)));
+        Ok(Some(granted))
+    }
+
+    /// Marks part of a window as in use on disk. The run lies in one group.
+    fn mark_held(&self, h: &mut Handle, run: Run) -> Result<()> {
+        let (group, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
+        let disk = self.disk();
+        let mut locked = self.groups.lock(group)?;
+        disk.mark_used(h, group, &mut locked.state, range.clone())?;
+        locked.store_desc(&self.layout, &self.cache, h)?;
+        if let Some(map) = locked.state.map.as_mut() {
+            map.take_held(range);
+        }
+        Ok(())
+    }
+
+    /// See [`super::free_blocks`].
+    pub(super) fn free(self: &Arc<Self>, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
+        let place = Location::Block(run.start);
+        if !self.layout.contains(run.start, run.len) {
+            return Err(Error::corrupt(
+                place,
+                format!(
+                    "freeing {} blocks that do not lie within the volume",
+                    run.len
+                ),
+            ));
+        }
+        if !self.zones.may_map(None, run.start, run.len) {
+            return Err(Error::corrupt(
+                place,
+                format!(
+                    "freeing {} blocks, some of which belong to the format itself",
+                    run.len
+                ),
+            ));
+        }
+        if metadata {
+            for i in 0..run.len.get() {
+                h.forget(run.start.saturating_add(i))?;
+            }
+        }
+        let mut at = run.start;
+        let mut left = run.len.get();
+        while left > 0 {
+            let Some((group, index)) = self.layout.group_of_block(at) else {
+                break;
+            };
+            let room = u64::from(self.layout.group_blocks(group).saturating_sub(index)).max(1);
+            let piece = Run {
+                start: at,
+                len: Blocks::new(left.min(room)),
+            };
+            self.free_in_group(h, group, piece)?;
+            left -= piece.len.get();
+            at = at.saturating_add(piece.len.get());
+        }
+        self.stats.freed_blocks.add(run.len.get());
+        self.groups.shrink_maps();
+        Ok(())
+    }
+
+    fn free_in_group(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
+        let (_, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
+        let disk = self.disk();
+        let mut locked = self.groups.lock(group)?;
+        locked.map(&disk)?;
+        disk.mark_free(h, group, &mut locked.state, range.clone())?;
+        locked.store_desc(&self.layout, &self.cache, h)?;
+        if let Some(map) = locked.state.map.as_mut() {
+            FreeMap::hold_freed(map, range);
+        }
+        drop(locked);
+        self.counts.freed(run.len.get());
+        self.release_on_commit(h, run);
+        Ok(())
+    }
+}
+
+fn claimant(request: &AllocRequest) -> Claimant {
+    if request.pool {
+        Claimant::Pool
+    } else if request.privileged {
+        Claimant::Privileged
+    } else {
+        Claimant::User
+    }
+}

@@ -1,0 +1,59 @@
+//! All free runs of the volume, for callers that choose among them.
+
+use extant_units::{Blocks, Pblk};
+
+use super::{AllocatorCore, Run};
+use crate::types::error::Result;
+use crate::volume::Fs;
+
+/// The runs of at least `minimum` usable blocks, in order of their location, across group borders.
+/// A snapshot: other threads allocate meanwhile.
+///
+/// # Errors
+/// A bitmap that cannot be read.
+pub(crate) fn free_runs(fs: &Fs, minimum: u64) -> Result<Vec<Run>> {
+    let core = &fs.alloc.core;
+    core.release_all_windows();
+    let mut runs = core
+        .free_runs()
+        .inspect_err(|error| fs.fault.report(fs, error))?;
+    runs.retain(|run| run.len.get() >= minimum);
+    Ok(runs)
+}
+
+impl AllocatorCore {
+    fn free_runs(&self) -> Result<Vec<Run>> {
+        let disk = self.disk();
+        let mut runs: Vec<Run> = Vec::new();
+        for group in self.layout.all_groups() {
+            let start = self.layout.group_start(group);
+            let mut locked = self.groups.lock(group)?;
+            if locked.state.broken || locked.state.desc.free_blocks == 0 {
+                continue;
+            }
+            let map = locked.map(&disk)?;
+            let mut at = 0;
+            // Each round goes on behind a run.
+            while let Some(run) = map.next_run(at..u32::MAX, 1) {
+                at = run.end;
+                let len = u64::from(run.end - run.start);
+                join(&mut runs, start.saturating_add(u64::from(run.start)), len);
+            }
+            drop(locked);
+            self.groups.shrink_maps();
+        }
+        Ok(runs)
+    }
+}
+
+fn join(runs: &mut Vec<Run>, start: Pblk, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.start.checked_add(last.len.get()) == Some(start) => {
+            last.len = last.len.saturating_add(Blocks::new(len));
+        }
+        _ => runs.push(Run {
+            start,
+            len: Blocks::new(len),
+        }),
+    }
+}

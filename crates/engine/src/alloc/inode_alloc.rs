@@ -1,0 +1,180 @@
+//! The inode allocator: bitmap bits, counts, and inode tables that were never written.
+//!
+//! In a group whose inode table was never zeroed, the allocator always takes the first free inode.
+//! Everything past the highest inode ever used is garbage on disk there; a table block is zeroed
+//! when its first inode is taken. e2fsck and Linux look no further than `itable_unused` says, so
+//! they never see garbage.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use extant_disk::bitmap;
+use extant_disk::group_desc::GroupFlags;
+use extant_jbd2::Handle;
+use extant_units::{Group, Ino};
+
+use super::{AllocatorCore, InodeRequest};
+use crate::group::{GroupState, locate};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::metadata_kind::CheckKind;
+
+impl AllocatorCore {
+    /// See [`super::inode`].
+    pub(super) fn allocate_inode(
+        &self,
+        h: &mut Handle,
+        request: &InodeRequest,
+    ) -> Result<(Ino, u32)> {
+        let first = self.inode_group(request);
+        let groups = u64::from(self.layout.groups);
+        for step in 0..groups {
+            let at = (u64::from(first.get()) + step) % groups;
+            let group = Group::new(u32::try_from(at).unwrap_or(0));
+            let free = self
+                .groups
+                .hints(group)
+                .map_or(0, |hints| hints.free_inodes.load(Relaxed));
+            if free == 0 {
+                continue;
+            }
+            if let Some(ino) = self.inode_in_group(h, group, request.directory)? {
+                self.stats.inode_allocs.bump();
+                self.counts.inode_used(request.directory);
+                return Ok((ino, self.next_generation()));
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    fn inode_in_group(&self, h: &mut Handle, group: Group, directory: bool) -> Result<Option<Ino>> {
+        let disk = self.disk();
+        let layout = &self.layout;
+        let inodes = layout.inodes_per_group;
+        let mut locked = self.groups.lock(group)?;
+        if locked.state.broken || locked.state.desc.free_inodes == 0 {
+            return Ok(None);
+        }
+        let block = match disk.writable_inode_bitmap(h, group, &mut locked.state) {
+            Ok(block) => block,
+            Err(error) => {
+                if matches!(error, Error::Corrupt { .. }) {
+                    locked.give_up();
+                }
+                return Err(error);
+            }
+        };
+        let reserved = u64::from(layout.first_inode - 1)
+            .saturating_sub(u64::from(group.get()) * u64::from(inodes));
+        let reserved = u32::try_from(reserved).map_or(inodes, |reserved| reserved.min(inodes));
+        let index = bitmap::next_clear(&block.data(), reserved, inodes);
+        let Some(ino) = layout.inode_at(group, index).filter(|_| index < inodes) else {
+            if reserved > 0 {
+                // Only reserved inodes are left.
+                return Ok(None);
+            }
+            locked.give_up();
+            let what = format!(
+                "no inode is free, the descriptor says {}",
+                locked.state.desc.free_inodes
+            );
+            return Err(Error::corrupt(Location::InodeBitmap(group), what));
+        };
+        if layout.uninit_groups() {
+            if let Err(error) = self.prepare_table(h, group, &mut locked.state, index) {
+                if matches!(error, Error::Corrupt { .. }) {
+                    locked.give_up();
+                }
+                return Err(error);
+            }
+            // A group with an inode in use is expected to have a block bitmap.
+            disk.writable_block_bitmap(h, group, &mut locked.state)?;
+        }
+        disk.change_inode_bit(h, &block, &mut locked.state, index, true)?;
+        let desc = &mut locked.state.desc;
+        desc.free_inodes -= 1;
+        desc.used_dirs = desc.used_dirs.saturating_add(u32::from(directory));
+        locked.store_desc(layout, &self.cache, h)?;
+        locked.publish(None);
+        Ok(Some(ino))
+    }
+
+    /// Makes the table block of inode `index` readable, and moves `itable_unused` past the inode.
+    fn prepare_table(
+        &self,
+        h: &mut Handle,
+        group: Group,
+        state: &mut GroupState,
+        index: u32,
+    ) -> Result<()> {
+        let inodes = self.layout.inodes_per_group;
+        let mark = inodes.saturating_sub(state.desc.itable_unused);
+        if index < mark {
+            return Ok(());
+        }
+        if !state.desc.flags.contains(GroupFlags::ITABLE_ZEROED) {
+            let in_block = index % self.layout.inodes_per_block.max(1);
+            if index - in_block >= mark {
+                let location = locate(&self.layout, state.desc.inode_table, index);
+                h.create(location.block, CheckKind::InodeTable.of_group(group))?;
+            }
+            if index > mark {
+                return Err(Error::corrupt(
+                    Location::InodeBitmap(group),
+                    format!("inodes past the {mark} that were ever used are marked as in use"),
+                ));
+            }
+        }
+        state.desc.itable_unused = inodes - (index + 1);
+        Ok(())
+    }
+
+    /// See [`super::free_inode`].
+    pub(super) fn free_inode(&self, h: &mut Handle, ino: Ino, is_dir: bool) -> Result<()> {
+        let bad = |what: &str| Error::corrupt(Location::Inode(ino), what);
+        if ino.get() < self.layout.first_inode {
+            return Err(bad("freeing a reserved inode"));
+        }
+        let (group, index) = self
+            .layout
+            .group_of_inode(ino)
+            .ok_or_else(|| bad("freeing an inode that does not exist"))?;
+        let disk = self.disk();
+        let mut locked = self.groups.lock(group)?;
+        if self.layout.uninit_groups() && locked.state.desc.flags.contains(GroupFlags::INODE_UNINIT)
+        {
+            return Err(bad("freeing an inode of a group that has none in use"));
+        }
+        let block = disk.writable_inode_bitmap(h, group, &mut locked.state)?;
+        if !bitmap::test(&block.data(), index) {
+            return Err(bad("freeing an inode that is free already"));
+        }
+        disk.change_inode_bit(h, &block, &mut locked.state, index, false)?;
+        let desc = &mut locked.state.desc;
+        desc.free_inodes = desc.free_inodes.saturating_add(1);
+        desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));
+        locked.store_desc(&self.layout, &self.cache, h)?;
+        locked.publish(None);
+        drop(locked);
+        self.stats.inode_frees.bump();
+        self.counts.inode_freed(is_dir);
+        Ok(())
+    }
+
+    /// A number that tells successive users of one inode number apart.
+    fn next_generation(&self) -> u32 {
+        let mut x = self.generation.fetch_add(0x9E37_79B9, Relaxed);
+        x ^= x >> 16;
+        x = x.wrapping_mul(0x85EB_CA6B);
+        x ^= x >> 13;
+        x = x.wrapping_mul(0xC2B2_AE35);
+        x ^ x >> 16
+    }
+}
+
+/// The first generation number of this mount. It differs from mount to mount.
+pub(super) fn generation_seed() -> u32 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    now.subsec_nanos() ^ u32::try_from(now.as_secs() & 0xFFFF_FFFF).unwrap_or(0)
+}

@@ -1,0 +1,225 @@
+//! The volume's space counters: free, reserved, and held back.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use extant_units::Blocks;
+
+/// Upper bound of the pool, which keeps writeback and extent conversion going on a full volume.
+const POOL_MAX: u64 = 4096;
+
+/// On whose behalf space is claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claimant {
+    /// An ordinary user.
+    User,
+    /// Root, or a user to which the mount options open root's reserve.
+    Privileged,
+    /// Metadata that delayed data needs at writeback. May use root's reserve and the pool.
+    Pool,
+}
+
+/// Free and reserved blocks, free inodes and directories of the volume.
+///
+/// `available` is free minus reserved. Claims are made against it in one atomic step, so the sum of
+/// all reservations never exceeds the free blocks (J12).
+#[derive(Debug, Default)]
+pub(crate) struct SpaceCounts {
+    /// Free blocks in the bitmaps, those freed by transactions that are not durable included.
+    free: AtomicU64,
+    /// Blocks reserved for delayed allocation.
+    reserved: AtomicU64,
+    /// Free blocks that are not reserved.
+    available: AtomicU64,
+    /// Blocks kept for root.
+    root_reserved: u64,
+    /// Blocks kept for metadata at writeback.
+    pool: u64,
+    free_inodes: AtomicU64,
+    dirs: AtomicU64,
+    /// Reservations that were dropped while they held blocks. Each is a bug.
+    leaked: AtomicU64,
+}
+
+impl SpaceCounts {
+    /// Counters of a volume with `free` blocks, `root_reserved` of them for root only. The pool is
+    /// a fiftieth of `total`, which is the volume's size, or zero on volumes without extent trees.
+    pub(crate) fn new(
+        total: Blocks,
+        free: Blocks,
+        root_reserved: Blocks,
+        free_inodes: u64,
+        dirs: u64,
+    ) -> Self {
+        Self {
+            free: AtomicU64::new(free.get()),
+            reserved: AtomicU64::new(0),
+            available: AtomicU64::new(free.get()),
+            root_reserved: root_reserved.get(),
+            pool: (total.get() / 50).min(POOL_MAX),
+            free_inodes: AtomicU64::new(free_inodes),
+            dirs: AtomicU64::new(dirs),
+            leaked: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes up to `want` blocks from what is available to `who`, but at least `min`. Returns
+    /// `None` if fewer than `min` are available.
+    ///
+    /// This is the only entry to space: the reservations of delayed allocation ([`super::reserve`])
+    /// and the allocator's own requests both claim here. What a claim did not use comes back
+    /// through [`SpaceCounts::unclaim`]. Quotas would therefore be charged here, with the claimed
+    /// amount, and taken back in `unclaim`.
+    pub(crate) fn claim(&self, who: Claimant, min: u64, want: u64) -> Option<u64> {
+        let kept = self.kept(who);
+        let mut granted = 0;
+        self.available
+            .fetch_update(Relaxed, Relaxed, |available| {
+                granted = available.saturating_sub(kept).min(want);
+                (granted >= min && granted > 0).then(|| available - granted)
+            })
+            .ok()?;
+        Some(granted)
+    }
+
+    /// Returns `n` claimed blocks that were not used.
+    pub(crate) fn unclaim(&self, n: u64) {
+        self.available.fetch_add(n, Relaxed);
+    }
+
+    /// Turns `n` claimed blocks into a reservation.
+    pub(super) fn begin_reserved(&self, n: u64) {
+        self.reserved.fetch_add(n, Relaxed);
+    }
+
+    /// Ends the reservation of `n` blocks: they were allocated, or (with [`SpaceCounts::unclaim`]) given
+    /// back.
+    pub(super) fn end_reserved(&self, n: u64) {
+        self.reserved.fetch_sub(n, Relaxed);
+    }
+
+    /// SpaceCounts `n` claimed or reserved blocks as used.
+    pub(super) fn used(&self, n: u64) {
+        self.free.fetch_sub(n, Relaxed);
+    }
+
+    /// SpaceCounts `n` blocks as freed.
+    pub(super) fn freed(&self, n: u64) {
+        self.free.fetch_add(n, Relaxed);
+        self.available.fetch_add(n, Relaxed);
+    }
+
+    /// SpaceCounts an inode as allocated.
+    pub(super) fn inode_used(&self, is_dir: bool) {
+        self.free_inodes.fetch_sub(1, Relaxed);
+        self.dirs.fetch_add(u64::from(is_dir), Relaxed);
+    }
+
+    /// SpaceCounts an inode as freed.
+    pub(super) fn inode_freed(&self, is_dir: bool) {
+        self.free_inodes.fetch_add(1, Relaxed);
+        self.dirs.fetch_sub(u64::from(is_dir), Relaxed);
+    }
+
+    /// SpaceCounts a reservation that was dropped while it held blocks.
+    pub(super) fn leak(&self) {
+        self.leaked.fetch_add(1, Relaxed);
+    }
+
+    /// Number of reservations that were dropped while they held blocks.
+    pub(crate) fn leaked(&self) -> u64 {
+        self.leaked.load(Relaxed)
+    }
+
+    /// Free blocks, reserved ones included.
+    pub(crate) fn free_blocks(&self) -> Blocks {
+        Blocks::new(self.free.load(Relaxed))
+    }
+
+    /// Blocks reserved for delayed allocation.
+    pub(crate) fn reserved_blocks(&self) -> Blocks {
+        Blocks::new(self.reserved.load(Relaxed))
+    }
+
+    /// Free blocks that are not reserved.
+    pub(crate) fn available(&self) -> Blocks {
+        Blocks::new(self.available.load(Relaxed))
+    }
+
+    /// Free blocks that an ordinary user may claim.
+    pub(crate) fn available_to_users(&self) -> Blocks {
+        let kept = self.root_reserved.saturating_add(self.pool);
+        Blocks::new(self.available.load(Relaxed).saturating_sub(kept))
+    }
+
+    /// Blocks that [`SpaceCounts::claim`] would grant to root, or to an ordinary user.
+    pub(crate) fn room(&self, privileged: bool) -> u64 {
+        let who = if privileged {
+            Claimant::Privileged
+        } else {
+            Claimant::User
+        };
+        self.available.load(Relaxed).saturating_sub(self.kept(who))
+    }
+
+    /// Blocks that `who` may not take.
+    fn kept(&self, who: Claimant) -> u64 {
+        match who {
+            Claimant::User => self.root_reserved.saturating_add(self.pool),
+            Claimant::Privileged => self.pool,
+            Claimant::Pool => 0,
+        }
+    }
+
+    /// Free inodes.
+    pub(crate) fn free_inodes(&self) -> u64 {
+        self.free_inodes.load(Relaxed)
+    }
+
+    /// Directories.
+    pub(crate) fn dirs(&self) -> u64 {
+        self.dirs.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_respect_what_is_kept_back() {
+        // 1000 blocks: a pool of 20; 50 for root.
+        let counts = SpaceCounts::new(Blocks::new(1000), Blocks::new(100), Blocks::new(50), 0, 0);
+        assert_eq!(counts.claim(Claimant::User, 31, 31), None);
+        assert_eq!(counts.claim(Claimant::User, 1, 500), Some(30));
+        assert_eq!(counts.claim(Claimant::User, 1, 1), None);
+        assert_eq!(counts.claim(Claimant::Privileged, 50, 50), Some(50));
+        assert_eq!(counts.claim(Claimant::Privileged, 1, 1), None);
+        assert_eq!(counts.claim(Claimant::Pool, 1, 50), Some(20));
+        assert_eq!(counts.claim(Claimant::Pool, 1, 1), None);
+        counts.unclaim(100);
+        assert_eq!(counts.available(), counts.free_blocks());
+    }
+
+    #[test]
+    fn claims_from_many_threads_never_exceed_what_is_free() {
+        let counts = SpaceCounts::new(Blocks::new(40), Blocks::new(10_000), Blocks::ZERO, 0, 0);
+        let total: u64 = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|worker| {
+                    let counts = &counts;
+                    scope.spawn(move || {
+                        (0..2000)
+                            .filter_map(|i| counts.claim(Claimant::Pool, 1, i % 7 + worker))
+                            .sum::<u64>()
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .sum()
+        });
+        assert_eq!(total, 10_000);
+        assert_eq!(counts.available(), Blocks::ZERO);
+    }
+}

@@ -1,0 +1,321 @@
+//! Indexed directories: finding a leaf through the htree, and making room in it.
+//!
+//! A [`IndexPath`] leads from the root through the nodes to one leaf. Names of one hash may continue in
+//! the leaves after it, whose keys then carry the collision bit; [`IndexPath::advance`] walks on.
+//!
+//! An insertion that finds its leaf full makes one structural change at a time, each complete in
+//! itself, and looks again: it splits the leaf if the parent has room, else the lowest full node
+//! whose parent has room, else it adds a level below the root. Removal only frees space in leaves:
+//! as in Linux, an index never shrinks.
+//!
+//! All loops are bounded by the depth (at most three levels) or by the number of the directory's
+//! blocks. A tree with a cycle is reported as damage.
+
+use extant_disk::dir_edit::NewEntry;
+use extant_disk::dir_hash::DirHasher;
+use extant_disk::htree::{Index, IndexKind};
+use extant_units::Lblk;
+
+use super::dir_store::{Shape, Store};
+use super::slot::{self, Slot};
+use crate::types::error::{Error, Result};
+
+/// Upper bound of the rounds that one insertion needs: convert, grow or split at every level, split
+/// the leaf, and some more.
+const MAX_ROUNDS: usize = 12;
+
+/// The block of the root.
+const ROOT: Lblk = Lblk::ZERO;
+
+/// One index block on the way to a leaf.
+struct IndexLevel<B> {
+    block: B,
+    lblk: Lblk,
+    kind: IndexKind,
+    /// The entry that the path follows.
+    at: usize,
+}
+
+/// The nodes from the root to a leaf.
+pub(super) struct IndexPath<'a, S: Store> {
+    store: &'a S,
+    levels: Vec<IndexLevel<S::Block>>,
+    hasher: DirHasher,
+    /// Leaves that may still be visited.
+    budget: u32,
+}
+
+impl<'a, S: Store> IndexPath<'a, S> {
+    /// The path to the first leaf that may hold names of a major hash. `hash` computes it with the
+    /// index's own hasher.
+    pub(super) fn probe(store: &'a S, hash: impl FnOnce(&DirHasher) -> u32) -> Result<Self> {
+        let profile = store.profile();
+        let block = store.read(ROOT, Shape::Index(IndexKind::Root))?;
+        let info = profile
+            .format
+            .root_info(&store.data(&block), profile.max_levels);
+        let info = store.check(ROOT, info)?;
+        let hasher = DirHasher::new(info.hash_version, profile.hash_unsigned, profile.hash_seed);
+        let hasher = store.check(ROOT, hasher)?;
+        let mut path = Self {
+            store,
+            levels: Vec::with_capacity(3),
+            hasher,
+            budget: store.blocks(),
+        };
+        let hash = hash(&hasher);
+        path.push(ROOT, block, IndexKind::Root, |index| index.search(hash))?;
+        for _ in 0..info.indirect_levels {
+            path.descend(|index| index.search(hash))?;
+        }
+        Ok(path)
+    }
+
+    /// How this index hashes names.
+    pub(super) fn hasher(&self) -> &DirHasher {
+        &self.hasher
+    }
+
+    /// The leaf.
+    pub(super) fn leaf(&self) -> Result<Lblk> {
+        match self.levels.last() {
+            Some(level) => self.target(level),
+            None => Err(self.store.corrupt(ROOT, &"index without a root")),
+        }
+    }
+
+    /// The key of this leaf, with its collision bit; zero for the first.
+    pub(super) fn key(&self) -> Result<u32> {
+        for level in self.levels.iter().rev() {
+            if level.at > 0 {
+                return Ok(self
+                    .with_index(level, |index| index.key(level.at))?
+                    .unwrap_or(0));
+            }
+        }
+        Ok(0)
+    }
+
+    /// The key of the next leaf, with its collision bit; `None` after the last.
+    pub(super) fn next_key(&self) -> Result<Option<u32>> {
+        for level in self.levels.iter().rev() {
+            let key = self.with_index(level, |index| index.key(level.at + 1))?;
+            if key.is_some() {
+                return Ok(key);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves on to the next leaf. Returns false after the last.
+    pub(super) fn advance(&mut self) -> Result<bool> {
+        let depth = self.levels.len();
+        while let Some(level) = self.levels.last() {
+            let (next, lblk) = (level.at + 1, level.lblk);
+            if next < self.with_index(level, |index| index.len())? {
+                let left = self.budget.checked_sub(1);
+                self.budget = left.ok_or_else(|| self.store.corrupt(lblk, &"index in a circle"))?;
+                self.store.begin_walk()?;
+                if let Some(level) = self.levels.last_mut() {
+                    level.at = next;
+                }
+                while self.levels.len() < depth {
+                    self.descend(|_| 0)?;
+                }
+                return Ok(true);
+            }
+            self.levels.pop();
+        }
+        Ok(false)
+    }
+
+    fn with_index<R>(
+        &self,
+        level: &IndexLevel<S::Block>,
+        look: impl FnOnce(&Index<'_>) -> R,
+    ) -> Result<R> {
+        let data = self.store.data(&level.block);
+        let index = self.store.profile().format.index(&data, level.kind);
+        Ok(look(&self.store.check(level.lblk, index)?))
+    }
+
+    /// The block that `level` leads to.
+    fn target(&self, level: &IndexLevel<S::Block>) -> Result<Lblk> {
+        let target = self.with_index(level, |index| index.block(level.at))?;
+        match target {
+            // Block 0 is the root: no entry may lead there.
+            Some(lblk) if lblk != ROOT && lblk.get() < self.store.blocks() => Ok(lblk),
+            Some(lblk) => {
+                let what = format_args!("index entry leads to block {lblk}");
+                Err(self.store.corrupt(level.lblk, &what))
+            }
+            None => Err(self.store.corrupt(level.lblk, &"index entry is missing")),
+        }
+    }
+
+    fn push(
+        &mut self,
+        lblk: Lblk,
+        block: S::Block,
+        kind: IndexKind,
+        choose: impl FnOnce(&Index<'_>) -> usize,
+    ) -> Result<()> {
+        let mut level = IndexLevel {
+            block,
+            lblk,
+            kind,
+            at: 0,
+        };
+        level.at = self.with_index(&level, choose)?;
+        self.levels.push(level);
+        Ok(())
+    }
+
+    fn descend(&mut self, choose: impl FnOnce(&Index<'_>) -> usize) -> Result<()> {
+        let lblk = self.leaf()?;
+        if self.levels.iter().any(|level| level.lblk == lblk) {
+            return Err(self.store.corrupt(lblk, &"index node below itself"));
+        }
+        let kind = IndexKind::Node;
+        let block = self.store.read(lblk, Shape::Index(kind))?;
+        self.push(lblk, block, kind, choose)
+    }
+
+    fn is_full(&self, level: &IndexLevel<S::Block>) -> Result<bool> {
+        self.with_index(level, |index| index.is_full())
+    }
+
+    /// Adds a key behind the one that this path follows at `level`.
+    fn insert_key(
+        &self,
+        h: &mut S::Handle,
+        level: &IndexLevel<S::Block>,
+        key: u32,
+        lblk: Lblk,
+    ) -> Result<()> {
+        let format = &self.store.profile().format;
+        let done = self.store.modify(h, &level.block, |bytes| {
+            format.insert_index(bytes, level.kind, level.at, key, lblk)
+        })?;
+        self.store.check(level.lblk, done)
+    }
+
+    /// Makes room for one more key on this path, at the lowest level that allows it. The path is
+    /// stale afterwards.
+    fn make_room(&self, h: &mut S::Handle) -> Result<()> {
+        let profile = self.store.profile();
+        for pair in self.levels.windows(2).rev() {
+            let [parent, full] = pair else { continue };
+            if self.is_full(parent)? {
+                continue;
+            }
+            let split = profile.format.split_node(&self.store.data(&full.block));
+            let split = self.store.check(full.lblk, split)?;
+            let high = self.store.append(h, Shape::Index(full.kind), &split.high)?;
+            self.store
+                .modify(h, &full.block, |bytes| bytes.copy_from_slice(&split.low))?;
+            return self.insert_key(h, parent, split.key, high);
+        }
+        let levels = u8::try_from(self.levels.len()).unwrap_or(u8::MAX);
+        let Some(root) = self.levels.first().filter(|_| levels <= profile.max_levels) else {
+            return Err(Error::NoSpace); // as Linux: "directory index full"
+        };
+        let child = Lblk::new(self.store.blocks());
+        let mut grown = self.store.data(&root.block).to_vec();
+        let node = profile.format.grow(&mut grown, child, profile.max_levels);
+        let node = self.store.check(ROOT, node)?;
+        let shape = Shape::Index(IndexKind::Node);
+        let appended = self.store.append(h, shape, &node)?;
+        debug_assert_eq!(appended, child, "a directory grows at its end");
+        self.store
+            .modify(h, &root.block, |bytes| bytes.copy_from_slice(&grown))
+    }
+}
+
+/// Finds `name` in an indexed directory.
+pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Block>>> {
+    let mut wanted = 0;
+    let mut path = IndexPath::probe(store, |hasher| {
+        wanted = hasher.hash(name).major;
+        wanted
+    })?;
+    loop {
+        let lblk = path.leaf()?;
+        let leaf = store.read(lblk, Shape::Leaf)?;
+        let found = slot::find_in(store, lblk, leaf, name)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let continues = path.next_key()?.is_some_and(|key| key & !1 == wanted);
+        if !continues || !path.advance()? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Calls `visit` with each leaf until it returns an answer.
+pub(super) fn scan<S: Store, R>(
+    store: &S,
+    mut visit: impl FnMut(Lblk, S::Block) -> Result<Option<R>>,
+) -> Result<Option<R>> {
+    let mut path = IndexPath::probe(store, |_| 0)?;
+    loop {
+        let lblk = path.leaf()?;
+        if let Some(answer) = visit(lblk, store.read(lblk, Shape::Leaf)?)? {
+            return Ok(Some(answer));
+        }
+        if !path.advance()? {
+            return Ok(None);
+        }
+    }
+}
+
+/// Adds a name to an indexed directory that does not have it.
+pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
+    let format = &store.profile().format;
+    for _ in 0..MAX_ROUNDS {
+        let path = IndexPath::probe(store, |hasher| hasher.hash(entry.name).major)?;
+        let lblk = path.leaf()?;
+        let leaf = store.read(lblk, Shape::Leaf)?;
+        let data = store.data(&leaf);
+        let as_it_is = store.check(lblk, format.has_room(&data, entry))?;
+        if as_it_is || store.check(lblk, format.fits_compacted(&data, entry))? {
+            drop(data);
+            let done = store.modify(h, &leaf, |bytes| {
+                if !as_it_is {
+                    format.compact(bytes)?;
+                }
+                format.insert(bytes, entry)
+            })?;
+            store.check(lblk, done)?;
+            return Ok(());
+        }
+        let Some(parent) = path.levels.last() else {
+            break;
+        };
+        if path.is_full(parent)? {
+            drop(data);
+            path.make_room(h)?;
+            continue;
+        }
+        let split = format.split(&data, entry, |name| path.hasher.hash(name).major);
+        drop(data);
+        let split = store.check(lblk, split)?;
+        let high = store.append(h, Shape::Leaf, &split.high)?;
+        store.modify(h, &leaf, |bytes| bytes.copy_from_slice(&split.low))?;
+        return path.insert_key(h, parent, split.key, high);
+    }
+    Err(store.corrupt(ROOT, &"index does not make room"))
+}
+
+/// Gives the only block of a linear directory an index: its entries move to block 1.
+pub(super) fn convert<S: Store>(store: &S, h: &mut S::Handle, first: &S::Block) -> Result<()> {
+    let profile = store.profile();
+    let made = profile
+        .format
+        .make_index(&store.data(first), profile.new_index.version());
+    let (root, leaf) = store.check(ROOT, made)?;
+    store.append(h, Shape::Leaf, &leaf)?;
+    store.modify(h, first, |bytes| bytes.copy_from_slice(&root))?;
+    store.set_index_flag(h, true)
+}

@@ -1,0 +1,56 @@
+//! The location of a symbolic link's target, and its checks. [`crate::namei::symlink_target`] reads and sets
+//! targets.
+
+use extant_disk::inode::BLOCK_AREA;
+use extant_units::Ino;
+
+use super::{Inode, InodeCore};
+use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// Whether the target is inside the inode: no blocks but those of attributes.
+pub(crate) fn is_fast(fs: &Fs, core: &InodeCore) -> bool {
+    let attributes = if core.file_acl.get() == 0 {
+        0
+    } else {
+        fs.layout.block_size.bytes_u64() / 512
+    };
+    core.sectors <= attributes
+}
+
+/// Whether the inode's content is in blocks that a map names. False for short links, device nodes,
+/// pipes and sockets.
+pub(crate) fn has_blocks(fs: &Fs, inode: &Inode) -> bool {
+    match inode.kind {
+        FileKind::Regular | FileKind::Directory => true,
+        FileKind::Symlink => !is_fast(fs, &inode.core.read()),
+        _ => false,
+    }
+}
+
+/// Checks the length of a link's target.
+pub(super) fn judge(fs: &Fs, ino: Ino, core: &InodeCore) -> Result<()> {
+    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
+    if core.links == 0 && core.disk_size == 0 {
+        // Already truncated, on its way to eviction.
+        return Ok(());
+    }
+    if is_fast(fs, core) {
+        let Some(target) = fast_target(core) else {
+            return damaged("symbolic link longer than the inode holds");
+        };
+        if target.is_empty() || target.contains(&0) {
+            return damaged("symbolic link with an empty target or a NUL in it");
+        }
+    } else if core.disk_size >= fs.layout.block_size.bytes_u64() || core.disk_size == 0 {
+        return damaged("symbolic link of a size that one block does not hold");
+    }
+    Ok(())
+}
+
+/// The target of a link that has it inside the inode.
+pub(crate) fn fast_target(core: &InodeCore) -> Option<&[u8]> {
+    let len = usize::try_from(core.disk_size).ok()?;
+    core.i_block.get(..len).filter(|_| len < BLOCK_AREA)
+}

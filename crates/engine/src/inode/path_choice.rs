@@ -1,0 +1,173 @@
+//! The data path of a file: over ranges or with a record per block, and whether its data goes
+//! through the journal.
+//!
+//! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
+//! file can have which), and stays until it is switched on purpose (`file/change_way.rs`). Every
+//! operation reads it once, when it starts. Writeback, which may have waited for its pass, reads it
+//! again after that.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use extant_disk::inode::InodeFlags;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::config::BufferedPath;
+use crate::config::DataMode;
+use crate::inode::Inode;
+use crate::types::FileKind;
+use crate::volume::Fs;
+
+/// The data path of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DataPath {
+    /// The code that moves the data.
+    pub(crate) machinery: BufferedPath,
+    /// Whether the data goes through the journal; only on the buffer-head path.
+    pub(crate) journalled: bool,
+}
+
+impl DataPath {
+    /// The data path of a regular file with `flags` whose data is first used.
+    pub(crate) fn of(fs: &Fs, flags: InodeFlags) -> Self {
+        let path = eligible(fs.tuning.buffered_path, fs.options.data(), flags);
+        Self::on(fs, path, flags)
+    }
+
+    /// The same for a given machinery.
+    pub(crate) fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
+        let asked =
+            fs.options.data() == DataMode::Journal || flags.contains(InodeFlags::JOURNAL_DATA);
+        let can = path == BufferedPath::BufferHead && fs.journal.has_log();
+        Self {
+            machinery: path,
+            journalled: asked && can,
+        }
+    }
+}
+
+/// The machinery that the mount asks for, unless the file cannot have it. A file whose data is not
+/// in plain blocks behind an extent tree needs the buffer-head path, and so does data that goes
+/// through the journal. (Linux also falls back for the feature bits of inline data and verity,
+/// whatever the file; here each file decides.)
+pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -> BufferedPath {
+    let special = InodeFlags::INLINE_DATA
+        | InodeFlags::VERITY
+        | InodeFlags::ENCRYPT
+        | InodeFlags::EA_INODE
+        | InodeFlags::DAX;
+    let journalled = data == DataMode::Journal;
+    if journalled || flags.intersects(special) || !flags.contains(InodeFlags::EXTENTS) {
+        return BufferedPath::BufferHead;
+    }
+    asked
+}
+
+/// A file's data path, as it is now.
+pub(crate) struct DataPathCell {
+    bits: AtomicU8,
+    kept: RwLock<()>,
+}
+
+const BUFFER_HEAD: u8 = 1;
+const JOURNALLED: u8 = 2;
+
+impl DataPathCell {
+    pub(crate) fn new(data_path: DataPath) -> Self {
+        Self {
+            bits: AtomicU8::new(Self::encode(data_path)),
+            kept: RwLock::new(()),
+        }
+    }
+
+    /// Keeps the data path: for writeback, from before it asks for the pass to its end. The two
+    /// paths lock folios and start handles in different orders, so passes of both must not meet in
+    /// one file.
+    pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
+        self.kept.read()
+    }
+
+    /// Waits until no writeback keeps the data path.
+    pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
+        self.kept.write()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> DataPath {
+        let bits = self.bits.load(Ordering::Acquire);
+        let path = if bits & BUFFER_HEAD != 0 {
+            BufferedPath::BufferHead
+        } else {
+            BufferedPath::Iomap
+        };
+        DataPath {
+            machinery: path,
+            journalled: bits & JOURNALLED != 0,
+        }
+    }
+
+    pub(crate) fn set(&self, data_path: DataPath) {
+        self.bits.store(Self::encode(data_path), Ordering::Release);
+    }
+
+    fn encode(data_path: DataPath) -> u8 {
+        let path = match data_path.machinery {
+            BufferedPath::Iomap => 0,
+            BufferedPath::BufferHead => BUFFER_HEAD,
+        };
+        path | if data_path.journalled { JOURNALLED } else { 0 }
+    }
+}
+
+/// The data path of `inode`, in use already or not.
+pub(crate) fn current(fs: &Fs, inode: &Inode) -> DataPath {
+    match inode.data.get() {
+        Some(data) => data.data_path(),
+        None => DataPath::of(fs, inode.flags()),
+    }
+}
+
+/// Whether `inode`'s data goes through the journal.
+pub(crate) fn is_data_journalled(fs: &Fs, inode: &Inode) -> bool {
+    inode.kind == FileKind::Regular && current(fs, inode).journalled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iomap_24_special_files_fall_back() {
+        use BufferedPath::{BufferHead, Iomap};
+        let plain = InodeFlags::EXTENTS;
+        for (asked, flags, expected) in [
+            (Iomap, plain, Iomap),
+            (Iomap, plain | InodeFlags::VERITY, BufferHead),
+            (Iomap, plain | InodeFlags::ENCRYPT, BufferHead),
+            (Iomap, InodeFlags::INLINE_DATA, BufferHead),
+            (Iomap, plain | InodeFlags::EA_INODE, BufferHead),
+            (Iomap, plain | InodeFlags::DAX, BufferHead),
+            // The per-file journal flag has no effect on this path.
+            (Iomap, plain | InodeFlags::JOURNAL_DATA, Iomap),
+            (Iomap, InodeFlags::empty(), BufferHead),
+            (BufferHead, plain, BufferHead),
+        ] {
+            let got = eligible(asked, DataMode::Ordered, flags);
+            assert_eq!(got, expected, "{asked:?} {flags:?}");
+            let journalled = eligible(asked, DataMode::Journal, flags);
+            assert_eq!(journalled, BufferHead, "{asked:?} {flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_keeps_every_way() {
+        for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
+            for journalled in [false, true] {
+                let data_path = DataPath {
+                    machinery: path,
+                    journalled,
+                };
+                assert_eq!(DataPathCell::new(data_path).get(), data_path);
+            }
+        }
+    }
+}

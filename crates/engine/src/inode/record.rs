@@ -1,0 +1,145 @@
+//! Reading an inode's record and checking it; writing it back.
+
+use std::sync::Arc;
+
+use extant_jbd2::Handle;
+use extant_units::{Blocks, Ino, Pblk};
+
+use super::inode_cache::Asker;
+use super::{Inode, InodeCore, InodeFlags, format};
+use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any
+/// past the last.
+pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
+    let layout = &fs.layout;
+    let fine = match asker {
+        Asker::User | Asker::Orphans => {
+            layout.is_user_inode(ino)
+                && layout.orphan_file_inode != Some(ino)
+                && layout.journal_inode != Some(ino)
+        }
+        Asker::Internal => ino.get() <= layout.inodes_count,
+    };
+    if fine {
+        Ok(())
+    } else {
+        Err(Error::corrupt(
+            Location::Inode(ino),
+            "not an inode that a name may lead to",
+        ))
+    }
+}
+
+/// Reads and checks inode `ino`.
+pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
+    let core = read(fs, ino)?;
+    // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
+    if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
+        return Err(Error::Stale);
+    }
+    let damaged = |what: &str| Error::corrupt(Location::Inode(ino), what);
+    let kind = FileKind::from_mode(core.mode)
+        .ok_or_else(|| damaged(&format!("unknown file type in mode {:#o}", core.mode)))?;
+    judge(fs, ino, kind, &core)?;
+    Ok(Inode::new(Arc::downgrade(fs), ino, kind, core))
+}
+
+/// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
+pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
+    let place = fs.groups.inode_location(&fs.layout, ino)?;
+    if !fs.cache.is_cached(place.block) {
+        readahead(fs, ino, place.block);
+    }
+    let block = fs.cache.read_unchecked(place.block)?;
+    let bytes = block.data();
+    let end = place.offset.saturating_add(fs.layout.inode_size.into());
+    let record = bytes.get(place.offset..end).unwrap_or_default();
+    if record.iter().all(|byte| *byte == 0) {
+        // Never used: it has no checksum yet either.
+        return Err(Error::Stale);
+    }
+    InodeCore::decode(&format(&fs.layout), ino, record)
+        .map_err(|e| Error::corrupt(Location::Inode(ino), e))
+}
+
+/// Reads the part of the inode table around `block` at once: neighbours in a directory are
+/// neighbours there.
+fn readahead(fs: &Fs, ino: Ino, block: Pblk) {
+    const WINDOW: u32 = 16;
+    let layout = &fs.layout;
+    let Some((_, index)) = layout.group_of_inode(ino) else {
+        return;
+    };
+    let at = index / layout.inodes_per_block.max(1);
+    let first = at - at % WINDOW;
+    if let Some(start) = block.checked_sub(u64::from(at - first)) {
+        let len = WINDOW.min(layout.itable_blocks.saturating_sub(first));
+        fs.cache.readahead(start, len);
+    }
+}
+
+/// Checks a decoded inode against the rest of the file system.
+fn judge(fs: &Fs, ino: Ino, kind: FileKind, core: &InodeCore) -> Result<()> {
+    let damaged = |what: &str| Err(Error::corrupt(Location::Inode(ino), what));
+    // Volumes with these features are not mounted, so no inode may have the flags.
+    let foreign =
+        InodeFlags::INLINE_DATA | InodeFlags::EA_INODE | InodeFlags::ENCRYPT | InodeFlags::CASEFOLD;
+    if core.flags.intersects(foreign) {
+        return damaged("flags of a feature that the file system does not have");
+    }
+    let acl = core.file_acl;
+    if acl.get() != 0
+        && !(fs.layout.contains(acl, Blocks::ONE) && fs.zones.may_map(Some(ino), acl, Blocks::ONE))
+    {
+        return damaged("attribute block outside of the data area");
+    }
+    match kind {
+        FileKind::Regular | FileKind::Directory => {
+            let blocks = fs.layout.block_size.blocks_for(core.disk_size);
+            if blocks.get() > u64::from(u32::MAX) {
+                return damaged("size past the largest block");
+            }
+            if kind == FileKind::Directory && core.disk_size > fs.layout.max_dir_bytes() {
+                return damaged("directory larger than the volume, or than any may be");
+            }
+        }
+        FileKind::Symlink => super::fast_symlink::judge(fs, ino, core)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Encodes `core` into the inode table under `h`.
+pub(super) fn store(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
+    encode(fs, h, ino, core, false)
+}
+
+/// As [`store`], for an inode that was just allocated: the old content of the record is cleared.
+pub(crate) fn store_new(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore) -> Result<()> {
+    encode(fs, h, ino, core, true)
+}
+
+fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
+    // A change that is half in the transaction must not be followed by more.
+    let result = try_encode(fs, h, ino, core, clear);
+    result.inspect_err(|error| fs.fault.report(fs, error))
+}
+
+fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
+    let place = fs.groups.inode_location(&fs.layout, ino)?;
+    let block = fs.cache.read_unchecked(place.block)?;
+    let end = place.offset.saturating_add(fs.layout.inode_size.into());
+    let format = format(&fs.layout);
+    let encoded = h.modify(&block, |bytes| {
+        let record = bytes.get_mut(place.offset..end).unwrap_or_default();
+        if clear {
+            record.fill(0);
+        }
+        core.encode(&format, ino, record)
+    })?;
+    fs.stats.inode_dirty_calls.bump();
+    encoded.map_err(|e| Error::corrupt(Location::Inode(ino), e))
+}

@@ -1,0 +1,91 @@
+//! Two files exchange the locations of some of their blocks.
+//!
+//! Both maps change under one handle: a crash shows both maps as before or both as after. The
+//! contents of the blocks are the callers' concern.
+//!
+//! # Locks
+//! `map_lock` exclusively, one file's after the other's. In between, both maps name the same
+//! blocks. So the callers exclude every use of mappings of the ranges: they hold the `lock` and,
+//! where other threads can reach the file, the invalidate lock of both exclusively, and the first
+//! file's writeback pass.
+
+use extant_disk::extent::Extent;
+use extant_jbd2::Handle;
+use extant_units::Lblk;
+
+use super::disk_nodes::DiskNodes;
+use super::disk_nodes::{has_extents, with_nodes};
+use super::extent_status::{ReservationFate, Status};
+use super::extent_tree::{self, Found};
+use super::map_lock::{ExclusiveMap, SharedMap};
+use crate::inode::Inode;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// Exchanges the locations of up to `len` blocks from `at_a` of `a` and from `at_b` of `b` on, as
+/// many as lie in one extent in both. Returns how many. The state of `a`'s blocks stays with them,
+/// and becomes that of `b`'s. Needs [`crate::volume::credits::exchange`] credits.
+///
+/// # Errors
+/// [`Error::NoSpace`] for a node; damage, or a hole in one of the ranges: nothing has changed then.
+/// A stopped journal.
+pub(crate) fn exchange(
+    fs: &Fs,
+    h: &mut Handle,
+    (a, at_a): (&Inode, Lblk),
+    (b, at_b): (&Inode, Lblk),
+    len: u32,
+) -> Result<u32> {
+    let ours = extent_at(fs, a, at_a, len)?;
+    let theirs = extent_at(fs, b, at_b, ours.len)?;
+    let len = ours.len.min(theirs.len);
+    let moved = |at: Lblk, to: &Extent| Extent {
+        lblk: at,
+        len,
+        pblk: to.pblk,
+        unwritten: ours.unwritten,
+    };
+    put(fs, h, a, moved(at_a, &theirs))?;
+    if let Err(error) = put(fs, h, b, moved(at_b, &ours)) {
+        // Joined again with the extent that it was cut from: that needs no space.
+        let back = Extent { len, ..ours };
+        put(fs, h, a, back).inspect_err(|error| {
+            fs.journal
+                .abort(&format!("taking back an exchange of blocks: {error}"));
+        })?;
+        return Err(error);
+    }
+    Ok(len)
+}
+
+/// The extent from `at` on, at most `len` blocks of it.
+fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
+    let map = SharedMap::lock(inode);
+    if !has_extents(inode) {
+        return Err(Error::NotSupported(
+            "moving blocks of a file without extents",
+        ));
+    }
+    let nodes = DiskNodes::of(fs, &map, inode.core.read().i_block);
+    let found = extent_tree::find(&nodes, at).inspect_err(|error| fs.fault.report(fs, error))?;
+    let part = match found {
+        Found::Extent(extent) => extent.slice(at, len),
+        Found::Hole { .. } => None,
+    };
+    part.ok_or_else(|| {
+        Error::corrupt(
+            Location::Inode(inode.ino),
+            "a place that was to be exchanged",
+        )
+    })
+}
+
+/// Replaces what the map and the status tree say of the blocks of `part`.
+fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
+    let map = ExclusiveMap::lock(inode);
+    with_nodes(fs, h, &map, true, |nodes| extent_tree::put_one(nodes, part))?;
+    let status = Status::of(&part);
+    let mut tree = inode.extents.lock(&fs.status);
+    tree.set(status, ReservationFate::GiveBack);
+    Ok(())
+}

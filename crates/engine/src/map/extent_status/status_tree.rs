@@ -1,0 +1,418 @@
+//! The tree of known ranges.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use extant_disk::extent::{Extent, MAX_END};
+use extant_units::{Blocks, Lblk};
+
+use crate::alloc::Reservation;
+use crate::map::MapState;
+
+/// A known range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Status {
+    /// First file block.
+    pub(crate) lblk: Lblk,
+    /// Blocks, at least one.
+    pub(crate) len: u32,
+    /// State of all of them; a physical block is the first one's.
+    pub(crate) state: MapState,
+}
+
+impl Status {
+    /// The hole from `start` to before `end`.
+    pub(in crate::map) fn hole(start: Lblk, end: u64) -> Self {
+        let len = end.min(MAX_END).saturating_sub(u64::from(start.get()));
+        Self {
+            lblk: start,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            state: MapState::Hole,
+        }
+    }
+
+    /// What `extent` says of its blocks.
+    pub(in crate::map) fn of(extent: &Extent) -> Self {
+        Self {
+            lblk: extent.lblk,
+            len: extent.len,
+            state: if extent.unwritten {
+                MapState::Unwritten(extent.pblk)
+            } else {
+                MapState::Written(extent.pblk)
+            },
+        }
+    }
+
+    /// The file block after the last.
+    pub(crate) fn end(&self) -> u64 {
+        u64::from(self.lblk.get()) + u64::from(self.len)
+    }
+
+    /// The part within `from..to`, if any.
+    pub(crate) fn cut(&self, from: u64, to: u64) -> Option<Self> {
+        let start = from.max(u64::from(self.lblk.get()));
+        let len = to
+            .min(self.end())
+            .checked_sub(start)
+            .filter(|&len| len > 0)?;
+        let skip = start - u64::from(self.lblk.get());
+        Some(Self {
+            lblk: Lblk::new(u32::try_from(start).ok()?),
+            len: u32::try_from(len).ok()?,
+            state: advance(self.state, skip),
+        })
+    }
+
+    /// Whether `next` continues this range.
+    pub(in crate::map) fn merges_with(&self, next: &Self) -> bool {
+        self.end() == u64::from(next.lblk.get())
+            && advance(self.state, u64::from(self.len)) == next.state
+            && self.len.checked_add(next.len).is_some()
+    }
+}
+
+/// The state `skip` blocks further into a range.
+fn advance(state: MapState, skip: u64) -> MapState {
+    match state {
+        MapState::Written(pblk) => MapState::Written(pblk.saturating_add(skip)),
+        MapState::Unwritten(pblk) => MapState::Unwritten(pblk.saturating_add(skip)),
+        MapState::Hole | MapState::Delayed => state,
+    }
+}
+
+/// What happens to the reservation of delayed blocks that a change replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::map) enum ReservationFate {
+    /// They were allocated from it.
+    Consume,
+    /// They are not delayed any more, and nothing was allocated from it.
+    GiveBack,
+}
+
+/// A range's length, state and mark, under its first block.
+#[derive(Clone, Copy)]
+struct Entry {
+    len: u32,
+    state: MapState,
+    /// Looked up since the cache's cursor last passed.
+    referenced: bool,
+}
+
+/// Known ranges by first block; see the [module](super).
+#[derive(Default)]
+pub(in crate::map) struct StatusTree {
+    ranges: BTreeMap<u32, Entry>,
+    /// The range that was found last.
+    last: Option<Status>,
+    sequence: u64,
+    /// Blocks in delayed state.
+    delayed: u64,
+    /// Ranges in delayed state.
+    delayed_ranges: usize,
+    /// Holds one block for each delayed block.
+    reserved: Option<Reservation>,
+    /// Where the next [`StatusTree::forget_some`] starts.
+    cursor: u32,
+}
+
+impl StatusTree {
+    /// Grows with every change of a mapping.
+    pub(in crate::map) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Blocks in delayed state.
+    pub(in crate::map) fn delayed(&self) -> u64 {
+        self.delayed
+    }
+
+    /// Ranges that may be forgotten.
+    pub(super) fn reclaimable(&self) -> usize {
+        self.ranges.len().saturating_sub(self.delayed_ranges)
+    }
+
+    /// The known range that holds `lblk`.
+    pub(in crate::map) fn find(&mut self, lblk: Lblk) -> Option<Status> {
+        let at = u64::from(lblk.get());
+        if let Some(last) = self.last
+            && last.lblk <= lblk
+            && at < last.end()
+        {
+            return Some(last);
+        }
+        let (&start, entry) = self.ranges.range_mut(..=lblk.get()).next_back()?;
+        let found = status(start, entry);
+        if at >= found.end() {
+            return None;
+        }
+        entry.referenced = true;
+        self.last = Some(found);
+        Some(found)
+    }
+
+    /// The first known range that ends after `from`.
+    pub(in crate::map) fn next_from(&self, from: u64) -> Option<Status> {
+        let start = u32::try_from(from).ok()?;
+        let before = self
+            .ranges
+            .range(..start)
+            .next_back()
+            .map(|(&s, e)| status(s, e));
+        before.filter(|range| range.end() > from).or_else(|| {
+            self.ranges
+                .range(start..)
+                .next()
+                .map(|(&s, e)| status(s, e))
+        })
+    }
+
+    /// Makes `range` known as a change: replaces what was known of it and grows the sequence,
+    /// unless the same was known before. `fate` says what happens to the reservation of delayed
+    /// blocks within.
+    pub(in crate::map) fn set(&mut self, range: Status, fate: ReservationFate) {
+        debug_assert!(range.state != MapState::Delayed, "see set_delayed");
+        let known = self.find(range.lblk);
+        if known.and_then(|known| known.cut(u64::from(range.lblk.get()), range.end()))
+            == Some(range)
+        {
+            return;
+        }
+        let delayed = self.cut_out(u64::from(range.lblk.get()), range.end());
+        self.apply_fate(delayed, fate);
+        self.put(range);
+        self.sequence += 1;
+    }
+
+    /// Makes `len` blocks from `lblk` delayed, none of which is. `reservation` holds exactly as
+    /// many.
+    pub(in crate::map) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
+        debug_assert_eq!(reservation.blocks().get(), u64::from(len));
+        let range = Status {
+            lblk,
+            len,
+            state: MapState::Delayed,
+        };
+        let delayed = self.cut_out(u64::from(lblk.get()), range.end());
+        debug_assert_eq!(delayed, 0, "reserved twice");
+        self.apply_fate(delayed, ReservationFate::GiveBack);
+        match &mut self.reserved {
+            Some(reserved) => reserved.absorb(reservation),
+            none => *none = Some(reservation),
+        }
+        self.put(range);
+        self.sequence += 1;
+    }
+
+    /// Remembers what the tree on disk says of `range`, where nothing is known yet.
+    pub(in crate::map) fn fill(&mut self, range: Status) {
+        let mut at = u64::from(range.lblk.get());
+        while at < range.end() {
+            let known = self
+                .next_from(at)
+                .filter(|known| u64::from(known.lblk.get()) < range.end());
+            let gap_end = known.map_or(range.end(), |known| u64::from(known.lblk.get()).max(at));
+            if let Some(gap) = range.cut(at, gap_end) {
+                self.put(gap);
+            }
+            // `put` may have joined the gap with the range after it; the end of that range is the
+            // same.
+            at = known.map_or(range.end(), |known| known.end());
+        }
+    }
+
+    /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns
+    /// how many blocks that were.
+    pub(in crate::map) fn drop_delayed(&mut self, from: u64, to: u64) -> u64 {
+        let mut dropped = 0;
+        let mut at = from;
+        while let Some(range) = self.next_from(at).and_then(|range| range.cut(at, to)) {
+            at = range.end();
+            if range.state == MapState::Delayed {
+                self.set(
+                    Status {
+                        state: MapState::Hole,
+                        ..range
+                    },
+                    ReservationFate::GiveBack,
+                );
+                dropped += u64::from(range.len);
+            }
+        }
+        dropped
+    }
+
+    /// Forgets what is known of `from..to`, as the tree on disk is about to change there, and grows
+    /// the sequence. Delayed parts become unknown as well; their reservation is given back.
+    pub(in crate::map) fn forget(&mut self, from: u64, to: u64) {
+        let delayed = self.cut_out(from, to);
+        self.apply_fate(delayed, ReservationFate::GiveBack);
+        self.sequence += 1;
+    }
+
+    /// Forgets everything and gives every reservation back.
+    #[cfg(test)]
+    pub(in crate::map) fn clear(&mut self) {
+        self.ranges.clear();
+        self.last = None;
+        let delayed = std::mem::take(&mut self.delayed);
+        self.delayed_ranges = 0;
+        self.apply_fate(delayed, ReservationFate::GiveBack);
+        self.sequence += 1;
+    }
+
+    /// Examines up to `count` ranges from the cursor on and forgets those that were not looked up
+    /// since the last visit and are not delayed. Returns how many.
+    pub(super) fn forget_some(&mut self, count: usize) -> usize {
+        let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
+        let turn = self
+            .ranges
+            .range(after)
+            .chain(self.ranges.range(..=self.cursor));
+        let turn: Vec<u32> = turn.map(|(&start, _)| start).take(count).collect();
+        self.cursor = turn.last().copied().unwrap_or(0);
+        self.last = None;
+        let mut forgotten = 0;
+        for start in turn {
+            let Some(entry) = self.ranges.get_mut(&start) else {
+                continue;
+            };
+            let referenced = std::mem::take(&mut entry.referenced);
+            if !referenced && entry.state != MapState::Delayed {
+                self.ranges.remove(&start);
+                forgotten += 1;
+            }
+        }
+        forgotten
+    }
+
+    /// All known ranges.
+    pub(in crate::map) fn iter(&self) -> impl Iterator<Item = Status> {
+        self.ranges
+            .iter()
+            .map(|(&start, entry)| status(start, entry))
+    }
+
+    /// Panics if an invariant is broken.
+    #[cfg(test)]
+    pub(in crate::map) fn check(&self) {
+        self.verify().unwrap();
+    }
+
+    /// Checks order, merges, counts, the reservation and the range found last.
+    ///
+    /// # Errors
+    /// The first broken invariant, in words.
+    pub(in crate::map) fn verify(&self) -> Result<(), String> {
+        let all: Vec<Status> = self.iter().collect();
+        for (left, right) in all.iter().zip(all.iter().skip(1)) {
+            if left.end() > u64::from(right.lblk.get()) || left.merges_with(right) {
+                return Err(format!("{left:?}, {right:?}: overlap, or not merged (J13)"));
+            }
+        }
+        let delayed: Vec<_> = all
+            .iter()
+            .filter(|range| range.state == MapState::Delayed)
+            .collect();
+        let blocks: u64 = delayed.iter().map(|range| u64::from(range.len)).sum();
+        let reserved = self
+            .reserved
+            .as_ref()
+            .map_or(Blocks::ZERO, Reservation::blocks);
+        let counts = (self.delayed, self.delayed_ranges, reserved.get());
+        if counts != (blocks, delayed.len(), blocks) {
+            return Err(format!(
+                "{delayed:?}: blocks, ranges, reserved counted {counts:?} (J9)"
+            ));
+        }
+        match self.last {
+            Some(last) if !all.contains(&last) => Err(format!("{last:?} found last, but gone")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Cuts `from..to` out of what is known. Returns the number of delayed blocks in it.
+    fn cut_out(&mut self, from: u64, to: u64) -> u64 {
+        self.last = None;
+        let mut delayed = 0;
+        while let Some(range) = self.next_from(from) {
+            let Some(inner) = range.cut(from, to) else {
+                break;
+            };
+            self.take(range);
+            if inner.state == MapState::Delayed {
+                delayed += u64::from(inner.len);
+            }
+            for rest in [range.cut(0, from), range.cut(to, u64::MAX)]
+                .into_iter()
+                .flatten()
+            {
+                self.give(rest);
+            }
+        }
+        delayed
+    }
+
+    /// Adds a range that nothing overlaps, merged with its neighbours.
+    fn put(&mut self, mut range: Status) {
+        self.last = None;
+        let start = range.lblk.get();
+        if let Some((&before, entry)) = self.ranges.range(..start).next_back() {
+            let left = status(before, entry);
+            if left.merges_with(&range) {
+                self.take(left);
+                range = Status {
+                    len: left.len + range.len,
+                    ..left
+                };
+            }
+        }
+        if let Ok(end) = u32::try_from(range.end())
+            && let Some(entry) = self.ranges.get(&end)
+        {
+            let right = status(end, entry);
+            if range.merges_with(&right) {
+                self.take(right);
+                range.len += right.len;
+            }
+        }
+        self.give(range);
+    }
+
+    fn take(&mut self, range: Status) {
+        if self.ranges.remove(&range.lblk.get()).is_some() && range.state == MapState::Delayed {
+            self.delayed_ranges -= 1;
+            self.delayed -= u64::from(range.len);
+        }
+    }
+
+    fn give(&mut self, range: Status) {
+        if range.state == MapState::Delayed {
+            self.delayed_ranges += 1;
+            self.delayed += u64::from(range.len);
+        }
+        let entry = Entry {
+            len: range.len,
+            state: range.state,
+            referenced: false,
+        };
+        self.ranges.insert(range.lblk.get(), entry);
+    }
+
+    fn apply_fate(&mut self, delayed: u64, fate: ReservationFate) {
+        if let Some(reserved) = &mut self.reserved {
+            match fate {
+                ReservationFate::Consume => reserved.consume(Blocks::new(delayed)),
+                ReservationFate::GiveBack => reserved.give_back(Blocks::new(delayed)),
+            }
+        }
+    }
+}
+
+fn status(start: u32, entry: &Entry) -> Status {
+    Status {
+        lblk: Lblk::new(start),
+        len: entry.len,
+        state: entry.state,
+    }
+}

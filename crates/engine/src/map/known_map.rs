@@ -1,0 +1,117 @@
+//! A file's whole map, on disk and in memory, for checking one against the other.
+
+use std::ops::Range;
+
+use extant_disk::extent::MAX_END;
+use extant_units::Lblk;
+
+use super::MapState;
+use super::extent_status::Status;
+use super::lookup::on_disk;
+use super::map_lock::SharedMap;
+use crate::inode::Inode;
+use crate::volume::Fs;
+
+/// Ranges without holes, sorted, joined where they continue each other.
+pub(crate) struct KnownMap {
+    /// The ranges on disk, and the delayed ones.
+    ranges: Vec<Status>,
+    sequence: u64,
+}
+
+/// Takes the map of `inode`, and checks what is known of it in memory against the tree on disk
+/// (J13, J14).
+///
+/// # Locks
+/// `map_lock` shared, then the status tree.
+pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
+    let map = SharedMap::lock(inode);
+    let mut disk: Vec<Status> = Vec::new();
+    let mut at = 0;
+    while at < MAX_END {
+        let lblk = u32::try_from(at).map_err(|error| error.to_string())?;
+        let found = on_disk(fs, &map, Lblk::new(lblk)).map_err(|error| error.to_string())?;
+        if found.end() <= at {
+            return Err(format!("the map on disk stands still at block {at}"));
+        }
+        at = found.end();
+        push(&mut disk, found);
+    }
+    let tree = inode.extents.lock(&fs.status);
+    tree.verify()?;
+    let mut ranges = disk.clone();
+    for status in tree.iter() {
+        let (from, to) = (u64::from(status.lblk.get()), status.end());
+        let below: Vec<Status> = disk
+            .iter()
+            .filter_map(|range| range.cut(from, to))
+            .collect();
+        let agrees = match status.state {
+            MapState::Hole | MapState::Delayed => below.is_empty(),
+            MapState::Written(_) | MapState::Unwritten(_) => below == [status],
+        };
+        if !agrees {
+            return Err(format!("{status:?} in memory, {below:?} on disk (J14)"));
+        }
+        if status.state == MapState::Delayed {
+            ranges.push(status);
+        }
+    }
+    if tree.sequence() != inode.extents.sequence() {
+        return Err("the sequence was not published (J16)".into());
+    }
+    ranges.sort_by_key(|range| range.lblk);
+    Ok(KnownMap {
+        ranges,
+        sequence: tree.sequence(),
+    })
+}
+
+fn push(ranges: &mut Vec<Status>, next: Status) {
+    match ranges.last_mut() {
+        _ if next.state == MapState::Hole => {}
+        Some(last) if last.merges_with(&next) => last.len += next.len,
+        _ => ranges.push(next),
+    }
+}
+
+impl KnownMap {
+    /// The delayed ranges.
+    pub(crate) fn delayed(&self) -> impl Iterator<Item = &Status> {
+        let ranges = self.ranges.iter();
+        ranges.filter(|range| range.state == MapState::Delayed)
+    }
+
+    /// Blocks in delayed state.
+    pub(crate) fn delayed_blocks(&self) -> u64 {
+        self.delayed().map(|range| u64::from(range.len)).sum()
+    }
+
+    /// The first block of `blocks` without space, neither allocated nor reserved.
+    pub(crate) fn first_hole(&self, blocks: Range<u64>) -> Option<u64> {
+        let mut at = blocks.start;
+        let after = |range: &Status| range.end() <= blocks.start;
+        let first = self.ranges.partition_point(after);
+        for range in self.ranges.get(first..).unwrap_or_default() {
+            if u64::from(range.lblk.get()) > at {
+                break;
+            }
+            at = range.end();
+        }
+        (at < blocks.end).then_some(at)
+    }
+
+    /// Checks that `newer`, the map of the same file taken later, differs only if the sequence has
+    /// grown (J16).
+    pub(crate) fn explains(&self, newer: &KnownMap) -> Result<(), String> {
+        if newer.sequence < self.sequence
+            || (newer.sequence == self.sequence && newer.ranges != self.ranges)
+        {
+            return Err(format!(
+                "the map changed from sequence {} to {} (J16)",
+                self.sequence, newer.sequence
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! The maps of internal files before the file system is built: the journal's, the orphan file's.
+
+use extant_disk::extent::ROOT_BYTES;
+use extant_jbd2::BlockCache;
+use extant_units::{Ino, Lblk, Pblk};
+
+use super::disk_nodes::DiskNodes;
+use super::lookup::in_tree;
+use super::{DistinctRuns, MapState, indirect};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::layout::Layout;
+use crate::volume::system_zones::SystemZones;
+
+/// A run of file blocks and its location.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RawRun {
+    /// First file block.
+    pub(crate) lblk: Lblk,
+    /// First physical block.
+    pub(crate) pblk: Pblk,
+    /// Blocks.
+    pub(crate) len: u32,
+}
+
+/// What reading the map of an inode needs before there is an inode in memory.
+pub(crate) struct RawMap<'a> {
+    /// The metadata cache.
+    pub(crate) cache: &'a BlockCache,
+    /// The file system's shape.
+    pub(crate) layout: &'a Layout,
+    /// Blocks that the file may not own. Empty while they are not known yet.
+    pub(crate) zones: &'a SystemZones,
+    /// The inode.
+    pub(crate) ino: Ino,
+    /// Its generation.
+    pub(crate) generation: u32,
+    /// Its `i_block`.
+    pub(crate) i_block: [u8; ROOT_BYTES],
+    /// Whether that is an extent tree's root (the inode's EXTENTS flag), not block pointers.
+    pub(crate) extents: bool,
+}
+
+/// The runs of the first `blocks` blocks of a file that has no holes there: adjacent runs merged,
+/// the last cut at `blocks`.
+///
+/// # Errors
+/// Damage or a failed read; [`Error::Corrupt`] for a hole, unwritten blocks, or a block that occurs
+/// twice.
+pub(crate) fn raw_runs(map: &RawMap<'_>, blocks: u32) -> Result<Vec<RawRun>> {
+    let owner = (map.ino, map.generation);
+    let nodes = DiskNodes::new(map.cache, map.layout, map.zones, owner, map.i_block);
+    let mut runs: Vec<RawRun> = Vec::new();
+    let mut seen = DistinctRuns::default();
+    let mut at = 0;
+    // Each round moves on by at least one block, and `blocks` is the caller's.
+    while at < blocks {
+        let lblk = Lblk::new(at);
+        let found = if map.extents {
+            in_tree(&nodes, lblk)?
+        } else {
+            indirect::find(&nodes, lblk)?
+        };
+        let part = found.cut(u64::from(at), u64::from(blocks));
+        let Some((part, MapState::Written(pblk))) = part.map(|part| (part, part.state)) else {
+            let what = format!("block {at} of this internal file is not mapped");
+            return Err(Error::corrupt(Location::Inode(map.ino), what));
+        };
+        // Without this, a map of a few blocks could name more runs than memory can hold.
+        if !seen.add(pblk.get(), pblk.get().saturating_add(part.len.into())) {
+            let what = format!("block {pblk} of the volume is in this internal file twice");
+            return Err(Error::corrupt(Location::Inode(map.ino), what));
+        }
+        at = at.saturating_add(part.len);
+        match runs.last_mut() {
+            Some(last) if last.pblk.checked_add(u64::from(last.len)) == Some(pblk) => {
+                last.len += part.len;
+            }
+            _ => runs.push(RawRun {
+                lblk,
+                pblk,
+                len: part.len,
+            }),
+        }
+    }
+    Ok(runs)
+}

@@ -1,0 +1,40 @@
+//! The blocks that a walk through a file's map has met, so that it ends where no sound file would
+//! go on.
+//!
+//! A block map may name the same indirect block at every index, and so map 2^32 blocks with three.
+//! A file has no more blocks than the volume: a walk that has met twice as many (other threads may
+//! shift blocks along behind it) ends with damage. Holes need no such bound: one indirect block
+//! shows at least as many as it has pointers, so a map without data is walked in 2^20 steps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::MapState;
+use crate::inode::Inode;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// The number of blocks that one walk has met.
+#[derive(Default)]
+pub(crate) struct Walked(AtomicU64);
+
+impl Walked {
+    /// Counts a range of `len` blocks.
+    ///
+    /// # Errors
+    /// Damage: there were more than any file of the volume can have.
+    pub(crate) fn add(&self, fs: &Fs, inode: &Inode, len: u32, state: MapState) -> Result<()> {
+        if !matches!(state, MapState::Written(_) | MapState::Unwritten(_)) {
+            return Ok(());
+        }
+        let before = self.0.fetch_add(len.into(), Ordering::Relaxed);
+        if before.saturating_add(len.into()) <= fs.layout.end.get().saturating_mul(2) {
+            return Ok(());
+        }
+        let error = Error::corrupt(
+            Location::Inode(inode.ino),
+            "the file maps more blocks than the volume has",
+        );
+        fs.fault.report(fs, &error);
+        Err(error)
+    }
+}

@@ -1,0 +1,123 @@
+//! The feature gate: the features that are read, written and refused.
+//!
+//! `docs/COMPATIBILITY.md` lists every bit; a test compares the two.
+
+use extant_disk::features::{Compat, FeatureSets, Incompat, RoCompat};
+
+use crate::types::error::{Error, Result};
+
+/// The decision of the gate.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Verdict {
+    /// Why the mount can only be read-only: the names of the features, and conflicts between
+    /// features.
+    pub(super) read_only: Vec<String>,
+}
+
+/// Judges `features`.
+///
+/// # Errors
+/// [`Error::UnsupportedFeature`] names every feature that forbids even reading.
+pub(super) fn judge(features: &FeatureSets) -> Result<Verdict> {
+    if features.has_incompat(Incompat::JOURNAL_DEV) {
+        return Err(Error::UnsupportedFeature(
+            "journal_dev (this device is an external journal, not a file system)".into(),
+        ));
+    }
+    let unknown = features.incompat.difference(Incompat::SUPPORTED);
+    if !unknown.is_empty() {
+        return Err(Error::UnsupportedFeature(list(unknown.names())));
+    }
+    let mut read_only: Vec<String> = features
+        .ro_compat
+        .difference(RoCompat::SUPPORTED)
+        .names()
+        .map(|name| name.to_string())
+        .collect();
+    if features.has_ro_compat(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM) {
+        read_only.push("metadata_csum together with uninit_bg".into());
+    }
+    if features.has_compat(Compat::RESIZE_INODE)
+        && !features.has_ro_compat(RoCompat::SPARSE_SUPER)
+        && !features.has_compat(Compat::SPARSE_SUPER2)
+    {
+        read_only.push("resize_inode without sparse_super".into());
+    }
+    Ok(Verdict { read_only })
+}
+
+fn list(names: impl Iterator<Item = extant_disk::features::FeatureName>) -> String {
+    names
+        .map(|name| name.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unknown_incompat_feature_is_named() {
+        let features = FeatureSets {
+            incompat: Incompat::EXTENTS
+                | Incompat::INLINE_DATA
+                | Incompat::from_bits_retain(1 << 29),
+            ..FeatureSets::default()
+        };
+        let error = judge(&features).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "unsupported feature: inline_data, FEATURE_I29"
+        );
+    }
+
+    #[test]
+    fn unknown_ro_compat_features_make_it_read_only() {
+        let plain = FeatureSets {
+            incompat: Incompat::EXTENTS,
+            ..FeatureSets::default()
+        };
+        let features = FeatureSets {
+            ro_compat: RoCompat::BIGALLOC | RoCompat::VERITY | RoCompat::SPARSE_SUPER,
+            ..plain
+        };
+        assert_eq!(judge(&features).unwrap().read_only, ["bigalloc", "verity"]);
+        assert_eq!(judge(&plain).unwrap(), Verdict::default());
+        // ext2 and ext3: all files have block maps.
+        assert_eq!(judge(&FeatureSets::default()).unwrap(), Verdict::default());
+    }
+
+    /// The rows of a table in the document: feature name and its verdict.
+    fn row<'a>(page: &'a str, name: &str) -> &'a str {
+        page.lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")))
+            .and_then(|line| line.split('|').nth(3))
+            .map(str::trim)
+            .unwrap_or_else(|| panic!("{name} has no row"))
+    }
+
+    #[test]
+    fn the_document_says_what_the_gate_does() {
+        let page = include_str!("../../../../docs/COMPATIBILITY.md");
+        for (_, name) in Compat::NAMED {
+            assert!(["full", "ignored"].contains(&row(page, name)), "{name}");
+        }
+        for (bit, name) in Incompat::NAMED {
+            let verdict = if Incompat::SUPPORTED.contains(*bit) {
+                "full"
+            } else {
+                "refused"
+            };
+            assert_eq!(row(page, name), verdict, "{name}");
+        }
+        for (bit, name) in RoCompat::NAMED {
+            let verdict = if RoCompat::SUPPORTED.contains(*bit) {
+                "full"
+            } else {
+                "read-only"
+            };
+            assert_eq!(row(page, name), verdict, "{name}");
+        }
+    }
+}

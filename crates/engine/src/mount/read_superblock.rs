@@ -1,0 +1,166 @@
+//! Reading the superblock at mount, and the errors of a bad one.
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{
+    RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, SuperblockError,
+};
+use extant_units::{BlockSize, DevOff};
+use zerocopy::IntoBytes;
+
+use super::feature_gate;
+use crate::config::MountOptions;
+use crate::types::error::{Error, Result};
+use crate::volume::mounted_superblock::{is_in_use, mend_mark};
+
+/// The largest supported block: a page of the cache.
+const MAX_BLOCK: usize = BlockSize::KIB4.bytes();
+
+/// Reads and checks the superblock that the options name, gates its features, and resolves the
+/// options that it decides. A volume that can only be read makes the options read-only.
+///
+/// # Errors
+/// Not ext4, damaged, truncated, unsupported: each has its own.
+pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Result<Superblock> {
+    let offset = options.superblock_offset().unwrap_or(SUPERBLOCK_OFFSET);
+    let sb = read_at(dev, offset)?;
+    if offset != SUPERBLOCK_OFFSET && !options.read_only() {
+        // A backup is older than the volume: enough to read it, not to change it.
+        return Err(Error::BadOption(
+            "'sb': a backup superblock can only be mounted with 'ro' (let e2fsck -b repair the volume)".into(),
+        ));
+    }
+    let verdict = feature_gate::judge(&sb.features())?;
+    if sb.block_size().bytes() > MAX_BLOCK {
+        return Err(Error::UnsupportedFeature(format!(
+            "blocks of {} bytes (1024, 2048 and 4096 are supported)",
+            sb.block_size().bytes()
+        )));
+    }
+    sb.check_device_len(dev.len())?;
+    if !verdict.read_only.is_empty() && !options.read_only() {
+        tracing::warn!(
+            features = verdict.read_only.join(", "),
+            "mounted read-only: features that can only be read"
+        );
+        options.set_read_only();
+    }
+    options.resolve(&sb);
+    Ok(sb)
+}
+
+fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let end = offset.saturating_add(SUPERBLOCK_SIZE as u64);
+    if end > dev.len() {
+        return Err(Error::NotExt4(format!("it has only {} bytes", dev.len())));
+    }
+    dev.read_at(DevOff::new(offset), &mut bytes)?;
+    match Superblock::parse(&bytes) {
+        Err(SuperblockError::BadChecksum { .. }) if offset == SUPERBLOCK_OFFSET => {
+            let mended = mend_torn(dev, &bytes).map_or_else(|| Superblock::parse(&bytes), Ok);
+            mended.map_err(|error| with_hint(dev, offset, error))
+        }
+        result => result.map_err(|error| with_hint(dev, offset, error)),
+    }
+}
+
+/// Mends a superblock whose checksum is wrong because a power failure tore its two sectors, each of
+/// which is the old or the new one (see [`crate::volume::mounted_superblock::write_directly`]). If only the mark
+/// was being changed, the checksum proves it. Otherwise the volume must be marked as in use, and
+/// the fields that never change must equal a backup, where it has one. `None` for damage of another
+/// kind.
+fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
+    let mut raw = RawSuperblock::copy_from(bytes)?;
+    if let Some(mended) = mend_mark(&raw) {
+        tracing::warn!("the superblock was torn while the volume was marked; mended");
+        return Superblock::parse(mended.as_bytes()).ok();
+    }
+    if !is_in_use(&raw) {
+        return None;
+    }
+    raw.seal();
+    let mended = Superblock::parse(raw.as_bytes()).ok()?;
+    let fixed = |sb: &Superblock| {
+        let raw = sb.raw();
+        let lasting = Incompat::all() - Incompat::RECOVER;
+        (
+            (
+                raw.uuid,
+                raw.checksum_seed,
+                raw.hash_seed,
+                sb.blocks_count(),
+                sb.inodes_count(),
+            ),
+            (
+                sb.block_size(),
+                sb.inode_size(),
+                sb.desc_size(),
+                sb.blocks_per_group(),
+            ),
+            (
+                sb.features().incompat & lasting,
+                sb.journal_inode(),
+                sb.orphan_file_inode(),
+            ),
+        )
+    };
+    let backup = good_backup(dev).map(|(_, sb)| sb);
+    if backup.is_some_and(|backup| fixed(&backup) != fixed(&mended)) {
+        return None;
+    }
+    tracing::warn!(
+        "the superblock was being written when the volume was left; its checksum is made anew"
+    );
+    Some(mended)
+}
+
+/// The error of a bad primary superblock. It names the first good backup if one is where `mke2fs`
+/// puts them.
+fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) -> Error {
+    let plain = Error::from(error);
+    if offset != SUPERBLOCK_OFFSET {
+        return plain;
+    }
+    let Some((at, _)) = good_backup(dev) else {
+        return plain;
+    };
+    let hint = format!(
+        "; a good backup lies at {at} bytes (mount with ro,sb={})",
+        at / 1024
+    );
+    match plain {
+        Error::NotExt4(what) => Error::NotExt4(what + &hint),
+        Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}{hint}")),
+        other => other,
+    }
+}
+
+/// The first good backup where `mke2fs` puts them, and its byte offset.
+fn good_backup(dev: &Arc<dyn BlockDevice>) -> Option<(u64, Superblock)> {
+    backups(dev.len()).into_iter().find_map(|at| {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        dev.read_at(DevOff::new(at), &mut bytes).ok()?;
+        Some((at, Superblock::parse(&bytes).ok()?))
+    })
+}
+
+/// Byte offsets of group 1's backup for each block size with full groups, within a device of `len`
+/// bytes.
+fn backups(len: u64) -> Vec<u64> {
+    [
+        BlockSize::from_log2(10),
+        BlockSize::from_log2(11),
+        BlockSize::from_log2(12),
+    ]
+    .into_iter()
+    .flatten()
+    .map(|bs| {
+        let first = u64::from(bs == BlockSize::KIB1);
+        (first + bs.bytes_u64() * 8) * bs.bytes_u64()
+    })
+    .filter(|&at| at.saturating_add(SUPERBLOCK_SIZE as u64) <= len)
+    .collect()
+}

@@ -1,0 +1,96 @@
+//! The shape of the tree, for operations on several inodes.
+
+use std::sync::Arc;
+
+use extant_units::Ino;
+
+use super::child;
+use crate::dir;
+use crate::inode::{Inode, InodeFlags, InodeRef};
+use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// The inode that `name` leads to at this moment. Takes the directory's lock shared.
+pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
+    let _shared = dir.lock.read();
+    match dir::lookup(fs, dir, name)? {
+        Some(ino) => Ok(Some(child(fs, dir, ino)?)),
+        None => Ok(None),
+    }
+}
+
+/// Whether `name` leads to `expected`, or to no inode if that is `None`. The directory's lock is
+/// held.
+pub(super) fn still(fs: &Fs, dir: &Inode, name: &[u8], expected: Option<&Inode>) -> Result<bool> {
+    Ok(dir::lookup(fs, dir, name)? == expected.map(|inode| inode.ino))
+}
+
+/// Fails if `inode` is `dir` itself, which would be its own entry.
+pub(super) fn check_not_own(fs: &Fs, dir: &Inode, inode: &Inode) -> Result<()> {
+    if dir.ino != inode.ino {
+        return Ok(());
+    }
+    let error = Error::corrupt(
+        Location::Inode(dir.ino),
+        "directory has an entry that leads to itself",
+    );
+    fs.fault.report(fs, &error);
+    Err(error)
+}
+
+/// Whether `ancestor` is `dir` or lies above it. The rename lock is held, so no directory changes
+/// its parent meanwhile; no inode's `lock` is held.
+///
+/// # Errors
+/// Damage: the parents of `dir` do not end at the root.
+pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Result<bool> {
+    let mut at = dir.clone();
+    // In a cycle the walk comes back to one of the milestones, whose distances grow.
+    let mut milestone = dir.ino;
+    for step in 1_u64.. {
+        if at.ino == ancestor {
+            return Ok(true);
+        }
+        if at.ino == Ino::ROOT {
+            return Ok(false);
+        }
+        let up = {
+            let _shared = at.lock.read();
+            dir::parent(fs, &at)?
+        };
+        let above = child(fs, &at, up)?;
+        if above.kind != FileKind::Directory {
+            return Err(damaged(
+                fs,
+                at.ino,
+                "'..' leads to something that is no directory",
+            ));
+        }
+        at = above;
+        if at.ino == milestone {
+            break;
+        }
+        if step.is_power_of_two() {
+            milestone = at.ino;
+        }
+    }
+    Err(damaged(fs, dir.ino, "the way up does not end at the root"))
+}
+
+fn damaged(fs: &Fs, ino: Ino, what: &str) -> Error {
+    let error = Error::corrupt(Location::Inode(ino), what);
+    fs.fault.report(fs, &error);
+    error
+}
+
+/// Fails if `inode` must not enter `dir` because its children inherit another project.
+pub(super) fn check_project(dir: &Inode, inode: &Inode) -> Result<()> {
+    let core = dir.core.read();
+    let (inherits, project) = (core.flags.contains(InodeFlags::PROJINHERIT), core.projid);
+    drop(core);
+    if inherits && project != inode.core.read().projid {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
+}

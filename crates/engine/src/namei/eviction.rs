@@ -1,0 +1,171 @@
+//! Eviction of unlinked inodes: frees the blocks and the number of an inode that has neither a name
+//! nor a reference.
+//!
+//! Such inodes wait in a queue (`inode/reaper.rs`). Operations work it off where they hold nothing
+//! ([`Fs::reap`]), and so does a thread, which also stores deferred times every few seconds. An
+//! eviction starts handles of its own, so its caller holds no lock and no handle.
+//!
+//! # Errors
+//! An eviction that fails (damage, a stopped journal) leaves the inode on the orphan list, for
+//! e2fsck or the next mount. Its number stays taken until then.
+//!
+//! # Concurrency
+//! Every inode is taken from the queue once; different inodes are evicted in parallel.
+
+use std::sync::{Arc, Weak};
+
+use extant_disk::inode::BLOCK_AREA;
+use extant_units::{Lblk, Pblk};
+
+use crate::alloc;
+use crate::file;
+use crate::inode::{self, EvictionQueue, Inode, InodeFlags};
+use crate::map;
+use crate::orphan;
+use crate::types::FileKind;
+use crate::types::error::Result;
+use crate::volume::Fs;
+use crate::volume::credits;
+use crate::xattr;
+
+/// Rounds of the thread after which lazy times are stored: half a day.
+const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;
+
+impl Fs {
+    /// Evicts the inodes in the queue. The caller holds no lock and no handle.
+    pub(crate) fn reap(self: &Arc<Self>) {
+        while let Some((inode, _busy)) = self.inodes.reaper.pop() {
+            delete_or_give_up(self, &inode);
+        }
+    }
+
+    /// As [`Fs::reap`], but only if the reaper has fallen behind: for operations that add to its
+    /// queue. The caller holds no lock and no handle.
+    pub(crate) fn reap_if_behind(self: &Arc<Self>) {
+        if self.inodes.reaper.is_behind() {
+            self.reap();
+        }
+    }
+
+    /// Evicts the inodes in the queue, and waits for evictions of other threads: before "no space"
+    /// is final, and before sync. The caller holds no lock and no handle.
+    pub(crate) fn reap_all(self: &Arc<Self>) {
+        self.reap();
+        self.inodes.reaper.wait_until_idle();
+    }
+
+    /// Starts the reaper's thread: mount's last step for a writable file system.
+    ///
+    /// # Errors
+    /// The host has no thread left.
+    pub(crate) fn start_reaper(self: &Arc<Self>) -> Result<()> {
+        let weak = Arc::downgrade(self);
+        // Without flushers nothing is written unless a caller asks for it.
+        let rounds = self.tuning.flushers > 0;
+        self.inodes
+            .reaper
+            .start(move |queue| run(&weak, queue, rounds))
+    }
+
+    /// Stops the thread and finishes its work; later nothing may be queued. Unmount calls it after
+    /// the data is written and before the last commit. Evicts unlinked inodes even if references to
+    /// them are left.
+    ///
+    /// # Errors
+    /// Deferred times could not be stored.
+    pub(crate) fn retire_inodes(self: &Arc<Self>) -> Result<()> {
+        self.inodes.reaper.stop();
+        if self.check_writable().is_ok() {
+            for inode in self.inodes.all() {
+                if inode.is_unlinked() && inode.begin_deletion() {
+                    self.inodes.reaper.push(inode);
+                }
+            }
+            self.reap_all();
+            inode::flush_all_times(self, true)?;
+        }
+        Ok(())
+    }
+
+    /// Drops all inodes in memory: unmount's last step.
+    pub(crate) fn clear_inodes(&self) {
+        self.inodes.late.lock().clear();
+        self.inodes.clear();
+    }
+}
+
+/// The thread: works the queue off, and with `rounds` also wakes every few seconds.
+fn run(fs: &Weak<Fs>, queue: &EvictionQueue, rounds: bool) {
+    for round in 1_u64.. {
+        let Some(busy) = queue.next_round(rounds) else {
+            return;
+        };
+        let Some(fs) = fs.upgrade() else { return };
+        fs.reap();
+        if fs.check_writable().is_ok()
+            && let Err(error) = inode::flush_all_times(&fs, round % LAZY_ROUNDS == 0)
+        {
+            tracing::warn!(%error, "times could not be stored");
+        }
+        if let Err(error) = fs.fault.record_later(&fs) {
+            tracing::warn!(%error, "a fault could not be recorded in the superblock");
+        }
+        // Before `fs`: if this was the last reference, dropping `fs` waits for the reaper.
+        drop(busy);
+    }
+}
+
+fn delete_or_give_up(fs: &Arc<Fs>, inode: &Arc<Inode>) {
+    let result = fs.check_writable().and_then(|()| delete(fs, inode));
+    match result {
+        Ok(()) => fs.stats.inode_deletions.bump(),
+        Err(error) => {
+            tracing::warn!(ino = inode.ino.get(), %error, "inode could not be deleted");
+            fs.fault.report(fs, &error);
+            fs.inodes.forget(inode);
+        }
+    }
+}
+
+/// Frees everything that `inode` has, and its number.
+fn delete(fs: &Arc<Fs>, inode: &Arc<Inode>) -> Result<()> {
+    file::evict(fs, inode);
+    let has_map = inode::has_blocks(fs, inode);
+    let last = credits::inode_delete(fs);
+    let mut h =
+        fs.start_with_revokes(credits::remove(fs).saturating_add(last), credits::REVOKES)?;
+    if has_map && inode.core.read().sectors != 0 {
+        inode.update(fs, &mut h, |core| core.disk_size = 0)?;
+        map::remove(fs, &mut h, inode, Lblk::ZERO, 1 << 32)?;
+        if !h.ensure(last)? {
+            h.restart(last)?;
+        }
+    }
+    xattr::release(fs, &mut h, inode)?;
+    orphan::remove(fs, &mut h, inode)?;
+    inode.update(fs, &mut h, |core| {
+        core.links = 0;
+        core.disk_size = 0;
+        core.sectors = 0;
+        core.file_acl = Pblk::ZERO;
+        core.xattrs.fill(0);
+        if has_map {
+            // An extent tree keeps its (empty) root: e2fsck takes an inode with the flag but
+            // without a root for garbage.
+            core.i_block = match core.flags.contains(InodeFlags::EXTENTS) {
+                true => map::empty_root(),
+                false => [0; BLOCK_AREA],
+            };
+        }
+        core.dtime = deletion_time();
+    })?;
+    // Out of the cache before the number is free: the next owner of the number makes a new inode of
+    // it.
+    fs.inodes.forget(inode);
+    alloc::free_inode(fs, &mut h, inode.ino, inode.kind == FileKind::Directory)
+}
+
+/// The clock in 32 bits, never zero, which would mean "not deleted".
+fn deletion_time() -> u32 {
+    u32::try_from(inode::now().secs.clamp(1, i64::from(u32::MAX))).unwrap_or(1)
+}

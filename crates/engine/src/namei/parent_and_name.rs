@@ -1,0 +1,35 @@
+//! A name in a directory, as renames use it.
+
+use std::sync::Arc;
+
+use super::{ancestry, may_remove};
+use crate::inode::{Inode, InodeRef};
+use crate::types::error::Result;
+use crate::volume::Fs;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(super) struct ParentAndName<'a> {
+    pub(super) dir: &'a InodeRef,
+    pub(super) name: &'a [u8],
+}
+
+impl ParentAndName<'_> {
+    /// The inode that the name leads to at this moment.
+    pub(super) fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
+        ancestry::look(fs, self.dir, self.name)
+    }
+}
+
+/// The checks of both kinds of rename on an entry that leads to `inode` and moves to `to`. Locks
+/// are held.
+pub(super) fn check_move(
+    fs: &Fs,
+    from: ParentAndName<'_>,
+    inode: &Inode,
+    to: &Inode,
+) -> Result<()> {
+    may_remove(from.dir, inode)?;
+    ancestry::check_not_own(fs, from.dir, inode)?;
+    ancestry::check_project(to, inode)
+}

@@ -1,0 +1,107 @@
+//! Targets of symbolic links: inside the inode (up to 59 bytes) or in the one block that the link
+//! maps.
+//!
+//! # Locks
+//! None of its own. [`set_target`] runs under a handle, on an inode that no other thread can reach
+//! yet.
+
+use extant_disk::inode::BLOCK_AREA;
+use extant_jbd2::Handle;
+use extant_units::Lblk;
+
+use crate::inode::fast_symlink::{fast_target, is_fast};
+use crate::inode::{Inode, InodeFlags};
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::metadata_kind::CheckKind;
+
+/// The target of a symbolic link. The caller updates the access time.
+///
+/// # Errors
+/// [`Error::Invalid`] for anything but a link; damage; a failed read.
+pub(crate) fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
+    if inode.kind != FileKind::Symlink {
+        return Err(Error::Invalid);
+    }
+    let len = {
+        let core = inode.core.read();
+        if is_fast(fs, &core) {
+            return fast_target(&core).map(<[u8]>::to_vec).ok_or(Error::Stale);
+        }
+        usize::try_from(core.disk_size).map_err(|_| Error::Invalid)?
+    };
+    let result = read_block(fs, inode, len);
+    if let Err(error) = &result {
+        fs.fault.report(fs, error);
+    }
+    result
+}
+
+fn read_block(fs: &Fs, inode: &Inode, len: usize) -> Result<Vec<u8>> {
+    let damaged = |what: &str| Error::corrupt(Location::Inode(inode.ino), what);
+    let MapState::Written(pblk) = map::lookup(fs, inode, Lblk::ZERO, 1)?.state else {
+        return Err(damaged("symbolic link without a block"));
+    };
+    let key = CheckKind::Symlink.of_inode(inode.ino);
+    let block = fs.cache.read(pblk, key, |_| Ok::<(), Error>(()))?;
+    let bytes = block.data();
+    let target = bytes.get(..len).unwrap_or_default();
+    if target.is_empty() || target.contains(&0) {
+        return Err(damaged("symbolic link with an empty target or a NUL in it"));
+    }
+    Ok(target.to_vec())
+}
+
+/// Gives a new link its target, in the inode or in a block. Credits:
+/// [`crate::volume::credits::INODE_UPDATE`], and for a target of 60 bytes or more
+/// [`crate::volume::credits::allocate`] with one block more.
+///
+/// # Errors
+/// [`Error::NameTooLong`] for a target that does not fit one block with its NUL, [`Error::Invalid`]
+/// for an empty one or one with a NUL; [`Error::NoSpace`].
+pub(crate) fn set_target(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    target: &[u8],
+    privileged: bool,
+) -> Result<()> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(Error::Invalid);
+    }
+    if target.len() >= fs.layout.block_size.bytes() {
+        return Err(Error::NameTooLong);
+    }
+    if target.len() < BLOCK_AREA {
+        inode.update(fs, h, |core| {
+            core.flags.remove(InodeFlags::EXTENTS);
+            core.i_block = [0; BLOCK_AREA];
+            for (to, from) in core.i_block.iter_mut().zip(target) {
+                *to = *from;
+            }
+            core.disk_size = target.len() as u64;
+        })?;
+    } else {
+        let how = AllocateMode {
+            metadata: true,
+            privileged,
+            ..AllocateMode::default()
+        };
+        let mapping = map::allocate(fs, h, inode, Lblk::ZERO, 1, how)?;
+        let MapState::Written(pblk) = mapping.state else {
+            return Err(Error::NoSpace);
+        };
+        let block = h.create(pblk, CheckKind::Symlink.of_inode(inode.ino))?;
+        h.modify(&block, |bytes| {
+            if let Some(to) = bytes.get_mut(..target.len()) {
+                to.copy_from_slice(target);
+            }
+        })?;
+        inode.update(fs, h, |core| core.disk_size = target.len() as u64)?;
+    }
+    let size = target.len() as u64;
+    inode.size.store(size, std::sync::atomic::Ordering::Release);
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The orphan file: slots for inode numbers in a fixed number of blocks.
+//!
+//! # Invariants
+//! A block's count is at most the number of its free slots, so a claim always finds a slot.
+//!
+//! # Concurrency
+//! Threads start at different blocks, so they rarely meet. Each block has a count of free slots,
+//! which a thread claims before it touches the block. The block's own lock decides about the slot.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use extant_disk::csum::Crc32c;
+use extant_disk::orphan;
+use extant_jbd2::{Block, Handle};
+use extant_units::{Ino, Lblk, Pblk};
+
+use crate::inode::Inode;
+use crate::map::{self, MapState};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::metadata_kind::CheckKind;
+
+/// Linux takes no larger orphan file.
+const MAX_BLOCKS: u64 = 512;
+
+/// The orphan file's blocks.
+pub(super) struct OrphanFile {
+    ino: Ino,
+    seed: Option<Crc32c>,
+    blocks: Vec<OrphanBlock>,
+    /// Slots of a block.
+    slots: usize,
+    hasher: RandomState,
+}
+
+struct OrphanBlock {
+    pblk: Pblk,
+    /// Slots that may be claimed.
+    free: AtomicUsize,
+    /// Where the next search begins.
+    hint: AtomicUsize,
+}
+
+impl OrphanFile {
+    /// Finds, reads and checks all blocks of the file.
+    pub(super) fn open(fs: &Fs, inode: &Inode) -> Result<Self> {
+        let result = Self::load(fs, inode);
+        if let Err(error) = &result {
+            fs.fault.report(fs, error);
+        }
+        result
+    }
+
+    fn load(fs: &Fs, inode: &Inode) -> Result<Self> {
+        let size = inode.core.read().disk_size;
+        let count = fs.layout.block_size.blocks_for(size).get();
+        if count == 0 || count > MAX_BLOCKS {
+            return Err(Error::corrupt(
+                Location::Orphans,
+                format_args!("orphan file of {count} blocks"),
+            ));
+        }
+        let mut file = Self {
+            ino: inode.ino,
+            seed: inode.csum_seed(fs),
+            blocks: Vec::new(),
+            slots: orphan::slots_per_block(fs.layout.block_size),
+            hasher: RandomState::new(),
+        };
+        let mut next = 0_u32;
+        while u64::from(next) < count {
+            let left = u32::try_from(count).unwrap_or(u32::MAX) - next;
+            let run = map::lookup(fs, inode, Lblk::new(next), left)?;
+            let MapState::Written(start) = run.state else {
+                return Err(Error::corrupt(Location::Orphans, "hole in the orphan file"));
+            };
+            fs.cache.readahead(start, run.len.min(left));
+            for i in 0..run.len.min(left) {
+                let pblk = start.saturating_add(i.into());
+                let block = file.read(fs, pblk)?;
+                let taken = orphan::orphans(&block.data())
+                    .map_err(|e| Error::corrupt(Location::Orphans, e))?
+                    .count();
+                file.blocks.push(OrphanBlock {
+                    pblk,
+                    free: AtomicUsize::new(file.slots.saturating_sub(taken)),
+                    hint: AtomicUsize::new(0),
+                });
+            }
+            next = next.saturating_add(run.len.max(1));
+        }
+        Ok(file)
+    }
+
+    fn read(&self, fs: &Fs, pblk: Pblk) -> Result<Block> {
+        let key = CheckKind::OrphanFile.of_inode(self.ino);
+        fs.cache.read(pblk, key, |bytes| {
+            orphan::check(self.seed, pblk, bytes).map_err(|e| Error::corrupt(Location::Orphans, e))
+        })
+    }
+
+    /// Adds `ino`. Returns block and slot, or `None` if all are taken.
+    pub(super) fn add(&self, fs: &Fs, h: &mut Handle, ino: Ino) -> Result<Option<(usize, usize)>> {
+        let count = self.blocks.len();
+        let spread = self.hasher.hash_one(thread::current().id());
+        let first = usize::try_from(spread % count.max(1) as u64).unwrap_or(0);
+        for step in 0..count {
+            let at = (first + step) % count;
+            let Some(block) = self.blocks.get(at) else {
+                continue;
+            };
+            let claimed = block
+                .free
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+            if claimed.is_err() {
+                continue;
+            }
+            match self.fill(fs, h, block, ino) {
+                Ok(Some(slot)) => return Ok(Some((at, slot))),
+                Ok(None) => {}
+                Err(error) => {
+                    block.free.fetch_add(1, Ordering::AcqRel);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn fill(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        block: &OrphanBlock,
+        ino: Ino,
+    ) -> Result<Option<usize>> {
+        let buffer = self.read(fs, block.pblk)?;
+        let slot = h.modify(&buffer, |bytes| {
+            let slot = orphan::free_slot(bytes, block.hint.load(Ordering::Relaxed))?;
+            orphan::set_slot(self.seed, block.pblk, bytes, slot, Some(ino)).then_some(slot)
+        })?;
+        if let Some(slot) = slot {
+            block.hint.store(slot + 1, Ordering::Relaxed);
+        }
+        Ok(slot)
+    }
+
+    /// Frees a slot.
+    pub(super) fn remove(&self, fs: &Fs, h: &mut Handle, block: usize, slot: usize) -> Result<()> {
+        let Some(block) = self.blocks.get(block) else {
+            return Err(Error::corrupt(Location::Orphans, "no such orphan block"));
+        };
+        let buffer = self.read(fs, block.pblk)?;
+        h.modify(&buffer, |bytes| {
+            orphan::set_slot(self.seed, block.pblk, bytes, slot, None)
+        })?;
+        block.hint.store(slot, Ordering::Relaxed);
+        block.free.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// All entries: block, slot, inode number.
+    pub(super) fn entries(&self, fs: &Fs) -> Result<Vec<(usize, usize, Ino)>> {
+        let mut all = Vec::new();
+        for (at, block) in self.blocks.iter().enumerate() {
+            let data = self.read(fs, block.pblk)?.data();
+            let orphans =
+                orphan::orphans(&data).map_err(|e| Error::corrupt(Location::Orphans, e))?;
+            all.extend(orphans.map(|(slot, ino)| (at, slot, ino)));
+        }
+        Ok(all)
+    }
+
+    /// Whether no slot is taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks
+            .iter()
+            .all(|block| block.free.load(Ordering::Acquire) == self.slots)
+    }
+
+    /// Slots of all blocks.
+    #[cfg(test)]
+    pub(super) fn slots_in_all(&self) -> usize {
+        self.slots * self.blocks.len()
+    }
+
+    /// The file's first block.
+    #[cfg(test)]
+    pub(super) fn first_block(&self) -> Pblk {
+        self.blocks.first().map_or(Pblk::ZERO, |block| block.pblk)
+    }
+}

@@ -1,0 +1,147 @@
+//! Journal credits: how many metadata blocks each operation may change at most.
+//!
+//! A credit is one block that a handle may attach to its transaction; a handle that uses more than
+//! it declared is a bug (J22). The figures follow ext4's, with the terms that its large-folio work
+//! added. An operation that does several of these adds them up. A block that two parts share is
+//! then counted twice, which costs log space for a moment only.
+//!
+//! Pure arithmetic over the volume's geometry: no locks, no state.
+
+use extant_disk::extent::{MAX_DEPTH, block_capacity};
+use extant_units::BlockSize;
+
+use crate::volume::Fs;
+use crate::volume::layout::Layout;
+
+/// An inode's update: its table block, and the block of the superblock or of the orphan file that
+/// changes with it.
+pub(crate) const INODE_UPDATE: u32 = 2;
+/// [`crate::alloc::inode`]: inode bitmap, block bitmap (of a group that was uninitialised),
+/// descriptor block, block of the inode table.
+pub(crate) const INODE_ALLOC: u32 = 4;
+/// Blocks of the inode, the superblock and the group descriptor that go with any change of the map.
+const MAP_EXTRA: u32 = 6;
+/// One extended attribute block: the old and the new one, bitmap and descriptor of each, the inode.
+pub(crate) const XATTR: u32 = 8;
+/// Adding to or removing from the list of orphans: the superblock or the orphan file's block, the
+/// neighbour in the list, the inode itself.
+pub(crate) const ORPHAN: u32 = 3;
+/// Metadata blocks of one inode that are freed under one handle at most, each with a revoke record.
+pub(crate) const REVOKES: u32 = 1024;
+
+/// Tree nodes that inserting `extents` extents may change. Every level may split and the root grow;
+/// more than one extent also fills leaves.
+fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
+    let levels = u32::from(MAX_DEPTH);
+    if extents <= 1 {
+        levels * 2 + extents
+    } else {
+        levels * 3 + extents.div_ceil(u32::from(block_capacity(block_size)))
+    }
+}
+
+/// Credits for adding `extents` discontiguous extents to one file's map: the tree nodes, and a
+/// bitmap and a descriptor for each node and extent, up to the number of those on the volume.
+fn map_blocks(layout: &Layout, extents: u32) -> u32 {
+    let nodes = index_blocks(layout.block_size, extents);
+    let places = nodes.saturating_add(extents);
+    let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
+    nodes
+        .saturating_add(places.min(layout.groups))
+        .saturating_add(places.min(descriptors))
+        .saturating_add(MAP_EXTRA)
+}
+
+/// Group descriptors in a block, at the larger of their two sizes: fewer per block means more
+/// blocks.
+fn descriptors_per_block(layout: &Layout) -> u32 {
+    u32::try_from(layout.block_size.bytes() / 64).unwrap_or(u32::MAX)
+}
+
+/// [`crate::map::allocate`]: one run of blocks.
+pub(crate) fn allocate(fs: &Fs) -> u32 {
+    map_blocks(&fs.layout, 1)
+}
+
+/// [`crate::map::convert_to_written`] of one extent, and the size that moves with it.
+pub(crate) fn convert(fs: &Fs) -> u32 {
+    map_blocks(&fs.layout, 1).saturating_add(1)
+}
+
+/// [`crate::map::exchange_blocks`] of one extent each.
+pub(crate) fn exchange(fs: &Fs) -> u32 {
+    convert(fs).saturating_add(INODE_UPDATE).saturating_mul(2)
+}
+
+/// [`crate::map::remove`]: enough to free one extent, which may lie in several groups, and room in
+/// the log for [`REVOKES`] revoke records; more is extended or restarted for.
+pub(crate) fn remove(fs: &Fs) -> u32 {
+    let per_block = revokes_per_block(&fs.layout);
+    map_blocks(&fs.layout, 1)
+        .saturating_add(remove_extent(&fs.layout))
+        .saturating_add(REVOKES.div_ceil(per_block))
+}
+
+/// [`crate::map::shift()`]: one leaf, the nodes above it, a node that is freed where the tree
+/// becomes lower, and the inode.
+pub(crate) fn shift(_fs: &Fs) -> u32 {
+    1 + u32::from(MAX_DEPTH) + 2 + INODE_UPDATE
+}
+
+/// Revoke records in a block, which has a header and a tail of 20 bytes together, and 8 bytes per
+/// record.
+fn revokes_per_block(layout: &Layout) -> u32 {
+    u32::try_from(layout.block_size.bytes() / 8).unwrap_or(u32::MAX) - 3
+}
+
+/// Bitmaps and descriptors of the groups that the longest extent touches.
+pub(crate) fn remove_extent(layout: &Layout) -> u32 {
+    let groups = extant_disk::extent::MAX_WRITTEN
+        .div_ceil(layout.blocks_per_group.max(1))
+        .saturating_add(1);
+    groups.min(layout.groups).saturating_mul(2)
+}
+
+/// Making an extent tree of `nodes` nodes in the place of `freed` other blocks: the nodes, a bitmap
+/// and a descriptor for each block that comes or goes (up to the number of those on the volume),
+/// the revoke records, and the inode.
+pub(crate) fn rebuild(fs: &Fs, nodes: u32, freed: u32) -> u32 {
+    let layout = &fs.layout;
+    let places = nodes.saturating_add(freed);
+    let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
+    let records = freed.div_ceil(revokes_per_block(layout).max(1));
+    nodes
+        .saturating_add(places.min(layout.groups))
+        .saturating_add(places.min(descriptors))
+        .saturating_add(records)
+        .saturating_add(INODE_UPDATE)
+        .saturating_add(MAP_EXTRA)
+}
+
+/// Inserting a directory entry. Every level of an indexed directory may split, each split takes a
+/// new block, and a linear directory may become an indexed one (two new blocks).
+pub(crate) fn dir_insert(fs: &Fs) -> u32 {
+    let levels = 3u32;
+    let new_blocks = levels + 1;
+    // The changed nodes and leaf, the new blocks, their extents in the map, the directory's inode.
+    // The new blocks are all at the directory's end, so at most one node per level of its map
+    // splits.
+    (levels + 1)
+        .saturating_add(new_blocks)
+        .saturating_add(map_blocks(&fs.layout, new_blocks))
+        .saturating_add(INODE_UPDATE)
+}
+
+/// Removing or changing a directory entry: its block and the directory's inode.
+pub(crate) const DIR_REMOVE: u32 = 1 + INODE_UPDATE;
+
+/// Allocating and filling in an inode, its attribute block for inherited ACLs included.
+pub(crate) fn inode_create(_fs: &Fs) -> u32 {
+    INODE_ALLOC + INODE_UPDATE + XATTR
+}
+
+/// Deleting an inode whose blocks are freed already: bitmap, descriptor, attribute block, orphan
+/// record.
+pub(crate) fn inode_delete(_fs: &Fs) -> u32 {
+    INODE_ALLOC + INODE_UPDATE + XATTR + ORPHAN
+}

@@ -1,0 +1,228 @@
+//! The superblock's changing fields.
+//!
+//! While mounted, the superblock is a metadata block like any other: [`MountedSuperblock::update`] changes
+//! it under a handle. Before the journal is open and after it was closed, [`write_directly`]
+//! changes the bytes on the device. As in Linux, the free counts in it are exact only after an
+//! unmount. The groups' counts always are; the mount sums the totals up from them.
+//!
+//! # Locks
+//! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_blockdev::BlockDevice;
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
+use extant_jbd2::Handle;
+use extant_units::{DevOff, Pblk};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::types::Timestamp;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::layout::Layout;
+
+/// The largest size that readers without `large_file` understand.
+const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;
+
+/// The location of the superblock while mounted, and its state at mount.
+#[derive(Debug)]
+pub(crate) struct MountedSuperblock {
+    block: Pblk,
+    offset: usize,
+    /// The volume was clean when it was mounted.
+    was_valid: bool,
+    /// The feature `large_file` is set.
+    large_file: AtomicBool,
+    unmounting: AtomicBool,
+}
+
+impl MountedSuperblock {
+    /// The primary superblock of a volume of this layout, which was mounted in `state`.
+    pub(crate) fn new(layout: &Layout, state: State) -> Self {
+        let (block, offset) = layout.superblock_location();
+        Self {
+            block,
+            offset,
+            was_valid: state.contains(State::VALID),
+            large_file: AtomicBool::new(layout.features.has_ro_compat(RoCompat::LARGE_FILE)),
+            unmounting: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the volume was clean when it was mounted: only then may an unmount call it clean.
+    pub(crate) fn was_valid(&self) -> bool {
+        self.was_valid
+    }
+
+    /// Returns true for the first caller, which unmounts.
+    pub(crate) fn begin_unmount(&self) -> bool {
+        !self.unmounting.swap(true, Ordering::AcqRel)
+    }
+
+    /// Changes the superblock under `h` and seals it. One credit. `f` must not take locks.
+    ///
+    /// # Errors
+    /// The block cannot be read, or the journal has stopped.
+    pub(crate) fn update<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        f: impl FnOnce(&mut RawSuperblock) -> R,
+    ) -> Result<R> {
+        let block = fs.cache.read_unchecked(self.block)?;
+        let changed = h.modify(&block, |bytes| {
+            let raw = bytes
+                .get_mut(self.offset..)
+                .and_then(|bytes| RawSuperblock::mut_from_prefix(bytes).ok());
+            raw.map(|(raw, _)| {
+                let result = f(raw);
+                fs.fault.note_in(raw);
+                seal(raw);
+                result
+            })
+        })?;
+        changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+    }
+
+    /// Notes that there is a file of `size` bytes: the first file past 2 GiB sets a feature of the
+    /// superblock. Uses the credit for the superblock that comes with an inode's update.
+    ///
+    /// # Errors
+    /// As [`MountedSuperblock::update`].
+    pub(crate) fn note_file_size(&self, fs: &Fs, h: &mut Handle, size: u64) -> Result<()> {
+        if size <= LARGEST_SMALL_FILE || self.large_file.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.update(fs, h, |raw| {
+            let features = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+            raw.feature_ro_compat.set(features);
+        })?;
+        self.large_file.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A copy of the superblock as it is in the running transaction.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub(crate) fn read(&self, fs: &Fs) -> Result<Box<RawSuperblock>> {
+        let data = fs.cache.read_unchecked(self.block)?.data();
+        data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
+            .and_then(RawSuperblock::copy_from)
+            .ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+    }
+}
+
+/// Copies the error record of `old` to `new`, if `new` has less.
+pub(crate) fn keep_error_record(old: &RawSuperblock, new: &mut RawSuperblock) {
+    if old.state().contains(State::ERROR) {
+        new.set_state(new.state() | State::ERROR);
+    }
+    if old.error_count.get() > new.error_count.get() {
+        new.copy_error_record(old);
+    }
+}
+
+/// Changes the primary superblock on the device, durably, past all caches: for mount, unmount and
+/// faults.
+///
+/// A drive may tear the write between its two sectors: the checksum is in the second, most changing
+/// fields are in the first. So that the next mount can tell a tear from damage, the mark of a
+/// volume in use ([`is_in_use`]) changes in a write of its own, which changes nothing else, and all
+/// other fields change while the mark is set.
+///
+/// # Errors
+/// The device failed.
+pub(crate) fn write_directly(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let at = DevOff::new(SUPERBLOCK_OFFSET);
+    let (old, mut new) = changed(dev, f)?;
+    seal(&mut new);
+    if is_in_use(&old) != is_in_use(&new) {
+        let mut between = if is_in_use(&new) {
+            old.clone()
+        } else {
+            new.clone()
+        };
+        let marked = if is_in_use(&new) { &new } else { &old };
+        copy_mark(marked, &mut between);
+        between.seal();
+        dev.write_durable(at, between.as_bytes())?;
+    }
+    dev.write_durable(at, new.as_bytes())?;
+    Ok(())
+}
+
+/// Changes the primary superblock as [`write_directly`] does, as far as possible, on a device that
+/// may have lost writes: for the record of a fault. The mark of a volume in use stays as it is.
+///
+/// # Errors
+/// The device failed. Success guarantees nothing.
+pub(crate) fn write_note(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let (old, mut new) = changed(dev, f)?;
+    copy_mark(&old, &mut new);
+    seal(&mut new);
+    dev.write_note(DevOff::new(SUPERBLOCK_OFFSET), new.as_bytes())?;
+    Ok(())
+}
+
+/// The superblock on the device, and the one that `f` makes of it.
+fn changed(
+    dev: &Arc<dyn BlockDevice>,
+    f: impl FnOnce(&mut RawSuperblock),
+) -> Result<(Box<RawSuperblock>, Box<RawSuperblock>)> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
+    let too_short = || Error::corrupt(Location::Superblock, "the block is too short");
+    let old = RawSuperblock::copy_from(&bytes).ok_or_else(too_short)?;
+    let mut new = old.clone();
+    f(&mut new);
+    Ok((old, new))
+}
+
+/// Copies the mark of `from` to `to`.
+fn copy_mark(from: &RawSuperblock, to: &mut RawSuperblock) {
+    let mut features = to.features();
+    let recover = from.features().has_incompat(Incompat::RECOVER);
+    features.incompat.set(Incompat::RECOVER, recover);
+    to.set_features(features);
+    let mut state = to.state();
+    state.set(State::VALID, from.state().contains(State::VALID));
+    to.set_state(state);
+}
+
+/// The superblock before or after the write that changed its mark, if the checksum of `torn`
+/// matches one of them.
+pub(crate) fn mend_mark(torn: &RawSuperblock) -> Option<Box<RawSuperblock>> {
+    let mut by_journal = Box::new(torn.clone());
+    let mut features = torn.features();
+    features.incompat.toggle(Incompat::RECOVER);
+    by_journal.set_features(features);
+    let mut by_state = Box::new(torn.clone());
+    by_state.set_state(torn.state() ^ State::VALID);
+    [by_journal, by_state]
+        .into_iter()
+        .find(|mended| mended.checksum_ok())
+}
+
+/// Whether the superblock marks the volume as in use, or as left without an unmount.
+pub(crate) fn is_in_use(raw: &RawSuperblock) -> bool {
+    raw.features().has_incompat(Incompat::RECOVER) || !raw.state().contains(State::VALID)
+}
+
+fn seal(raw: &mut RawSuperblock) {
+    raw.set_write_time(now());
+    raw.seal();
+}
+
+/// Seconds since the epoch, for the superblock's times.
+pub(crate) fn now() -> u64 {
+    u64::try_from(Timestamp::now().secs).unwrap_or(0)
+}

@@ -1,0 +1,201 @@
+//! The storage of attributes in the inode and its block.
+//!
+//! [`get_stored`], [`exists`], [`set_stored`] and [`release`] take the inode's `xattr_lock`.
+//! Callers of the others hold it, exclusively if they change anything.
+
+use extant_disk::xattr::{Entries, Fit, XattrName, XattrSet, area_entries, block_entries};
+use extant_jbd2::Handle;
+use extant_units::Pblk;
+
+use super::attr_block::read_block;
+use super::shared_blocks;
+use crate::inode::{self, Inode};
+use crate::types::Cred;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// Runs `f` on the table inside of the inode.
+fn with_area<R>(
+    fs: &Fs,
+    inode: &Inode,
+    f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
+) -> Result<R> {
+    let result = {
+        let core = inode.core.read();
+        area_entries(&core.xattrs).and_then(f)
+    };
+    result.map_err(|e| {
+        let error = Error::corrupt(Location::Inode(inode.ino), e);
+        fs.fault.report(fs, &error);
+        error
+    })
+}
+
+/// Runs `f` on the table in the inode's block; `None` if it has none.
+fn with_block<R>(
+    fs: &Fs,
+    inode: &Inode,
+    f: impl FnOnce(Entries<'_>) -> Result<R, extant_disk::xattr::XattrError>,
+) -> Result<Option<R>> {
+    let pblk = inode.core.read().file_acl;
+    if pblk.get() == 0 {
+        return Ok(None);
+    }
+    let block = read_block(fs, inode.ino, pblk)?;
+    let bytes = block.data();
+    shared_blocks::remember(fs, pblk, &bytes);
+    let result = block_entries(&bytes).and_then(f);
+    result.map(Some).map_err(|e| {
+        let error = Error::corrupt(Location::XattrBlock(inode.ino, pblk), e);
+        fs.fault.report(fs, &error);
+        error
+    })
+}
+
+/// Looks for an attribute and hands its value to `f`.
+pub(super) fn find<R>(
+    fs: &Fs,
+    inode: &Inode,
+    name: &XattrName<'_>,
+    f: impl Fn(&[u8]) -> R,
+) -> Result<Option<R>> {
+    let inside = with_area(fs, inode, |entries| Ok(entries.find(name)?.map(&f)))?;
+    if inside.is_some() {
+        return Ok(inside);
+    }
+    let outside = with_block(fs, inode, |entries| Ok(entries.find(name)?.map(&f)))?;
+    Ok(outside.flatten())
+}
+
+/// Calls `f` with every name, those in the inode first.
+pub(super) fn for_each(fs: &Fs, inode: &Inode, mut f: impl FnMut(&XattrName<'_>)) -> Result<()> {
+    let mut walk = |entries: Entries<'_>| {
+        for entry in entries {
+            f(&entry?.name);
+        }
+        Ok(())
+    };
+    with_area(fs, inode, &mut walk)?;
+    with_block(fs, inode, &mut walk)?;
+    Ok(())
+}
+
+/// Sets (or with `None` removes) an attribute in its stored form, taking `xattr_lock`: for callers
+/// with a handle of their own that have made all checks. `cred` decides whether root's reserve may
+/// be used.
+///
+/// # Errors
+/// [`Error::NoSpace`] for a value that fits nowhere or if no block is left; damage; a stopped
+/// journal.
+pub(crate) fn set_stored(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    name: &XattrName<'_>,
+    value: Option<&[u8]>,
+    cred: &Cred,
+) -> Result<()> {
+    let _excluded = inode.xattr_lock.write();
+    set(fs, h, inode, name, value, cred)
+}
+
+/// Sets (or with `None` removes) an attribute, with `xattr_lock` held. Removing one that does not
+/// exist updates the change time only.
+///
+/// # Errors
+/// As [`set_stored`].
+pub(crate) fn set(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    name: &XattrName<'_>,
+    value: Option<&[u8]>,
+    cred: &Cred,
+) -> Result<()> {
+    let area_len = inode.core.read().xattrs.len();
+    let mut area = with_area(fs, inode, XattrSet::read)?;
+    let old_block = with_block(fs, inode, XattrSet::read)?.unwrap_or_default();
+    let mut block = old_block.clone();
+    let old_area = area.clone();
+    match value {
+        None => {
+            area.remove(name);
+            block.remove(name);
+        }
+        Some(value) => {
+            area.set(name, value);
+            if area.fits_area(area_len) == Fit::Fits {
+                block.remove(name);
+            } else {
+                area.remove(name);
+                block.set(name, value);
+                if block.fits_block(fs.layout.block_size.bytes()) == Fit::TooLarge {
+                    return Err(Error::NoSpace);
+                }
+            }
+        }
+    }
+    if area == old_area && block == old_block {
+        // The same value again: Linux updates the change time all the same.
+        return inode.update(fs, h, |core| inode::changed(core, inode::now()));
+    }
+    let mut bytes = vec![0; area_len];
+    if area != old_area && area.write_area(&mut bytes) == Fit::TooLarge {
+        return Err(Error::NoSpace);
+    }
+    let file_acl = inode.core.read().file_acl;
+    let new_acl = if block == old_block {
+        file_acl
+    } else {
+        shared_blocks::replace(fs, h, inode, file_acl, &block, cred)?
+    };
+    let per_block = fs.layout.block_size.bytes_u64() / 512;
+    inode.update(fs, h, |core| {
+        if area != old_area && core.xattrs.len() == bytes.len() {
+            core.xattrs.copy_from_slice(&bytes);
+        }
+        match (core.file_acl.get() != 0, new_acl.get() != 0) {
+            (false, true) => core.sectors = core.sectors.saturating_add(per_block),
+            (true, false) => core.sectors = core.sectors.saturating_sub(per_block),
+            _ => {}
+        }
+        core.file_acl = new_acl;
+        inode::changed(core, inode::now());
+    })
+}
+
+/// The stored value of an attribute, if there is one.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn get_stored(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<Option<Vec<u8>>> {
+    let _shared = inode.xattr_lock.read();
+    find(fs, inode, name, <[u8]>::to_vec)
+}
+
+/// Whether an attribute is there.
+///
+/// # Errors
+/// Damage; a failed read.
+pub(crate) fn exists(fs: &Fs, inode: &Inode, name: &XattrName<'_>) -> Result<bool> {
+    let _shared = inode.xattr_lock.read();
+    Ok(find(fs, inode, name, |_| ())?.is_some())
+}
+
+/// Releases the inode's attribute block, for its eviction.
+///
+/// # Errors
+/// Damage; a stopped journal.
+pub(crate) fn release(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
+    let _excluded = inode.xattr_lock.write();
+    let pblk = inode.core.read().file_acl;
+    if pblk.get() == 0 {
+        return Ok(());
+    }
+    shared_blocks::drop_reference(fs, h, inode, pblk)?;
+    let per_block = fs.layout.block_size.bytes_u64() / 512;
+    inode.update(fs, h, |core| {
+        core.file_acl = Pblk::ZERO;
+        core.sectors = core.sectors.saturating_sub(per_block);
+    })
+}

@@ -1,0 +1,287 @@
+//! Attribute blocks that several inodes share.
+//!
+//! Equal attributes (the ACLs and labels of whole trees) are stored once: a block counts the inodes
+//! that refer to it. An index by content hash remembers blocks that were written or read, so that
+//! an inode that needs such a block finds it.
+//!
+//! # Invariants
+//! - A block with a count above one is never changed except for its count.
+//! - A block in the index is an attribute block in use, as long as the block's stripe is held.
+//!
+//! # Locks
+//! A stripe (by block number) is held while a block's count is read and acted upon: shared, changed
+//! in place or freed. One at a time, inside `xattr_lock`. The index has a lock of its own, a leaf.
+
+use std::collections::{HashMap, VecDeque};
+
+use extant_disk::xattr::{BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, seal_block};
+use extant_jbd2::Handle;
+use extant_units::{Blocks, Pblk};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::attr_block::{key, read_block};
+use crate::alloc::{self, AllocRequest, Run};
+use crate::inode::Inode;
+use crate::types::Cred;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+const STRIPES: usize = 64;
+/// Blocks that the index remembers.
+const REMEMBERED: usize = 4096;
+/// Blocks of one hash that are compared: hostile images may make hashes collide.
+const CANDIDATES: usize = 8;
+/// The header, which belongs to a block itself. The content follows it.
+const HEADER: usize = size_of::<BlockHeader>();
+
+/// The index of attribute blocks, and the locks of their counts.
+pub(crate) struct SharedBlocks {
+    stripes: Box<[Mutex<()>]>,
+    index: Mutex<Index>,
+}
+
+#[derive(Default)]
+struct Index {
+    by_hash: HashMap<u32, Vec<Pblk>>,
+    /// In the order of arrival, which is the order of eviction. May name some that are gone
+    /// already.
+    order: VecDeque<(u32, Pblk)>,
+}
+
+impl Default for SharedBlocks {
+    fn default() -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            index: Mutex::default(),
+        }
+    }
+}
+
+impl Index {
+    fn add(&mut self, hash: u32, pblk: Pblk) {
+        let blocks = self.by_hash.entry(hash).or_default();
+        if hash == 0 || blocks.contains(&pblk) || blocks.len() >= CANDIDATES {
+            return;
+        }
+        blocks.push(pblk);
+        self.order.push_back((hash, pblk));
+        while self.order.len() > REMEMBERED {
+            if let Some((hash, pblk)) = self.order.pop_front() {
+                self.forget(hash, pblk);
+            }
+        }
+    }
+
+    fn forget(&mut self, hash: u32, pblk: Pblk) {
+        if let Some(blocks) = self.by_hash.get_mut(&hash) {
+            blocks.retain(|b| *b != pblk);
+            if blocks.is_empty() {
+                self.by_hash.remove(&hash);
+            }
+        }
+    }
+
+    fn has(&self, hash: u32, pblk: Pblk) -> bool {
+        self.by_hash
+            .get(&hash)
+            .is_some_and(|blocks| blocks.contains(&pblk))
+    }
+}
+
+impl SharedBlocks {
+    fn stripe(&self, pblk: Pblk) -> MutexGuard<'_, ()> {
+        let at = usize::try_from(pblk.get() % self.stripes.len() as u64).unwrap_or(0);
+        self.stripes[at].lock()
+    }
+
+    fn candidates(&self, hash: u32) -> Vec<Pblk> {
+        let index = self.index.lock();
+        index.by_hash.get(&hash).cloned().unwrap_or_default()
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> u32 {
+    BlockHeader::of(bytes).map_or(0, |header| header.hash.get())
+}
+
+/// Replaces the inode's block `old` (zero for none) by one with the attributes of `set`: an equal
+/// block that exists, `old` itself if no other inode shares it, or a new one. Returns it; zero for
+/// an empty set. The caller changes the inode's own fields.
+pub(super) fn replace(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    old: Pblk,
+    set: &XattrSet,
+    cred: &Cred,
+) -> Result<Pblk> {
+    if set.is_empty() {
+        drop_reference(fs, h, inode, old)?;
+        return Ok(Pblk::ZERO);
+    }
+    let mut bytes = vec![0; fs.layout.block_size.bytes()];
+    if set.write_block(&mut bytes) == Fit::TooLarge {
+        return Err(Error::NoSpace);
+    }
+    if let Some(equal) = share_equal(fs, h, inode, &bytes, old)? {
+        drop_reference(fs, h, inode, old)?;
+        fs.stats.xattr_blocks_shared.bump();
+        return Ok(equal);
+    }
+    if old.get() != 0 && change_in_place(fs, h, inode, old, &bytes)? {
+        return Ok(old);
+    }
+    let new = write_new(fs, h, inode, &bytes, cred)?;
+    drop_reference(fs, h, inode, old)?;
+    Ok(new)
+}
+
+/// Finds a block with the content of `bytes` and counts one more inode on it.
+fn share_equal(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    bytes: &[u8],
+    old: Pblk,
+) -> Result<Option<Pblk>> {
+    let hash = hash_of(bytes);
+    let shared = &fs.xattr_blocks;
+    for pblk in shared.candidates(hash) {
+        if pblk == old {
+            continue;
+        }
+        let _counted = shared.stripe(pblk);
+        // Freed or changed while no thread held the stripe: then it is not in the index any more.
+        if !shared.index.lock().has(hash, pblk) {
+            continue;
+        }
+        let Ok(block) = read_block(fs, inode.ino, pblk) else {
+            continue;
+        };
+        let data = block.data();
+        let count = BlockHeader::of(&data).map_or(0, |header| header.refcount.get());
+        if data.get(HEADER..) != bytes.get(HEADER..) || count >= XATTR_REFCOUNT_MAX {
+            continue;
+        }
+        set_count(fs, h, &block, count + 1)?;
+        return Ok(Some(pblk));
+    }
+    Ok(None)
+}
+
+fn set_count(fs: &Fs, h: &mut Handle, block: &extant_jbd2::Block, count: u32) -> Result<()> {
+    let pblk = block.pblk();
+    h.modify(block, |bytes| {
+        if let Some(header) = BlockHeader::of_mut(bytes) {
+            header.refcount.set(count);
+        }
+        seal_block(fs.layout.csum_seed, pblk, bytes);
+    })?;
+    Ok(())
+}
+
+/// Overwrites the inode's block if no other inode refers to it. Returns whether it was overwritten.
+fn change_in_place(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    pblk: Pblk,
+    bytes: &[u8],
+) -> Result<bool> {
+    let shared = &fs.xattr_blocks;
+    let _counted = shared.stripe(pblk);
+    let block = read_block(fs, inode.ino, pblk)?;
+    let old_hash = {
+        let data = block.data();
+        match BlockHeader::of(&data) {
+            Some(header) if header.refcount.get() == 1 => header.hash.get(),
+            _ => return Ok(false),
+        }
+    };
+    shared.index.lock().forget(old_hash, pblk);
+    h.modify(&block, |to| {
+        if to.len() == bytes.len() {
+            to.copy_from_slice(bytes);
+        }
+        seal_block(fs.layout.csum_seed, pblk, to);
+    })?;
+    shared.index.lock().add(hash_of(bytes), pblk);
+    Ok(true)
+}
+
+fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) -> Result<Pblk> {
+    let request = AllocRequest {
+        metadata: true,
+        privileged: alloc::may_use_reserve(fs, cred),
+        ..AllocRequest::new(alloc::goal_for(fs, inode), Blocks::ONE)
+    };
+    let run = alloc::blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))?;
+    let pblk = run.start;
+    let shared = &fs.xattr_blocks;
+    let _counted = shared.stripe(pblk);
+    let block = h.create(pblk, key())?;
+    h.modify(&block, |to| {
+        if to.len() == bytes.len() {
+            to.copy_from_slice(bytes);
+        }
+        seal_block(fs.layout.csum_seed, pblk, to);
+    })?;
+    shared.index.lock().add(hash_of(bytes), pblk);
+    Ok(pblk)
+}
+
+/// Drops the inode's reference to block `pblk` (zero: nothing to do). The last one frees it.
+pub(super) fn drop_reference(fs: &Fs, h: &mut Handle, inode: &Inode, pblk: Pblk) -> Result<()> {
+    if pblk.get() == 0 {
+        return Ok(());
+    }
+    let shared = &fs.xattr_blocks;
+    let _counted = shared.stripe(pblk);
+    let block = read_block(fs, inode.ino, pblk)?;
+    let (count, hash) = {
+        let data = block.data();
+        let header = BlockHeader::of(&data).ok_or_else(|| {
+            Error::corrupt(Location::XattrBlock(inode.ino, pblk), "no attribute block")
+        })?;
+        (header.refcount.get(), header.hash.get())
+    };
+    if count > 1 {
+        return set_count(fs, h, &block, count - 1);
+    }
+    shared.index.lock().forget(hash, pblk);
+    drop(block);
+    let run = Run {
+        start: pblk,
+        len: Blocks::ONE,
+    };
+    alloc::free_blocks(fs, h, run, true).inspect_err(|error| fs.fault.report(fs, error))
+}
+
+/// Remembers a block that was read.
+pub(super) fn remember(fs: &Fs, pblk: Pblk, bytes: &[u8]) {
+    let hash = hash_of(bytes);
+    if hash != 0 {
+        fs.xattr_blocks.index.lock().add(hash, pblk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_bounded() {
+        let mut index = Index::default();
+        for i in 0..u32::try_from(REMEMBERED).unwrap_or(0) * 2 {
+            index.add(i + 1, Pblk::new(u64::from(i)));
+        }
+        assert_eq!(index.order.len(), REMEMBERED);
+        assert_eq!(index.by_hash.len(), REMEMBERED);
+        for i in 0..100 {
+            index.add(7, Pblk::new(1_000_000 + i));
+        }
+        assert!(index.by_hash.get(&7).is_some_and(|b| b.len() <= CANDIDATES));
+        index.add(0, Pblk::new(5));
+        assert!(!index.has(0, Pblk::new(5)), "no hash, no sharing");
+    }
+}
