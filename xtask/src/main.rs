@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     match args.first().map(String::as_str) {
-        Some("tidy") => tidy::run(&root()),
+        Some("tidy") => tidy::run(&root(), rest),
         Some("test") => suite::test(&root(), rest),
         Some("watch") => watch::run(rest),
         Some("soak") => soak::run_all(&root(), rest),

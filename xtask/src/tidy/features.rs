@@ -1,6 +1,6 @@
 //! `docs/COMPATIBILITY.md` names every feature bit that the code names.
 
-use super::Finding;
+use super::finding::Finding;
 use std::path::Path;
 
 const CODE: &str = "crates/disk/src/features.rs";

@@ -1,6 +1,6 @@
 //! Rules for documents: a relative link leads somewhere.
 
-use super::Finding;
+use super::finding::Finding;
 use std::path::Path;
 
 pub(super) fn check(root: &Path, file: &Path, text: &str) -> Vec<Finding> {

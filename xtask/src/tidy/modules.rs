@@ -1,20 +1,26 @@
-//! The order of the modules inside of a crate: each uses those before it only, so that there are no circles.
+//! The order of the modules of a crate, or of a folder in one: each uses those before it only.
 //!
-//! What is read are the paths that begin with `crate::`, in code that is not a test's. Methods of a type whose `impl` stands in another
-//! module are not seen.
+//! A crate's order is documentation that the compiler does not keep; `circles` is the rule that
+//! holds for crates without a list, too.
 
-use super::Finding;
-use std::path::{Component, Path};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-/// A crate whose modules have an order.
+use super::finding::Finding;
+use super::graph::{self, Graph, Module, Use};
+
+/// The graph of each crate, by the folder of its sources.
+pub(super) type Graphs = BTreeMap<PathBuf, Graph>;
+
+/// A crate or folder whose modules have an order.
 struct Order {
-    /// Its sources.
+    /// The folder: `crates/NAME/src`, or one below it.
     root: &'static str,
-    /// Its top-level modules, the lowest first.
+    /// Its modules, the lowest first.
     modules: &'static [&'static str],
     /// Files that hold a piece of every part's state, and so name the types of all.
     state: &'static [&'static str],
-    /// Types from such files: anybody may name them.
+    /// Types from such files, which every module may name.
     everywhere: &'static [&'static str],
 }
 
@@ -126,149 +132,91 @@ const PAGECACHE: Order = Order {
     everywhere: &[],
 };
 
-pub(super) fn check(file: &Path, text: &str) -> Vec<Finding> {
-    let all = ORDERS.iter().filter_map(|order| {
-        let inside = file.strip_prefix(order.root).ok()?;
-        Some(order.check(file, inside, text))
-    });
-    all.flatten().collect()
+/// What breaks an order: outside of its exemptions, and within them.
+#[derive(Debug, Default)]
+pub(super) struct Upwards {
+    pub(super) broken: Vec<Finding>,
+    pub(super) exempt: Vec<Finding>,
 }
 
-impl Order {
-    fn check(&self, file: &Path, inside: &Path, text: &str) -> Vec<Finding> {
-        let code = code(text);
-        if inside == Path::new("lib.rs") {
-            return self.check_list(file, &code);
-        }
-        if is_test(inside) || self.state.iter().any(|state| inside == Path::new(state)) {
-            return Vec::new();
-        }
-        let Some(own) = self.place(&module_of(inside)) else {
-            return Vec::new();
-        };
-        let mut upwards: Vec<String> = paths(&code);
-        upwards.retain(|path| {
-            let module = path.split("::").next().unwrap_or_default();
-            let is_above = self.place(module).is_some_and(|place| place > own);
-            is_above && !self.everywhere.contains(&path.as_str())
-        });
-        upwards.sort_unstable();
-        upwards.dedup();
-        let findings = upwards.into_iter().map(|path| {
-            let what = format!("uses {path}, which stands above it (xtask's modules)");
-            Finding::new(file, what)
-        });
-        findings.collect()
-    }
-
-    /// Every module of the crate has its place.
-    fn check_list(&self, file: &Path, code: &str) -> Vec<Finding> {
-        let words = code.lines().filter_map(|line| {
-            let line = line.strip_prefix("pub ").unwrap_or(line);
-            line.strip_prefix("mod ")?.strip_suffix(';')
-        });
-        let there: Vec<&str> = words.collect();
-        let missing = there.iter().filter(|name| self.place(name).is_none());
-        let gone = self.modules.iter().filter(|name| !there.contains(name));
-        let missing = missing.map(|name| format!("module {name} has no place in the order"));
-        let gone = gone.map(|name| format!("module {name} of the order is not there"));
-        let all = missing.chain(gone);
-        all.map(|what| Finding::new(file, what + " (xtask's modules)"))
-            .collect()
-    }
-
-    fn place(&self, module: &str) -> Option<usize> {
-        self.modules.iter().position(|name| *name == module)
-    }
-}
-
-/// The top-level module that a file belongs to.
-fn module_of(inside: &Path) -> String {
-    let first = inside.components().next().map(Component::as_os_str);
-    let name = first.unwrap_or_default().to_string_lossy();
-    name.trim_end_matches(".rs").to_owned()
-}
-
-/// Whether a file is a test's.
-fn is_test(inside: &Path) -> bool {
-    let is_tests = |part: Component<'_>| part.as_os_str() == "tests";
-    let stem = inside.file_stem().unwrap_or_default().to_string_lossy();
-    inside.components().any(is_tests)
-        || stem == "tests"
-        || stem.ends_with("_tests")
-        || stem.starts_with("test_")
-}
-
-/// `text` without comments, and without items for tests only.
-fn code(text: &str) -> String {
-    let mut code = String::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if line.trim() == "#[cfg(test)]" {
-            let item = lines.by_ref().find(|line| !line.trim().starts_with("#["));
-            let indent = |line: &str| line.len() - line.trim_start().len();
-            if let Some(item) = item.filter(|item| item.trim_end().ends_with('{')) {
-                let closes = |line: &&str| indent(line) == indent(item) && line.contains('}');
-                lines.by_ref().find(closes);
-            }
-            continue;
-        }
-        code.push_str(line.split("//").next().unwrap_or_default());
-        code.push('\n');
-    }
-    code
-}
-
-/// What follows each `crate::`, one path for every branch of a tree in braces.
-fn paths(code: &str) -> Vec<String> {
-    let mut all = Vec::new();
-    for (at, start) in code.match_indices("crate::") {
-        // `extant_crate::` and `$crate::` are others.
-        let before = code.get(..at).and_then(|text| text.chars().next_back());
-        if before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '$') {
-            let tree = code.get(at + start.len()..).unwrap_or_default();
-            branches("", tree, &mut all);
+/// Checks all orders.
+pub(super) fn check(graphs: &Graphs) -> Upwards {
+    let mut all = Upwards::default();
+    for order in ORDERS {
+        let root = Path::new(order.root);
+        let found = graphs.iter().find(|(sources, _)| root.starts_with(sources));
+        match found {
+            Some((sources, graph)) => order.check(sources, graph, &mut all),
+            None => all.broken.push(Finding::new(
+                root,
+                "has an order, and is not there (xtask's modules)",
+            )),
         }
     }
     all
 }
 
-/// Adds the paths of the tree that `text` begins with, below `prefix`, and returns what follows it.
-fn branches<'a>(prefix: &str, text: &'a str, all: &mut Vec<String>) -> &'a str {
-    let text = text.trim_start();
-    let Some(mut rest) = text.strip_prefix('{') else {
-        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '*';
-        let end = text.find(|c| !word(c)).unwrap_or(text.len());
-        let (name, rest) = text.split_at(end);
-        let path = match name {
-            "self" => prefix.trim_end_matches("::").to_owned(),
-            name => format!("{prefix}{name}"),
-        };
-        return match rest.strip_prefix("::") {
-            Some(deeper) => branches(&format!("{path}::"), deeper, all),
-            None => {
-                all.push(path);
-                rest
-            }
-        };
-    };
-    loop {
-        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',');
-        match rest.strip_prefix('}') {
-            Some(after) => return after,
-            None => {
-                let after = branches(prefix, rest, all);
-                if after.len() == rest.len() {
-                    // No tree: nothing more to be had of it.
-                    return rest;
-                }
-                rest = after;
+impl Order {
+    fn check(&self, sources: &Path, graph: &Graph, all: &mut Upwards) {
+        let root = Path::new(self.root);
+        let below = root.strip_prefix(sources).unwrap_or(Path::new(""));
+        let prefix = graph::module_of(below).unwrap_or_default();
+        all.broken.extend(self.check_list(graph, &prefix));
+        for used in graph.uses() {
+            let (Some(from), Some(to)) = (
+                self.place(&prefix, &used.from),
+                self.place(&prefix, &used.to),
+            ) else {
+                continue;
+            };
+            if to > from {
+                let file = graph.path(sources, &used.from);
+                let what = format!("uses {}, which stands above it", used.written);
+                let list = match self.is_exempt(&prefix, &used) {
+                    true => &mut all.exempt,
+                    false => &mut all.broken,
+                };
+                list.push(Finding::at(&file, used.line, what));
             }
         }
-        // A name that it is given here.
-        if let Some(renamed) = rest.trim_start().strip_prefix("as ") {
-            rest = renamed.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
-        }
+    }
+
+    fn is_exempt(&self, prefix: &Module, used: &Use) -> bool {
+        let from_state = self.state.iter().any(|file| {
+            let inside = graph::module_of(Path::new(file)).unwrap_or_default();
+            used.from.strip_prefix(prefix.as_slice()) == Some(inside.as_slice())
+        });
+        let names = |item: &&&str| {
+            let mut written = used.written.rsplit("::");
+            let last = written.next();
+            item.rsplit_once("::").is_some_and(|(module, name)| {
+                last == Some(name) && used.to.last().is_some_and(|m| m == module)
+            })
+        };
+        from_state || self.everywhere.iter().find(names).is_some()
+    }
+
+    /// Every module of the folder has its place.
+    fn check_list(&self, graph: &Graph, prefix: &Module) -> Vec<Finding> {
+        let there = graph.children(prefix);
+        let missing = there
+            .iter()
+            .filter(|name| !self.modules.contains(&name.as_str()));
+        let gone = self
+            .modules
+            .iter()
+            .filter(|name| !there.iter().any(|n| n == *name));
+        let missing = missing.map(|name| format!("module {name} has no place in the order"));
+        let gone = gone.map(|name| format!("module {name} of the order is not there"));
+        let all = missing.chain(gone);
+        all.map(|what| Finding::new(Path::new(self.root), what + " (xtask's modules)"))
+            .collect()
+    }
+
+    /// Where the module of the folder that `module` belongs to stands.
+    fn place(&self, prefix: &Module, module: &Module) -> Option<usize> {
+        let child = module.strip_prefix(prefix.as_slice())?.first()?;
+        self.modules.iter().position(|name| name == child)
     }
 }
 
@@ -277,62 +225,99 @@ mod tests {
     use super::*;
 
     const SMALL: Order = Order {
-        root: "src",
+        root: "a/src",
         modules: &["low", "state", "high"],
         state: &["state.rs"],
         everywhere: &["state::All"],
     };
 
-    fn findings(file: &str, text: &str) -> Vec<String> {
-        let found = SMALL.check(Path::new(file), Path::new(file), text);
-        found.into_iter().map(|finding| finding.what).collect()
+    fn findings(order: &Order, files: &[(&str, &str)]) -> Vec<String> {
+        let mut graph = Graph::default();
+        for (file, code) in files {
+            graph.add(Path::new(file), code);
+        }
+        let mut all = Upwards::default();
+        order.check(Path::new("a/src"), &graph, &mut all);
+        assert!(all.exempt.len() <= 1);
+        all.broken.iter().map(ToString::to_string).collect()
+    }
+
+    /// The findings of a crate in which `file` has `code`.
+    fn with(file: &str, code: &str) -> Vec<String> {
+        let lib = ("lib.rs", "mod low; mod state; mod high;");
+        let others = [
+            ("low.rs", ""),
+            ("state.rs", "struct All; struct B;"),
+            ("high.rs", ""),
+        ];
+        let mut files = vec![lib];
+        files.extend(others.into_iter().filter(|(name, _)| *name != file));
+        files.push((file, code));
+        findings(&SMALL, &files)
     }
 
     #[test]
     fn what_stands_above_is_found() {
-        let up = |path| {
+        let up = |file: &str, path: &str| {
             vec![format!(
-                "uses {path}, which stands above it (xtask's modules)"
+                "a/src/{file}:1: uses {path}, which stands above it"
             )]
         };
         let none = Vec::<String>::new();
+        let used = with("low.rs", "use crate::high::Roof;");
+        assert_eq!(used, up("low.rs", "crate::high::Roof"));
         assert_eq!(
-            findings("low.rs", "use crate::high::Roof;"),
-            up("high::Roof")
+            with("low.rs", "use super::high;"),
+            up("low.rs", "super::high")
+        );
+        let path = "x(super::super::high::f(1))";
+        assert_eq!(
+            with("low/part.rs", path),
+            up("low/part.rs", "super::super::high::f")
         );
         assert_eq!(
-            findings("low/part.rs", "x(crate::high::f(1))"),
-            up("high::f")
+            with("low.rs", "use crate::state::B;"),
+            up("low.rs", "crate::state::B")
         );
+        assert_eq!(with("low.rs", "use super::state::All;"), none);
         assert_eq!(
-            findings("high.rs", "use crate::{low, state::{self, All}};"),
+            with("high.rs", "use crate::{low, state::{self, All}};"),
             none
         );
-        let tree = "use crate::{low::{A as B, C}, high as h,\n    state::All};";
-        assert_eq!(findings("low.rs", tree), up("high"));
-        assert_eq!(findings("state.rs", "use crate::high::Part;"), none);
+        assert_eq!(with("state.rs", "use crate::high::Part;"), none);
     }
 
     #[test]
-    fn tests_and_comments_may_look_up() {
+    fn tests_may_look_up() {
         let none = Vec::<String>::new();
         let test = "#[cfg(test)]\nmod tests {\n    use crate::high::f;\n}\n";
-        assert_eq!(findings("low.rs", test), none);
-        assert_eq!(
-            findings("low.rs", &format!("{test}use crate::high;")).len(),
-            1
-        );
-        assert_eq!(
-            findings("low.rs", "/// [`crate::high`]\n//! crate::high"),
-            none
-        );
-        assert_eq!(findings("low/tests/x.rs", "use crate::high;"), none);
+        assert_eq!(with("low.rs", test), none);
+        assert_eq!(with("low.rs", &format!("{test}use crate::high;")).len(), 1);
+        assert_eq!(with("low/tests/x.rs", "use crate::high;"), none);
     }
 
     #[test]
     fn every_module_has_its_place() {
-        assert!(findings("lib.rs", "mod low;\nmod state;\nmod high;\n").is_empty());
-        let other = "mod low;\nmod state;\nmod other;\n#[cfg(test)]\nmod test_x;\n";
-        assert_eq!(findings("lib.rs", other).len(), 2);
+        let files = [
+            ("lib.rs", ""),
+            ("low.rs", ""),
+            ("state.rs", ""),
+            ("other/mod.rs", ""),
+        ];
+        assert_eq!(findings(&SMALL, &files).len(), 2);
+    }
+
+    #[test]
+    fn a_folder_has_an_order() {
+        let folder = Order {
+            root: "a/src/b",
+            modules: &["low", "high"],
+            state: &[],
+            everywhere: &[],
+        };
+        let files = |code| [("b/mod.rs", ""), ("b/low.rs", code), ("b/high.rs", "")];
+        assert_eq!(findings(&folder, &files("")), Vec::<String>::new());
+        assert_eq!(findings(&folder, &files("use super::high;")).len(), 1);
+        assert_eq!(findings(&folder, &files("use crate::b::high;")).len(), 1);
     }
 }

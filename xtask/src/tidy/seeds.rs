@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::Finding;
+use super::finding::Finding;
 
 const DOCUMENT: &str = "docs/SEEDS.md";
 /// Where the names of counters stand.
@@ -26,9 +26,9 @@ const SECTIONS: &[(&str, &[&str], u32)] = &[
 const NUMBERED: &[(&str, &str)] = &[("iomap_", "A2"), ("io_tree_", "A3")];
 
 /// `sources` are the texts of all `.rs` files.
-pub(super) fn check(root: &Path, sources: &[String]) -> Vec<Finding> {
+pub(super) fn check<'a>(root: &Path, sources: impl Iterator<Item = &'a str>) -> Vec<Finding> {
     let read = |p: &str| std::fs::read_to_string(root.join(p)).unwrap_or_default();
-    let tests: BTreeSet<&str> = sources.iter().flat_map(|text| tests(text)).collect();
+    let tests: BTreeSet<&str> = sources.flat_map(tests).collect();
     let counters: String = COUNTERS.iter().map(|file| read(file)).collect();
     let what = wrong(&read(DOCUMENT), &tests, &counters);
     what.into_iter()

@@ -1,7 +1,7 @@
 //! Rules for Rust sources: a header that says what the file is for, a bounded length, nothing left
 //! unfinished, `unsafe` in named crates only.
 
-use super::Finding;
+use super::finding::Finding;
 use std::path::Path;
 
 /// Longest file, in lines.

@@ -1,0 +1,98 @@
+//! The files under version control, and the texts among them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::blank;
+
+/// What the rules look at.
+pub(super) struct Repository {
+    pub(super) root: PathBuf,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) sources: Vec<Source>,
+}
+
+/// A file that is text.
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
+    /// Of a Rust source: itself without comments and strings.
+    pub(super) code: String,
+}
+
+impl Source {
+    /// Reads a file; none for one that is no text of the project.
+    fn read(root: &Path, file: &Path) -> Option<Source> {
+        const TEXTS: &[&str] = &["rs", "md", "toml", "py", "sh"];
+        let extension = file.extension().and_then(|e| e.to_str());
+        let is_script = || file.starts_with("scripts") || file.starts_with(".ci");
+        let is_text = match extension {
+            Some(extension) => TEXTS.contains(&extension),
+            None => is_script() || file.ends_with("Makefile"),
+        };
+        let text = is_text.then(|| std::fs::read_to_string(root.join(file)).ok())??;
+        let code = match extension {
+            Some("rs") => blank::blank(&text),
+            _ => String::new(),
+        };
+        Some(Source {
+            path: file.to_path_buf(),
+            text,
+            code,
+        })
+    }
+
+    pub(super) fn is(&self, extension: &str) -> bool {
+        self.path.extension().is_some_and(|e| e == extension)
+    }
+}
+
+impl Repository {
+    pub(super) fn read(root: &Path) -> Repository {
+        let files = tracked(root);
+        let sources = files.iter().filter_map(|file| Source::read(root, file));
+        Repository {
+            root: root.to_path_buf(),
+            sources: sources.collect(),
+            files,
+        }
+    }
+
+    /// The sources with an extension.
+    pub(super) fn with(&self, extension: &'static str) -> impl Iterator<Item = &Source> {
+        self.sources.iter().filter(move |s| s.is(extension))
+    }
+
+    /// A file's text, empty if there is none.
+    pub(super) fn text(&self, file: &str) -> &str {
+        let found = self.sources.iter().find(|s| s.path == Path::new(file));
+        found.map(|s| s.text.as_str()).unwrap_or_default()
+    }
+
+    /// All words of the Rust sources, comments and strings included.
+    pub(super) fn words(&self) -> BTreeSet<&str> {
+        let all = self.with("rs").flat_map(|s| blank::words(&s.text));
+        all.map(|(_, word)| word).collect()
+    }
+}
+
+/// The files under version control, and new ones about to be.
+fn tracked(root: &Path) -> Vec<PathBuf> {
+    let list = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root)
+        .output();
+    let bytes = list.map(|o| o.stdout).unwrap_or_default();
+    let names = bytes.split(|b| *b == 0).filter(|n| !n.is_empty());
+    names
+        .map(|n| PathBuf::from(String::from_utf8_lossy(n).into_owned()))
+        .filter(|file| root.join(file).exists())
+        .collect()
+}

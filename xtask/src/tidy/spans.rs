@@ -1,0 +1,57 @@
+//! The code in a Markdown text: what stands in backticks, in fences and in indented blocks.
+
+/// A piece of code within one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span<'a> {
+    /// Its line, counted from one.
+    pub(super) line: usize,
+    pub(super) text: &'a str,
+    /// A whole line of a block.
+    pub(super) is_block: bool,
+}
+
+/// All pieces, in order.
+pub(super) fn code_spans(text: &str) -> impl Iterator<Item = Span<'_>> {
+    let mut fenced = false;
+    let mut after_blank = true;
+    let mut indented = false;
+    text.lines().enumerate().flat_map(move |(i, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        fenced ^= is_fence;
+        // An indented block stands behind an empty line, not inside of a paragraph or an item.
+        let deep = line.starts_with("    ");
+        indented = deep && (indented || after_blank);
+        after_blank = line.trim().is_empty();
+        let is_block = !is_fence && (fenced || indented);
+        let block = is_block.then(|| line.trim()).into_iter();
+        let odd = if is_block || is_fence { 0 } else { usize::MAX };
+        let inline = line.split('`').skip(1).step_by(2).take(odd);
+        block.chain(inline).map(move |text| Span {
+            line: i + 1,
+            text,
+            is_block,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_code_is_found() {
+        let text = "a `b` c `d`\n```sh\ne `f`\n```\n\n    g\n    h\n\ni\n    `j` k\n";
+        let spans: Vec<_> = code_spans(text)
+            .map(|s| (s.line, s.text, s.is_block))
+            .collect();
+        let expected = [
+            (1, "b", false),
+            (1, "d", false),
+            (3, "e `f`", true),
+            (6, "g", true),
+            (7, "h", true),
+            (10, "j", false),
+        ];
+        assert_eq!(spans, expected);
+    }
+}
