@@ -36,3 +36,15 @@ pub fn index(value: u64) -> usize {
         value as usize
     }
 }
+
+/// The smaller of `value` and the largest `u32`: for lengths that are worked off in pieces anyway.
+#[inline]
+pub fn at_most_u32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// The smaller of `value` and the largest `usize`: for lengths that a buffer's length cuts anyway.
+#[inline]
+pub fn at_most_usize(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

@@ -56,6 +56,14 @@ macro_rules! position {
             pub const fn distance_from(self, earlier: Self) -> Option<$inner> {
                 self.0.checked_sub(earlier.0)
             }
+
+            /// The distance from `start` to this position, which is not before it.
+            #[inline]
+            #[track_caller]
+            pub fn since(self, start: Self) -> $inner {
+                debug_assert!(start <= self, "{start} is behind {self}");
+                self.0.saturating_sub(start.0)
+            }
         }
 
         impl fmt::Debug for $name {
@@ -122,6 +130,14 @@ mod tests {
         assert_eq!(Lblk::new(3).checked_sub(4), None);
         assert_eq!(Pos::new(7).distance_from(Pos::new(5)), Some(2));
         assert_eq!(Pos::new(5).distance_from(Pos::new(7)), None);
+        assert_eq!(Pos::new(7).since(Pos::new(5)), 2);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "behind")]
+    fn no_distance_is_negative() {
+        let _ = Lblk::new(3).since(Lblk::new(4));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! A file block by block: the border between `bufferhead` and the map.
 //!
-//! A write reserves space for each block of a hole, or, without delayed allocation and when space is low, allocates it at once under
-//! a handle, unwritten. Writeback gives what is delayed its place and moves the size on disk in the same handle: the data is not
-//! there yet, but the space reads as zero until it is.
+//! A write reserves space for each block of a hole. Without delayed allocation, and when space is
+//! low, it allocates the block at once under a handle, unwritten. Writeback allocates what is
+//! delayed and moves the size on disk in the same handle: the data is not there yet, but the space
+//! reads as zeros until it is.
 //!
-//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so the commit waits for its data from
-//! the moment on when it is chosen (data=ordered); a write that fails takes back what it allocated behind the end of the file, as a
-//! truncation would; and a promise is given only where the map has room for the block's number.
+//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so
+//! the commit waits for its data from the allocation on (data=ordered). A write that fails frees
+//! what it allocated behind the end of the file, as a truncation would. Space is reserved only
+//! where the map has room for the block's number.
 //!
 //! # Locks
-//! Handle → folio → `map_lock`: handles are started by `bufferhead` before it locks folios.
+//! Handle, then folio, then `map_lock`: `bufferhead` starts handles before it locks folios.
 
 use extant_bufferhead::{
     BlockLocation, BlockMap, BufferCounters, BufferOps, BufferWriteback, FolioWrite,
@@ -28,7 +30,7 @@ use crate::orphan;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::credits;
 
-/// Blocks that one handle allocates at most, each of which may be an extent of its own.
+/// The most blocks that one handle allocates; each of them may be an extent of its own.
 const MOST_AT_ONCE: u32 = 64;
 
 impl FileOps<'_> {
@@ -36,7 +38,7 @@ impl FileOps<'_> {
         self.flags.contains(InodeFlags::EXTENTS)
     }
 
-    /// Room in a block map for what `blocks` blocks at `pos` are promised.
+    /// Makes room in a block map for the numbers of the `blocks` blocks at `pos`.
     fn make_room(&self, pos: Pos, blocks: u32) -> Result<()> {
         let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
             return Ok(());
@@ -50,8 +52,9 @@ impl FileOps<'_> {
         }
     }
 
-    /// Frees the blocks of a block map behind the end of the file. Under the handle that allocated them: they are part of the file at
-    /// no commit; if it must be restarted in between, the inode is an orphan.
+    /// Frees the blocks of a block map behind the end of the file, under the handle that allocated
+    /// them: no commit shows them as part of the file. If the handle must be restarted in between,
+    /// the inode is an orphan.
     fn cut_excess(&self, h: &mut Handle) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
@@ -75,15 +78,15 @@ impl FileOps<'_> {
         credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
     }
 
-    /// Whether space that is chosen for a write becomes written as soon as the bytes are in the cache.
+    /// Whether blocks allocated for a write become written as soon as the bytes are in the cache.
     fn converts_at_once(&self) -> bool {
         !self.fs.options.dioread_nolock() || self.data_path.journalled
     }
 
-    /// Blocks of `[start, end)` are written ones under `handle`, and their data is not there yet.
+    /// Notes that `handle` makes the blocks of `[start, end)` written before their data is there.
     fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
         if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
-            let bytes = end.distance_from(start).unwrap_or(0);
+            let bytes = end.since(start);
             self.fs.stats.ordered_bytes.add(bytes);
             self.data.ordered.order(handle, start, end);
         }
@@ -125,8 +128,8 @@ impl BufferOps for FileOps<'_> {
             self.make_room(pos, blocks)?;
             return Ok(None);
         }
-        // Allocated unwritten, and with `dioread_lock` converted once the bytes are in the cache: a write that comes out short leaves
-        // no written blocks behind the end of the file.
+        // Allocated unwritten and, with `dioread_lock`, converted once the bytes are in the cache:
+        // a short write leaves no written blocks behind the end of the file.
         let convert = if self.converts_at_once() && self.has_extents() {
             credits::convert(self.fs)
         } else {
@@ -142,8 +145,8 @@ impl BufferOps for FileOps<'_> {
             .saturating_add(u32::from(logs));
         let fixed = undo.saturating_add(credits::INODE_UPDATE);
         let fits = |credits: u32| credits.saturating_sub(fixed) / each;
-        // Half of what one handle may have at most, so that others find room beside it; but all
-        // blocks of a page.
+        // At most half of what one handle may have, so that other threads find room beside it, but
+        // all blocks of a page.
         let max = self.fs.journal.max_credits();
         let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
         let most = fits(max / 2).max(fits(max).min(page));
@@ -184,7 +187,7 @@ impl BufferOps for FileOps<'_> {
         if !self.converts_at_once() || !self.has_extents() {
             return Ok(false);
         }
-        let len = end.distance_from(start).unwrap_or(0);
+        let len = end.since(start);
         let (lblk, count) = blocks_of(self.fs, start, len).ok_or(Error::FileTooBig)?;
         map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
         self.order(handle, start, end);

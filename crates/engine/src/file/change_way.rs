@@ -1,8 +1,9 @@
-//! Changing the way of a file's data while the file is in use, and its map with it.
+//! Switching a file between the data paths, and between kinds of maps, while it is in use.
 //!
 //! # Locks
-//! A change holds the inode's `lock` and the invalidate lock exclusively, then the way (`DataPathCell::keep`), and the mapping's pass: no write,
-//! no fill and no writeback is under way, none of them goes on by the old way, nothing is dirty, and the cache is empty when the way changes.
+//! A switch holds the inode's `lock` and the invalidate lock exclusively, then the data path
+//! (`DataPathCell::keep`) and the mapping's pass. So no write, fill or writeback is under way or goes on
+//! by the old path, nothing is dirty, and the cache is empty at the switch.
 
 use std::sync::Arc;
 
@@ -21,10 +22,10 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// How often a change writes what mappings go on dirtying, before it gives up.
+/// How often a switch writes what stores through mappings dirty again, before it fails.
 const ATTEMPTS: u32 = 8;
 
-/// Which code moves the data of `inode`.
+/// The data path of `inode`.
 ///
 /// # Errors
 /// It is no regular file.
@@ -33,11 +34,11 @@ pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
     Ok(path_choice::current(fs, inode).machinery)
 }
 
-/// Moves `inode`'s data to another path. Takes the inode's `lock`.
+/// Switches `inode` to another data path. Takes the inode's `lock`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if it goes on being dirtied through mappings;
-/// what keeps its data from being written.
+/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if stores through
+/// mappings keep dirtying it; the failure of writing its data.
 pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
@@ -49,8 +50,8 @@ pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath)
     change(fs, inode, DataPath::on(fs, path, flags), || Ok(()))
 }
 
-/// The file's flag of journalled data becomes `on`, by `store`. Where it is on the range path that changes nothing else. The
-/// inode's `lock` is held exclusively.
+/// Sets the file's flag of journalled data to `on`, by `store`, and switches the data path if that
+/// changes with the flag. The caller holds the inode's `lock` exclusively.
 ///
 /// # Errors
 /// As [`set_buffered_path`], and those of `store`.
@@ -66,7 +67,7 @@ pub(crate) fn set_journalled(
     change(fs, inode, to, store)
 }
 
-/// Drains, writes, empties the cache, and lets the way change together with what `store` does.
+/// Drains ranges, writes, empties the cache, and switches the path together with what `store` does.
 fn change(
     fs: &Fs,
     inode: &Arc<Inode>,
@@ -79,12 +80,13 @@ fn change(
     drained(fs, inode, to, store)
 }
 
-/// Gives `inode` an extent tree instead of a block map; its data goes over to the path that such a file has. Nothing to do where it has
-/// one. Takes the inode's `lock`.
+/// Gives `inode` an extent tree in place of a block map, and switches its data to the path that
+/// such a file has. Does nothing for a file with extents. Takes the inode's `lock`.
 ///
 /// # Errors
-/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a map that is too large for the
-/// journal; [`Error::NoSpace`]; [`Error::Busy`] as in [`set_buffered_path`]; damage. Nothing has changed then.
+/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a
+/// map that is too large for the journal; [`Error::NoSpace`]; [`Error::Busy`] as in
+/// [`set_buffered_path`]; damage. Nothing has changed then.
 pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     fs.check_writable()?;
     if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
@@ -106,7 +108,8 @@ pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-/// Drains, writes, empties the cache, and lets the way become `to` together with what `store` does. The inode's `lock` is held.
+/// Drains ranges, writes, empties the cache, and switches the path to `to` together with what
+/// `store` does. The caller holds the inode's `lock`.
 fn drained(
     fs: &Fs,
     inode: &Arc<Inode>,
@@ -118,11 +121,12 @@ fn drained(
     for _ in 0..ATTEMPTS {
         write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
         if file.ordered.is_waited_for() {
-            // A commit that takes folio locks must not meet the other path, which holds them over the start of a handle.
+            // A commit that takes folio locks must not meet the other path, which holds folio locks
+            // while it starts a handle.
             fs.journal.sync_all()?;
         }
         if from.journalled {
-            // Later frees would not be revoked: nothing of the file may be left in the log.
+            // Later frees would not be revoked, so nothing of the file may be left in the log.
             fs.journal.force_commit()?;
             fs.journal.checkpoint_all()?;
         }
@@ -131,12 +135,12 @@ fn drained(
         let _nothing_writes = file.address_space.writeback_pass();
         file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
-            // An overwrite that needs no lock of the file was still under way, or a mapping was stored to.
+            // An overwrite on the folio fast path was still under way, or a mapping was stored to.
             continue;
         }
         store()?;
         file.data_path.set(to);
-        // Loaded anew, such a file would take another way, past what the log has of it.
+        // Loaded anew, such a file would take the other path, past what the log has of it.
         inode.keep(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
         return Ok(());
     }

@@ -1,11 +1,12 @@
 //! Copying from file to file.
 //!
-//! Data goes through the cache, a piece at a time; holes are not read. In the other file a hole takes what was there away, or is left
-//! out, if the file ends before it.
+//! Data goes through the cache, a piece at a time. Holes are not read: in the target a hole removes
+//! what was there, or is left out if the file ends before it.
 //!
 //! # Concurrency
-//! No lock spans the copy, nor two files: it is the reads, writes and range operations that it is made of, one after the other. Whoever
-//! writes to either file meanwhile may be met half way, as with a program that copies.
+//! No lock spans the copy, nor two files. A copy is a sequence of reads, writes and range
+//! operations. A thread that writes to either file meanwhile may find it half done, as with a
+//! program that copies.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::volume::Fs;
 /// Bytes copied at once.
 const PIECE: u64 = 1 << 20;
 
-/// One side of a copy: the file, whoever opened it, and where.
+/// One side of a copy: the file, its opener, and the position.
 pub(crate) struct Side<'a> {
     /// The file.
     pub(crate) inode: &'a Arc<Inode>,
@@ -30,11 +31,13 @@ pub(crate) struct Side<'a> {
     pub(crate) pos: u64,
 }
 
-/// Copies up to `len` bytes; returns how many: fewer at the end of the file they come from, at the largest size, or if an error came
-/// after some. Holes stay holes. Times and privileges are dealt with as for a read and a write.
+/// Copies up to `len` bytes. Returns the number copied: fewer at the end of the source, at the
+/// largest size, or if an error came after some. Holes stay holes. Times and privileges are treated
+/// as for a read and a write.
 ///
 /// # Errors
-/// [`Error::Invalid`] if both ranges are of one file and overlap; those of reading and writing, if nothing was copied.
+/// [`Error::Invalid`] if both ranges are of one file and overlap; those of reading and writing, if
+/// nothing was copied.
 pub(crate) fn copy_range(
     fs: &Arc<Fs>,
     from: &Side<'_>,
@@ -94,7 +97,7 @@ impl Copy<'_> {
             let data = self.find(Whence::Data, at)?.unwrap_or(u64::MAX);
             let hole = data.saturating_sub(at).min(left);
             if hole > 0 {
-                // The file may have become shorter: what it has no more is no hole of its.
+                // The source may have become shorter: what is behind its end is no hole of it.
                 let hole = hole.min(self.from.inode.size().saturating_sub(at));
                 if hole == 0 {
                     return Ok(());
@@ -113,7 +116,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Where data or a hole is next; `None` if there is none.
+    /// The position of the next data or hole; `None` if there is none.
     fn find(&self, whence: Whence, at: u64) -> Result<Option<u64>> {
         match seek(self.fs, self.from.inode, whence, at) {
             Err(Error::NoSuchAddress) => Ok(None),
@@ -121,7 +124,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies as many bytes as `buf` takes; whether there may be more.
+    /// Copies up to `buf.len()` bytes. Returns whether there may be more.
     fn piece(&mut self, at: u64, buf: &mut [u8]) -> Result<bool> {
         let Side { inode, open, .. } = self.from;
         let got = read(self.fs, inode, *open, Reader::Ordinary, at, buf)?;

@@ -1,19 +1,24 @@
-//! Defragmentation of a file that may be in use: all of it, into the fewest runs that free space allows.
+//! Defragmentation of a file that may be in use: all of it, in the fewest runs that free space
+//! allows.
 //!
-//! A file without a name gets the space first, unwritten, from the longest free runs. Only if that is in fewer runs than the data is
-//! now do the two exchange their blocks, piece by piece ([`super::relocate`]). With the end of the nameless file the old
-//! blocks become free. A crash leaves it as an orphan, which the next mount deletes, and every piece in the old place or in the new.
+//! A file without a name (the donor) gets the space first, unwritten, from the longest free runs.
+//! Only if that makes fewer runs than the data has now do the two files exchange blocks, piece by
+//! piece ([`super::relocate`]). The eviction of the donor frees the old blocks. A crash leaves the
+//! donor as an orphan, which the next mount evicts, and every piece in the old blocks or in the new
+//! ones.
 //!
-//! Where less is free than the file has, it is done part by part, as far as the space goes that each part leaves.
+//! Where less is free than the file has, the work goes part by part, as far as the space that each
+//! part leaves suffices.
 //!
 //! # Locks
-//! The file's `lock` exclusively for a piece at a time: writers come in between, readers wait for the exchange alone. What
-//! is cut off or punched meanwhile is skipped. Nobody else can reach the nameless file.
+//! The file's `lock` exclusively, for a piece at a time: writers run between pieces, readers wait
+//! for the exchange alone. Ranges that are cut off or punched meanwhile are skipped. No other
+//! thread can reach the donor.
 
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
-use extant_units::{Blocks, Ino, Lblk, Pos};
+use extant_units::{Blocks, Ino, Lblk, Pos, at_most_u32};
 
 use super::read::check_kind;
 use super::relocate::{self, End, Piece};
@@ -31,18 +36,19 @@ use crate::types::{Defragmented, FileKind};
 use crate::volume::Fs;
 use crate::volume::credits;
 
-/// Free blocks that a defragmentation leaves to others.
+/// Free blocks that a defragmentation leaves to other users of the volume.
 const MARGIN: u64 = 256;
 
-/// Fewer blocks are not worth a part of their own.
+/// A part with fewer blocks than this is not worth a donor of its own.
 const LEAST: u64 = 256;
 
-/// Defragments `inode`. `progress` is told how many bytes of how many have been dealt with.
+/// Defragments `inode`. Calls `progress` with the number of bytes done and the number of all.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for files without extents and for journalled data; [`Error::Invalid`] for what is no file;
-/// [`Error::NotPermitted`] for immutable files; [`Error::NoSpace`] if there is no inode, or no space for a node;
-/// [`Error::Busy`] for a file that goes on being changed through views; device, map and journal failures. Each piece is where it was, or in its new place.
+/// [`Error::NotSupported`] for files without extents and for journalled data; [`Error::Invalid`]
+/// for anything but a regular file; [`Error::NotPermitted`] for immutable files; [`Error::NoSpace`]
+/// if there is no inode, or no space for a node; [`Error::Busy`] for a file that views keep
+/// changing; device, map and journal failures. Each piece is in its old blocks or in new ones.
 pub(crate) fn defragment(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -110,12 +116,12 @@ impl Job<'_> {
         Ok(done)
     }
 
-    /// What has a place from block `from` on.
+    /// The allocated ranges from block `from` on.
     fn ranges(&self, from: u64) -> Result<Vec<Status>> {
         let mut ranges = Vec::new();
         let mut at = from;
         let walked = map::Walked::default();
-        // Positions only grow.
+        // Positions only grow, so the loop ends.
         while let Some(range) = map::range_at(self.fs, self.inode, at, u64::MAX)? {
             at = range.end();
             walked.add(self.fs, self.inode, range.len, range.state)?;
@@ -126,7 +132,7 @@ impl Job<'_> {
         Ok(ranges)
     }
 
-    /// The first ranges that free space suffices for.
+    /// The first ranges, as many as the free space suffices for.
     fn part(&self, ranges: &[Status]) -> Vec<Status> {
         let free = self.fs.alloc.counts.available_to_users().get();
         let mut left = free.saturating_sub(MARGIN + free / 64);
@@ -146,25 +152,25 @@ impl Job<'_> {
         part
     }
 
-    /// Moves `part` if it can lie in fewer runs; returns how many blocks moved.
+    /// Moves `part` if it fits into fewer runs. Returns the number of blocks moved.
     fn move_part(&self, part: &[Status]) -> Result<u64> {
         let fs = self.fs;
         let donor = self.donor()?;
         let result = match self.fill(&donor, part) {
             Ok(runs) if runs < part.len() => self.exchange(&donor, part),
             Ok(_) => Ok(0),
-            // Others were faster: what cannot be improved stays.
+            // Other threads took the space: what cannot be improved stays.
             Err(Error::NoSpace) => Ok(0),
             Err(error) => Err(error),
         };
         drop(donor);
         fs.reap_all();
-        // What follows may need the old blocks.
+        // The next part may need the old blocks.
         fs.journal.force_commit()?;
         result
     }
 
-    /// A new file without a name, for the space.
+    /// A new file without a name, which receives the space.
     fn donor(&self) -> Result<InodeRef> {
         let fs = self.fs;
         let root = fs.iget(Ino::ROOT)?;
@@ -183,7 +189,8 @@ impl Job<'_> {
         })
     }
 
-    /// Gives `donor` space where `part` has some, from the longest free runs; returns in how many runs.
+    /// Allocates for `donor` where `part` has blocks, from the longest free runs. Returns the
+    /// number of runs.
     fn fill(&self, donor: &InodeRef, part: &[Status]) -> Result<usize> {
         let fs = self.fs;
         let mut runs = alloc::free_runs(fs, 1)?;
@@ -201,7 +208,7 @@ impl Job<'_> {
                 };
                 let want = run.len.get().min(left);
                 let lblk = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
-                let len = u32::try_from(want).unwrap_or(u32::MAX);
+                let len = at_most_u32(want);
                 let goal = run.start;
                 let found = space::retry(fs, || {
                     let how = AllocateMode {
@@ -224,7 +231,7 @@ impl Job<'_> {
                     run.start = goal.saturating_add(got);
                     run.len = Blocks::new(run.len.get().saturating_sub(got));
                 } else {
-                    // Somebody else has it by now.
+                    // Another thread has taken it by now.
                     runs = alloc::free_runs(fs, 1)?;
                 }
             }
@@ -232,14 +239,14 @@ impl Job<'_> {
         Ok(count)
     }
 
-    /// Exchanges the blocks of `part` with `donor`'s; returns how many.
+    /// Exchanges the blocks of `part` with the donor's. Returns how many.
     fn exchange(&self, donor: &InodeRef, part: &[Status]) -> Result<u64> {
         let mut moved = 0;
         for (start, end) in segments(part) {
             let mut at = start;
             while at < end {
                 let lblk = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
-                let len = u32::try_from(end - at).unwrap_or(u32::MAX);
+                let len = at_most_u32(end - at);
                 let end_of = |inode| End {
                     inode,
                     at: Lblk::new(lblk),
@@ -276,7 +283,7 @@ fn segments(ranges: &[Status]) -> Vec<(u64, u64)> {
     all
 }
 
-/// The fewest runs that `ranges` can lie in: one for each stretch of each state.
+/// The fewest runs that `ranges` fit into: one for each stretch of each state.
 fn fewest(ranges: &[Status]) -> u64 {
     let unwritten = |range: &Status| matches!(range.state, MapState::Unwritten(_));
     let joins = |pair: &[Status]| {
@@ -287,7 +294,7 @@ fn fewest(ranges: &[Status]) -> u64 {
     (ranges.len() - joined) as u64
 }
 
-/// The shortest of `runs` that has `want` blocks, else the longest.
+/// The index of the shortest of `runs` that has `want` blocks, else of the longest.
 fn choose(runs: &[Run], want: u64) -> Option<usize> {
     let lens = || runs.iter().map(|run| run.len.get()).enumerate();
     let fits = lens().filter(|&(_, len)| len >= want);

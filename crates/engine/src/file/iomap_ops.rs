@@ -1,8 +1,9 @@
 //! What a range of a file is mapped to: the border between `iomap` and the map.
 //!
-//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie. A write into a hole
-//! reserves space, and the hole becomes delayed; nothing on disk changes and no handle is started. Only when promises
-//! would outrun the free space is a place chosen at once, unwritten.
+//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie.
+//! A write into a hole reserves space, and the hole becomes delayed; nothing on disk changes and no
+//! handle is started. Only when reservations come close to the free space is the hole allocated at
+//! once, unwritten.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,30 +33,30 @@ pub(super) struct FileOps<'a> {
     pub(super) fs: &'a Fs,
     pub(super) inode: &'a Arc<Inode>,
     pub(super) data: &'a FileData,
-    /// The way of the data when the operation began.
+    /// The file's data path when the operation began.
     pub(super) data_path: DataPath,
     /// The inode's flags when the operation began.
     pub(super) flags: InodeFlags,
-    /// May use the blocks reserved for root.
+    /// Whether the operation may use the blocks reserved for root.
     pub(super) privileged: bool,
-    /// What a search for data or holes has met.
+    /// What a search for data or holes has met so far.
     walked: map::Walked,
 }
 
-/// Free blocks below which a volume counts as nearly full, whatever is promised.
+/// With fewer free blocks than this a volume counts as nearly full, whatever is reserved.
 const WATERMARK: u64 = 256;
 
-/// What is to be done about free space, in view of what is promised of it.
+/// How to treat space, given what is free and what is reserved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Space {
-    /// Dirty data shall get its place: promises may turn out to have been generous.
+    /// Dirty data is to be allocated soon: reservations are often larger than what is needed.
     settle: bool,
-    /// No more promises: a write gets its place at once.
+    /// No new reservations: a write allocates at once.
     low: bool,
 }
 
 impl Space {
-    /// With `free` blocks, `promised` of them to delayed allocation.
+    /// The answer for `free` blocks, of which delayed allocation has reserved `promised`.
     fn of(free: u64, promised: u64) -> Self {
         Self {
             settle: promised > 0 && free < promised.saturating_mul(2),
@@ -79,7 +80,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The same with the file's way and flags as they are now.
+    /// The same operations, with the file's data path and flags read anew.
     pub(super) fn as_of_now(&self) -> Self {
         Self {
             privileged: self.privileged,
@@ -87,13 +88,13 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// The same for an operation of `cred`'s.
+    /// The same for an operation with the rights of `cred`.
     pub(super) fn with_cred(mut self, cred: &Cred) -> Self {
         self.privileged = alloc::may_use_reserve(self.fs, cred);
         self
     }
 
-    /// A mapping of the map's as one of bytes.
+    /// A mapping in bytes from one in blocks.
     pub(super) fn describe(&self, map: &map::BlockMapping) -> Result<Iomap> {
         let bs = self.fs.layout.block_size;
         let at = |start: Pblk| {
@@ -123,8 +124,8 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Whether promises come close to what is free: then space is chosen at once. Earlier than that, promises begin to be kept.
-    /// No folio may be locked: writeback may begin.
+    /// Whether reservations come so close to the free space that a write has to allocate at once.
+    /// Before that point it starts writeback, so the caller holds no folio lock.
     pub(super) fn is_low_on_space(&self) -> bool {
         let counts = &self.fs.alloc.counts;
         let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
@@ -135,7 +136,7 @@ impl<'a> FileOps<'a> {
         space.low
     }
 
-    /// Space for a write, promised or chosen.
+    /// Space for a write, reserved or allocated.
     fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
         let known = map::lookup(self.fs, self.inode, lblk, count)?;
         if known.state != MapState::Hole {
@@ -150,7 +151,7 @@ impl<'a> FileOps<'a> {
         })
     }
 
-    /// Tries to find space, again after commits that may bring some back.
+    /// Tries to find space; tries again after commits that may return some.
     pub(super) fn retry(
         &self,
         mut find: impl FnMut() -> Result<map::BlockMapping>,
@@ -164,7 +165,7 @@ impl<'a> FileOps<'a> {
         }
     }
 
-    /// Gives the hole at `lblk` a place at once, unwritten.
+    /// Allocates the hole at `lblk` at once, unwritten.
     pub(super) fn allocate_now(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
         self.fs.stats.direct_allocations.bump();
         let mut h = self.fs.start(credits::allocate(self.fs))?;
@@ -182,14 +183,15 @@ impl IomapOps for FileOps<'_> {
 
     fn address_space(&self) -> &AddressSpace {
         if self.data_path.machinery == BufferedPath::Iomap {
-            // Every way to a folio begins here: on this path no folio is waited for under a handle (J24).
+            // Every path to a folio begins here. On this data path no thread waits for a folio
+            // while it has a handle (J24).
             self.fs.journal.assert_no_handle();
         }
         &self.data.address_space
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        // As it is now: a read may have begun before the way changed.
+        // Read anew: a read may have begun before the switch of the data path.
         if self.data.data_path.get().journalled {
             &self.fs.files.logged
         } else {
@@ -216,7 +218,7 @@ impl IomapOps for FileOps<'_> {
         }
         let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
         if matches!(op, IomapOp::Write | IomapOp::Zero) {
-            // The dirty limit, writeback and space may all have to wait for a commit.
+            // The dirty limit, writeback and allocation may all have to wait for a commit.
             self.fs.journal.assert_no_handle();
         }
         let map = match op {
@@ -237,10 +239,10 @@ impl IomapOps for FileOps<'_> {
         if op != IomapOp::Write || !promised || outcome.done >= len {
             return Ok(());
         }
-        // Space was promised for more than was written.
+        // More was reserved than written.
         let bs = self.fs.layout.block_size;
         let from = match outcome.done {
-            // Nothing in the first block either, wherever in it the write was to begin.
+            // The first block got no data either, wherever in it the write was to begin.
             0 => bs.round_down(pos),
             done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
         };
@@ -248,12 +250,12 @@ impl IomapOps for FileOps<'_> {
         let no_fills = cache.invalidate_lock().write();
         let size = bs.round_up(Pos::new(self.inode.size()));
         let past_end = from.max(size.unwrap_or(Pos::MAX));
-        // Past the end of the file nothing is kept; before it, blocks that are dirty keep what is theirs.
+        // Behind the end of the file every reservation goes; before it, dirty blocks keep theirs.
         cache.drop_range(&no_fills, past_end, map.end().max(past_end));
         for clean in cache.clean_ranges(from, map.end()) {
             self.drop_promise(clean.start, clean.end);
         }
-        // Folios took it that all of the mapping is theirs.
+        // Folios assumed that the whole mapping is theirs.
         cache.clear_backed(from, map.end());
         Ok(())
     }
@@ -267,13 +269,13 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn is_valid(&self, map: &Iomap) -> bool {
-        // The sequence grows with every change of the file's map; writers of other ranges make many.
+        // Every change of the file's map moves the sequence, and writers elsewhere make many.
         map.cookie == map::sequence(self.inode) || self.still_holds(map)
     }
 }
 
 impl FileOps<'_> {
-    /// Whether the range is still mapped as `map` says, whatever has changed elsewhere.
+    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
     fn still_holds(&self, map: &Iomap) -> bool {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
         let state = match map.kind {
@@ -295,7 +297,7 @@ impl FileOps<'_> {
         })
     }
 
-    /// Gives back what is promised for the blocks of `[start, end)`.
+    /// Returns the reservations of the blocks of `[start, end)`.
     pub(super) fn drop_promise(&self, start: Pos, end: Pos) {
         let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {
             return;
@@ -307,7 +309,7 @@ impl FileOps<'_> {
     }
 }
 
-/// The blocks of an operation, unless they lie behind the last that a file can have.
+/// The blocks of an operation; an error if they lie behind the last block a file can have.
 fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
     blocks
         .filter(|(first, _)| *first < Lblk::MAX)
@@ -316,7 +318,7 @@ fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
 
 impl From<DeviceFault> for Error {
     fn from(fault: DeviceFault) -> Self {
-        // A thin device may run out of space of its own.
+        // A thinly provisioned device can run out of space as well.
         if fault.what == "write" && fault.source.kind() == std::io::ErrorKind::StorageFull {
             return Self::NoSpace;
         }
@@ -338,7 +340,7 @@ mod tests {
             (1999, 1000, true, false),
             (1500, 1000, true, false),
             (1499, 1000, true, true),
-            // Where little is promised, the watermark decides.
+            // Where little is reserved, the watermark decides.
             (355, 100, false, true),
             (356, 100, false, false),
         ] {

@@ -1,8 +1,8 @@
-//! Files whose data goes through the journal: `data=journal`, and the flag `JOURNAL_DATA` on the per-block path.
+//! Journalled data: `data=journal`, and files with the flag `JOURNAL_DATA` on the per-block path.
 //!
-//! Data blocks are then treated as metadata is: changed under a handle, copied into the log, written home by a checkpoint, revoked
-//! when they are freed. Until it is home, a block's newest version is in the journal's cache, so such files are read through a
-//! [`LoggedDevice`].
+//! Data blocks are then treated as metadata is: changed under a handle, copied into the log,
+//! written home by a checkpoint, revoked when they are freed. Until a checkpoint, a block's newest
+//! version is in the journal's cache, so such files are read through a [`LoggedDevice`].
 
 use std::io;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::types::error::Result;
 use crate::volume::Fs;
 use crate::volume::metadata_kind::CheckKind;
 
-/// Takes the content of whole blocks into the journal. A credit for each.
+/// Takes the content of whole blocks into the journal. Uses one credit for each.
 ///
 /// # Errors
-/// The journal has stopped, or a place past the device.
+/// The journal has stopped, or the blocks lie past the end of the device.
 pub(super) fn log(
     fs: &Fs,
     h: &mut Handle,
@@ -36,7 +36,7 @@ pub(super) fn log(
     Ok(())
 }
 
-/// The device as files see it whose data goes through the journal.
+/// The device as files with journalled data see it.
 pub(crate) struct LoggedDevice {
     dev: Arc<dyn BlockDevice>,
     journal: Arc<Journal>,
@@ -67,13 +67,14 @@ impl BlockDevice for LoggedDevice {
         self.dev.is_read_only()
     }
 
-    /// Reads what is home in one piece, and puts over it what is not.
+    /// Reads the device in one piece, and lays the journal's newer versions over it.
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         let size = self.block_size.bytes();
         let first = offset.get() >> self.block_size.log2();
         let inside = usize::try_from(offset.get() & (size as u64 - 1)).unwrap_or(0);
         let blocks = (first..).take((inside + buf.len()).div_ceil(size));
-        // Asked for before the device is: a version that comes home in between is the same.
+        // Asked for before the device is read: a version that is checkpointed in between is the
+        // same.
         let newer: Vec<_> = blocks
             .map(|block| self.journal.newer_than_device(Pblk::new(block)))
             .collect();

@@ -1,12 +1,14 @@
-//! Data that commits wait for: `data=ordered` with `dioread_lock`.
+//! Ordered data: `data=ordered` with `dioread_lock`.
 //!
-//! Blocks that the per-block path allocates as written ones show what they held before if their transaction is durable and their data
-//! is not. So the file's range is noted under that transaction, and its commit has the data written.
+//! Blocks that the per-block path allocates as written ones would show what they held before if
+//! their transaction were durable and their data were not. So the file's range is noted under that
+//! transaction, and its commit has the data written first.
 //!
 //! # Locks
-//! [`OrderedFile::settle`] runs on the commit thread. It takes folio locks and waits for data that a pass has handed to the device; it
-//! takes no lock that is held while a handle is started, and no pass waits for a handle between [`Flight::begin`] and
-//! [`Flight::end`]. The list of ranges is a leaf.
+//! [`OrderedFile::settle`] runs on the commit thread. It takes folio locks and waits for data that
+//! a writeback pass has handed to the device. It takes no lock that is held while a handle is
+//! started, and no pass waits for a handle between [`Flight::begin`] and [`Flight::end`]. The list
+//! of ranges is a leaf.
 
 use std::sync::{Arc, Weak};
 
@@ -29,7 +31,7 @@ pub(crate) struct Flight {
 struct Counts {
     begun: u64,
     ended: u64,
-    /// Threads that wait.
+    /// Number of waiting threads.
     waiting: u32,
 }
 
@@ -43,8 +45,8 @@ impl Flight {
         self.landed.notify_all();
     }
 
-    /// Waits for everything that has begun. What begins later is not waited for: as many must have ended as have begun now, and
-    /// at most one pass and one commit are in flight together.
+    /// Waits for every pass that has begun, not for those that begin later: as many must have ended
+    /// as have begun now. At most one pass and one commit are in flight together.
     fn wait(&self) {
         let mut counts = self.counts.lock();
         let begun = counts.begun;
@@ -62,7 +64,7 @@ impl Flight {
     }
 }
 
-/// A file's ranges that transactions wait for.
+/// The ranges of a file that transactions wait for.
 pub(crate) struct OrderedFile {
     inode: Weak<Inode>,
     ranges: Mutex<Vec<Waiting>>,
@@ -99,7 +101,8 @@ impl OrderedFile {
         h.order(&this);
     }
 
-    /// Whether any transaction waits: the file's data must not be dropped before it is written.
+    /// Whether a transaction waits for data of the file, so that it must be written before it is
+    /// dropped.
     pub(super) fn is_waited_for(&self) -> bool {
         !self.ranges.lock().is_empty()
     }
@@ -123,7 +126,7 @@ impl OrderedData for OrderedFile {
             }
             ops.data.flight.wait();
         }
-        // Only now: a truncation that finds nothing noted may drop the data.
+        // Last: a truncation that finds nothing noted may drop the data.
         let mut ranges = self.ranges.lock();
         if let Some(at) = place(&ranges) {
             ranges.swap_remove(at);
@@ -131,8 +134,9 @@ impl OrderedData for OrderedFile {
     }
 }
 
-/// Before data from `from` on is dropped: writes what a commit waits for, whose blocks would show what they held before
-/// otherwise. The inode's `lock` is held, or nobody else can reach the file; no handle is open.
+/// Writes the data from `from` on that a commit waits for, before it is dropped: its blocks would
+/// show what they held before. The caller holds the inode's `lock`, or is the only one to know the
+/// file; it has no handle.
 pub(super) fn settle_ordered(ops: &FileOps<'_>, from: Pos) {
     if ops.data.ordered.is_waited_for()
         && let Err(error) = extant_bufferhead::write_ordered(ops, from, Pos::MAX)

@@ -1,7 +1,7 @@
 //! Writers of one file side by side: what runs, what waits, and what nobody sees half done.
 //!
-//! A writer is stopped in the middle of its work by the lock of a folio, or by the device, and let go when the others are where they
-//! should be. Nothing here depends on who is faster.
+//! A writer is stopped in the middle of its work by the lock of a folio, or by the device, and let
+//! go when the others are where they should be. Nothing here depends on who is faster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -87,7 +87,8 @@ fn wait_until(mut happens: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `body` while a write of `with` to `[0, 4 * FOLIO)` has done its first folio and waits for the second, then lets it go on.
+/// Runs `body` while a write of `with` to `[0, 4 * FOLIO)` has done its first folio and waits for
+/// the second, then lets it go on.
 fn in_the_middle(fs: &Arc<Fs>, inode: &InodeRef, with: u8, body: impl FnOnce()) {
     let mapping = &data(fs, inode).address_space;
     let second: Arc<Folio> = mapping.get(PageIdx::new(PAGES)).unwrap();
@@ -107,7 +108,8 @@ fn elsewhere(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(work).join()).unwrap();
 }
 
-/// Starts `work` and waits until it waits for a range, which it must before it has changed anything.
+/// Starts `work` and waits until it waits for a range, which it must before it has changed
+/// anything.
 fn waiting<'s, 'e>(
     scope: &'s Scope<'s, 'e>,
     fs: &'s Arc<Fs>,

@@ -13,21 +13,21 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Who reads: what it does to the cache.
+/// What a reader wants of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reader {
-    /// Somebody who may come back: what is read stays cached, and more is read ahead.
+    /// A caller that may read the range again: what is read stays cached, and more is read ahead.
     Ordinary,
-    /// A front end whose callers have a cache of their own: nothing is kept here twice.
+    /// A front end whose callers have a cache of their own: nothing is cached a second time.
     Caching,
 }
 
-/// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is the reader's own state, if it
-/// has one. Notes the access.
+/// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is
+/// the reader's own state, if it has one. Notes the access.
 ///
 /// # Errors
-/// [`Error::Io`] if the device fails before anything was read; damage in the map; a shut down file system; a kind that holds no
-/// data.
+/// [`Error::Io`] if the device fails before anything was read; damage in the map; a shut down file
+/// system; a kind that holds no data.
 pub(crate) fn read(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,

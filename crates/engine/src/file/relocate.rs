@@ -1,19 +1,24 @@
-//! A part of a file gets another place: the data is copied, then the file exchanges blocks with one that holds the new place.
+//! Relocation: copies a part of a file to new blocks, then exchanges blocks with the file that has
+//! them.
 //!
-//! The steps of a piece, each of which may fail or be cut short without any harm:
+//! The steps of a piece, each of which may fail or be cut short without harm:
 //!
-//! 1. What is dirty in the piece is written, so that the device has all of it. Writers are kept out.
-//! 2. The data is copied to the other file's blocks, from device to device. They are in no map that anybody reads by.
-//! 3. Fills of the cache and writeback are kept out. If something was stored through a mapping meanwhile: from the beginning.
-//! 4. Under one handle both maps change ([`map::exchange`]). The data was written before; so the flush that a commit makes before its
-//!    record has it durable, and no crash shows the new place without it.
+//! 1. Write what is dirty in the piece, so that the device has all of it. Writers are kept out.
+//! 2. Copy the data to the other file's blocks, from device to device. The map of
+//!    that file is the only one with those, and no other thread reads by it.
+//! 3. Keep out fills of the cache and writeback. If a mapping was stored to meanwhile, begin again.
+//! 4. Change both maps under one handle ([`map::exchange`]). The data was written before the handle
+//!    began, so the flush before the commit record makes it durable: after a crash no file has the
+//!    new blocks without the data.
 //!
-//! Cached pages of the range path stay: they hold the same data, and know of space, not of places. Who mapped something earlier finds
-//! the sequence changed. Records of the per-block path know places, so there the piece leaves the cache first.
+//! Cached pages of the range path stay: they hold the same data, and know of space, not of blocks.
+//! A mapping made earlier has an old sequence. Records of the per-block path know blocks, so there
+//! the piece leaves the cache first.
 //!
 //! # Locks
-//! The callers hold the `lock` of both files exclusively, with nothing under way in parts of them. The invalidate locks here: of the file,
-//! then, where others can reach it, of its counterpart while the other is not held.
+//! The callers hold the `lock` of both files exclusively, with no range of either locked. Taken
+//! here: the invalidate lock of the file, then, where other threads can reach it, that of its
+//! counterpart while the first is not held.
 
 use std::sync::Arc;
 
@@ -30,19 +35,19 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::volume::credits;
 
-/// The most bytes that one piece has.
+/// The largest piece, in bytes.
 pub(super) const PIECE: u64 = 8 << 20;
 /// Bytes that are copied at a time.
 const COPIED_AT_ONCE: usize = 1 << 20;
-/// How often a piece that is stored to through mappings begins anew.
+/// How often a piece begins again because a mapping was stored to.
 const ATTEMPTS: u32 = 8;
 
-/// What became of a piece.
+/// The outcome of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
-    /// So many blocks have another place.
+    /// Number of blocks that moved.
     Moved(u32),
-    /// So many blocks have none, in one of the files.
+    /// Number of blocks that are holes in one of the files.
     Skipped(u32),
 }
 
@@ -53,12 +58,12 @@ pub(super) struct End<'a> {
     pub(super) at: Lblk,
 }
 
-/// Exchanges the blocks from `from` on with those from `other` on, one piece of at most `len` blocks. `other` has nothing cached there. What
-/// `from`'s blocks hold is what both show then.
+/// Exchanges the blocks from `from` on with those from `other` on: one piece of at most `len`
+/// blocks. `other` has nothing cached there. Afterwards both show what the blocks of `from` held.
 ///
 /// # Errors
-/// [`Error::Busy`]; [`Error::NoSpace`] for a node of a map; device, map and journal failures. The piece is where it was then, or a part of it
-/// has moved.
+/// [`Error::Busy`]; [`Error::NoSpace`] for a node of a map; device, map and journal failures. The
+/// piece is then in its old blocks, or a part of it has moved.
 pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) -> Result<Piece> {
     let ops = FileOps::new(fs, from.inode);
     let bs = fs.layout.block_size;
@@ -114,7 +119,7 @@ pub(super) fn exchange(fs: &Arc<Fs>, from: End<'_>, other: End<'_>, len: u32) ->
     Err(Error::Busy)
 }
 
-/// Where the blocks of `map` are, if they have a place.
+/// The first block of `map` on the device, if it is allocated.
 fn place(map: &BlockMapping) -> Option<Pblk> {
     match map.state {
         MapState::Written(at) | MapState::Unwritten(at) => Some(at),
@@ -122,7 +127,7 @@ fn place(map: &BlockMapping) -> Option<Pblk> {
     }
 }
 
-/// Copies `count` blocks; they are durable with the next commit, or now where there is no journal.
+/// Copies `count` blocks. They are durable with the next commit; without a journal, on return.
 fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
     let bs = fs.layout.block_size;
     let at = |block: Pblk| bs.dev_off(block).ok_or(Error::Invalid);

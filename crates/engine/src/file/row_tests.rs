@@ -138,7 +138,8 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
     }
     check(&fs, true);
 
-    // Best effort: where the pool is empty too, the conversion fails and fsync says so. What was not converted reads as zeros.
+    // Best effort: where the pool is empty too, the conversion fails and fsync says so. What was
+    // not converted reads as zeros.
     let mut h = fs.start(credits::allocate(&fs) * 4).unwrap();
     let mut taken = Vec::new();
     while !counts.available().is_zero() && taken.len() < 12 {
@@ -302,7 +303,8 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         let promised = fs.alloc.counts.reserved_blocks().get();
         assert_eq!(promised, (done as u64).div_ceil(bs));
         check(&fs, false);
-        // The folio is larger than what has space: a write behind that has to ask, also when the rest was read meanwhile.
+        // The folio is larger than what has space: a write behind that has to ask, also when the
+        // rest was read meanwhile.
         truncate(&fs, &inode, whole, &Cred::root()).unwrap();
         assert_eq!(bytes(&fs, &inode, 4096, 1 << 19).len(), 1 << 19);
         put(&fs, &inode, 500_000, &[2; 100]);
@@ -317,7 +319,8 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
     }
 }
 
-/// Promised blocks may have been freed by a transaction that is not durable: writeback waits for it, and loses nothing.
+/// Promised blocks may have been freed by a transaction that is not durable: writeback waits for
+/// it, and loses nothing.
 #[test]
 fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
@@ -344,7 +347,8 @@ fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
     }
 }
 
-/// Space that a bug promised twice, or that damage took away, is told as data lost; nothing stays promised or dirty.
+/// Space that a bug promised twice, or that damage took away, is told as data lost; nothing stays
+/// promised or dirty.
 #[test]
 fn a_promise_that_cannot_be_kept_is_told_and_given_up() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
@@ -407,8 +411,9 @@ fn drain(fs: &Fs) -> Vec<alloc::Run> {
     taken
 }
 
-/// Data has its promise, but the node of the tree that its place would be noted in finds no block, not even in the pool: what cannot be
-/// noted is lost and told, and everything that had been promised for it can be used again.
+/// Data has its promise, but the node of the tree that its place would be noted in finds no block,
+/// not even in the pool: what cannot be noted is lost and told, and everything that had been
+/// promised for it can be used again.
 #[test]
 fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
@@ -433,7 +438,8 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
             .filter(|block| !block.is_empty())
             .collect();
         let arrived = blocks.iter().filter(|block| block[0] == 7).count();
-        // The root has room for four; the first that needs a node is lost, and what was promised for it becomes the node.
+        // The root has room for four; the first that needs a node is lost, and what was promised
+        // for it becomes the node.
         assert!((4..20).contains(&arrived), "{options}: {arrived} of 20");
         let whole = |block: &Vec<u8>| block.iter().all(|byte| *byte == block[0]);
         assert!(blocks.iter().all(whole));
@@ -455,7 +461,8 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
     }
 }
 
-/// A flusher holds no lock of the file: its way may have changed while it waited for the pass. It goes on by the new way.
+/// A flusher holds no lock of the file: its way may have changed while it waited for the pass. It
+/// goes on by the new way.
 #[test]
 fn a_flusher_that_waited_takes_the_way_that_the_file_has_then() {
     use crate::config::BufferedPath::{BufferHead, Iomap};

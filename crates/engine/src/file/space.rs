@@ -1,4 +1,4 @@
-//! What an operation that found no space does before it gives up.
+//! What an operation that found no space tries before it fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::alloc;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// How long an operation without space waits before each further try, as long as there are files without a name.
+/// How long an operation without space waits before each further try while files wait for eviction.
 const PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(1),
@@ -15,8 +15,9 @@ const PAUSES: [Duration; 4] = [
     Duration::from_millis(20),
 ];
 
-/// Runs `operation`, which takes its locks itself, again while [`Error::NoSpace`] is what it says and space may come back: deleted files
-/// that are still to be freed hold some. Deletion needs that no lock is held, and waits for a flusher that is at work on the file.
+/// Runs `operation`, which takes its locks itself. Runs it again while it returns
+/// [`Error::NoSpace`] and space may come back: unlinked files that wait for eviction hold some.
+/// Eviction needs that the caller holds no lock, and waits for a flusher that writes the file.
 ///
 /// # Errors
 /// The operation's.

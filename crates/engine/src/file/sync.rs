@@ -13,12 +13,13 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Makes an inode's data, and what is needed to find it again, durable; without `datasync` everything else about it as
-/// well. `open` is the caller's own state, if it has one.
+/// Makes an inode's data durable with what is needed to find it; without `datasync`, all of its
+/// attributes as well. `open` is the caller's own state, if it has one.
 ///
 /// # Errors
-/// Whatever kept data of this file from the device since `open` last asked (each opener is told once), or the journal's
-/// failure; [`Error::ReadOnly`] after a fault, whether or not anything of this file was waiting for it.
+/// The loss of data of this file since the last sync through `open` (each opener is told once), or
+/// the journal's failure; [`Error::ReadOnly`] after a fault, whether or not data of this file was
+/// waiting.
 pub(crate) fn fsync(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -32,12 +33,13 @@ pub(crate) fn fsync(
     let file = (inode.kind == FileKind::Regular).then(|| data(fs, inode));
     let committed = fs.check_writable().and_then(|()| {
         if file.is_some() {
-            // Failures are recorded in the mapping and told below; what did arrive is made durable first.
+            // Failures are recorded in the mapping and reported below. What arrived is made
+            // durable.
             let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
         }
         commit(fs, inode, datasync)
     });
-    // Before the openers are asked: a failed flush adds to what they are told.
+    // Before the openers are asked: a failed flush adds to what is reported to them.
     fs.note_stopped_journal();
     if let Some(file) = file {
         let open = open.unwrap_or(&file.shared);
@@ -46,7 +48,7 @@ pub(crate) fn fsync(
     committed
 }
 
-/// Makes what was written and logged so far durable.
+/// Makes durable what was written and logged so far.
 fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
     if !datasync {
         inode::flush_times(fs, inode)?;
@@ -58,19 +60,21 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file's dirty data, and waits for it, so that a transaction that starts later does not become durable before the
-/// data. Failures are recorded for fsync. No handle may be held.
+/// Writes a file's dirty data and waits for it, so that a transaction that starts later is not
+/// durable before the data. Failures are recorded for fsync. The caller holds no handle.
 pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
     if inode.kind == FileKind::Regular && inode.has_dirty_data() {
-        // Told by fsync.
+        // fsync reports it.
         let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));
     }
 }
 
-/// Writes all dirty data of all files, and waits for it. Commits nothing. Failures are recorded for each file's fsync as well.
+/// Writes all dirty data of all files and waits for it. Commits nothing. Failures are recorded for
+/// each file's fsync as well.
 ///
 /// # Errors
-/// Data of some file could not be written, now or earlier: each such loss is told once here, whatever fsync told of it.
+/// Data of a file could not be written, now or earlier. Each loss is reported here once, whatever
+/// fsync has reported.
 pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
     let cursor = fs.files.errors.cursor();
     for owner in fs.files.pages.dirty_owners() {
@@ -80,11 +84,12 @@ pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
 }
 
 impl Fs {
-    /// Makes everything durable that was done before the call: deletions, data, deferred times, the journal. Hold nothing.
+    /// Makes durable what was done before the call: evictions, data, deferred times, the journal.
+    /// The caller holds no lock and no handle.
     ///
     /// # Errors
-    /// The first failure; the rest was tried all the same. [`Error::ReadOnly`] if a fault refuses changes: what was done
-    /// before it may not have arrived.
+    /// The first failure; the rest was tried all the same. [`Error::ReadOnly`] if a fault refuses
+    /// changes: what was done before it may not have arrived.
     pub(crate) fn sync(self: &Arc<Self>) -> Result<()> {
         self.fault.check_alive()?;
         if self.options.read_only() {

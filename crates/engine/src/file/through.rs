@@ -1,23 +1,25 @@
-//! Writing for callers that cache themselves: large writes go straight from the caller's bytes to the device.
+//! Write-through: large writes of a caller that caches by itself go straight to the device.
 //!
-//! The kernel above a mount keeps pages, and hands them over when it writes them back. Another copy of them here would take memory
-//! twice, and time. So whole blocks of such a write take the steps of writeback at once, without folios: a place, unwritten;
-//! the data; the conversion, and with it the size on disk. A crash in between shows what it shows for writeback: zeros, or the old
-//! size. What is small, cuts blocks, or meets changes that are cached, goes through the cache as everybody's writes do.
+//! The kernel above a mount keeps pages and hands them over when it writes them back. A second copy
+//! here would double memory and copies. So whole blocks of such a write take the steps of writeback
+//! at once, without folios: allocation, unwritten; the data; the conversion, and with it the size
+//! on disk. A crash in between shows what it shows for writeback: zeros, or the old size. Small
+//! parts, parts of blocks, and ranges with dirty data in the cache go through the cache.
 //!
 //! # Invariants
-//! * No block of the range is dirty from before the first byte is written to the end, and none is cached at the end: whoever
-//!   reads it later finds what was written.
-//! * The steps of a range are in the order of writeback's (J18, J20), and every one of them is done on return.
+//! * No block of the range is dirty from before the first byte is written to the end, and none is
+//!   cached at the end: a later read finds what was written.
+//! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
 //!
 //! # Locks
-//! The range is locked throughout, so that nobody dirties a block of it, in place or otherwise. Clean folios may
-//! come while the device is written, by reads: the invalidate lock, taken for a moment when the map has changed, waits for those.
+//! The caller holds the range throughout, so no other thread dirties a block of it. Reads may add
+//! clean folios while the device is written; the invalidate lock, taken for a moment once the map
+//! has changed, waits for those reads.
 
 use std::sync::atomic::Ordering;
 
 use extant_iomap::{DeviceFault, Ioend, IomapOps};
-use extant_units::{Lblk, Pos};
+use extant_units::{Lblk, Pos, index};
 
 use super::iomap_ops::FileOps;
 use super::{blocks_of, writeback};
@@ -25,11 +27,12 @@ use crate::config::BufferedPath;
 use crate::map::{self, MapState};
 use crate::types::error::{Error, Result};
 
-/// The fewest bytes that are worth a place, a write and a conversion of their own.
+/// The fewest bytes that are worth an allocation, a write and a conversion of their own.
 const LEAST: u64 = 128 << 10;
 
-/// Writes the whole blocks of `bytes` at byte `pos`, which is not behind the end of the file, as far as that can be done; returns
-/// how much that was. The rest is for the cache.
+/// Writes the whole blocks of `bytes` at byte `pos`, which is not behind the end of the file, as
+/// far as possible. Returns the number of bytes written; the caller passes the rest through the
+/// cache.
 ///
 /// # Errors
 /// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
@@ -50,19 +53,19 @@ pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> 
     let mut at = pos;
     let mut result = Ok(());
     while at < end && result.is_ok() {
-        let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
-        match part(ops, at, bytes.get(done..).unwrap_or(&[]), end) {
+        let done = index(at.since(pos));
+        match part(ops, at, &bytes[done..], end) {
             Ok(None) => break,
             Ok(Some(next)) => at = next,
             Err(error) => result = Err(error),
         }
     }
-    // Reads that found the old map have made their folios when this is free; later ones find the new map.
-    // Folios that reach beyond the range may have been dirtied there meanwhile, so that only their part goes.
+    // Once this lock is free, reads that found the old map have made their folios; later ones find
+    // the new map. Folios that reach beyond the range may be dirty there, so only their part goes.
     let no_fills = mapping.invalidate_lock().write();
     mapping.drop_range(&no_fills, pos, end);
     drop(no_fills);
-    let done = usize::try_from(at.distance_from(pos).unwrap_or(0)).unwrap_or(usize::MAX);
+    let done = index(at.since(pos));
     if done > 0 {
         Ok(done)
     } else {
@@ -70,9 +73,10 @@ pub(super) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> 
     }
 }
 
-/// Writes the part at `at` that has, or gets, one place; returns its end. `None` if it must go through the cache.
+/// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part's
+/// end, or `None` if it must go through the cache.
 fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos>> {
-    let left = end.distance_from(at).unwrap_or(0);
+    let left = end.since(at);
     let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
     let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
         map if map.state == MapState::Delayed => return Ok(None),
@@ -99,14 +103,14 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
             source,
         }
     })?;
-    // As a write into the cache does; readers see zeros behind the old end until the conversion.
+    // As a write into the cache does. Readers see zeros behind the old end until the conversion.
     let next = at.saturating_add(len);
     ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
     ops.finish(&ioend)?;
     Ok(Some(next))
 }
 
-/// A place for a hole.
+/// Allocates blocks for a hole.
 pub(super) fn place(ops: &FileOps<'_>, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
     ops.counters().map_calls.bump();
     ops.retry(|| ops.allocate_now(lblk, count))

@@ -1,13 +1,17 @@
 //! Changing a file's size.
 //!
-//! Down: the part of the last block that is cut off is zeroed and on the device before the size changes, so that a crash followed by
-//! an extension cannot show it. Then the sizes change and the inode becomes an orphan, in one transaction; the cache goes; the
-//! blocks go, in as many transactions as it takes; and the inode ceases to be an orphan. A crash in between is finished at mount.
+//! Down: the part of the last block that is cut off is zeroed and written before the size changes,
+//! so that a crash followed by an extension cannot show it. Then, in one transaction, the sizes
+//! change and the inode becomes an orphan. Then the cache of the cut range goes, and its blocks, in
+//! as many transactions as it takes. Last, the inode ceases to be an orphan. The mount after a
+//! crash in between finishes the work.
 //!
-//! Up: whatever the old last block holds behind the old end is zeroed the same way; then both sizes change.
+//! Up: what the old last block holds behind the old end is zeroed the same way; then both sizes
+//! change.
 //!
 //! # Locks
-//! The inode's `lock` shared and everything behind the smaller size locked throughout, the invalidate lock exclusively from the size change to the removal of blocks. No handle is
+//! The inode's `lock` shared and everything behind the smaller size locked throughout; the
+//! invalidate lock exclusively from the change of the size to the removal of blocks. No handle is
 //! open while folios are zeroed, written or dropped.
 
 use std::sync::Arc;
@@ -35,11 +39,12 @@ use crate::xattr::privileges;
 /// Revoke records of a handle that frees extent nodes, between two restarts.
 const REVOKES: u32 = 64;
 
-/// Changes a regular file's size. Takes the inode's `lock`. Times and privileges are the caller's. With the size that the file
-/// has, frees what lies behind it.
+/// Changes a regular file's size. Takes the inode's `lock`. The caller treats times and privileges.
+/// With the size that the file has already, frees what lies behind it.
 ///
 /// # Errors
-/// [`Error::FileTooBig`]; device, map and journal failures. If blocks could not be freed, the file has its new size and stays an orphan.
+/// [`Error::FileTooBig`]; device, map and journal failures. If blocks could not be freed, the file
+/// has its new size and stays an orphan.
 pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
     fs.check_writable()?;
     check_kind(inode)?;
@@ -56,7 +61,7 @@ pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred)
     result.inspect_err(|error| super::report(fs, error))
 }
 
-/// Makes a regular file at least `size` bytes long. Deals with times and privileges if it was shorter.
+/// Makes a regular file at least `size` bytes long. Treats times and privileges if it was shorter.
 ///
 /// # Errors
 /// As [`truncate`].
@@ -76,8 +81,8 @@ fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<
     super::set_sizes(ops.fs, &mut h, inode, size)
 }
 
-/// Before a file of `old` bytes grows to `size` without a write: what it has of `[old, size)` already reads as zeros, on the device
-/// as well, and so does what lies between the size on disk and `old`.
+/// Prepares a file of `old` bytes to grow to `size` without a write: what it has of `[old, size)`
+/// and between the size on disk and `old` reads as zeros afterwards, on the device as well.
 pub(super) fn reveal(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
     let fs = ops.fs;
     let bs = fs.layout.block_size;
@@ -87,9 +92,10 @@ pub(super) fn reveal(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64)
     settle_before(ops, Pos::new(old))
 }
 
-/// Blocks from byte `start` on, a block's first, to `end` lie behind the end of the file and are about to become part of it. What a crash left
-/// there as written becomes unwritten (a hole, in a map that knows no such blocks). Zeroing it would take folios that cannot be written before
-/// the file has grown.
+/// Makes blocks from byte `start` (the first of a block) to `end` unwritten if a crash left them
+/// written; in a block map, which knows no unwritten blocks, a hole. They lie behind the end of the
+/// file and are about to become part of it. Zeroing them would take folios that cannot be written
+/// before the file has grown.
 pub(super) fn hide(ops: &FileOps<'_>, start: u64, end: u64) -> Result<()> {
     let fs = ops.fs;
     let mut at = start;
@@ -124,11 +130,11 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
     if size < old {
         zero_and_write(ops, inode, size, block_end.min(old))?;
     } else if orphan::is_orphan(inode) {
-        // The crash that left it may have come before this was done.
+        // The crash that left the orphan may have come before this was done.
         zero_and_write(ops, inode, size, block_end)?;
     }
     settle_ordered(ops, Pos::new(size));
-    // The size on disk may lag behind what the file is cut to.
+    // The size on disk may be less than the size that the file is cut to.
     settle_before(ops, Pos::new(size))?;
     let no_fills = ops.data.address_space.invalidate_lock().write();
     if size < old {
@@ -138,7 +144,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
         }
         super::set_sizes(fs, &mut h, inode, size)?;
     }
-    // Waits for writeback: nothing behind the end gets a place after this.
+    // Waits for writeback: nothing behind the end is allocated after this.
     ops.data
         .address_space
         .drop_range(&no_fills, Pos::new(size), Pos::MAX);
@@ -149,7 +155,7 @@ fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()>
     Ok(())
 }
 
-/// Frees everything from `first` on; the inode is no orphan afterwards, unless it has lost its name.
+/// Frees everything from `first` on. Afterwards the inode is no orphan, unless it has no name.
 fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> Result<()> {
     if !has_blocks {
         map::drop_delayed(fs, inode, first, 1 << 32);
@@ -174,7 +180,8 @@ fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> 
     Ok(())
 }
 
-/// Zeroes `[from, to)`, a part of one block. If the block has a place, the zeros are on the device afterwards.
+/// Zeroes `[from, to)`, a part of one block. If the block is allocated, the zeros are on the device
+/// on return.
 fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
     if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
         return Ok(());
@@ -182,7 +189,7 @@ fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> 
     let Some((lblk, _)) = super::blocks_of(ops.fs, Pos::new(from), 1) else {
         return Ok(());
     };
-    // A block without a place shows nothing after a crash.
+    // A block that is not allocated shows nothing after a crash.
     if let MapState::Written(_) = map::lookup(ops.fs, inode, lblk, 1)?.state {
         write_range(
             ops.fs,

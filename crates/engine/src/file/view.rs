@@ -1,8 +1,9 @@
 //! Views of a file's bytes where they lie in the page cache.
 //!
-//! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the caller's code runs with the
-//! range locked, as a write has it, and one folio locked. What that code asks of the same file system meanwhile, on its thread,
-//! fails with [`Error::Deadlock`] (`editing`).
+//! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the
+//! caller's code runs with the range locked, as for a write, and with one folio locked. Calls of
+//! the same file system that this code makes on its thread fail with [`Error::Deadlock`]
+//! (`editing`).
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::volume::Fs;
 use crate::volume::edit_marks;
 use crate::xattr::privileges;
 
-/// Shows up to `len` bytes from byte `pos` on, less where the file ends. Notes the access.
+/// Shows up to `len` bytes from byte `pos` on, fewer where the file ends. Notes the access.
 ///
 /// # Errors
 /// As reading.
@@ -44,8 +45,9 @@ pub(crate) fn view(
     Ok(view)
 }
 
-/// Has `change` alter up to `len` bytes from byte `pos` on in place, piece by piece, each with its position; never past the end of the file.
-/// Returns how many bytes it was shown. Takes privileges away and notes the time, as a write does.
+/// Lets `change` alter up to `len` bytes from byte `pos` on in place, piece by piece, each with its
+/// position; never past the end of the file. Returns the number of bytes it was shown. Takes
+/// privileges away and notes the time, as a write does.
 ///
 /// # Errors
 /// As writing, if nothing was shown.

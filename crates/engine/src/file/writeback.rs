@@ -1,12 +1,14 @@
-//! Writeback: places for dirty data, and what follows when it has arrived.
+//! Writeback: allocates blocks for dirty data, and publishes them once the data has arrived.
 //!
-//! A delayed range gets a place under one handle, unwritten and as long as can be had. The data goes to the device. Then, under
-//! another handle, the blocks are converted, and only after that does the size on disk move. A crash at any
-//! moment shows either the data, or zeros, or the old size: never what the blocks held before.
+//! A delayed range is allocated under one handle, unwritten and in as long a run as can be had. The
+//! data goes to the device. Under another handle the blocks are converted to written, and only then
+//! does the size on disk move. After a crash at any moment the file shows the data, or zeros, or
+//! the old size: never what the blocks held before.
 //!
 //! # Locks
-//! Called by `iomap` with folios under writeback; starts handles, takes `map_lock` through `map` and `core` through
-//! [`Inode::update`]; neither the inode's `lock` nor the invalidate lock, whose holders may wait for this.
+//! `iomap` calls this with folios under writeback. It starts handles, takes `map_lock` through
+//! `map` and `core` through [`Inode::update`]. It takes neither the inode's `lock` nor the
+//! invalidate lock: their holders may be waiting for writeback.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,11 +27,11 @@ use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::volume::credits;
 
-/// The longest run that is allocated at once: the longest unwritten extent.
+/// The longest run allocated at once: the longest unwritten extent.
 const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
 
 impl FileOps<'_> {
-    /// Chooses a place for the delayed blocks at `known`, or finds what became of them meanwhile.
+    /// Allocates the delayed blocks at `known`, or returns what another thread has made of them.
     fn place(&self, known: &map::BlockMapping) -> Result<map::BlockMapping> {
         let how = AllocateMode {
             unwritten: !self.fs.tuning.failpoint.is(Failpoint::ConversionBeforeData),
@@ -50,8 +52,9 @@ impl FileOps<'_> {
         }
     }
 
-    /// The data of `ioend` is on the device, past the cache, and ends with byte `end` of the file: as
-    /// [`WritebackOps::complete`], and the file grows to there. Nobody else changes the size.
+    /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
+    /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The caller
+    /// holds the range, so no other thread changes the size.
     pub(super) fn arrived(&self, ioend: &Ioend, end: Pos) -> Result<()> {
         let end = end.get();
         let raises = self.inode.size() < end;
@@ -59,7 +62,8 @@ impl FileOps<'_> {
         self.convert(ioend, end, grows, raises)
     }
 
-    /// The data of `ioend` is on the device: as [`WritebackOps::complete`], for a writer that is still there to be told of lack of space.
+    /// As [`WritebackOps::complete`], for a writer that is still waiting and can be told that there
+    /// is no space.
     pub(super) fn finish(&self, ioend: &Ioend) -> Result<()> {
         let end = ioend.end().get();
         let disk_size = self.inode.core.read().disk_size;
@@ -69,15 +73,15 @@ impl FileOps<'_> {
                 .failed_before
                 .is_some_and(|lost| lost.get() > disk_size)
         {
-            // The tail of the old last block may be anything on the device: the file must not grow over it. The data
-            // counts as lost with what was lost there, which fsync tells.
+            // On the device the rest of the old last block may hold anything, so the file must not
+            // grow over it. This data is lost together with that block; fsync reports it.
             return Ok(());
         }
         self.convert(ioend, end, grows, false)
     }
 
-    /// Converts the space of `ioend` to written, and then moves the size on disk to `end` if it `grows`; if that `raises` the size in memory,
-    /// only then as well.
+    /// Converts the space of `ioend` to written. Then moves the size on disk to `end` if `grows`,
+    /// and the size in memory if `raises`.
     fn convert(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         if ioend.kind == IoendKind::Mapped && !grows {
@@ -90,7 +94,7 @@ impl FileOps<'_> {
             if ioend.kind != IoendKind::Unwritten {
                 break h;
             }
-            // The tree may grow by a block, and the last free ones may wait for a commit.
+            // The tree may need a block, and the last free ones may be waiting for a commit.
             match map::convert_to_written(fs, &mut h, inode, lblk, count) {
                 Ok(()) => break h,
                 Err(Error::NoSpace) => drop(h),
@@ -103,10 +107,10 @@ impl FileOps<'_> {
         };
         if grows {
             if !h.ensure(credits::INODE_UPDATE)? {
-                // The conversion stands; a crash here leaves written blocks behind the old size.
+                // The conversion stands. A crash here leaves written blocks behind the old size.
                 h.restart(credits::INODE_UPDATE)?;
             }
-            // The size in memory is read under `core`: a truncation changes both under it.
+            // The size in memory is read under `core`: a truncation changes both sizes under it.
             inode.update(fs, &mut h, |core| {
                 if raises {
                     inode.size.fetch_max(end, Ordering::AcqRel);
@@ -118,7 +122,8 @@ impl FileOps<'_> {
         Ok(())
     }
 
-    /// Failpoints `size_before_data` and `size_at_submission`: the size on disk moves to `end` before the data is there.
+    /// Failpoints `size_before_data` and `size_at_submission`: moves the size on disk to `end`
+    /// before the data is there.
     pub(super) fn move_size_early(&self, end: Pos) -> Result<()> {
         let mut h = self.fs.start(credits::INODE_UPDATE)?;
         self.inode.update(self.fs, &mut h, |core| {
@@ -130,7 +135,7 @@ impl FileOps<'_> {
 impl WritebackOps for FileOps<'_> {
     fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
         let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
-        // What is delayed is dirty: all of it can have its place now.
+        // Delayed blocks are dirty, so all of them can be allocated now.
         let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
         if map.state == MapState::Delayed {
             map.len = map.len.min(MAX_RUN);
@@ -156,7 +161,7 @@ impl WritebackOps for FileOps<'_> {
         self.drop_promise(pos, pos.saturating_add(len));
     }
 
-    /// Whoever wrote the data was told that it was accepted, so lack of space is no answer any more.
+    /// The write was acknowledged when its data was cached, so lack of space is no answer here.
     fn data_lost(&self, error: Error) -> Error {
         match error {
             Error::NoSpace => {
@@ -175,20 +180,21 @@ impl WritebackOps for FileOps<'_> {
     }
 }
 
-/// Writes `control`'s part of a file's dirty data, and waits for it.
+/// Writes the part of a file's dirty data that `control` selects, and waits for it.
 pub(super) fn write_range(fs: &Fs, inode: &Arc<Inode>, control: WritebackControl) -> Result<u64> {
     let ops = FileOps::new(fs, inode);
     settle_before(&ops, control.start)?;
     write_dirty(&ops, control)
 }
 
-/// Writes what is dirty between the end of the file on disk and `pos` wherever that has a place with data: the size on disk is
-/// about to pass it, and what the device holds there may be anything, such as data of a write whose size a crash took.
+/// Writes what is dirty between the size on disk and `pos` wherever blocks with data lie under it.
+/// The size on disk is about to pass those blocks, and the device may hold anything there, such as
+/// the data of a write whose size a crash has lost.
 pub(super) fn settle_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     let bs = ops.fs.layout.block_size;
     let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
     while at < pos {
-        let rest = pos.distance_from(at).unwrap_or(0);
+        let rest = pos.since(at);
         let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
         let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
         let end = at.saturating_add(u64::from(map.len) * bs.bytes_u64());
@@ -208,7 +214,7 @@ pub(super) fn write_dirty(ops: &FileOps<'_>, control: WritebackControl) -> Resul
 impl Writeback for Inode {
     fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
         let Some(fs) = self.fs.upgrade() else { return };
-        // Deletion has begun otherwise, and drops what is dirty.
+        // Otherwise the eviction of the inode has begun, which drops dirty data.
         let Some(inode) = fs.grab(&self) else { return };
         let control = match reason {
             WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),

@@ -1,4 +1,5 @@
-//! The cache before direct I/O: what it has newer than the device is written, and before a write it lets go of the range.
+//! The cache before direct I/O: newer data is written, and before a write the range leaves the
+//! cache.
 
 use extant_iomap::WritebackControl;
 use extant_units::Pos;
@@ -7,10 +8,11 @@ use crate::file::iomap_ops::FileOps;
 use crate::file::writeback::write_dirty;
 use crate::types::error::Result;
 
-/// Writes whatever of `[start, end)` is newer in the cache than on the device. The range is locked.
+/// Writes what is newer in the cache than on the device in `[start, end)`. The caller holds the
+/// range.
 ///
 /// # Errors
-/// What kept it from being written; it is lost then, which every opener's fsync tells as well.
+/// The failure of the write. The data is lost then, which every opener's fsync reports as well.
 pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     let cached = ops.data.address_space.next(start);
     if cached.is_none_or(|folio| folio.start() >= end) {
@@ -23,14 +25,15 @@ pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     Ok(())
 }
 
-/// Writes what is dirty in `[start, end)`; and before it whatever lies behind the size on disk, which is going to pass it.
+/// Writes what is dirty in `[start, end)`, and first what lies behind the size on disk, which is
+/// going to pass it.
 fn write_up_to(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
     let disk_size = Pos::new(ops.inode.core.read().disk_size);
     let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
     write_dirty(ops, WritebackControl::integrity(from, end)).map(drop)
 }
 
-/// Before a write at `pos`: the size on disk is not to pass what only the cache has.
+/// Before a write at `pos`: the size on disk must not pass data that only the cache has.
 ///
 /// # Errors
 /// As [`clean`].
@@ -41,7 +44,8 @@ pub(super) fn settle(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
     Ok(())
 }
 
-/// Has nothing of `[start, end)`, whole blocks, in the cache any more; false if the cache holds on to it. The range is locked.
+/// Removes `[start, end)`, whole blocks, from the cache. Returns false if the cache holds on to a
+/// part. The caller holds the range.
 ///
 /// # Errors
 /// As [`clean`].
@@ -52,6 +56,6 @@ pub(super) fn clear(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<bool> {
         return Ok(true);
     }
     write_up_to(ops, start, end)?;
-    // Other parts of a folio may be on their way again by now.
+    // Other parts of a folio may be under writeback again by now.
     Ok(mapping.invalidate(start, end, true))
 }

@@ -1,7 +1,8 @@
-//! Where the blocks of a file are, as a queue remembers it from one request to the next.
+//! The runs of a file's blocks that a queue remembers from one request to the next.
 //!
-//! A remembered place is true while the map's sequence is what it was; that is one word, which is read without a lock. The caller holds the range it asks for,
-//! with nothing of it cached, so nobody can change the map there.
+//! A remembered run is valid while the map's sequence is what it was, one word that is read without
+//! a lock. The caller holds the range that it asks for, with nothing of it cached, so no other
+//! thread changes the map there.
 
 use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk};
@@ -10,25 +11,25 @@ use crate::file::iomap_ops::FileOps;
 use crate::map::{self, MapState};
 use crate::types::error::Result;
 
-/// As many as are searched faster than the map is asked.
+/// As many as can be searched faster than the map answers.
 const MOST: usize = 16;
 
-/// Places of one file.
+/// The known runs of one file.
 #[derive(Default)]
 pub(super) struct Places {
     known: Vec<Iomap>,
-    /// The one to give way next.
+    /// The run to replace next.
     oldest: usize,
 }
 
 impl Places {
-    /// Forgets all: another file's are asked for next.
+    /// Forgets all: the next requests are for another file.
     pub(super) fn clear(&mut self) {
         self.known.clear();
         self.oldest = 0;
     }
 
-    /// Where the `count` blocks from `lblk` on are stored, if they all have their data, in one run.
+    /// The first of the `count` blocks from `lblk` on, if all have their data and lie in one run.
     ///
     /// # Errors
     /// The map cannot be read.
@@ -56,7 +57,7 @@ impl Places {
         Ok(at)
     }
 
-    /// Remembers `place`; what it makes needless goes first.
+    /// Remembers `place`, in the place of one that it makes needless or of the oldest.
     fn remember(&mut self, place: Iomap) {
         self.known.retain(|old| {
             old.cookie == place.cookie && !(place.offset <= old.offset && old.end() <= place.end())

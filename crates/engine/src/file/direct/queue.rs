@@ -1,18 +1,20 @@
 //! Many direct requests in flight.
 //!
-//! A request for whole blocks that have their data, below the end of the file on disk, with nothing cached, goes *straight* to the device's
-//! queue: its range stays locked until the device has answered, and nothing else is left to do then. Every other one is a call of
-//! [`file::write_direct`] or [`super::read()`] that one of a few threads makes.
+//! A request for whole blocks that have their data, below the size on disk, with nothing cached,
+//! takes the *fast path* to the device's queue: its range stays locked until the device has
+//! answered, and nothing else is left to do then. Every other request is a call of
+//! [`file::write_direct`] or [`super::read()`] on one of a few threads.
 //!
 //! # Locks
-//! A submission never waits for a range: it may be a request of the same queue that holds it. What would have to wait goes to the threads.
-//! Device queue and lists have a mutex each; with the first held, ranges are unlocked but never locked. The user holds it while the device
-//! works; everybody else only tries.
+//! A submission never waits for a range, which a request of the same queue may hold: a request that
+//! would have to wait goes to the threads. The device queue and the lists have a mutex each. With
+//! the first held, ranges are unlocked but never locked. The user holds it while the device works;
+//! other threads only try it.
 //!
 //! # Concurrency
-//! Ranges of straight requests are locked until somebody looks at the device queue. The user does when it reaps. Should it not come
-//! (it may be waiting for such a range itself, by a buffered write), the caretaker looks, every millisecond while
-//! something is in flight.
+//! The range of a request on the fast path is locked until a thread reads the device queue. The
+//! user does when it reaps. The user may instead wait for such a range, by a buffered write; so the
+//! caretaker reads the queue every millisecond while something is in flight.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,13 +34,13 @@ use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// The most requests that a queue has in flight, whatever is asked for.
+/// The most requests that a queue has in flight, whatever depth is asked for.
 const MOST_DEPTH: usize = 4096;
-/// Threads for requests that do not go straight.
+/// Threads for requests that are not on the fast path.
 const MOST_THREADS: usize = 4;
-/// How often the caretaker looks while something is in flight.
+/// How often the caretaker reads the queue while something is in flight.
 const LOOK: Duration = Duration::from_millis(1);
-/// How often it looks in vain before it sleeps.
+/// How often it finds nothing before it sleeps.
 const LOOKS: u32 = 16;
 
 /// What a request does.
@@ -56,10 +58,11 @@ pub(crate) struct Job {
     pub(crate) tag: u64,
 }
 
-/// A file that requests are for. They share one reference to the inode, so that queues of the same file do not meet in its count.
+/// A file that requests are for. They share one reference to the inode, so queues of the same file
+/// do not contend for its count.
 type FileRef = Arc<InodeRef>;
 
-/// A request that is over.
+/// A completed request.
 #[derive(Debug)]
 pub struct Finished {
     /// What the request was submitted with.
@@ -73,13 +76,13 @@ pub struct Finished {
 /// A queue of requests, of one user.
 pub(crate) struct Queue {
     shared: Arc<Shared>,
-    /// Requests that the user has not got back.
+    /// Requests that the user has not reaped.
     outstanding: usize,
     depth: usize,
-    /// The file of the latest request, while any is outstanding, and where its blocks are.
+    /// The file of the latest request, while any is outstanding, and its known runs.
     file: Option<FileRef>,
     places: Places,
-    /// Memory for what is being got back.
+    /// Memory for reaping.
     spare: VecDeque<Over>,
     workers: Vec<JoinHandle<()>>,
     caretaker: Option<JoinHandle<()>>,
@@ -92,20 +95,20 @@ struct Shared {
     jobs: Mutex<Jobs>,
     /// There is a job, or the queue ends.
     work: Condvar,
-    /// Requests in the hands of the threads.
+    /// Requests that the threads have.
     with_threads: AtomicUsize,
     finished: Mutex<VecDeque<Over>>,
-    /// There is something finished.
+    /// Signals that a request has completed.
     arrived: Condvar,
     /// Whether the queue has ended.
     ended: Mutex<bool>,
-    /// There is something in flight again, or the queue ends.
+    /// Signals that something is in flight again, or that the queue ends.
     look: Condvar,
-    /// The caretaker sleeps until it is woken.
+    /// Whether the caretaker sleeps until it is woken.
     asleep: AtomicBool,
 }
 
-/// What the threads have to do.
+/// The work of the threads.
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<(FileRef, Job)>,
@@ -113,13 +116,13 @@ struct Jobs {
     ended: bool,
 }
 
-/// The device's queue, and what is in it.
+/// The device's queue, and the requests in it.
 struct DeviceSide {
     queue: Box<dyn IoQueue>,
     slots: Vec<Option<InFlight>>,
     free: Vec<usize>,
     done: Vec<Completion>,
-    /// Memory for what is being handed on.
+    /// Memory for completions.
     over: Vec<Over>,
 }
 
@@ -130,7 +133,7 @@ struct InFlight {
     tag: u64,
 }
 
-/// A finished request. The inode's reference goes when the user gets it, under no lock.
+/// A completed request. Its reference to the inode goes when the user reaps it, under no lock.
 struct Over {
     finished: Finished,
     _file: FileRef,
@@ -180,7 +183,7 @@ impl Queue {
         }
     }
 
-    /// Requests that the user has not got back yet.
+    /// Number of requests that the user has not reaped.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding
     }
@@ -189,14 +192,14 @@ impl Queue {
         self.depth
     }
 
-    /// A buffer that suits the device best.
+    /// A buffer of the alignment that the device likes best.
     pub(crate) fn buffer(&self, len: usize) -> IoBuf {
         self.shared.device.lock().queue.buffer(len)
     }
 
-    /// Takes a request for `inode`. Waits while as many are in flight as may be.
+    /// Takes a request for `inode`. Waits while as many are in flight as the queue's depth.
     pub(crate) fn submit(&mut self, inode: &InodeRef, job: Job) {
-        // What is in flight is outstanding.
+        // Requests in flight are outstanding.
         while self.outstanding >= self.depth && self.shared.in_flight() >= self.depth {
             self.shared.step();
         }
@@ -218,7 +221,7 @@ impl Queue {
                 let caretaker = self.take_care();
                 self.shared.send(file, job, straight);
                 if !caretaker {
-                    // Nobody would look after it while the user waits for something else.
+                    // No thread would look after it while the user waits for something else.
                     self.shared
                         .complete(&mut self.shared.device.lock(), usize::MAX);
                 }
@@ -260,7 +263,7 @@ impl Queue {
         }
     }
 
-    /// Sees to it that there is a caretaker; false if the host has no thread for it.
+    /// Starts the caretaker if there is none. Returns false if the host has no thread for it.
     fn take_care(&mut self) -> bool {
         if self.caretaker.is_none() {
             let shared = Arc::clone(&self.shared);
@@ -270,7 +273,8 @@ impl Queue {
         self.caretaker.is_some()
     }
 
-    /// Waits until at least `min` requests are over, or as many as there are, and adds all that are to `to`.
+    /// Waits until at least `min` requests are complete, or all there are. Adds all complete ones
+    /// to `to`.
     pub(crate) fn reap(&mut self, min: usize, to: &mut Vec<Finished>) {
         let min = min.min(self.outstanding);
         let mut got = 0;
@@ -304,7 +308,7 @@ impl Drop for Queue {
         *self.shared.ended.lock() = true;
         self.shared.look.notify_all();
         for thread in self.workers.drain(..).chain(self.caretaker.take()) {
-            // What a thread could say by its end was said by results.
+            // What the thread had to report is in the results.
             let _ = thread.join();
         }
     }
@@ -351,7 +355,7 @@ impl Shared {
         }
     }
 
-    /// Ends what the device has answered, `min` requests at least.
+    /// Completes what the device has answered, `min` requests at least.
     fn complete(&self, device: &mut DeviceSide, min: usize) {
         device.queue.reap(min, &mut device.done);
         for completion in device.done.drain(..) {
@@ -377,16 +381,16 @@ impl Shared {
         self.arrived.notify_one();
     }
 
-    /// Ends what the device has answered by now.
+    /// Completes what the device has answered by now.
     fn poll(&self) {
         self.complete(&mut self.device.lock(), 0);
     }
 
-    /// Waits until something more is over, if anything is in flight.
+    /// Waits until another request is complete, if any is in flight.
     fn step(&self) {
         let mut device = self.device.lock();
         if device.free.len() < device.slots.len() {
-            // Requests of the threads may be waiting for ranges that end here.
+            // Requests of the threads may be waiting for ranges that are unlocked here.
             self.complete(&mut device, 1);
             return;
         }
@@ -397,7 +401,7 @@ impl Shared {
         }
     }
 
-    /// A thread's life.
+    /// The body of a thread.
     fn serve(&self) {
         loop {
             while self.serve_one() {}
@@ -414,14 +418,14 @@ impl Shared {
         }
     }
 
-    /// Makes the first request that waits; false if none does.
+    /// Runs the first waiting request. Returns false if there is none.
     fn serve_one(&self) -> bool {
         let Some((file, mut job)) = self.jobs.lock().waiting.pop_front() else {
             return false;
         };
         let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
         let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
-        // In this order: whoever finds nothing with the threads finds it finished.
+        // In this order: a reader that finds no request with the threads finds it completed.
         let mut finished = self.finished.lock();
         finished.push_back(Over::new(job.tag, job.buf, result, file));
         self.with_threads.fetch_sub(1, Ordering::AcqRel);
@@ -442,7 +446,7 @@ impl Shared {
         }
     }
 
-    /// The caretaker's life.
+    /// The body of the caretaker.
     fn take_care(&self) {
         let mut ended = self.ended.lock();
         let mut in_vain = 0;
@@ -451,7 +455,7 @@ impl Shared {
                 self.look.wait_for(&mut ended, LOOK);
             } else {
                 self.asleep.store(true, Ordering::SeqCst);
-                // Whoever sends something after this look sees that it has to wake somebody.
+                // A thread that submits after this look sees that it has to wake the caretaker.
                 if self.is_idle() {
                     self.look.wait(&mut ended);
                 }
@@ -470,7 +474,7 @@ impl Shared {
         }
     }
 
-    /// Whether the device has nothing to do.
+    /// Whether the device queue is empty.
     fn is_idle(&self) -> bool {
         let device = self.device.try_lock();
         device.is_some_and(|device| device.free.len() == device.slots.len())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_iomap::{DeviceFault, IomapKind, IomapOps};
-use extant_units::Pos;
+use extant_units::{Pos, at_most_usize};
 
 use super::clear;
 use crate::file::iomap_ops::FileOps;
@@ -15,8 +15,8 @@ use crate::map;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes read. Data that goes
-/// through the journal is read through the cache instead. Notes the access.
+/// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes
+/// read. Data that goes through the journal is read through the cache instead. Notes the access.
 ///
 /// # Errors
 /// As a buffered read; what kept newer data of the range from being written.
@@ -42,7 +42,7 @@ pub(crate) fn read(
 
 /// [`read`] with the range locked; `None` if it must go through the cache.
 fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Result<Option<usize>> {
-    let left = || usize::try_from(inode.size().saturating_sub(pos)).unwrap_or(usize::MAX);
+    let left = || at_most_usize(inode.size().saturating_sub(pos));
     let want = buf.len().min(left());
     if want == 0 {
         return Ok(Some(0));
@@ -68,14 +68,15 @@ fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Res
             Ok(Some(more)) => done += more,
             Ok(None) if done == 0 => return Ok(None),
             Err(error) if done == 0 => return Err(error),
-            // Whoever goes on from here meets it again.
+            // The next call meets the error again.
             Ok(None) | Err(_) => break,
         }
     }
     Ok(Some(done))
 }
 
-/// Reads what lies in one run of the map from `at` on; returns how much that was. `None` if only the cache has it.
+/// Reads what lies in one run of the map from `at` on. Returns the number of bytes, or `None` if
+/// only the cache has them.
 fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
     let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
     let place = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;

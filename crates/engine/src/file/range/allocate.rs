@@ -1,8 +1,9 @@
-//! Giving a range space ahead of its data.
+//! Allocating a range ahead of its data.
 //!
-//! What has no place gets one, unwritten; what has one keeps it. The file grows with what it gets, chunk by chunk, so that running out of
-//! space leaves a file with as much as there was.
+//! Holes are allocated, unwritten; what is allocated stays. The file grows with each chunk, so
+//! running out of space leaves a file with as much as there was.
 
+use extant_units::at_most_u32;
 use std::ops::Range;
 
 use super::super::{set_sizes, truncate};
@@ -22,7 +23,8 @@ impl Operation<'_> {
         self.fill(&self.touched_blocks(&self.range), limit)
     }
 
-    /// Gives all of `blocks` a place. The file grows to the end of each part that has one, to `limit` at most.
+    /// Allocates all of `blocks`. The file grows to the end of each part that is allocated, to
+    /// `limit` at most.
     pub(super) fn fill(&self, blocks: &Range<u64>, limit: u64) -> Result<()> {
         let how = AllocateMode {
             unwritten: true,
@@ -32,7 +34,7 @@ impl Operation<'_> {
         let mut at = blocks.start;
         while at < blocks.end {
             let lblk = Self::lblk(at)?;
-            let left = u32::try_from(blocks.end - at).unwrap_or(u32::MAX);
+            let left = at_most_u32(blocks.end - at);
             let known = map::lookup(self.fs, self.inode, lblk, left)?;
             let placed = matches!(known.state, MapState::Written(_) | MapState::Unwritten(_));
             let from = at;

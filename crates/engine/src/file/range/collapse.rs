@@ -1,4 +1,4 @@
-//! Taking a range out of a file: what lies behind it moves up.
+//! Collapsing a range: the range goes, and what lies behind it moves up.
 
 use super::Operation;
 use crate::map::{self, Shift};
@@ -7,7 +7,8 @@ use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
 impl Operation<'_> {
-    /// Fails for what cannot be taken out: parts of blocks, and the end of the file, for which truncation is there.
+    /// Fails for ranges that cannot be collapsed: parts of blocks, and the end of the file, for
+    /// which truncation is there.
     pub(super) fn check_collapse(&self) -> Result<()> {
         self.check_extents()?;
         self.check_aligned()?;

@@ -1,4 +1,4 @@
-//! Putting a hole into a file: what lies behind it moves down.
+//! Inserting a hole: what lies behind its start moves down.
 
 use extant_disk::extent::MAX_END;
 use extant_pagecache::InvalidateExclusive;
@@ -10,7 +10,8 @@ use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 
 impl Operation<'_> {
-    /// Fails for parts of blocks, for a place at or behind the end of the file, and for what would make the file longer than one can be.
+    /// Fails for parts of blocks, for a start at or behind the end of the file, and for what would
+    /// make the file too long.
     pub(super) fn check_insert(&self) -> Result<()> {
         self.check_extents()?;
         self.check_aligned()?;
@@ -30,8 +31,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Puts a hole of the range's length in at its start. The sizes move first: whatever comes between, nothing lies behind the end
-    /// of the file that was before it.
+    /// Inserts a hole of the range's length at its start. The sizes move first: at no moment does a
+    /// block lie behind the end of the file that was before it.
     pub(super) fn insert(&self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         let blocks = self.whole_blocks(&self.range);

@@ -1,21 +1,28 @@
-//! Range operations: allocating, punching, zeroing, and taking ranges out of files or putting them in.
+//! Range operations: allocating, punching, zeroing, collapsing and inserting.
 //!
-//! Each operation has a file of its own; what they share is here. [`fallocate`] is the way in: it checks what can be checked
-//! without looking at the file's map, takes the locks, notes the modification once, and calls the operation.
+//! Each operation has a file of its own; what they share is here. [`fallocate`] is the entry: it
+//! checks what can be checked without the file's map, takes the locks, notes the modification once,
+//! and calls the operation.
 //!
-//! # Order
-//! Nothing changes before all checks have passed. Then: what must survive is written back; what may need space is done (places for
-//! blocks, cuts of extents), so that running out of it loses nothing; the edges of the range are zeroed; the cache of the range goes,
-//! before the map changes, as a dirty folio over a freed block would be written into what the block is next; then the map changes
-//! under a handle, and with it sizes.
+//! # Invariants
+//! Nothing changes before all checks have passed. Then, in this order:
 //!
-//! # Crashes
-//! What changes the map asks for credits for all of it ([`map::plan`]): then it shows whole or not at all after a crash. Where no
-//! transaction can hold it, it goes on in the next; between the two the file is in order, with a part of the operation done.
+//! 1. Data that must survive is written back.
+//! 2. What may need space is done (allocation, cuts of extents), so that lack of space loses
+//!    nothing.
+//! 3. The edges of the range are zeroed.
+//! 4. The cache of the range goes. A dirty folio over a freed block would be written into whatever
+//!    the block belongs to next.
+//! 5. The map changes under a handle, and with it the sizes.
+//!
+//! A change of the map asks for the credits of all of it ([`map::plan`]), so that a crash shows it
+//! whole or not at all. Where no transaction can hold it, it goes on in the next; between the two
+//! the file is in order, with a part of the operation done.
 //!
 //! # Locks
-//! The inode's `lock` exclusively, and but for plain allocation the invalidate lock exclusively, from before the first change to the
-//! end. No handle is open while folios are zeroed, written or dropped.
+//! The inode's `lock` exclusively and, but for plain allocation, the invalidate lock exclusively,
+//! from before the first change to the end. No handle is open while folios are zeroed, written or
+//! dropped.
 
 mod allocate;
 mod collapse;
@@ -47,15 +54,16 @@ use crate::volume::Fs;
 use crate::volume::credits;
 use crate::xattr::privileges;
 
-/// The largest position that the system calls know.
+/// The largest position that system calls can express.
 const MAX_POS: u64 = u64::MAX >> 1;
 
-/// Changes the space of `len` bytes from byte `offset` on as `mode` says: as fallocate(2). Takes the inode's `lock`. Times and
-/// privileges are dealt with as for a write.
+/// Changes the space of `len` bytes from byte `offset` on as `mode` says, as fallocate(2). Takes
+/// the inode's `lock`. Treats times and privileges as a write does.
 ///
 /// # Errors
-/// As fallocate(2); nothing has changed then, unless noted: [`Error::NoSpace`] may leave a part of the space allocated; failures of
-/// the device, the map or the journal may leave a part of the operation done, with nothing lost that it does not remove.
+/// As fallocate(2). Nothing has changed then, unless noted: [`Error::NoSpace`] may leave a part of
+/// the range allocated; failures of the device, the map or the journal may leave a part of the
+/// operation done, with nothing lost but what it removes.
 pub(crate) fn fallocate(
     fs: &Arc<Fs>,
     inode: &Arc<Inode>,
@@ -73,7 +81,7 @@ pub(crate) fn fallocate(
     Ok(())
 }
 
-/// What can be said without the inode's `lock`.
+/// The checks that do not need the inode's `lock`.
 fn check(fs: &Fs, inode: &Inode, mode: FallocateMode, offset: u64, len: u64) -> Result<Range<u64>> {
     if offset > MAX_POS || len == 0 || len > MAX_POS {
         return Err(Error::Invalid);
@@ -162,7 +170,7 @@ impl Operation<'_> {
         pos(blocks.start)..pos(blocks.end)
     }
 
-    /// Block numbers came from positions that a file can have.
+    /// A block number that came from a position which a file can have.
     fn lblk(block: u64) -> Result<Lblk> {
         let lblk = u32::try_from(block).map_err(|_| Error::FileTooBig)?;
         Ok(Lblk::new(lblk))
@@ -172,7 +180,7 @@ impl Operation<'_> {
         self.ops.flags.contains(InodeFlags::EXTENTS)
     }
 
-    /// Fails for files with a block map of the older kind.
+    /// Fails for files with a block map.
     fn check_extents(&self) -> Result<()> {
         if self.has_extents() {
             Ok(())
@@ -181,7 +189,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Fails unless the range begins and ends with a block.
+    /// Fails unless the range begins and ends at a block's border.
     fn check_aligned(&self) -> Result<()> {
         let mask = self.block_bytes() - 1;
         if (self.range.start | self.range.end) & mask == 0 {
@@ -191,7 +199,8 @@ impl Operation<'_> {
         }
     }
 
-    /// Runs `step` under a handle with room for one extent, again after commits that may bring space back.
+    /// Runs `step` under a handle with credits for one extent; again after commits that may return
+    /// space.
     fn with_space<R>(&self, step: impl Fn(&mut Handle) -> Result<R>) -> Result<R> {
         let mut attempt = 0;
         loop {
@@ -208,7 +217,7 @@ impl Operation<'_> {
         }
     }
 
-    /// Cuts the extents that reach over the ends of `blocks`: what follows needs no more space.
+    /// Cuts the extents that reach over the ends of `blocks`; later steps then need no space.
     fn cut_ends(&self, blocks: &Range<u64>) -> Result<()> {
         for at in [blocks.start, blocks.end] {
             if map::is_within_extent(self.fs, self.inode, at)? {
@@ -218,8 +227,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Whoever would have moved the size on disk to where it belongs may be about to lose its data: moves it up to the end of
-    /// the range, as far as the file has that.
+    /// Moves the size on disk up to the end of the range, as far as the file has that. The
+    /// writeback that would have moved it may be about to lose its data.
     fn raise_disk_size(&self) -> Result<()> {
         let size = self.inode.size();
         let end = size.min(self.range.end);
@@ -233,13 +242,14 @@ impl Operation<'_> {
         })
     }
 
-    /// Zeroes what the range covers of the blocks at its ends, as far as they have data. Only the cache changes.
+    /// Zeroes what the range covers of the blocks at its ends, where they have data. Changes the
+    /// cache only.
     fn zero_edges(&self) -> Result<()> {
         let whole = self.bytes_of(&self.whole_blocks(&self.range));
         let end = self.range.end.min(self.inode.size());
         let first = self.range.start..whole.start.get().min(end);
         let last = whole.end.get().max(self.range.start)..end;
-        // Within one block both are the same.
+        // Within one block both ends are the same block.
         let last = last.start.max(first.end)..last.end;
         for edge in [first, last] {
             if !edge.is_empty() {
@@ -249,8 +259,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Drops what is cached of `blocks`. Commits that wait for some of it get it first. Writeback of the file waits until
-    /// what is returned is gone, or it would join the extents that are cut here.
+    /// Drops the cache of `blocks`, after writing what commits wait for. Until the returned guard
+    /// goes, the file has no writeback: it would join the extents that are cut here.
     fn drop_cache(
         &self,
         no_fills: &InvalidateExclusive<'_>,
@@ -265,8 +275,9 @@ impl Operation<'_> {
         Ok(no_writeback)
     }
 
-    /// Empties the cache from the folio on that holds the first of `blocks`, as the file's blocks will be others from there on. What is
-    /// dirty is written, but for what only `blocks` have if they are `unwanted`. The rest as [`Self::drop_cache`].
+    /// Empties the cache from the folio on that holds the first of `blocks`, because the file's
+    /// blocks will be others from there on. Writes what is dirty, but for what only `blocks` have
+    /// if they are `unwanted`. The rest as [`Self::drop_cache`].
     fn flush_and_drop(
         &self,
         no_fills: &InvalidateExclusive<'_>,
@@ -291,7 +302,7 @@ impl Operation<'_> {
         Ok(no_writeback)
     }
 
-    /// A handle for an operation that was planned.
+    /// Starts a handle for an operation that was planned.
     fn start(&self, plan: ShiftPlan) -> Result<Handle> {
         if !plan.at_once {
             self.fs.stats.stepwise_ranges.bump();
@@ -299,7 +310,7 @@ impl Operation<'_> {
         self.fs.start_with_revokes(plan.credits, plan.revokes)
     }
 
-    /// Sets both sizes, in the same transaction if that has room.
+    /// Sets both sizes, in the same transaction if it has room.
     fn set_size(&self, h: &mut Handle, size: u64) -> Result<()> {
         if !h.ensure(credits::INODE_UPDATE)? {
             h.restart(credits::INODE_UPDATE)?;

@@ -1,7 +1,8 @@
 //! Making a hole.
 //!
-//! Nothing is written back first: what is dirty in the range is not wanted any more. The blocks go, and with them what was promised
-//! for the range; of the blocks at its ends, bytes are zeroed in the cache.
+//! Nothing is written back first: dirty data of the range is not wanted any more. The blocks go,
+//! and the reservations of the range with them. Of the blocks at its ends, bytes are zeroed in the
+//! cache.
 
 use extant_iomap::WritebackControl;
 use extant_pagecache::InvalidateExclusive;
@@ -15,8 +16,8 @@ use crate::types::error::Result;
 use crate::volume::credits;
 
 impl Operation<'_> {
-    /// Makes the range a hole. Behind the end of the file only the rest of the last page is part of it: what was allocated there ahead of
-    /// data stays.
+    /// Makes the range a hole. Behind the end of the file it ends with the last page: what was
+    /// allocated there ahead of data stays.
     pub(super) fn punch(mut self, no_fills: &InvalidateExclusive<'_>) -> Result<()> {
         let size = self.inode.size();
         if self.range.start >= size {

@@ -1,4 +1,5 @@
-//! Range operations from the inside: against a model on both paths, and what only shows in sizes, maps and counters.
+//! Range operations from the inside: against a model on both paths, and what only shows in sizes,
+//! maps and counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +83,8 @@ impl Stage {
         self.fs.layout.block_size.bytes_u64()
     }
 
-    /// A letter for each of the file's blocks up to its end, and for those behind it that have space.
+    /// A letter for each of the file's blocks up to its end, and for those behind it that have
+    /// space.
     fn shape(&self) -> String {
         let blocks = self
             .file
@@ -123,7 +125,8 @@ fn open(image: &Image, options: &str, path: BufferedPath) -> Arc<Fs> {
         flushers: 0,
         ..Tuning::default()
     };
-    // A child that another test starts has our descriptors, and with them the lock, until it runs its program.
+    // A child that another test starts has our descriptors, and with them the lock, until it runs
+    // its program.
     let mut tries = 0;
     let dev = loop {
         match FileDevice::open(image.path(), OpenMode::ReadWrite) {
@@ -273,7 +276,8 @@ fn counter(stage: &Stage, name: &str) -> u64 {
     all.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// Thousands of extents: every leaf moves, and the nodes above say so; e2fsck and what is read agree. One transaction holds it.
+/// Thousands of extents: every leaf moves, and the nodes above say so; e2fsck and what is read
+/// agree. One transaction holds it.
 #[test]
 fn deep_trees_move_as_one() {
     for (args, blocks) in [("-b 1024", 8000), ("-b 4096", 4000)] {
@@ -328,7 +332,8 @@ fn what_no_transaction_can_hold_moves_step_by_step() {
 /// The longest extent of the file, as debugfs sees it.
 fn longest(image: &Image) -> u32 {
     let listed = image.debugfs("ex /file").unwrap();
-    // Level, entries, file blocks, device blocks, length, flags: those above the leaves have one device block only.
+    // Level, entries, file blocks, device blocks, length, flags: those above the leaves have one
+    // device block only.
     let leaves = listed
         .lines()
         .filter(|line| line.matches(" - ").count() == 2);
@@ -374,8 +379,8 @@ fn the_longest_extents_become_unwritten() {
     stage.remount("", BufferedPath::Iomap);
 }
 
-/// Readers fill the cache, and flushers empty it, while ranges move: neither may keep or write what belonged to the map of a moment
-/// ago.
+/// Readers fill the cache, and flushers empty it, while ranges move: neither may keep or write what
+/// belonged to the map of a moment ago.
 #[test]
 fn readers_and_flushers_keep_nothing_of_the_old_map() {
     for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
@@ -451,8 +456,8 @@ fn tag(block: u64) -> u8 {
     u8::try_from(block % 250).unwrap() + 1
 }
 
-/// A crash between a conversion and the size that follows it leaves written blocks behind the end. Growing over them takes neither
-/// folios, which could not be written, nor their contents.
+/// A crash between a conversion and the size that follows it leaves written blocks behind the end.
+/// Growing over them takes neither folios, which could not be written, nor their contents.
 #[test]
 fn j31_written_blocks_behind_the_end_become_unwritten() {
     for how in 0..3 {

@@ -1,9 +1,10 @@
-//! Making a range read as zeros, and keeping (or giving it) its space.
+//! Making a range read as zeros while it keeps, or gets, its space.
 //!
-//! Everything gets its place and every cut is made first: running out of space then leaves the file as it was, dirty data
+//! All allocations and cuts come first: lack of space then leaves the file as it was, dirty data
 //! included. Whole blocks become unwritten; of those at the ends, bytes are zeroed in the cache.
 
 use extant_pagecache::InvalidateExclusive;
+use extant_units::at_most_u32;
 
 use super::super::truncate;
 use super::Operation;
@@ -35,7 +36,7 @@ impl Operation<'_> {
         let mut h = self.start(plan)?;
         if !blocks.is_empty() {
             let first = Self::lblk(blocks.start)?;
-            let len = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
+            let len = at_most_u32(blocks.end - blocks.start);
             if !h.ensure(credits::convert(self.fs))? {
                 h.restart(credits::convert(self.fs))?;
             }
