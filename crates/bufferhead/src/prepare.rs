@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use extant_iomap::DeviceFault;
+use extant_iomap::{DeviceFault, DeviceRequest};
 use extant_pagecache::FolioGuard;
 use extant_units::{DevOff, Pos};
 
@@ -113,7 +113,7 @@ fn read_edges<O: BufferOps + ?Sized>(
         let bytes = &mut guard.bytes_mut()[block..block + size];
         ops.device().read_at(at, bytes).map_err(|source| {
             O::Error::from(DeviceFault {
-                what: "read",
+                request: DeviceRequest::Read,
                 at,
                 len: size as u64,
                 source,

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, Ioend, IoendKind, Iomap, IomapKind};
+use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IoendKind, Iomap, IomapKind};
 use extant_pagecache::{Folio, FolioGuard, FolioRef};
 use extant_units::{DevOff, Pos};
 
@@ -138,7 +138,7 @@ impl Submission {
         result.map_err(|source| {
             ops.counters().failed_ioends.bump();
             O::Error::from(DeviceFault {
-                what: "write",
+                request: DeviceRequest::Write,
                 at: ioend.at,
                 len: ioend.len,
                 source,

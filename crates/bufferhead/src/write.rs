@@ -171,7 +171,7 @@ fn write_locked<O: BufferOps + ?Sized>(
         let end = guard.folio().pos_of(written.end).get();
         if end > ops.size() {
             last_block_written = has_written_space(ops, ring, written.end - 1);
-            ops.raise_size(end);
+            ops.raise_size(guard.locked(), end);
         }
         guard.folio().mark_referenced();
     }

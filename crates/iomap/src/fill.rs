@@ -1,12 +1,17 @@
 //! Filling folios from the device.
 //!
-//! [`fill`] makes a window of folios uptodate with as few device reads as there are separate runs on the device, each
-//! scattered straight into the folios. [`fill_block`] does the same for one block, for a write that
-//! covers it only partly.
+//! [`fill`] makes a window of folios uptodate. It issues one device read for each contiguous run on
+//! the device, scattered straight into the folios. [`fill_block`] makes one block uptodate, for a
+//! write that covers it only partly.
+//!
+//! # Invariants
+//! * A block becomes uptodate only after all of its bytes are in the folio. Bytes past the end of the
+//!   file are zeroed before that (J31).
 //!
 //! # Locks
-//! `fill` holds what it reads where that is needed ([`crate::FillGuard`]), takes the invalidate lock shared (so that no block of the window can
-//! be taken away), makes the folios, locks them in ascending order, and maps and reads with all of them locked.
+//! `fill` locks its range against direct writes where the file has any ([`crate::FillGuard`]), takes
+//! the invalidate lock shared, so that no block of the window loses its place, makes the folios, locks
+//! them in ascending order, and maps and reads with all of them locked.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -15,31 +20,32 @@ use std::sync::Arc;
 use extant_pagecache::{Folio, FolioGuard, Window};
 use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos};
 
-use crate::hold::enter;
+use crate::fill_lock::lock_for_fill;
 use crate::index;
-use crate::map::{Iomap, IomapFlags, IomapKind};
-use crate::ops::{DeviceFault, IomapOp, IomapOps, Outcome};
+use crate::map::{Iomap, IomapKind};
+use crate::ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome};
 
 /// A part of one folio that one device read fills.
-struct Piece {
+struct FillPart {
+    /// Index of the folio's guard.
     folio: usize,
     bytes: Range<usize>,
     from: DevOff,
 }
 
-/// Makes the window's blocks below the file's end uptodate. If its first page is `needed`, that page's folio is
-/// waited for; the rest of the window is given up where memory is short. An error is returned only if it concerns
-/// the needed byte.
+/// Makes the window's blocks below the file's end uptodate. The folio of the byte `needed`, which is in
+/// the first page, is waited for; the rest of the window is given up where memory is short. Returns an
+/// error only if it concerns the needed byte.
 pub(crate) fn fill<O: IomapOps + ?Sized>(
     ops: &O,
     window: Window,
     needed: Option<Pos>,
 ) -> Result<(), O::Error> {
     let pages = ops.address_space();
-    let Some(entered) = enter(ops, bytes_of(window, needed, ops.size()), needed) else {
+    let Some(lock) = lock_for_fill(ops, bytes_of(window, needed, ops.size()), needed) else {
         return Ok(());
     };
-    let window = clip(window, &entered.range);
+    let window = clip(window, &lock.range);
     let size = ops.size();
     let folios = make_folios(ops, window, needed.is_some(), size);
     let mut guards: Vec<FolioGuard<'_>> = folios
@@ -47,16 +53,17 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
         .filter_map(|folio| pages.lock(folio))
         .collect();
     let limit = pages.block_size().round_up(Pos::new(size));
-    let limit = limit.unwrap_or(Pos::MAX).min(entered.range.end);
-    // The end may have moved until the folios were locked, and what was written there may be on the device by now. From here on whoever
-    // moves it over these blocks waits for their folio.
+    let limit = limit.unwrap_or(Pos::MAX).min(lock.range.end);
+    // The end of the file may have moved before the folios were locked, and data that was written
+    // there may be on the device by now. From here on a thread that moves the end over these blocks
+    // waits for their folio.
     let end = ops.size();
-    let (pieces, mut failed) = plan(ops, &mut guards, entered.range.start..limit);
-    let read = read_pieces(ops, &mut guards, pieces, &mut failed);
-    for piece in read {
-        let guard = &mut guards[piece.folio];
-        zero_past(guard, piece.bytes.clone(), end);
-        guard.mark_uptodate(piece.bytes);
+    let (parts, mut failed) = plan(ops, &mut guards, lock.range.start..limit);
+    let read = read_parts(ops, &mut guards, parts, &mut failed);
+    for part in read {
+        let guard = &mut guards[part.folio];
+        zero_past(guard, part.bytes.clone(), end);
+        guard.mark_uptodate(part.bytes);
     }
     let (Some(error), Some(needed)) = (failed, needed) else {
         return Ok(());
@@ -70,20 +77,22 @@ pub(crate) fn fill<O: IomapOps + ?Sized>(
     if served { Ok(()) } else { Err(error) }
 }
 
-/// The bytes of a window, up to the end of a file of `size` bytes and at least to the needed one.
+/// The bytes of a window, up to the end of a file of `size` bytes and at least to the needed byte.
 fn bytes_of(window: Window, needed: Option<Pos>, size: u64) -> Range<Pos> {
+    // A window may reach past the last page there can be.
     let page = |index: u64| PageIdx::new(index).pos().unwrap_or(Pos::MAX);
     let least = needed.unwrap_or(page(window.start)).saturating_add(1);
     page(window.start)..page(window.end()).min(Pos::new(size)).max(least)
 }
 
-/// The part of a window that `range` touches; if that is a part of it at all.
+/// The part of a window that `range` touches; no pages if it touches none.
 fn clip(window: Window, range: &Range<Pos>) -> Window {
     let first = range.start.get() >> PAGE_SHIFT;
     let start = window.start.max(first).min(window.end());
     let end = range.end.get().div_ceil(1 << PAGE_SHIFT).min(window.end());
     Window {
         start,
+        // No pages if the range ends before the window starts.
         pages: end.saturating_sub(start),
         order: window.order,
     }
@@ -105,7 +114,7 @@ fn make_folios<O: IomapOps + ?Sized>(
         let order = window.order.min((end - at).ilog2());
         let folio = pages.get(page).or_else(|| {
             let made = pages.create(page, order, needed && folios.is_empty());
-            // Somebody else was faster, or the smallest folio begins before this page.
+            // Another thread made one, or the smallest folio begins before this page.
             made.or_else(|| pages.get(page))
         });
         match folio {
@@ -113,7 +122,7 @@ fn make_folios<O: IomapOps + ?Sized>(
                 at = folio.index().get() + (1 << folio.order());
                 folios.push(folio);
             }
-            // It came and went: look again.
+            // Made and removed meanwhile: look again.
             None if needed && folios.is_empty() => {}
             None => break,
         }
@@ -121,14 +130,14 @@ fn make_folios<O: IomapOps + ?Sized>(
     folios
 }
 
-/// Splits what is missing within `range` into device reads; what reads as zero is filled at once. Stops at the first
-/// mapping error.
+/// Splits the blocks of `range` that are missing into device reads; blocks that read as zero are filled
+/// at once. Stops at the first mapping error.
 fn plan<O: IomapOps + ?Sized>(
     ops: &O,
     guards: &mut [FolioGuard<'_>],
     range: Range<Pos>,
-) -> (Vec<Piece>, Option<O::Error>) {
-    let mut pieces = Vec::new();
+) -> (Vec<FillPart>, Option<O::Error>) {
+    let mut parts = Vec::new();
     let mut map: Option<Iomap> = None;
     for (number, guard) in guards.iter_mut().enumerate() {
         let folio = guard.folio();
@@ -142,52 +151,42 @@ fn plan<O: IomapOps + ?Sized>(
                 Some(map) if map.clamp(pos, 1) > 0 => map,
                 _ => match look_up(ops, pos, range.end) {
                     Ok(map) => map,
-                    Err(error) => return (pieces, Some(error)),
+                    Err(error) => return (parts, Some(error)),
                 },
             };
             let to = from + index(here.clamp(pos, (stop - from) as u64));
+            debug_assert!(to > from, "a mapping covers the first byte asked for");
             if to == from {
-                return (pieces, None);
+                return (parts, None);
             }
-            if has_space(&here) && here.offset <= folio.start() && here.end() >= folio.end() {
+            if here.has_space() && here.covers(folio.start(), folio.end()) {
                 guard.set_backed();
             }
-            add_pieces(guard, number, &here, from..to, &mut pieces);
+            add_parts(guard, number, &here, from..to, &mut parts);
             at = to;
             map = Some(here);
         }
     }
-    (pieces, None)
+    (parts, None)
 }
 
+/// The mapping at `pos`, for a fill up to `limit`.
 fn look_up<O: IomapOps + ?Sized>(ops: &O, pos: Pos, limit: Pos) -> Result<Iomap, O::Error> {
-    let len = limit.distance_from(pos).unwrap_or(0);
+    let len = limit.since(pos);
     ops.counters().begins.bump();
     let map = ops.begin(IomapOp::Read, pos, len)?;
-    let outcome = Outcome {
-        done: map.clamp(pos, len),
-        ..Outcome::default()
-    };
+    let outcome = Outcome::done(map.clamp(pos, len));
     ops.end(IomapOp::Read, &map, pos, outcome.done, outcome)?;
     Ok(map)
 }
 
-/// Whether a write to `map`'s range needs no more space.
-pub(crate) fn has_space(map: &Iomap) -> bool {
-    let kind = matches!(
-        map.kind,
-        IomapKind::Mapped(_) | IomapKind::Unwritten(_) | IomapKind::Delalloc
-    );
-    kind && !map.flags.contains(IomapFlags::SHARED)
-}
-
-/// Fills the missing blocks of `bytes` that read as zero or are inline, and adds reads for the others.
-fn add_pieces(
+/// Fills the missing blocks of `bytes` that read as zero, and adds reads for the others.
+fn add_parts(
     guard: &mut FolioGuard<'_>,
     folio: usize,
     map: &Iomap,
     bytes: Range<usize>,
-    pieces: &mut Vec<Piece>,
+    parts: &mut Vec<FillPart>,
 ) {
     let mut at = bytes.start;
     while let Some(from) = guard.next_uptodate(at, false)
@@ -198,72 +197,62 @@ fn add_pieces(
         at = to;
         let pos = guard.folio().pos_of(from);
         if let (IomapKind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {
-            pieces.push(Piece {
+            parts.push(FillPart {
                 folio,
                 bytes: from..to,
                 from: device,
             });
             continue;
         }
-        fill_without_device(map, pos, &mut guard.bytes_mut()[from..to]);
+        guard.bytes_mut()[from..to].fill(0);
         guard.mark_uptodate(from..to);
     }
 }
 
-/// What `map` holds from `pos` on, for kinds that are not on the device.
-fn fill_without_device(map: &Iomap, pos: Pos, out: &mut [u8]) {
-    out.fill(0);
-    if let IomapKind::Inline(inline) = &map.kind {
-        let skip = index(pos.distance_from(map.offset).unwrap_or(0));
-        let rest = inline.get(skip..).unwrap_or(&[]);
-        let len = rest.len().min(out.len());
-        out[..len].copy_from_slice(&rest[..len]);
-    }
-}
-
-/// Reads all pieces, one vectored read for each run on the device; returns those that were read.
-fn read_pieces<O: IomapOps + ?Sized>(
+/// Reads all parts, one vectored read for each run on the device; returns the parts that were read.
+fn read_parts<O: IomapOps + ?Sized>(
     ops: &O,
     guards: &mut [FolioGuard<'_>],
-    pieces: Vec<Piece>,
+    parts: Vec<FillPart>,
     failed: &mut Option<O::Error>,
-) -> Vec<Piece> {
-    let mut done = Vec::with_capacity(pieces.len());
-    let mut run: Vec<Piece> = Vec::new();
+) -> Vec<FillPart> {
+    let mut done = Vec::with_capacity(parts.len());
+    let mut run: Vec<FillPart> = Vec::new();
     let mut slices: Vec<IoSliceMut<'_>> = Vec::new();
-    let mut pieces = pieces.into_iter().peekable();
+    let mut parts = parts.into_iter().peekable();
     for (number, guard) in guards.iter_mut().enumerate() {
         let mut rest = guard.bytes_mut();
         let mut cut = 0;
-        while let Some(piece) = pieces.next_if(|piece| piece.folio == number) {
+        while let Some(part) = parts.next_if(|part| part.folio == number) {
             let joins = run.last().is_none_or(|last| {
-                last.from.checked_add(last.bytes.len() as u64) == Some(piece.from)
+                last.from.checked_add(last.bytes.len() as u64) == Some(part.from)
             });
             if !joins {
                 submit(ops, &mut run, &mut slices, &mut done, failed);
             }
-            let (_, tail) = rest.split_at_mut(piece.bytes.start - cut);
-            let (mine, tail) = tail.split_at_mut(piece.bytes.len());
+            let (_, tail) = rest.split_at_mut(part.bytes.start - cut);
+            let (mine, tail) = tail.split_at_mut(part.bytes.len());
             rest = tail;
-            cut = piece.bytes.end;
+            cut = part.bytes.end;
             slices.push(IoSliceMut::new(mine));
-            run.push(piece);
+            run.push(part);
         }
     }
     submit(ops, &mut run, &mut slices, &mut done, failed);
     done
 }
 
+/// Reads the parts of `run`, which `slices` has the memory of, and moves them to `done`.
 fn submit<O: IomapOps + ?Sized>(
     ops: &O,
-    run: &mut Vec<Piece>,
+    run: &mut Vec<FillPart>,
     slices: &mut Vec<IoSliceMut<'_>>,
-    done: &mut Vec<Piece>,
+    done: &mut Vec<FillPart>,
     failed: &mut Option<O::Error>,
 ) {
     let Some(first) = run.first() else { return };
     let at = first.from;
-    let len = run.iter().map(|piece| piece.bytes.len() as u64).sum();
+    let len = run.iter().map(|part| part.bytes.len() as u64).sum();
     ops.counters().fill_reads.bump();
     ops.counters().fill_bytes.add(len);
     match ops.device().read_vectored_at(at, slices) {
@@ -279,15 +268,15 @@ fn submit<O: IomapOps + ?Sized>(
 /// The device could not read `len` bytes.
 pub(crate) fn read_fault<E: From<DeviceFault>>(at: DevOff, len: u64, source: std::io::Error) -> E {
     E::from(DeviceFault {
-        what: "read",
+        request: DeviceRequest::Read,
         at,
         len,
         source,
     })
 }
 
-/// Zeroes the part of `bytes` that lies past the end of a file of `size` bytes: what the device holds
-/// there is nobody's.
+/// Zeroes the part of `bytes` that lies past the end of a file of `size` bytes: the device may hold
+/// anything there.
 fn zero_past(guard: &mut FolioGuard<'_>, bytes: Range<usize>, size: u64) {
     let end = guard.folio().offset_of(Pos::new(size));
     if end < bytes.end {
@@ -295,8 +284,8 @@ fn zero_past(guard: &mut FolioGuard<'_>, bytes: Range<usize>, size: u64) {
     }
 }
 
-/// The block at `offset` of a locked folio, as it is on the device, into the folio. `map` covers it. The caller marks
-/// it uptodate.
+/// Reads the block at `offset` of a locked folio, which `map` covers, from the device into the folio.
+/// The caller marks it uptodate.
 pub(crate) fn read_block<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,
@@ -306,19 +295,19 @@ pub(crate) fn read_block<O: IomapOps + ?Sized>(
     let pos = guard.folio().pos_of(offset);
     let len = ops.address_space().block_size().bytes();
     let out = &mut guard.bytes_mut()[offset..offset + len];
-    let new = map.flags.contains(IomapFlags::NEW);
-    if let (IomapKind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), new) {
+    if let (IomapKind::Mapped(_), Some(at), false) = (&map.kind, map.device_at(pos), map.new) {
         ops.counters().edge_reads.bump();
         return ops
             .device()
             .read_at(at, out)
             .map_err(|source| read_fault(at, len as u64, source));
     }
-    fill_without_device(map, pos, out);
+    out.fill(0);
     Ok(())
 }
 
-/// Makes the block at `offset` of a locked folio uptodate, for a write that covers it only partly. `map` covers it.
+/// Makes the block at `offset` of a locked folio uptodate, for a write that covers it only partly. `map`
+/// covers the block.
 pub(crate) fn fill_block<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,

@@ -1,4 +1,4 @@
-//! Ioends: runs of dirty data on their way to the device.
+//! Ioends: runs of dirty data under writeback.
 
 use extant_units::{DevOff, Pos};
 
@@ -22,20 +22,20 @@ pub struct Ioend {
     pub len: u64,
     /// Where they go.
     pub at: DevOff,
-    /// Into what.
+    /// What the space was.
     pub kind: IoendKind,
-    /// Where the last run ends that the same pass failed to write before this one, into written space: what the device holds
-    /// there behind the end of the file must not come to lie inside of it.
+    /// The end of the last run before this one that the same pass failed to write into written space.
+    /// What the device holds there past the end of the file must not come to lie inside of it.
     pub failed_before: Option<Pos>,
 }
 
 impl Ioend {
-    /// The ioend for `len` bytes at `pos` of `map`; `None` if `map` has no place for them.
+    /// The ioend for `len` bytes at `pos` of `map`; `None` if `map` has no space on the device.
     pub fn new(map: &Iomap, pos: Pos, len: u64) -> Option<Self> {
         let kind = match map.kind {
             IomapKind::Mapped(_) => IoendKind::Mapped,
             IomapKind::Unwritten(_) => IoendKind::Unwritten,
-            IomapKind::Hole | IomapKind::Delalloc | IomapKind::Inline(_) => return None,
+            IomapKind::Hole | IomapKind::Delalloc => return None,
         };
         Some(Self {
             pos,
@@ -48,10 +48,10 @@ impl Ioend {
 
     /// The byte after the last.
     pub fn end(&self) -> Pos {
-        self.pos.saturating_add(self.len)
+        self.pos.plus(self.len)
     }
 
-    /// Takes `next` in if it goes on where this one ends; says whether it did.
+    /// Adds `next` if it continues this run; returns whether it did.
     pub(crate) fn try_merge(&mut self, next: &Ioend) -> bool {
         let joins = self.kind == next.kind
             && self.end() == next.pos

@@ -1,34 +1,38 @@
-//! Buffered file I/O over range mappings.
+//! Buffered file I/O over mappings of byte ranges: Linux's iomap.
 //!
 //! A file system describes ranges of a file by [`Iomap`]s, as long as it can make them, through
-//! [`IomapOps`]; this crate moves bytes between callers, the page cache and the device on that basis. It knows no on-disk
-//! format and no journal.
+//! [`IomapOps`]. On that basis this crate moves bytes between callers, the page cache and the device.
+//! It knows no on-disk format and no journal.
 //!
-//! # The contract
-//! [`IomapOps::begin`] answers with one mapping that covers at least the first byte asked for. No lock or
-//! handle of the file system outlives the call. The work is done; [`IomapOps::end`] always follows, with the bytes really processed.
-//! A mapping can grow stale between the two: writes therefore lock the folio *first* and then ask
-//! [`IomapOps::is_valid`], and map the rest again if it is not.
+//! # Invariants
+//! * [`IomapOps::begin`] answers with one mapping that covers at least the first byte asked for. No
+//!   lock or handle of the file system outlives the call. [`IomapOps::end`] follows every `begin`,
+//!   with the bytes that were processed.
+//! * A mapping can grow stale between the two. A write therefore locks the folio *first*, then asks
+//!   [`IomapOps::is_valid`], and maps the rest again if the mapping is stale (J17).
+//! * A failed write to the device converts nothing and moves no size (J19).
 //!
 //! # Locks
-//! Callers hold what protects the file's size and content order (a file lock, later a range lock) around writes,
-//! and nothing around reads. Reads take the invalidate lock shared when they fill the cache, and before it a [`FillGuard`] of what they read
-//! if the file is written past the cache. Writeback takes folio
-//! locks only, in ascending order, with one pass per mapping at a time; the file system may start handles inside of
-//! [`WritebackOps`] and [`IomapOps`] calls. No handle may be open when this crate is called.
+//! Writers of a file are excluded from each other by the caller, which locks the byte range that a
+//! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock. Readers
+//! take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its range if
+//! the file is written directly. Writeback takes folio locks only, in ascending order, with one pass
+//! per file at a time; the file system may start handles inside of [`WritebackOps`] and [`IomapOps`]
+//! calls. The caller has no handle open when it calls this crate.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
+mod buffers;
+mod counters;
 mod fill;
-mod hold;
+mod fill_guard;
+mod fill_lock;
 mod ioend;
 mod iter;
 mod map;
 mod ops;
 mod read;
 mod seek;
-mod stats;
-mod vectored;
 mod view;
 mod write;
 mod writeback;
@@ -36,16 +40,16 @@ mod zero;
 
 pub(crate) use extant_units::index;
 
-pub use hold::{FillGuard, Keeper};
+pub use buffers::{Payload, Scatter, Source, Target};
+pub use counters::{IomapCounters, IomapStats};
+pub use fill_guard::FillGuard;
 pub use ioend::{Ioend, IoendKind};
-pub use iter::{Step, Stopped, apply};
-pub use map::{Iomap, IomapFlags, IomapKind};
-pub use ops::{DeviceFault, IomapOp, IomapOps, Outcome, WritebackOps};
-pub use read::{Miss, Target, read};
+pub use iter::{Stopped, apply};
+pub use map::{Iomap, IomapKind};
+pub use ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome, WritebackOps};
+pub use read::{Miss, read};
 pub use seek::{Whence, seek};
-pub use stats::{IomapCounters, IomapStats};
-pub use vectored::{Payload, Scatter};
 pub use view::{MAX_VIEW, ReadView, edit, view};
-pub use write::{Source, extend, overwrite, usable_after_short_copy, write};
+pub use write::{extend, overwrite, usable_after_short_copy, write};
 pub use writeback::{WritebackControl, write_back};
 pub use zero::{truncate_page, zero_range};

@@ -1,42 +1,22 @@
-//! The mapping of a range of file bytes.
-
-use std::sync::Arc;
+//! The mapping of a range of a file: what is behind its bytes.
 
 use extant_units::{DevOff, Pos};
 
-bitflags::bitflags! {
-    /// What a file system says about a mapping beside its kind.
-    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-    pub struct IomapFlags: u32 {
-        /// The space was made for this operation: what a write misses is zeroed, and a failure is undone by
-        /// [`crate::IomapOps::end`].
-        const NEW = 1;
-        /// Metadata that fdatasync needs is not committed yet, counting a size change still to come.
-        const DIRTY = 1 << 1;
-        /// Other files share the space.
-        const SHARED = 1 << 2;
-        /// Several extents were joined.
-        const MERGED = 1 << 3;
-    }
-}
-
 /// What is behind a range.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IomapKind {
     /// Nothing: reads as zero. Never the answer to a write.
     Hole,
-    /// Space that is promised, but not chosen. The data is in the cache.
+    /// Space that is reserved, and not allocated yet (delayed allocation). The data is in the cache.
     Delalloc,
     /// Space with data, from this device byte on.
     Mapped(DevOff),
-    /// Space without data: reads as zero.
+    /// Allocated space without data: reads as zero.
     Unwritten(DevOff),
-    /// The bytes themselves.
-    Inline(Arc<[u8]>),
 }
 
 /// One mapping: `length` bytes of a file from `offset` on, whole blocks.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Iomap {
     /// The first byte.
     pub offset: Pos,
@@ -44,16 +24,17 @@ pub struct Iomap {
     pub length: u64,
     /// What is there.
     pub kind: IomapKind,
-    /// More about it.
-    pub flags: IomapFlags,
-    /// The state of the file's map that this was made from, for [`crate::IomapOps::is_valid`].
+    /// The space was made for this operation: the blocks have no content yet, and
+    /// [`crate::IomapOps::end`] gives back what the operation does not use.
+    pub new: bool,
+    /// The sequence of the file's map that this was made from, for [`crate::IomapOps::is_valid`].
     pub cookie: u64,
 }
 
 impl Iomap {
     /// The byte after the last.
     pub fn end(&self) -> Pos {
-        self.offset.saturating_add(self.length)
+        self.offset.plus(self.length)
     }
 
     /// The bytes of this mapping that lie at `pos` and after, at most `len`; zero if `pos` is outside.
@@ -61,16 +42,28 @@ impl Iomap {
         if pos < self.offset {
             return 0;
         }
+        // Nothing of the mapping lies after its end.
         self.end().distance_from(pos).unwrap_or(0).min(len)
     }
 
-    /// The device byte of `pos`, which lies inside; `None` if the kind has none.
+    /// Whether the mapping covers `[start, end)`.
+    pub(crate) fn covers(&self, start: Pos, end: Pos) -> bool {
+        self.offset <= start && self.end() >= end
+    }
+
+    /// Whether a write to the range needs no more space.
+    pub(crate) fn has_space(&self) -> bool {
+        !matches!(self.kind, IomapKind::Hole)
+    }
+
+    /// The device byte of `pos`, which lies inside; `None` if the range has no space on the device.
     pub fn device_at(&self, pos: Pos) -> Option<DevOff> {
         match self.kind {
-            IomapKind::Mapped(addr) | IomapKind::Unwritten(addr) => {
-                addr.checked_add(pos.distance_from(self.offset)?)
+            IomapKind::Mapped(at) | IomapKind::Unwritten(at) => {
+                debug_assert!(self.clamp(pos, 1) > 0, "{pos:?} lies in {self:?}");
+                Some(at.plus(pos.since(self.offset)))
             }
-            IomapKind::Hole | IomapKind::Delalloc | IomapKind::Inline(_) => None,
+            IomapKind::Hole | IomapKind::Delalloc => None,
         }
     }
 }

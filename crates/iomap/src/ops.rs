@@ -1,16 +1,17 @@
 //! What a file system implements.
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 
 use extant_blockdev::BlockDevice;
-use extant_pagecache::{AddressSpace, WritebackFault};
+use extant_pagecache::{AddressSpace, FolioLocked, WritebackFault};
 use extant_units::{DevOff, Pos};
 
-use crate::hold::FillGuard;
+use crate::counters::IomapCounters;
+use crate::fill_guard::FillGuard;
 use crate::ioend::Ioend;
 use crate::map::Iomap;
-use crate::stats::IomapCounters;
 
 /// What a mapping is wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,11 +19,11 @@ use crate::stats::IomapCounters;
 pub enum IomapOp {
     /// Reading into the cache.
     Read,
-    /// Writing into the cache: the answer has space, allocated or promised.
+    /// Writing into the cache: the answer has space, allocated or reserved.
     Write,
     /// Zeroing what exists: never allocates.
     Zero,
-    /// Looking only.
+    /// Looking only, for `SEEK_DATA`, `SEEK_HOLE` and reports of extents.
     Report,
 }
 
@@ -33,48 +34,85 @@ pub struct Outcome {
     pub done: u64,
     /// The mapping was found stale; the rest is mapped again.
     pub stale: bool,
-    /// The file's size was raised.
-    pub size_changed: bool,
 }
 
-/// The device failed under a file.
+impl Outcome {
+    /// `done` bytes were processed.
+    pub fn done(done: u64) -> Self {
+        Self { done, stale: false }
+    }
+
+    /// The mapping was found stale after `done` bytes.
+    pub fn stale(done: u64) -> Self {
+        Self { done, stale: true }
+    }
+}
+
+/// A request to the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeviceRequest {
+    /// A read of file data.
+    Read,
+    /// A write of file data.
+    Write,
+}
+
+impl fmt::Display for DeviceRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+/// The device failed under a file. The cause is the error's source, with its errno.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} of {len} bytes at byte {at} of the device: {source}")]
+#[error("{request} of {len} bytes at byte {at} of the device: {source}")]
 pub struct DeviceFault {
-    /// "read" or "write".
-    pub what: &'static str,
+    /// What was asked of the device.
+    pub request: DeviceRequest,
     /// Where.
     pub at: DevOff,
-    /// How much.
+    /// How many bytes.
     pub len: u64,
-    /// Why.
+    /// The device's error.
     pub source: io::Error,
 }
 
-/// One file, as seen by buffered I/O.
+/// One file, as buffered I/O sees it.
 pub trait IomapOps: Sync {
     /// The file system's error.
     type Error: From<DeviceFault>;
 
     /// The file's folios.
     fn address_space(&self) -> &AddressSpace;
-    /// Where its data is.
+    /// The device that has the file's data.
     fn device(&self) -> &dyn BlockDevice;
-    /// Where to count.
+    /// The counters to use.
     fn counters(&self) -> &IomapCounters;
 
     /// The file's size in memory.
     fn size(&self) -> u64;
-    /// Raises the size in memory to `end` if it is smaller. Called with the folio that holds byte `end - 1` locked.
-    fn raise_size(&self, end: u64);
+
+    /// Raises the size in memory to `end` if it is smaller. `_locked` is the lock of the folio with
+    /// byte `end - 1`: writeback, which zeroes a folio past the end of the file, waits for it.
+    fn raise_size(&self, _locked: FolioLocked<'_>, end: u64);
 
     /// The mapping at `pos`, for an operation on `len` bytes.
+    ///
+    /// # Errors
+    /// The file system's.
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
-    /// Ends the operation on `len` bytes at `pos` of `map`. A promise of space that `begin` made
-    /// ([`crate::IomapFlags::NEW`]) and that `outcome` did not use is given back here. Called with no folio locked for
-    /// writes; whoever looks into the cache here does so before taking the lock of its map, which `begin` takes with
-    /// folios locked.
+    /// Ends the operation on `len` bytes at `pos` of `map`. Gives back the space that `begin` made
+    /// ([`Iomap::new`]) and `outcome` did not use.
+    ///
+    /// Called with no folio locked for writes. An implementation that looks into the cache does so
+    /// before it locks the file's map, as `begin` locks the map with folios locked.
+    ///
+    /// # Errors
+    /// The file system's.
     fn end(
         &self,
         op: IomapOp,
@@ -87,19 +125,20 @@ pub trait IomapOps: Sync {
         Ok(())
     }
 
-    /// Whether `map` is still true. Called with a folio locked: takes only short locks.
-    fn is_valid(&self, map: &Iomap) -> bool;
+    /// Whether `map` is still true. Runs under the lock of a folio of its range, which keeps the
+    /// answer true for that folio; so it takes short locks only.
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool;
 
-    /// Whether the device under this file is written past the cache, or was: reads of it then need a [`FillGuard`]. Once
-    /// true, it stays so; it becomes true before the first such write, and then the invalidate lock is taken exclusively for
-    /// a moment, so that no read goes on that has not seen it.
+    /// Whether the file is written directly, or was: reads of the device then need a [`FillGuard`].
+    /// Once true, it stays so. It becomes true before the first direct write, which then takes the
+    /// invalidate lock exclusively for a moment and so waits for fills that have not seen it.
     fn has_direct_writes(&self) -> bool {
         false
     }
 
-    /// Keeps writes past the cache away from a part of `wanted`, whole blocks, while the device is read there. With `needed`, a
-    /// part of `wanted` that somebody waits for, the answer covers at least that, and is waited for; `None`
-    /// without it if somebody writes there. No lock after the inode's may be held.
+    /// Locks a part of `wanted`, whole blocks, against direct writes. With `needed`, a part of
+    /// `wanted`, the guard covers at least that, and is waited for. Without it, `None` if a direct
+    /// write to `wanted` is under way. The caller holds no lock that comes after the inode's.
     fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
         let _ = needed;
         Some(FillGuard::without_lock(wanted))
@@ -108,19 +147,25 @@ pub trait IomapOps: Sync {
 
 /// A file whose dirty folios can be written.
 pub trait WritebackOps: IomapOps {
-    /// The mapping for `len` dirty bytes at `pos`, whole blocks: promised space becomes allocated here, unwritten, as
-    /// much as possible at once, and the answer may be longer than `len`. A hole means that the data has
-    /// nowhere to go.
+    /// The mapping for `len` dirty bytes at `pos`, whole blocks. Reserved space is allocated here,
+    /// unwritten, as much as possible at once; the answer may be longer than `len`. A hole means that
+    /// the data has no space.
+    ///
+    /// # Errors
+    /// No space; damage; a stopped journal.
     fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
-    /// The data of `ioend` is on the device: converts unwritten space, and then moves the size on disk. Folios
-    /// leave writeback after this.
+    /// The data of `ioend` is on the device: converts unwritten space, and then moves the size on disk.
+    /// Folios leave writeback after this.
+    ///
+    /// # Errors
+    /// The journal's.
     fn complete(&self, ioend: &Ioend) -> Result<(), Self::Error>;
 
-    /// The `len` bytes at `pos` could not be mapped and are lost: gives back what was promised for them.
+    /// The `len` bytes at `pos` could not be mapped and are lost: gives their reservation back.
     fn discard(&self, pos: Pos, len: u64);
 
-    /// Dirty data finds no place because of `error`, and is given up: what to tell of that.
+    /// Dirty data gets no space because of `error`, and is lost: returns the error to report.
     fn data_lost(&self, error: Self::Error) -> Self::Error {
         error
     }

@@ -1,13 +1,14 @@
 //! Buffered reads.
 //!
-//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range that is neither cached
-//! nor stored anywhere is answered with zeros, without making folios for it.
+//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range
+//! that is neither cached nor stored is answered with zeros, without making folios for it.
 
-use extant_pagecache::{Readahead, RecentFolios};
+use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos};
 
+use crate::buffers::Target;
 use crate::fill::{fill, read_fault};
-use crate::hold::enter;
+use crate::fill_lock::lock_for_fill;
 use crate::index;
 use crate::iter::Stopped;
 use crate::map::IomapKind;
@@ -18,56 +19,9 @@ use crate::ops::{IomapOp, IomapOps, Outcome};
 pub enum Miss<'a> {
     /// Fills the cache, and reads ahead.
     Fill(&'a Readahead),
-    /// Reads past the cache, straight into the caller's buffer: for callers that keep the bytes in a cache of their own. Each
-    /// block is seen whole as long as nobody writes it meanwhile.
+    /// Reads from the device straight into the caller's buffer, for callers that keep the bytes in a
+    /// cache of their own. A block that is written meanwhile may be torn.
     Bypass(&'a Readahead),
-}
-
-/// Where the bytes of a read go: one buffer, or several as if they were one.
-pub trait Target {
-    /// Length in bytes.
-    fn len(&self) -> usize;
-
-    /// Whether there is no room at all.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The memory from byte `offset` on, as far as it is contiguous; empty only at the end.
-    fn part(&mut self, offset: usize) -> &mut [u8];
-
-    /// Copies `bytes` to byte `offset`.
-    #[inline]
-    fn put(&mut self, offset: usize, bytes: &[u8]) {
-        let mut done = 0;
-        while done < bytes.len() {
-            let part = self.part(offset + done);
-            let len = part.len().min(bytes.len() - done);
-            debug_assert!(len > 0, "bytes beyond the end of the target");
-            if len == 0 {
-                return;
-            }
-            part[..len].copy_from_slice(&bytes[done..done + len]);
-            done += len;
-        }
-    }
-}
-
-impl Target for [u8] {
-    #[inline]
-    fn len(&self) -> usize {
-        <[u8]>::len(self)
-    }
-
-    #[inline]
-    fn part(&mut self, offset: usize) -> &mut [u8] {
-        self.get_mut(offset..).unwrap_or_default()
-    }
-
-    #[inline]
-    fn put(&mut self, offset: usize, bytes: &[u8]) {
-        self[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
 }
 
 /// Reads into `buf` from `pos`, up to the end of the file; returns the bytes read.
@@ -83,7 +37,8 @@ pub fn read<O: IomapOps + ?Sized>(
 ) -> Result<usize, Stopped<O::Error>> {
     let mut done = 0;
     while done < buf.len() {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
+        // Nothing is left at the end and past it.
         let left = ops.size().saturating_sub(at.get());
         let want = index(left.min((buf.len() - done) as u64));
         if want == 0 {
@@ -99,8 +54,8 @@ pub fn read<O: IomapOps + ?Sized>(
         let out = &mut part[..contiguous];
         let missed = match on_miss {
             Miss::Fill(readahead) => miss(ops, readahead, at, want, out),
-            Miss::Bypass(readahead) => pass(ops, at, out).and_then(|read| match read {
-                // A folio has come, or has only part of what is wanted: the cache it is.
+            Miss::Bypass(readahead) => read_uncached(ops, at, out).and_then(|read| match read {
+                // A folio has part of the bytes, or the data is nowhere else: through the cache.
                 0 => miss(ops, readahead, at, want, out),
                 read => Ok(read),
             }),
@@ -110,32 +65,37 @@ pub fn read<O: IomapOps + ?Sized>(
     if let Miss::Fill(readahead) = on_miss
         && done > 0
     {
-        read_on(ops, readahead, pos.saturating_add(done as u64));
+        read_ahead(ops, readahead, pos.plus(done as u64));
     }
     Ok(done)
 }
 
-/// Reads from the device what no folio holds, up to the next folio and the end of the mapping; returns how much, zero if a
-/// folio is there. The invalidate lock keeps the blocks in place meanwhile.
-fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize, O::Error> {
-    let end = pos.saturating_add(out.len() as u64);
-    let Some(entered) = enter(ops, pos..end, Some(pos)) else {
+/// Reads from the device what no folio holds, up to the next folio and the end of the mapping. Returns
+/// the number of bytes, zero if a folio is there. The fill lock keeps the blocks in place meanwhile.
+fn read_uncached<O: IomapOps + ?Sized>(
+    ops: &O,
+    pos: Pos,
+    out: &mut [u8],
+) -> Result<usize, O::Error> {
+    let end = pos.plus(out.len() as u64);
+    let Some(lock) = lock_for_fill(ops, pos..end, Some(pos)) else {
+        debug_assert!(false, "a lock of what is needed is waited for");
         return Ok(0);
     };
-    let held = entered.range.end.distance_from(pos).unwrap_or(0);
-    let len = uncached(ops, pos, held.min(out.len() as u64));
+    let locked = lock.range.end.since(pos);
+    let len = uncached(ops, &lock.invalidate, pos, locked.min(out.len() as u64));
     if len == 0 {
         return Ok(0);
     }
     ops.counters().begins.bump();
     let map = ops.begin(IomapOp::Read, pos, len)?;
     let read = match map.kind {
-        IomapKind::Delalloc | IomapKind::Inline(_) => 0,
+        IomapKind::Delalloc => 0,
         IomapKind::Hole | IomapKind::Unwritten(_) | IomapKind::Mapped(_) => map.clamp(pos, len),
     };
     let out = &mut out[..index(read)];
     let result = match (&map.kind, map.device_at(pos)) {
-        (IomapKind::Mapped(_), Some(at)) if read > 0 => {
+        (IomapKind::Mapped(_), Some(at)) => {
             ops.counters().uncached_reads.bump();
             let result = ops.device().read_at(at, out);
             result.map_err(|source| read_fault(at, read, source))
@@ -145,16 +105,13 @@ fn pass<O: IomapOps + ?Sized>(ops: &O, pos: Pos, out: &mut [u8]) -> Result<usize
             Ok(())
         }
     };
-    let outcome = Outcome {
-        done: if result.is_ok() { read } else { 0 },
-        ..Outcome::default()
-    };
+    let outcome = Outcome::done(if result.is_ok() { read } else { 0 });
     ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
     result.map(|()| index(read))
 }
 
-/// Shows `copy` what the folio at `pos` has of the `len` bytes from `pos` on; zero if that is not
-/// cached.
+/// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on. Returns
+/// their number, zero if the byte at `pos` is not cached.
 #[inline]
 fn copy_cached<O: IomapOps + ?Sized>(
     ops: &O,
@@ -175,11 +132,12 @@ fn copy_cached<O: IomapOps + ?Sized>(
         folio.mark_referenced();
         Some(to - from)
     });
+    // No folio, or one that has left the address space: not cached.
     copied.flatten().unwrap_or(0)
 }
 
-/// Handles a miss at `pos`, the first of `want` bytes: answers with zeros if nothing is stored
-/// there (and returns how many of `out` these are), otherwise fills the cache.
+/// Handles a miss at `pos`, the first of `want` bytes. If nothing is stored there, fills `out` with
+/// zeros and returns their number; otherwise fills the cache and returns zero.
 fn miss<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
@@ -193,20 +151,20 @@ fn miss<O: IomapOps + ?Sized>(
         return Ok(zeros);
     }
     let first = pos.page().get();
-    let last = pos.saturating_add(want as u64 - 1).page().get();
+    let last = pos.plus(want as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
     fill(ops, window, Some(pos))?;
     Ok(0)
 }
 
-/// How many bytes at `pos` are known to be zero because neither the cache nor the device has them.
+/// The number of bytes at `pos` that are zero because neither the cache nor the device has them.
 pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,
     len: u64,
 ) -> Result<usize, O::Error> {
-    let _blocks_stay = ops.address_space().invalidate_lock().read();
-    let clear = uncached(ops, pos, len);
+    let blocks_stay = ops.address_space().invalidate_lock().read();
+    let clear = uncached(ops, &blocks_stay, pos, len);
     if clear == 0 {
         return Ok(0);
     }
@@ -214,27 +172,31 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
     let map = ops.begin(IomapOp::Read, pos, len)?;
     let zeros = match map.kind {
         IomapKind::Hole | IomapKind::Unwritten(_) => map.clamp(pos, clear),
-        IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_) => 0,
+        IomapKind::Delalloc | IomapKind::Mapped(_) => 0,
     };
-    let outcome = Outcome {
-        done: zeros,
-        ..Outcome::default()
-    };
+    let outcome = Outcome::done(zeros);
     ops.end(IomapOp::Read, &map, pos, map.clamp(pos, len), outcome)?;
     Ok(index(zeros))
 }
 
-/// How many of the `len` bytes at `pos` come before the first folio. To be asked before the map: what was written
-/// before that and has no folio any more is on the device, and in the map.
-fn uncached<O: IomapOps + ?Sized>(ops: &O, pos: Pos, len: u64) -> u64 {
+/// The number of the `len` bytes at `pos` that come before the first folio. Asked for before the
+/// mapping, under the invalidate lock: data that was written before this and has no folio any more is
+/// on the device, and in the map.
+fn uncached<O: IomapOps + ?Sized>(
+    ops: &O,
+    _blocks_stay: &InvalidateShared<'_>,
+    pos: Pos,
+    len: u64,
+) -> u64 {
     match ops.address_space().next(pos) {
+        // None of them if the folio begins before `pos`.
         Some(folio) => len.min(folio.start().distance_from(pos).unwrap_or(0)),
         None => len,
     }
 }
 
-/// Reads the next window if the reader has come close to the end of the last.
-fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
+/// Reads the next window if the reader has come close to the end of the last one.
+fn read_ahead<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
     let page = end.get().div_ceil(1 << PAGE_SHIFT);
     if !readahead.wants_more(page) {
         readahead.hit(page);
@@ -248,6 +210,6 @@ fn read_on<O: IomapOps + ?Sized>(ops: &O, readahead: &Readahead, end: Pos) {
     let Some(window) = readahead.advance(page, order, pages.max_order()) else {
         return;
     };
-    // Nobody asked for these bytes yet: whoever does will meet the error.
+    // The caller has not asked for these bytes: a read that does meets the error.
     let _ = fill(ops, window, None);
 }

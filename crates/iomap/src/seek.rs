@@ -2,9 +2,9 @@
 
 use extant_units::Pos;
 
-use crate::iter::{Step, Stopped, apply};
+use crate::iter::{Stopped, apply};
 use crate::map::IomapKind;
-use crate::ops::{IomapOp, IomapOps};
+use crate::ops::{IomapOp, IomapOps, Outcome};
 
 /// What to look for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,8 +15,9 @@ pub enum Whence {
     Hole,
 }
 
-/// The first byte at or after `pos` that is what `whence` says; `None` if `pos` is at or past the end of the file, or no data follows.
-/// Promised space is data. A hole is a hole even if it is cached. Unwritten space is data where the cache has it.
+/// The first byte at or after `pos` that is what `whence` says; `None` if `pos` is at or past the end of
+/// the file, or no data follows. Reserved space is data. A hole is a hole even if it is cached.
+/// Unwritten space is data where the cache has it.
 ///
 /// # Errors
 /// The first error of the file system.
@@ -30,29 +31,22 @@ pub fn seek<O: IomapOps + ?Sized>(
         return Ok(None);
     }
     let mut found = None;
-    let whole = size - pos.get();
-    apply(ops, IomapOp::Report, pos, whole, |map, at, len| {
-        let end = at.saturating_add(len);
-        let hit = match (&map.kind, whence) {
-            (IomapKind::Hole, Whence::Hole) => Some(at),
-            (IomapKind::Hole, Whence::Data) => None,
+    let rest = size - pos.get();
+    apply(ops, IomapOp::Report, pos, rest, |map, at, len| {
+        let end = at.plus(len);
+        let hit = match (map.kind, whence) {
             (IomapKind::Unwritten(_), _) => {
-                ops.address_space()
-                    .seek_cached(at, end, whence == Whence::Data)
+                let cached = whence == Whence::Data;
+                ops.address_space().seek_cached(at, end, cached)
             }
-            (IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_), Whence::Data) => {
-                Some(at)
-            }
-            (IomapKind::Delalloc | IomapKind::Mapped(_) | IomapKind::Inline(_), Whence::Hole) => {
-                None
-            }
+            (IomapKind::Hole, Whence::Hole)
+            | (IomapKind::Delalloc | IomapKind::Mapped(_), Whence::Data) => Some(at),
+            (IomapKind::Hole, Whence::Data)
+            | (IomapKind::Delalloc | IomapKind::Mapped(_), Whence::Hole) => None,
         };
         found = hit;
         // Processing nothing ends the search.
-        Ok(Step {
-            done: if hit.is_some() { 0 } else { len },
-            ..Step::default()
-        })
+        Ok(Outcome::done(if hit.is_some() { 0 } else { len }))
     })
     .map_err(|stopped: Stopped<O::Error>| stopped.error)?;
     if found.is_none() && whence == Whence::Hole {

@@ -1,26 +1,30 @@
 //! Views: file bytes where they lie in the cache, without a copy.
 //!
-//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when the view was taken, whatever
-//! is written, cut or dropped afterwards. It holds no lock. What is neither cached nor stored is shown as zeros that are nobody's.
+//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when the
+//! view was taken, whatever is written, truncated or dropped afterwards. It holds no lock. Bytes that
+//! are neither cached nor stored are shown as zeros that belong to no folio.
 //!
-//! [`edit`] is the writable view: like a store through a mapping of the kernel's (`page_mkwrite`), folio by folio. First the
-//! space is taken, with no folio locked; then the folio is locked, stable against writeback; then the mappings' cookies
-//! and the file's size are looked at again; the blocks are made uptodate, the caller changes bytes in place, and when it
-//! returns they are dirty.
+//! [`edit`] is the writable view. Like a store through a memory mapping in Linux (`page_mkwrite`), it
+//! goes folio by folio:
+//!
+//! 1. Map the range and reserve space, with no folio locked.
+//! 2. Lock the folio, after the end of its writeback.
+//! 3. Check the mappings' cookies and the file's size again; start over if they changed.
+//! 4. Make the blocks uptodate, mark them dirty, and let the caller change the bytes in place.
 
 use std::ops::Range;
 
-use extant_pagecache::{Folio, FolioGuard, Pinned, Readahead};
+use extant_pagecache::{Folio, FolioGuard, FolioLocked, Pinned, Readahead};
 use extant_units::Pos;
 
-use crate::fill::{fill, fill_block, has_space};
+use crate::fill::{fill, fill_block};
 use crate::index;
 use crate::iter::Stopped;
-use crate::map::{Iomap, IomapFlags};
+use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};
 use crate::read::zeros_at;
 
-/// The most bytes that one view shows.
+/// The most bytes that one view shows: a bound for the memory of its list of folios.
 pub const MAX_VIEW: usize = 256 << 20;
 
 /// What a view shows of holes.
@@ -49,7 +53,7 @@ impl ReadView {
         self.len == 0
     }
 
-    /// The bytes in order, in pieces as long as they lie together.
+    /// The bytes in order, in pieces that are contiguous in memory.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         self.chunks.iter().map(|chunk| match chunk {
             Chunk::Cached(bytes) => &**bytes,
@@ -57,7 +61,8 @@ impl ReadView {
         })
     }
 
-    /// How many of the bytes are shared with the cache, rather than copied because too much was pinned, or busy.
+    /// The number of bytes that are shared with the cache. The others were copied, because too much was
+    /// pinned already or the folio was locked.
     pub fn shared(&self) -> usize {
         let shared = self.chunks.iter().filter_map(|chunk| match chunk {
             Chunk::Cached(bytes) => bytes.is_shared().then_some(bytes.len()),
@@ -72,10 +77,11 @@ impl ReadView {
     }
 }
 
-/// A view of `len` bytes at `pos`, or as many as the file has there, [`MAX_VIEW`] at most. Fills the cache as a read does.
+/// A view of `len` bytes at `pos`, or as many as the file has there, [`MAX_VIEW`] at most. Fills the
+/// cache as a read does.
 ///
 /// # Errors
-/// The first error of the file system or the device; `done` bytes before it could be had.
+/// The first error of the file system or the device, with the bytes before it.
 pub fn view<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
@@ -86,7 +92,8 @@ pub fn view<O: IomapOps + ?Sized>(
     let len = len.min(MAX_VIEW);
     let mut view = ReadView::default();
     while view.len < len {
-        let at = pos.saturating_add(view.len as u64);
+        let at = pos.plus(view.len as u64);
+        // Nothing is left at the end and past it.
         let left = ops.size().saturating_sub(at.get());
         let want = index(left.min((len - view.len) as u64));
         if want == 0 {
@@ -120,17 +127,19 @@ fn populate<O: IomapOps + ?Sized>(
     len: usize,
 ) -> Result<(), O::Error> {
     let first = pos.page().get();
-    let last = pos.saturating_add(len as u64 - 1).page().get();
+    let last = pos.plus(len as u64 - 1).page().get();
     let window = readahead.miss(first, last - first + 1, ops.address_space().max_order());
     fill(ops, window, Some(pos))
 }
 
-/// Has `change` alter `len` bytes at `pos` in place: piece by piece, each within one folio, which is locked meanwhile, with the
-/// position of its first byte. Ends at the end of the file: nothing grows. Returns the bytes shown to `change`; they are
-/// dirty. `change` must not touch the file.
+/// Lets `change` alter `len` bytes at `pos` in place. It is called for one piece after the other, each
+/// within one folio, which is locked meanwhile, with the position of the piece's first byte. Ends at
+/// the end of the file, which does not grow. Returns the bytes shown to `change`; they are dirty.
+/// `change` must not touch the file.
 ///
 /// # Errors
-/// The first error of the file system or the device, with the bytes done before. What the failing piece was promised is given back.
+/// The first error of the file system or the device, with the bytes done before. The reservation of the
+/// failing piece is given back.
 pub fn edit<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
@@ -140,7 +149,8 @@ pub fn edit<O: IomapOps + ?Sized>(
 ) -> Result<usize, Stopped<O::Error>> {
     let mut done = 0;
     while done < len {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
+        // Nothing is left at the end and past it.
         let left = ops.size().saturating_sub(at.get());
         let want = index(left.min((len - done) as u64));
         if want == 0 {
@@ -153,7 +163,7 @@ pub fn edit<O: IomapOps + ?Sized>(
     Ok(done)
 }
 
-/// [`edit`] within the folio at `pos`; zero if it is to be tried again.
+/// [`edit`] within the folio at `pos`; returns zero if the caller is to try again.
 fn edit_folio<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
@@ -162,24 +172,24 @@ fn edit_folio<O: IomapOps + ?Sized>(
     change: &mut impl FnMut(Pos, &mut [u8]),
 ) -> Result<usize, O::Error> {
     let pages = ops.address_space();
-    // What is stored comes with as few reads as can be. Holes come later.
+    // Stored data is read in large windows here. Holes are filled block by block below.
     if pages.get(pos.page()).is_none() && zeros_at(ops, pos, 1)? == 0 {
         populate(ops, readahead, pos, len)?;
     }
     let folio = pages.get_or_create(pos, len as u64);
     let from = folio.offset_of(pos);
     let to = folio.len().min(from + len);
-    let mut space = Space::new(ops, pos, (to - from) as u64);
+    let mut space = EditSpace::new(ops, pos, (to - from) as u64);
     loop {
-        space.take()?;
+        space.reserve()?;
         let Some(mut guard) = pages.lock_stable(&folio) else {
             return Ok(0);
         };
-        if !space.is_valid() {
+        if !space.is_valid(guard.locked()) {
             ops.counters().stale_retries.bump();
             continue;
         }
-        // Whoever cuts the file sets its size before it takes this lock.
+        // A truncation sets the size before it takes this lock.
         let size = Pos::new(ops.size());
         let to = to.min(folio.offset_of(size));
         if from >= to {
@@ -190,57 +200,61 @@ fn edit_folio<O: IomapOps + ?Sized>(
         folio.mark_referenced();
         change(pos, &mut guard.bytes_mut()[from..to]);
         drop(guard);
-        space.used((to - from) as u64);
-        return space.end().map(|()| to - from);
+        space.used = (to - from) as u64;
+        return space.release_unused().map(|()| to - from);
     }
 }
 
-/// Space for one piece of an edit: taken before the folio is locked, checked under its lock, given back if it was not used.
-struct Space<'a, O: IomapOps + ?Sized> {
+/// Space for one piece of an edit: reserved before the folio is locked, checked under its lock, given
+/// back if it was not used.
+struct EditSpace<'a, O: IomapOps + ?Sized> {
     ops: &'a O,
     pos: Pos,
     len: u64,
-    /// What the range is mapped to.
+    /// The mappings of the range.
     maps: Vec<Iomap>,
-    /// Promises made for it.
-    promised: Vec<Iomap>,
+    /// Those of them, in all rounds, that `begin` made space for.
+    reserved: Vec<Iomap>,
+    /// Bytes of the range that became dirty.
     used: u64,
 }
 
-impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
+impl<'a, O: IomapOps + ?Sized> EditSpace<'a, O> {
     fn new(ops: &'a O, pos: Pos, len: u64) -> Self {
         Self {
             ops,
             pos,
             len,
             maps: Vec::new(),
-            promised: Vec::new(),
+            reserved: Vec::new(),
             used: 0,
         }
     }
 
-    /// Maps the range. The first time, taking space changes the map itself: so it may take a second round until all
-    /// mappings are true together.
-    fn take(&mut self) -> Result<(), O::Error> {
+    /// Maps the range and reserves its space. That changes the map, so that it may take a second round
+    /// until all mappings are valid together.
+    fn reserve(&mut self) -> Result<(), O::Error> {
         self.maps.clear();
         let mut done = 0;
         while done < self.len {
-            let at = self.pos.saturating_add(done);
+            let at = self.pos.plus(done);
             self.ops.counters().begins.bump();
             let map = self.ops.begin(IomapOp::Write, at, self.len - done)?;
             let part = map.clamp(at, self.len - done);
             debug_assert!(part > 0, "a pages covers the first byte asked for");
+            // Makes progress, whatever the file system answers.
             done += part.max(1);
-            if map.flags.contains(IomapFlags::NEW) {
-                self.promised.push(map.clone());
+            if map.new {
+                self.reserved.push(map);
             }
             self.maps.push(map);
         }
         Ok(())
     }
 
-    fn is_valid(&self) -> bool {
-        self.maps.iter().all(|map| self.ops.is_valid(map))
+    fn is_valid(&self, locked: FolioLocked<'_>) -> bool {
+        let is_valid = |map| self.ops.is_valid(locked, map);
+        self.maps.iter().all(is_valid)
     }
 
     /// Makes the blocks of `range` uptodate.
@@ -261,32 +275,25 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
             at = missing + block;
         }
         if let [map] = &*self.maps
-            && has_space(map)
-            && map.offset <= folio.start()
-            && map.end() >= folio.end()
+            && map.has_space()
+            && map.covers(folio.start(), folio.end())
         {
             guard.set_backed();
         }
         Ok(())
     }
 
-    fn used(&mut self, used: u64) {
-        self.used = used;
-    }
-
-    /// Gives back what was promised and not used. No folio is locked.
-    fn end(&mut self) -> Result<(), O::Error> {
-        let used_end = self.pos.saturating_add(self.used);
+    /// Gives back space that was reserved and not used. The caller holds no folio lock.
+    fn release_unused(&mut self) -> Result<(), O::Error> {
+        let used_end = self.pos.plus(self.used);
+        let range_end = self.pos.plus(self.len);
         let mut failed = Ok(());
-        for map in self.promised.drain(..) {
+        for map in self.reserved.drain(..) {
             let at = map.offset.max(self.pos);
-            let range_end = self.pos.saturating_add(self.len);
-            let len = map.clamp(at, range_end.distance_from(at).unwrap_or(0));
+            let len = map.clamp(at, range_end.since(at));
+            // Nothing of it was used if it lies past the used part.
             let done = used_end.distance_from(at).unwrap_or(0).min(len);
-            let outcome = Outcome {
-                done,
-                ..Outcome::default()
-            };
+            let outcome = Outcome::done(done);
             let ended = self.ops.end(IomapOp::Write, &map, at, len, outcome);
             failed = failed.and(ended);
         }
@@ -294,9 +301,9 @@ impl<'a, O: IomapOps + ?Sized> Space<'a, O> {
     }
 }
 
-impl<O: IomapOps + ?Sized> Drop for Space<'_, O> {
+impl<O: IomapOps + ?Sized> Drop for EditSpace<'_, O> {
     fn drop(&mut self) {
-        // An error has been met already; this one says no more.
-        let _ = self.end();
+        // Dropped with reservations only after an error, which the caller returns.
+        let _ = self.release_unused();
     }
 }

@@ -1,63 +1,56 @@
 //! Buffered writes.
 //!
-//! Where a folio is cached and the blocks of the range are uptodate and have space, the map is not asked at all: [`overwrite`] does
-//! that for a write to one folio or a few, with no other lock than theirs, and [`write()`] for each folio on its way.
-//! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only
-//! the blocks at the edges of a range can need their old content.
+//! Where a folio is cached and the blocks of the range are uptodate and have space, the block map is
+//! not asked at all. [`overwrite`] and [`extend`] are the fast paths: they write to one folio or a few
+//! under no other lock than theirs. [`write()`] checks each folio on its way for the same. Otherwise
+//! the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only the
+//! blocks at the edges of a range can need their old content.
+//!
+//! # Invariants
+//! * No bytes are copied through a stale mapping (J17).
+//! * Bytes that a short copy left in uptodate blocks are part of the file: the cache shows nothing that
+//!   is neither written nor dirty.
 
 use std::sync::Arc;
 
 use extant_pagecache::{Folio, FolioGuard, RecentFolios};
 use extant_units::{PAGE_SIZE, Pos};
 
-use crate::fill::{fill_block, has_space};
+use crate::buffers::{Payload, Source};
+use crate::fill::fill_block;
 use crate::index;
-use crate::iter::{Step, Stopped, apply};
+use crate::iter::{Stopped, apply};
 use crate::map::Iomap;
-use crate::ops::{IomapOp, IomapOps};
-use crate::vectored::Payload;
+use crate::ops::{IomapOp, IomapOps, Outcome};
 
-/// Where written bytes come from.
-pub trait Source {
-    /// Copies bytes from `offset` of the source to `into`; returns how many could be had. Called with
-    /// a folio locked: must not touch the same file system.
-    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize;
-}
-
-impl Source for &[u8] {
-    #[inline]
-    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
-        let rest = self.get(offset..).unwrap_or(&[]);
-        let len = rest.len().min(into.len());
-        into[..len].copy_from_slice(&rest[..len]);
-        len
-    }
-}
-
-/// Overwrites `bytes.len()` bytes at `pos`, below the end of the file, if one folio or a few have all of them, uptodate and with space; says
-/// whether it did. Otherwise nothing has changed.
+/// The fast path of an overwrite: writes `bytes` at `pos`, below the end of the file, if one folio or a
+/// few have all of the range, uptodate and with space. Returns whether it did; otherwise nothing has
+/// changed.
 ///
-/// The caller needs no lock against other writers: the locks of all these folios, held at once, make the write one step. `alone` is asked with
-/// them held, and says whether nobody holds a lock that keeps writers away: whoever does may look at one folio after the other.
+/// The caller needs no lock against other writers: the locks of all these folios, held at once, make
+/// the write one step. `is_unlocked` is called with them held, and returns whether no thread holds a
+/// lock that excludes writers from the range: such a thread may look at one folio after the other.
 #[inline]
 pub fn overwrite<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
-    alone: impl Fn() -> bool,
+    is_unlocked: impl Fn() -> bool,
 ) -> bool {
+    // A position that no file can have fails the comparison with the size.
     let end = pos.saturating_add(bytes.len() as u64);
-    let allowed = || end.get() <= ops.size() && alone();
-    match put(ops, recent, pos, bytes, allowed) {
-        Put::Done => true,
-        Put::Spans => put_in_several(ops, recent, pos, bytes, allowed),
-        Put::Not => false,
+    let allowed = || end.get() <= ops.size() && is_unlocked();
+    match write_one_folio(ops, recent, pos, bytes, allowed) {
+        FastWrite::Done => true,
+        FastWrite::Spans => write_several_folios(ops, recent, pos, bytes, allowed),
+        FastWrite::Not => false,
     }
 }
 
-/// As [`overwrite`] for a write to one folio that makes the file longer, within blocks that are there. The caller keeps others who write to these blocks, or
-/// change the size, away; `pos` is not behind the end of the file.
+/// The fast path of an append: as [`overwrite`], to one folio, for a write that makes the file longer
+/// within blocks that have space. The caller excludes other writers of these blocks and changes of the
+/// size; `pos` is not past the end of the file.
 #[inline]
 pub fn extend<O: IomapOps + ?Sized>(
     ops: &O,
@@ -65,37 +58,39 @@ pub fn extend<O: IomapOps + ?Sized>(
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
-    matches!(put(ops, recent, pos, bytes, || true), Put::Done)
+    debug_assert!(pos.get() <= ops.size(), "no gap before the write");
+    let done = write_one_folio(ops, recent, pos, bytes, || true);
+    matches!(done, FastWrite::Done)
 }
 
-/// What became of a write to one folio.
-enum Put {
+/// What the fast path did with one folio.
+enum FastWrite {
     Done,
     /// One folio has only the first of the bytes.
     Spans,
     Not,
 }
 
-/// Writes to one folio, if that is all that has to be done.
+/// Writes to one folio, if nothing but that is to be done.
 #[inline]
-fn put<O: IomapOps + ?Sized>(
+fn write_one_folio<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
     allowed: impl FnOnce() -> bool,
-) -> Put {
+) -> FastWrite {
     let pages = ops.address_space();
     let end = pos.saturating_add(bytes.len() as u64);
     let written = recent.with_folio(pages, pos.page(), |folio| {
         if end > folio.end() {
-            return Err(Put::Spans);
+            return Err(FastWrite::Spans);
         }
-        let mut guard = pages.lock_stable(folio).ok_or(Put::Not)?;
+        let mut guard = pages.lock_stable(folio).ok_or(FastWrite::Not)?;
         let from = folio.offset_of(pos);
         let range = from..from + bytes.len();
         if !guard.can_overwrite(range.clone()) || !allowed() {
-            return Err(Put::Not);
+            return Err(FastWrite::Not);
         }
         let copied = bytes
             .source()
@@ -104,7 +99,7 @@ fn put<O: IomapOps + ?Sized>(
         folio.mark_referenced();
         let dirtied = guard.mark_dirty(range);
         if end.get() > ops.size() {
-            ops.raise_size(end.get());
+            ops.raise_size(guard.locked(), end.get());
         }
         Ok(dirtied)
     });
@@ -114,15 +109,16 @@ fn put<O: IomapOps + ?Sized>(
             if dirtied {
                 pages.throttle();
             }
-            Put::Done
+            FastWrite::Done
         }
-        Some(Err(put)) => put,
-        None => Put::Not,
+        Some(Err(not_done)) => not_done,
+        None => FastWrite::Not,
     }
 }
 
-/// Overwrites in several folios at once. Their locks are only tried: whoever has one may be waiting for another.
-fn put_in_several<O: IomapOps + ?Sized>(
+/// Overwrites several folios at once. Their locks are only tried: a thread that holds one may wait for
+/// another of them.
+fn write_several_folios<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
     pos: Pos,
@@ -164,8 +160,9 @@ fn put_in_several<O: IomapOps + ?Sized>(
     true
 }
 
-/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
-/// writers, and truncation, away from the range and has zeroed the space between the old end of the file and `pos`.
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends early.
+/// The caller excludes other writers of the range and truncation, and has zeroed the range from the
+/// old end of the file to `pos`.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes written before it.
@@ -179,12 +176,12 @@ pub fn write<O: IomapOps + ?Sized>(
     let mut done = 0;
     while done < len {
         ops.address_space().throttle();
-        let quick = writer.overwrite(done, len - done);
+        let quick = writer.overwrite_folio(done, len - done);
         if quick > 0 {
             done += quick;
             continue;
         }
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
         let mapped = apply(
             ops,
             IomapOp::Write,
@@ -212,11 +209,12 @@ struct Writer<'a, O: ?Sized, S> {
 }
 
 impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
-    /// Writes into one folio without asking for a mapping, if that can be.
+    /// Writes into the folio at byte `done` without a mapping, if it is cached, uptodate and has space.
+    /// Returns the bytes written.
     #[inline]
-    fn overwrite(&mut self, done: usize, len: usize) -> usize {
+    fn overwrite_folio(&mut self, done: usize, len: usize) -> usize {
         let pages = self.ops.address_space();
-        let at = self.pos.saturating_add(done as u64);
+        let at = self.pos.plus(done as u64);
         let Some(folio) = pages.get(at.page()) else {
             return 0;
         };
@@ -242,15 +240,15 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
         map: &Iomap,
         at: Pos,
         len: usize,
-    ) -> Result<Step, Stopped<O::Error>> {
+    ) -> Result<Outcome, Stopped<O::Error>> {
         let pages = self.ops.address_space();
-        let old_size = self.ops.size();
-        let mut step = Step::default();
+        let mut outcome = Outcome::default();
+        // The most bytes that are copied at once; less after a short copy.
         let mut chunk = usize::MAX;
         let mut first = true;
-        while index(step.done) < len {
-            let pos = at.saturating_add(step.done);
-            let want = len - index(step.done);
+        while index(outcome.done) < len {
+            let pos = at.plus(outcome.done);
+            let want = len - index(outcome.done);
             if !std::mem::take(&mut first) {
                 pages.throttle();
             }
@@ -258,14 +256,14 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
             let Some(mut guard) = pages.lock_stable(&folio) else {
                 continue;
             };
-            if !self.ops.is_valid(map) {
-                step.stale = true;
+            if !self.ops.is_valid(guard.locked(), map) {
+                outcome.stale = true;
                 break;
             }
             let from = folio.offset_of(pos);
             let to = folio.len().min(from + want.min(chunk));
-            prepare(self.ops, map, &mut guard, from, to).map_err(Stopped::after(step.done))?;
-            let offset = index(pos.distance_from(self.pos).unwrap_or(0));
+            prepare(self.ops, map, &mut guard, from, to).map_err(Stopped::after(outcome.done))?;
+            let offset = index(pos.since(self.pos));
             let mut copied = self
                 .source
                 .copy_at(offset, &mut guard.bytes_mut()[from..to]);
@@ -279,15 +277,15 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
                 chunk = ((to - from) / 2).max(PAGE_SIZE);
                 continue;
             }
-            if has_space(map) && map.offset <= folio.start() && map.end() >= folio.end() {
+            debug_assert!(map.has_space(), "a mapping for writes has space: {map:?}");
+            if map.has_space() && map.covers(folio.start(), folio.end()) {
                 guard.set_backed();
             }
             guard.mark_uptodate(from..from + copied);
             self.publish(&mut guard, from, from + copied);
-            step.done += copied as u64;
+            outcome.done += copied as u64;
         }
-        step.size_changed = self.ops.size() > old_size;
-        Ok(step)
+        Ok(outcome)
     }
 
     /// Makes the bytes `[from, to)` of a folio part of the file.
@@ -297,13 +295,14 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
         guard.folio().mark_referenced();
         let end = guard.folio().pos_of(to).get();
         if end > self.ops.size() {
-            self.ops.raise_size(end);
+            self.ops.raise_size(guard.locked(), end);
         }
     }
 }
 
-/// How many of `copied` bytes at `from` count after a source ran dry: a block that was to be covered wholly and holds part new,
-/// part nothing does not. Blocks before it are part of the file now: some of them may have been uptodate, and hold the new bytes.
+/// The number of `copied` bytes at `from` that become part of the file after a source ended early. A
+/// block that was to be covered wholly, and is partly new and partly undefined, does not. The blocks
+/// before it do: some may have been uptodate, and hold the new bytes already.
 pub fn usable_after_short_copy(
     guard: &FolioGuard<'_>,
     block: usize,
@@ -315,6 +314,7 @@ pub fn usable_after_short_copy(
     if stop == last || guard.is_uptodate(last..stop) {
         return copied;
     }
+    // Nothing if the copy ended in its first block.
     last.saturating_sub(from)
 }
 

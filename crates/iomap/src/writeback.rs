@@ -1,18 +1,26 @@
 //! Writeback: from dirty folios to the device.
 //!
-//! A pass takes dirty folios in ascending order, a batch at a time. Each folio is locked, zeroed past the end of the file,
-//! cleaned and put under writeback; then the dirty runs are mapped, as long as they can be, joined into ioends, written, and completed.
-//! Only after the file system has completed an ioend (converted, then moved the size) do its folios leave writeback.
+//! A pass takes dirty folios in ascending order, a batch at a time:
+//!
+//! 1. Each folio is locked, zeroed past the end of the file, cleaned and put under writeback.
+//! 2. The dirty runs are mapped, as long as they can be, and joined into ioends.
+//! 3. Each ioend is written to the device.
+//! 4. The file system completes each ioend: it converts unwritten space, then moves the size on disk.
+//! 5. The folios leave writeback.
 //!
 //! # Invariants
-//! * A failed write converts nothing and moves no size. What lies behind it shows zeros if that was unwritten space; if it was
-//!   written space around the old end of the file, nothing behind it is converted or moves the size either. What could not be mapped or written is clean afterwards
-//!   and recorded for fsync: dirty data never piles up over a broken device.
-//! * An integrity pass tags first and writes what is tagged: writers that go on dirtying cannot keep it busy.
+//! * A failed write converts nothing and moves no size (J19). The file shows zeros past it if the
+//!   space was unwritten. If it was written space around the old end of the file, nothing past it is
+//!   converted or moves the size either.
+//! * Data that could not be mapped or written is clean afterwards and recorded for fsync: dirty data
+//!   never piles up over a broken device.
+//! * An integrity pass tags the dirty folios first and writes what is tagged, so writers that go on
+//!   dirtying cannot keep it busy.
 //!
 //! # Locks
-//! One pass per mapping at a time. A batch's folios are held shared while they are mapped and written, so that their bytes
-//! cannot change; completion holds none. The file system starts its handles inside of the calls.
+//! One pass per file at a time. A batch's folios are held shared while they are mapped and written, so
+//! that their bytes cannot change; completion holds none. The file system starts its handles inside of
+//! the calls.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -24,10 +32,12 @@ use extant_units::Pos;
 use crate::index;
 use crate::ioend::{Ioend, IoendKind};
 use crate::map::Iomap;
-use crate::ops::{DeviceFault, WritebackOps};
+use crate::ops::{DeviceFault, DeviceRequest, WritebackOps};
 
-/// The most folios, and about the most bytes, that are under writeback at once in a pass.
+/// The most folios that are under writeback at once in a pass: a batch of single pages.
 const BATCH_FOLIOS: usize = 4096;
+/// About the most bytes under writeback at once in a pass. Enough for long device writes; little enough
+/// that a writer waits for a batch no longer than for a few of those.
 const BATCH_BYTES: u64 = 16 << 20;
 
 /// What a pass writes.
@@ -37,9 +47,9 @@ pub struct WritebackControl {
     pub start: Pos,
     /// The byte after the last; data is written in whole folios.
     pub end: Pos,
-    /// Everything that is dirty now must be written.
+    /// Whether everything that is dirty now must be written.
     pub integrity: bool,
-    /// Where to stop otherwise.
+    /// About how many bytes to write.
     pub max_bytes: u64,
 }
 
@@ -54,7 +64,7 @@ impl WritebackControl {
         }
     }
 
-    /// About `max_bytes` of whatever is dirty.
+    /// About `max_bytes` of dirty data, from the start of the file.
     pub fn background(max_bytes: u64) -> Self {
         Self {
             start: Pos::ZERO,
@@ -65,10 +75,11 @@ impl WritebackControl {
     }
 }
 
-/// Writes dirty data back and waits for it; returns the bytes taken. Faults are recorded in the mapping as well.
+/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded in
+/// the address space as well.
 ///
 /// # Errors
-/// The first error met; everything was tried all the same.
+/// The first error met. The pass goes on after it.
 pub fn write_back<O: WritebackOps + ?Sized>(
     ops: &O,
     control: WritebackControl,
@@ -107,7 +118,8 @@ pub fn write_back<O: WritebackOps + ?Sized>(
 }
 
 /// A dirty run within one folio.
-struct Piece {
+struct DirtyRun {
+    /// Index in [`Batch::folios`].
     folio: usize,
     bytes: Range<usize>,
     pos: Pos,
@@ -116,16 +128,17 @@ struct Piece {
 /// An ioend and the parts of folios that it writes.
 struct Submission {
     ioend: Ioend,
+    /// Each the index of a folio and the bytes of it.
     parts: Vec<(usize, Range<usize>)>,
 }
 
-/// Folios on their way through a pass.
+/// Folios under writeback together.
 struct Batch<'a, O: WritebackOps + ?Sized> {
     ops: &'a O,
     folios: Vec<&'a Arc<Folio>>,
     /// The same folios, locked shared until their bytes are on the device.
     held: Vec<FolioRef<'a>>,
-    pieces: Vec<Piece>,
+    runs: Vec<DirtyRun>,
     bytes: u64,
     /// Ranges that could not be mapped.
     lost: Vec<Range<Pos>>,
@@ -138,7 +151,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
             ops,
             folios: Vec::new(),
             held: Vec::new(),
-            pieces: Vec::new(),
+            runs: Vec::new(),
             bytes: 0,
             lost: Vec::new(),
             failed: None,
@@ -151,10 +164,10 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         let Some(mut guard) = pages.lock(folio) else {
             return;
         };
-        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
+        // Sampled under the folio lock: a write raises the size with the last folio locked.
         let size = Pos::new(self.ops.size());
         if folio.start() >= size || !guard.has_dirty() {
-            // Past the end: a truncation is about to drop it.
+            // A folio past the end is about to be dropped by a truncation.
             return;
         }
         let end = folio.offset_of(size);
@@ -162,11 +175,11 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         let limit = end.next_multiple_of(block).min(folio.len());
         guard.bytes_mut()[end..limit].fill(0);
         let number = self.folios.len();
-        let pieces = &mut self.pieces;
+        let runs = &mut self.runs;
         let mut bytes = 0;
         guard.start_writeback(limit, |run| {
             bytes += run.len() as u64;
-            pieces.push(Piece {
+            runs.push(DirtyRun {
                 folio: number,
                 pos: folio.pos_of(run.start),
                 bytes: run,
@@ -177,8 +190,8 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         self.held.push(guard.downgrade());
     }
 
-    /// Maps, writes and completes everything taken. `failed_before` is where the last run ends that the pass failed
-    /// to write into written space.
+    /// Maps, writes and completes everything taken. `failed_before` is the end of the last run that the
+    /// pass failed to write into written space.
     fn write(mut self, failed_before: &mut Option<Pos>) -> Result<(), O::Error> {
         let mut arrived = Vec::new();
         for submission in self.map() {
@@ -190,7 +203,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
                 *failed_before = Some(ioend.end());
             }
         }
-        // The bytes may change again as far as the device is concerned; the folios stay under writeback.
+        // The device has the bytes, so readers need not wait for completion; writers still do.
         self.held.clear();
         for ioend in &arrived {
             if let Err(error) = self.ops.complete(ioend) {
@@ -205,37 +218,41 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         self.failed.map_or(Ok(()), Err)
     }
 
-    /// Finds the places of all pieces.
+    /// Maps all dirty runs, and joins them into ioends.
     fn map(&mut self) -> Vec<Submission> {
-        let pieces = std::mem::take(&mut self.pieces);
-        let runs = run_lengths(&pieces);
+        let runs = std::mem::take(&mut self.runs);
+        let lengths = contiguous_lengths(&runs);
         let mut submissions: Vec<Submission> = Vec::new();
         let mut map: Option<Iomap> = None;
-        for (piece, run) in pieces.iter().zip(runs) {
-            let mut from = piece.bytes.start;
-            while from < piece.bytes.end {
-                let done = (from - piece.bytes.start) as u64;
-                let pos = piece.pos.saturating_add(done);
-                let left = (piece.bytes.end - from) as u64;
+        for (run, contiguous) in runs.iter().zip(lengths) {
+            let mut from = run.bytes.start;
+            while from < run.bytes.end {
+                let done = (from - run.bytes.start) as u64;
+                let pos = run.pos.plus(done);
+                let left = (run.bytes.end - from) as u64;
                 let here = match map.take() {
-                    Some(map) if map.clamp(pos, 1) > 0 && self.ops.is_valid(&map) => Some(map),
-                    _ => self.map_blocks(pos, run - done),
+                    Some(map) if map.clamp(pos, 1) > 0 && self.is_valid(run, &map) => Some(map),
+                    _ => self.map_blocks(pos, contiguous - done),
                 };
-                let placed = here.as_ref().and_then(|here| {
+                let mapped = here.as_ref().and_then(|here| {
                     let len = here.clamp(pos, left);
                     Ioend::new(here, pos, len).filter(|_| len > 0)
                 });
-                let Some(ioend) = placed else {
+                let Some(ioend) = mapped else {
                     self.lose(pos, left, here.is_some());
                     break;
                 };
                 let to = from + index(ioend.len);
-                add(self.ops, &mut submissions, ioend, (piece.folio, from..to));
+                add(self.ops, &mut submissions, ioend, (run.folio, from..to));
                 from = to;
                 map = here;
             }
         }
         submissions
+    }
+
+    fn is_valid(&self, run: &DirtyRun, map: &Iomap) -> bool {
+        self.ops.is_valid(self.held[run.folio].locked(), map)
     }
 
     fn map_blocks(&mut self, pos: Pos, len: u64) -> Option<Iomap> {
@@ -249,17 +266,18 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         }
     }
 
-    /// Gives up `len` dirty bytes at `pos` that have no place; `silent` if no error has said so yet.
+    /// Gives up `len` dirty bytes at `pos` that have no space; `silent`: no error was recorded for them.
     fn lose(&mut self, pos: Pos, len: u64, silent: bool) {
         if silent {
             self.ops.address_space().errors().record(WritebackFault::Io);
         }
         self.ops.discard(pos, len);
-        // A later write must ask for space again. The folio is held shared here, so the flag waits until it is not.
-        self.lost.push(pos..pos.saturating_add(len));
+        // The next write must ask for space again. The folio is held shared here; its flag is cleared
+        // after the batch.
+        self.lost.push(pos..pos.plus(len));
     }
 
-    /// Writes an ioend; says whether that worked.
+    /// Writes an ioend; returns whether the device accepted it.
     fn submit(&mut self, submission: &Submission) -> bool {
         let ioend = submission.ioend;
         let slices: Vec<IoSlice<'_>> = submission
@@ -275,7 +293,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         };
         self.ops.counters().failed_ioends.bump();
         self.fail(O::Error::from(DeviceFault {
-            what: "write",
+            request: DeviceRequest::Write,
             at: ioend.at,
             len: ioend.len,
             source,
@@ -292,23 +310,25 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
     }
 }
 
-/// For each piece, the bytes from its beginning to the end of the contiguous run it is part of.
-fn run_lengths(pieces: &[Piece]) -> Vec<u64> {
-    let mut lengths = vec![0; pieces.len()];
+/// For each run, the bytes from its start to the end of the contiguous runs that follow it.
+fn contiguous_lengths(runs: &[DirtyRun]) -> Vec<u64> {
+    let mut lengths = vec![0; runs.len()];
     let mut next: Option<(Pos, u64)> = None;
-    for (length, piece) in lengths.iter_mut().zip(pieces).rev() {
-        *length = piece.bytes.len() as u64;
-        let end = piece.pos.saturating_add(*length);
-        if let Some((pos, run)) = next
-            && pos == end
-        {
-            *length += run;
+    for (length, run) in lengths.iter_mut().zip(runs).rev() {
+        *length = run.bytes.len() as u64;
+        let end = run.pos.plus(*length);
+        if let Some((pos, following)) = next {
+            debug_assert!(end <= pos, "runs are ascending");
+            if pos == end {
+                *length += following;
+            }
         }
-        next = Some((piece.pos, *length));
+        next = Some((run.pos, *length));
     }
     lengths
 }
 
+/// Adds a part of a folio to the last submission if it continues there, or as a new one.
 fn add<O: WritebackOps + ?Sized>(
     ops: &O,
     submissions: &mut Vec<Submission>,

@@ -1,7 +1,7 @@
 //! Zeroing parts of files in the cache.
 //!
 //! Only what has data is zeroed: holes stay holes, and unwritten space is touched only where the cache
-//! holds newer data for it. Nothing is ever allocated.
+//! holds newer data for it. Zeroing never allocates.
 
 use std::ops::Range;
 
@@ -10,14 +10,13 @@ use extant_units::Pos;
 
 use crate::fill::read_block;
 use crate::index;
-use crate::iter::{Step, Stopped, apply};
+use crate::iter::{Stopped, apply};
 use crate::map::{Iomap, IomapKind};
-use crate::ops::IomapOp;
-use crate::ops::IomapOps;
+use crate::ops::{IomapOp, IomapOps, Outcome};
 use crate::write::prepare;
 
-/// Zeroes `len` bytes at `pos`; returns whether anything had to be changed (and is dirty now). The caller keeps writers away from the range. No handle
-/// may be open.
+/// Zeroes `len` bytes at `pos`; returns whether any byte changed (and is dirty now). The caller keeps
+/// writers away from the range, and has no handle open.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes processed before it.
@@ -28,20 +27,19 @@ pub fn zero_range<O: IomapOps + ?Sized>(
 ) -> Result<bool, Stopped<O::Error>> {
     let mut changed = false;
     apply(ops, IomapOp::Zero, pos, len, |map, at, part| {
-        let (step, dirtied) = match map.kind {
-            IomapKind::Hole => (skip(part), false),
+        let (outcome, dirtied) = match map.kind {
+            IomapKind::Hole => (Outcome::done(part), false),
             IomapKind::Unwritten(_) => zero_cached(ops, map, at, part),
-            IomapKind::Mapped(_) | IomapKind::Delalloc | IomapKind::Inline(_) => {
-                zero_mapped(ops, map, at, part)?
-            }
+            IomapKind::Mapped(_) | IomapKind::Delalloc => zero_mapped(ops, map, at, part)?,
         };
         changed |= dirtied;
-        Ok(step)
+        Ok(outcome)
     })?;
     Ok(changed)
 }
 
-/// Zeroes from `pos` to the end of its block; nothing if it is at a block's beginning. Returns whether anything had to be changed.
+/// Zeroes from `pos` to the end of its block; nothing if a block begins at `pos`. Returns whether any
+/// byte changed.
 ///
 /// # Errors
 /// As [`zero_range`].
@@ -54,17 +52,11 @@ pub fn truncate_page<O: IomapOps + ?Sized>(ops: &O, pos: Pos) -> Result<bool, St
     zero_range(ops, pos, (block.bytes() - inside) as u64)
 }
 
-fn skip(done: u64) -> Step {
-    Step {
-        done,
-        ..Step::default()
-    }
-}
-
-/// Zeroes what the cache holds newer than the device; clean blocks are zero already.
-fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Step, bool) {
+/// Zeroes the blocks of unwritten space that the cache holds newer data for; clean blocks are zero
+/// already.
+fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -> (Outcome, bool) {
     let pages = ops.address_space();
-    let end = pos.saturating_add(len);
+    let end = pos.plus(len);
     let mut at = pos;
     let mut changed = false;
     while at < end
@@ -74,23 +66,17 @@ fn zero_cached<O: IomapOps + ?Sized>(ops: &O, map: &Iomap, pos: Pos, len: u64) -
         let Some(mut guard) = pages.lock_stable(&folio) else {
             continue;
         };
-        if !ops.is_valid(map) {
-            let done = at.distance_from(pos).unwrap_or(0);
-            let stale = Step {
-                done,
-                stale: true,
-                ..Step::default()
-            };
-            return (stale, changed);
+        if !ops.is_valid(guard.locked(), map) {
+            return (Outcome::stale(at.since(pos)), changed);
         }
         let range = folio.offset_of(at)..folio.offset_of(end);
         changed |= zero_uptodate(&mut guard, range);
         at = folio.end();
     }
-    (skip(len), changed)
+    (Outcome::done(len), changed)
 }
 
-/// Zeroes the uptodate blocks' part of `range`; whatever was not zero before becomes dirty.
+/// Zeroes the part of `range` that is uptodate; blocks that were not zero become dirty.
 fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>) -> bool {
     let mut changed = false;
     let mut at = range.start;
@@ -115,37 +101,37 @@ fn zero_mapped<O: IomapOps + ?Sized>(
     map: &Iomap,
     pos: Pos,
     len: u64,
-) -> Result<(Step, bool), Stopped<O::Error>> {
+) -> Result<(Outcome, bool), Stopped<O::Error>> {
     let pages = ops.address_space();
-    let mut step = Step::default();
+    let mut outcome = Outcome::default();
     let mut changed = false;
-    while step.done < len {
-        let at = pos.saturating_add(step.done);
+    while outcome.done < len {
+        let at = pos.plus(outcome.done);
         pages.throttle();
-        let folio = pages.get_or_create(at, len - step.done);
+        let folio = pages.get_or_create(at, len - outcome.done);
         let Some(mut guard) = pages.lock_stable(&folio) else {
             continue;
         };
-        if !ops.is_valid(map) {
-            step.stale = true;
+        if !ops.is_valid(guard.locked(), map) {
+            outcome.stale = true;
             break;
         }
         let from = folio.offset_of(at);
-        let to = folio.len().min(from + index(len - step.done));
-        if !already_zero(ops, map, &mut guard, from..to).map_err(Stopped::after(step.done))? {
-            prepare(ops, map, &mut guard, from, to).map_err(Stopped::after(step.done))?;
+        let to = folio.len().min(from + index(len - outcome.done));
+        if !already_zero(ops, map, &mut guard, from..to).map_err(Stopped::after(outcome.done))? {
+            prepare(ops, map, &mut guard, from, to).map_err(Stopped::after(outcome.done))?;
             guard.bytes_mut()[from..to].fill(0);
             guard.mark_uptodate(from..to);
             guard.mark_dirty(from..to);
             changed = true;
         }
-        step.done += (to - from) as u64;
+        outcome.done += (to - from) as u64;
     }
-    Ok((step, changed))
+    Ok((outcome, changed))
 }
 
 /// Whether a part of one block that is not cached is zero on the device already: the usual case for the
-/// tail behind the end of a file. The block is uptodate afterwards.
+/// rest of the block at the end of a file. If so, the block is uptodate afterwards.
 fn already_zero<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
-use extant_pagecache::{AddressSpace, WritebackFault};
+use extant_pagecache::{AddressSpace, FolioLocked, WritebackFault};
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, Setup, Toy, ToyError};
 
@@ -51,8 +51,8 @@ impl IomapOps for Watched<'_> {
     fn size(&self) -> u64 {
         self.toy.size()
     }
-    fn raise_size(&self, end: u64) {
-        self.toy.raise_size(end);
+    fn raise_size(&self, locked: FolioLocked<'_>, end: u64) {
+        self.toy.raise_size(locked, end);
     }
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         let map = self.toy.begin(op, pos, len)?;
@@ -75,17 +75,13 @@ impl IomapOps for Watched<'_> {
         self.ends.lock().unwrap().push(out);
         self.toy.end(op, map, pos, len, out)
     }
-    fn is_valid(&self, map: &Iomap) -> bool {
-        self.toy.is_valid(map)
+    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        self.toy.is_valid(locked, map)
     }
 }
 
-fn step(done: u64, stale: bool) -> Step {
-    Step {
-        done,
-        stale,
-        ..Step::default()
-    }
+fn outcome(done: u64, stale: bool) -> Outcome {
+    Outcome { done, stale }
 }
 
 #[test]
@@ -96,25 +92,25 @@ fn every_mapping_ends_with_what_was_really_done() {
     // All of it, in two mappings.
     toy.max_map.store(2, std::sync::atomic::Ordering::Relaxed);
     let whole = apply(&watched, IomapOp::Write, at, 16_384, |_, _, len| {
-        Ok(step(len, false))
+        Ok(outcome(len, false))
     });
     assert_eq!((whole.unwrap(), watched.done()), (16_384, vec![8192, 8192]));
     // Nothing done ends it.
     let none = apply(&watched, IomapOp::Read, at, 16_384, |_, at, len| {
-        Ok(step(if at.get() == 0 { len } else { 0 }, false))
+        Ok(outcome(if at.get() == 0 { len } else { 0 }, false))
     });
     assert_eq!((none.unwrap(), watched.done()), (8192, vec![8192, 0]));
     // Nothing done on a stale mapping does not.
     let mut round = 0;
     let stale = apply(&watched, IomapOp::Read, at, 8192, |_, _, len| {
         round += 1;
-        Ok(step(if round == 3 { len } else { 0 }, round < 3))
+        Ok(outcome(if round == 3 { len } else { 0 }, round < 3))
     });
     assert_eq!((stale.unwrap(), watched.done()), (8192, vec![0, 0, 8192]));
     // An error ends it, and what came before counts.
     let failed = apply(&watched, IomapOp::Read, at, 16_384, |_, at, len| {
         if at.get() == 0 {
-            return Ok(step(len, false));
+            return Ok(outcome(len, false));
         }
         Err(Stopped {
             done: 100,
@@ -437,14 +433,14 @@ impl IomapOps for Growing<'_> {
         }
         size
     }
-    fn raise_size(&self, end: u64) {
-        self.toy.raise_size(end);
+    fn raise_size(&self, locked: FolioLocked<'_>, end: u64) {
+        self.toy.raise_size(locked, end);
     }
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         self.toy.begin(op, pos, len)
     }
-    fn is_valid(&self, map: &Iomap) -> bool {
-        self.toy.is_valid(map)
+    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        self.toy.is_valid(locked, map)
     }
 }
 

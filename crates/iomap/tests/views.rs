@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use extant_blockdev::BlockDevice;
 use extant_iomap::*;
-use extant_pagecache::AddressSpace;
+use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_units::{BlockSize, Pos};
 use toy::{Block, Rng, STALE, Setup, Toy, ToyError};
 
@@ -78,8 +78,8 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         fn size(&self) -> u64 {
             self.0.size()
         }
-        fn raise_size(&self, end: u64) {
-            self.0.raise_size(end);
+        fn raise_size(&self, locked: FolioLocked<'_>, end: u64) {
+            self.0.raise_size(locked, end);
         }
         fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
             if op == IomapOp::Write {
@@ -97,8 +97,8 @@ fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
         ) -> Result<(), ToyError> {
             self.0.end(op, map, pos, len, how)
         }
-        fn is_valid(&self, map: &Iomap) -> bool {
-            self.0.is_valid(map)
+        fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
+            self.0.is_valid(locked, map)
         }
     }
     let (done, wait) = mpsc::channel();

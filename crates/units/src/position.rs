@@ -42,6 +42,14 @@ macro_rules! position {
                 Self(self.0.saturating_add(delta))
             }
 
+            /// This position moved forward by `delta`: the sum names something that exists, and fits.
+            #[inline]
+            #[track_caller]
+            pub fn plus(self, delta: $inner) -> Self {
+                debug_assert!(self.0.checked_add(delta).is_some(), "{self} + {delta}");
+                self.saturating_add(delta)
+            }
+
             /// This position moved back by `delta`, or `None` below zero.
             #[inline]
             pub const fn checked_sub(self, delta: $inner) -> Option<Self> {
@@ -131,6 +139,14 @@ mod tests {
         assert_eq!(Pos::new(7).distance_from(Pos::new(5)), Some(2));
         assert_eq!(Pos::new(5).distance_from(Pos::new(7)), None);
         assert_eq!(Pos::new(7).since(Pos::new(5)), 2);
+        assert_eq!(Pos::new(5).plus(2), Pos::new(7));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = " + 1")]
+    fn no_position_passes_the_largest() {
+        let _ = Pos::MAX.plus(1);
     }
 
     #[test]

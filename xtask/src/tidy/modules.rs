@@ -24,7 +24,7 @@ struct Order {
     everywhere: &'static [&'static str],
 }
 
-const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH, PAGECACHE];
+const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, IOMAP];
 
 const ENGINE: Order = Order {
     root: "crates/engine/src",
@@ -127,6 +127,29 @@ const PAGECACHE: Order = Order {
         "pin",
         "recent",
         "verify",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const IOMAP: Order = Order {
+    root: "crates/iomap/src",
+    modules: &[
+        "map",
+        "ioend",
+        "counters",
+        "buffers",
+        "fill_guard",
+        "ops",
+        "iter",
+        "fill_lock",
+        "fill",
+        "read",
+        "write",
+        "view",
+        "zero",
+        "seek",
+        "writeback",
     ],
     state: &[],
     everywhere: &[],

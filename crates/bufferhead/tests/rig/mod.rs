@@ -14,7 +14,7 @@ use extant_iomap::{
     Ioend, Iomap, IomapKind, IomapOp, IomapOps, Outcome, Source, Stopped, WritebackControl,
     WritebackOps, zero_range,
 };
-use extant_pagecache::{AddressSpace, WritebackFault};
+use extant_pagecache::{AddressSpace, FolioLocked, WritebackFault};
 use extant_units::{PAGE_SIZE, Pos};
 
 use crate::toy::{Setup, Toy, ToyError};
@@ -159,8 +159,8 @@ impl IomapOps for Rig {
     fn size(&self) -> u64 {
         self.toy.size()
     }
-    fn raise_size(&self, end: u64) {
-        self.toy.raise_size(end);
+    fn raise_size(&self, locked: FolioLocked<'_>, end: u64) {
+        self.toy.raise_size(locked, end);
     }
     fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
         self.toy.begin(op, pos, len)
@@ -175,8 +175,8 @@ impl IomapOps for Rig {
     ) -> Result<(), ToyError> {
         self.toy.end(op, map, pos, len, out)
     }
-    fn is_valid(&self, map: &Iomap) -> bool {
-        self.toy.is_valid(map)
+    fn is_valid(&self, locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        self.toy.is_valid(locked, map)
     }
 }
 

@@ -99,7 +99,7 @@ impl FileOps<'_> {
             IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
             IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
             IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
-            IomapKind::Hole | IomapKind::Inline(_) => {
+            IomapKind::Hole => {
                 let ino = Location::Inode(self.inode.ino);
                 return Err(Error::corrupt(ino, "a block that cannot be written to"));
             }

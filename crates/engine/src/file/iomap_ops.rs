@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering;
 use extant_blockdev::BlockDevice;
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{
-    DeviceFault, FillGuard, Iomap, IomapCounters, IomapFlags, IomapKind, IomapOp, IomapOps, Outcome,
+    DeviceFault, DeviceRequest, FillGuard, Iomap, IomapCounters, IomapKind, IomapOp, IomapOps,
+    Outcome,
 };
-use extant_pagecache::AddressSpace;
+use extant_pagecache::{AddressSpace, FolioLocked};
 use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use super::{FileData, blocks_of, data, direct};
@@ -115,11 +116,7 @@ impl<'a> FileOps<'a> {
             offset: bs.pos(map.lblk),
             length: u64::from(map.len) * bs.bytes_u64(),
             kind,
-            flags: if map.new {
-                IomapFlags::NEW
-            } else {
-                IomapFlags::empty()
-            },
+            new: map.new,
             cookie: map.seq,
         })
     }
@@ -207,7 +204,7 @@ impl IomapOps for FileOps<'_> {
         self.inode.size()
     }
 
-    fn raise_size(&self, end: u64) {
+    fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
         self.inode.size.fetch_max(end, Ordering::AcqRel);
     }
 
@@ -235,7 +232,7 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn end(&self, op: IomapOp, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
-        let promised = map.kind == IomapKind::Delalloc && map.flags.contains(IomapFlags::NEW);
+        let promised = map.kind == IomapKind::Delalloc && map.new;
         if op != IomapOp::Write || !promised || outcome.done >= len {
             return Ok(());
         }
@@ -268,7 +265,7 @@ impl IomapOps for FileOps<'_> {
         direct::lock_fill(self, wanted, needed)
     }
 
-    fn is_valid(&self, map: &Iomap) -> bool {
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
         // Every change of the file's map moves the sequence, and writers elsewhere make many.
         map.cookie == map::sequence(self.inode) || self.still_holds(map)
     }
@@ -283,7 +280,6 @@ impl FileOps<'_> {
             IomapKind::Delalloc => MapState::Delayed,
             IomapKind::Mapped(at) => MapState::Written(pblk(at)),
             IomapKind::Unwritten(at) => MapState::Unwritten(pblk(at)),
-            IomapKind::Inline(_) => return false,
         };
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
             let mapping = map::BlockMapping {
@@ -319,7 +315,9 @@ fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
 impl From<DeviceFault> for Error {
     fn from(fault: DeviceFault) -> Self {
         // A thinly provisioned device can run out of space as well.
-        if fault.what == "write" && fault.source.kind() == std::io::ErrorKind::StorageFull {
+        if fault.request == DeviceRequest::Write
+            && fault.source.kind() == std::io::ErrorKind::StorageFull
+        {
             return Self::NoSpace;
         }
         Self::Io(fault.to_string().into())

@@ -22,7 +22,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, WritebackControl};
+use extant_iomap::{DeviceFault, DeviceRequest, WritebackControl};
 use extant_pagecache::Tag;
 use extant_units::{Lblk, Pblk};
 
@@ -144,9 +144,9 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
         let left = usize::try_from(bytes - done).unwrap_or(COPIED_AT_ONCE);
         let part = buf.get_mut(..left.min(COPIED_AT_ONCE)).unwrap_or_default();
         let len = part.len() as u64;
-        let fault = |what, at| {
+        let fault = |request, at| {
             move |source| DeviceFault {
-                what,
+                request,
                 at,
                 len,
                 source,
@@ -154,9 +154,9 @@ fn copy(fs: &Fs, from: Pblk, to: Pblk, count: u32) -> Result<()> {
         };
         let (source, target) = (from.saturating_add(done), to.saturating_add(done));
         let read = fs.dev.read_at(source, part);
-        read.map_err(fault("read", source))?;
+        read.map_err(fault(DeviceRequest::Read, source))?;
         let written = fs.dev.write_at(target, part);
-        written.map_err(fault("write", target))?;
+        written.map_err(fault(DeviceRequest::Write, target))?;
         done += len;
     }
     if !fs.journal.has_log() {

@@ -18,7 +18,7 @@
 
 use std::sync::atomic::Ordering;
 
-use extant_iomap::{DeviceFault, Ioend, IomapOps};
+use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
 use extant_units::{Lblk, Pos, index};
 
 use super::iomap_ops::FileOps;
@@ -97,7 +97,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos
     written.map_err(|source| {
         stats.failed_ioends.bump();
         DeviceFault {
-            what: "write",
+            request: DeviceRequest::Write,
             at: ioend.at,
             len,
             source,

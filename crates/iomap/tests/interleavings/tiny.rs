@@ -327,7 +327,7 @@ impl Tiny {
         }
     }
 
-    fn describe(&self, map: &Map, number: usize, flags: IomapFlags) -> Iomap {
+    fn describe(&self, map: &Map, number: usize, new: bool) -> Iomap {
         let at = |block: u64| DevOff::new(block * BLOCK as u64);
         let kind = match map.blocks.get(number) {
             None | Some(Block::Hole) => IomapKind::Hole,
@@ -339,7 +339,7 @@ impl Tiny {
             offset: Pos::new((number * BLOCK) as u64),
             length: BLOCK as u64,
             kind,
-            flags,
+            new,
             cookie: self.seq.load(Ordering::SeqCst),
         }
     }
@@ -364,7 +364,7 @@ impl IomapOps for Tiny {
     fn size(&self) -> u64 {
         self.size.load(Ordering::SeqCst)
     }
-    fn raise_size(&self, end: u64) {
+    fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
         self.size.fetch_max(end, Ordering::SeqCst);
     }
 
@@ -379,16 +379,16 @@ impl IomapOps for Tiny {
     fn begin(&self, op: IomapOp, pos: Pos, _len: u64) -> Result<Iomap, Broken> {
         let number = Self::number(pos);
         let mut map = self.map.lock().unwrap();
-        let mut flags = IomapFlags::default();
+        let mut new = false;
         if op == IomapOp::Write && map.blocks[number] == Block::Hole {
             map.blocks[number] = Block::Delayed;
             self.seq.fetch_add(1, Ordering::SeqCst);
-            flags = IomapFlags::NEW;
+            new = true;
         }
-        Ok(self.describe(&map, number, flags))
+        Ok(self.describe(&map, number, new))
     }
 
-    fn is_valid(&self, map: &Iomap) -> bool {
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
         !self.cookies || map.cookie == self.seq.load(Ordering::SeqCst)
     }
 }
@@ -402,7 +402,7 @@ impl WritebackOps for Tiny {
             map.next += 1;
             self.seq.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(self.describe(&map, number, IomapFlags::default()))
+        Ok(self.describe(&map, number, false))
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<(), Broken> {

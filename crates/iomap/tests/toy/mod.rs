@@ -280,7 +280,7 @@ impl Toy {
         (first, len)
     }
 
-    fn describe(&self, first: Option<Block>, number: u64, len: u64, flags: IomapFlags) -> Iomap {
+    fn describe(&self, first: Option<Block>, number: u64, len: u64, new: bool) -> Iomap {
         let bs = self.block.bytes_u64();
         let kind = match first {
             None => IomapKind::Hole,
@@ -292,7 +292,7 @@ impl Toy {
             offset: Pos::new(number * bs),
             length: len * bs,
             kind,
-            flags,
+            new,
             cookie: self.seq.load(Ordering::SeqCst),
         }
     }
@@ -319,7 +319,7 @@ impl IomapOps for Toy {
     fn size(&self) -> u64 {
         self.size.load(Ordering::SeqCst)
     }
-    fn raise_size(&self, end: u64) {
+    fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
         self.size.fetch_max(end, Ordering::SeqCst);
     }
 
@@ -327,7 +327,7 @@ impl IomapOps for Toy {
         let (number, count) = self.blocks(pos, len);
         let mut map = self.map.lock().unwrap();
         let (mut first, run) = self.run(&map, number, count);
-        let mut flags = IomapFlags::default();
+        let mut new = false;
         if first.is_none() && op == IomapOp::Write {
             if map.available() < run {
                 return Err(ToyError::NoSpace);
@@ -338,9 +338,9 @@ impl IomapOps for Toy {
             }
             self.bump();
             first = Some(Block::Delayed);
-            flags = IomapFlags::NEW;
+            new = true;
         }
-        Ok(self.describe(first, number, run, flags))
+        Ok(self.describe(first, number, run, new))
     }
 
     fn end(
@@ -351,7 +351,7 @@ impl IomapOps for Toy {
         len: u64,
         outcome: Outcome,
     ) -> Result<(), ToyError> {
-        let unused = map.kind == IomapKind::Delalloc && map.flags.contains(IomapFlags::NEW);
+        let unused = map.kind == IomapKind::Delalloc && map.new;
         if op != IomapOp::Write || !unused || outcome.done >= len {
             return Ok(());
         }
@@ -373,7 +373,7 @@ impl IomapOps for Toy {
         Ok(())
     }
 
-    fn is_valid(&self, map: &Iomap) -> bool {
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
         let flaky = self.flaky.load(Ordering::Relaxed)
             && self.flips.fetch_add(1, Ordering::Relaxed).is_multiple_of(2);
         !flaky && map.cookie == self.seq.load(Ordering::SeqCst)
@@ -404,7 +404,7 @@ impl WritebackOps for Toy {
             self.bump();
             first = Some(Block::Unwritten(at));
         }
-        Ok(self.describe(first, number, run, IomapFlags::default()))
+        Ok(self.describe(first, number, run, false))
     }
 
     fn complete(&self, ioend: &Ioend) -> Result<(), ToyError> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use extant_iomap::{DeviceFault, IomapKind, IomapOps};
+use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
 use extant_units::{Pos, at_most_usize};
 
 use super::clear;
@@ -89,7 +89,7 @@ fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
         (IomapKind::Mapped(_), Some(from)) => {
             let read = ops.device().read_at(from, buf);
             read.map_err(|source| DeviceFault {
-                what: "read",
+                request: DeviceRequest::Read,
                 at: from,
                 len: len as u64,
                 source,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
 use extant_extent_io_tree::{Bits, ByteRange, OwnedRangeGuard, Posted};
-use extant_iomap::{DeviceFault, IomapOps};
+use extant_iomap::{DeviceFault, DeviceRequest, IomapOps};
 use extant_units::{DevOff, Pos};
 use parking_lot::RwLockReadGuard;
 
@@ -66,15 +66,15 @@ impl Straight {
     /// The device has answered. Unlocks the range.
     pub(super) fn end(self, fs: &Fs, answer: io::Result<()>) -> Result<usize> {
         answer.map_err(|source| {
-            let what = match self.what {
-                What::Read => "read",
+            let request = match self.what {
+                What::Read => DeviceRequest::Read,
                 What::Write => {
                     fs.files.stats.failed_ioends.bump();
-                    "write"
+                    DeviceRequest::Write
                 }
             };
             DeviceFault {
-                what,
+                request,
                 at: self.at,
                 len: self.len as u64,
                 source,

@@ -5,7 +5,9 @@ use std::io::IoSlice;
 
 use extant_disk::inode::InodeFlags;
 use extant_extent_io_tree::Bits;
-use extant_iomap::{DeviceFault, Ioend, Iomap, IomapKind, IomapOps, WritebackControl};
+use extant_iomap::{
+    DeviceFault, DeviceRequest, Ioend, Iomap, IomapKind, IomapOps, WritebackControl,
+};
 use extant_lock_order::{Rank, taking};
 use extant_units::Pos;
 
@@ -114,7 +116,7 @@ fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
     written.map_err(|source| {
         stats.failed_ioends.bump();
         DeviceFault {
-            what: "write",
+            request: DeviceRequest::Write,
             at: ioend.at,
             len: span,
             source,
@@ -164,7 +166,7 @@ fn around(ops: &FileOps<'_>, place: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<
         ops.counters().edge_reads.bump();
         let read = ops.device().read_at(from, &mut content);
         read.map_err(|source| DeviceFault {
-            what: "read",
+            request: DeviceRequest::Read,
             at: from,
             len: bs.bytes_u64(),
             source,

@@ -1,13 +1,75 @@
-//! Several buffers as one: the source of a vectored write, the target of a vectored read.
+//! Where the bytes of writes come from and the bytes of reads go: one buffer, or several as one.
 //!
-//! A vectored call is one operation: it looks at the cache once for each folio, whatever the number
-//! of buffers, and each folio is read or written whole.
+//! A vectored call is one operation: it looks at the cache once for each folio, whatever the number of
+//! buffers, and each folio is read or written whole.
 
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 
-use crate::read::Target;
-use crate::write::Source;
+/// Where written bytes come from.
+pub trait Source {
+    /// Copies bytes from `offset` of the source to `into`; returns how many there were. Called with a
+    /// folio locked: must not touch the same file system.
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize;
+}
+
+impl Source for &[u8] {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        // Past its end a source has nothing.
+        let rest = self.get(offset..).unwrap_or(&[]);
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        len
+    }
+}
+
+/// Where the bytes of a read go: one buffer, or several as if they were one.
+pub trait Target {
+    /// Length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether there is no room at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The memory from byte `offset` on, as far as it is contiguous; empty only at the end.
+    fn part(&mut self, offset: usize) -> &mut [u8];
+
+    /// Copies `bytes` to byte `offset`.
+    #[inline]
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let part = self.part(offset + done);
+            let len = part.len().min(bytes.len() - done);
+            debug_assert!(len > 0, "bytes beyond the end of the target");
+            if len == 0 {
+                return;
+            }
+            part[..len].copy_from_slice(&bytes[done..done + len]);
+            done += len;
+        }
+    }
+}
+
+impl Target for [u8] {
+    #[inline]
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    #[inline]
+    fn part(&mut self, offset: usize) -> &mut [u8] {
+        self.get_mut(offset..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        self[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
 
 /// The bytes of one write, which are in memory: one buffer, or several as if they were one.
 pub trait Payload {
@@ -45,6 +107,8 @@ impl Payload for [u8] {
 impl Payload for [IoSlice<'_>] {
     #[inline]
     fn len(&self) -> usize {
+        // The slices may share memory, so that their sum may be more than any memory: such a write is
+        // refused by its length.
         self.iter()
             .fold(0, |sum: usize, buf| sum.saturating_add(buf.len()))
     }
@@ -62,7 +126,7 @@ impl Payload for [IoSlice<'_>] {
     }
 }
 
-/// Where a byte offset lies in a list of buffers. Moves forward cheaply; a step back starts over.
+/// The buffer that a byte offset lies in. Moves forward cheaply; a step back starts over.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     /// The buffer.
@@ -72,8 +136,8 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Moves to the buffer that has byte `offset`; returns the byte's offset inside of it. `None`
-    /// behind the last buffer.
+    /// Moves to the buffer that has byte `offset`; returns the byte's offset inside of it. `None` past
+    /// the last buffer.
     #[inline]
     fn seek(&mut self, offset: usize, len_of: impl Fn(usize) -> Option<usize>) -> Option<usize> {
         if offset < self.start {
