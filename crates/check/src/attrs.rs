@@ -1,44 +1,54 @@
-//! Extended attributes: in the inode and in blocks that several inodes may share.
+//! Extended attributes: those in inodes, and those in blocks that several inodes share.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use extant_disk::features::Compat;
 use extant_disk::inode::InodeCore;
+use extant_disk::location::Location;
 use extant_disk::xattr::{BlockHeader, Entries, area_entries, block_entries, check_block};
 use extant_units::{Ino, Pblk};
 use parking_lot::Mutex;
 
-use super::report::Findings;
-use super::role::Role;
-use super::usage::Usage;
-use super::volume::Volume;
 use crate::error::Result;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::role::Role;
+use crate::usage::Usage;
+use crate::volume::Volume;
 
-/// Attribute blocks met so far: how many inodes say they hold them, how many use them, and the first that did.
-/// One lock, held for a look-up.
-#[derive(Default)]
-pub(super) struct Attributes {
+/// Checks the attributes of inodes, several at once.
+pub(crate) struct Attributes<'a> {
+    volume: &'a Volume,
+    usage: &'a Usage,
+    findings: &'a Findings,
+    /// Attribute blocks met so far. The lock is held for a look-up.
     blocks: Mutex<HashMap<Pblk, Shared>>,
 }
 
+/// An attribute block.
 struct Shared {
+    /// The reference count that it stores.
     stored: u32,
+    /// Inodes that name it so far.
     users: u32,
+    /// The first of them.
     first: Ino,
 }
 
-impl Attributes {
+impl<'a> Attributes<'a> {
+    /// No attribute block met.
+    pub(crate) fn new(volume: &'a Volume, usage: &'a Usage, findings: &'a Findings) -> Self {
+        Self {
+            volume,
+            usage,
+            findings,
+            blocks: Mutex::default(),
+        }
+    }
+
     /// Checks the attributes of one inode. Returns the blocks it owns for them: none or one.
-    pub(super) fn inode(
-        &self,
-        volume: &Volume,
-        usage: &Usage,
-        findings: &Findings,
-        role: Role,
-        ino: Ino,
-        core: &InodeCore,
-    ) -> Result<u64> {
+    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> Result<u64> {
+        let (volume, findings) = (self.volume, self.findings);
         match area_entries(&core.xattrs) {
             Ok(entries) => walk(entries, Location::Inode(ino), findings),
             Err(error) => findings.add(Location::Inode(ino), error),
@@ -48,7 +58,7 @@ impl Attributes {
             return Ok(0);
         }
         if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
-            // The number means nothing then, and no block belongs to the inode by it.
+            // Then the field has no meaning, and the inode owns no block by it.
             if role.is_read() {
                 let what = format_args!("i_file_acl is {pblk} without the feature ext_attr");
                 findings.add(Location::Inode(ino), what);
@@ -62,56 +72,73 @@ impl Attributes {
             }
             return Ok(0);
         }
-        if let Some(shared) = self.blocks.lock().get_mut(&pblk) {
-            shared.users = shared.users.saturating_add(1);
-            return Ok(1);
+        if !self.is_known(pblk) {
+            self.block(ino, pblk)?;
+        }
+        Ok(1)
+    }
+
+    /// Counts a user of the block if it was met before.
+    fn is_known(&self, pblk: Pblk) -> bool {
+        match self.blocks.lock().get_mut(&pblk) {
+            Some(shared) => {
+                // No overflow: there are fewer than 2^32 inodes, and each names one block.
+                shared.users += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Checks a block that `ino` names first.
+    fn block(&self, ino: Ino, pblk: Pblk) -> Result<()> {
+        let (volume, findings) = (self.volume, self.findings);
+        let block = volume.block(pblk)?;
+        // Without a header there is no count; `check_block` reports that.
+        let stored = BlockHeader::of(&block).map_or(0, |header| header.refcount.get());
+        match self.blocks.lock().entry(pblk) {
+            // Another thread met the block while this one read it.
+            Entry::Occupied(mut known) => {
+                known.get_mut().users += 1;
+                return Ok(());
+            }
+            Entry::Vacant(free) => {
+                free.insert(Shared {
+                    stored,
+                    users: 1,
+                    first: ino,
+                });
+            }
         }
         let place = Location::XattrBlock(ino, pblk);
-        let block = volume.block(pblk)?;
-        let stored = BlockHeader::of(&block).map_or(0, |header| header.refcount.get());
-        let mut blocks = self.blocks.lock();
-        if let Some(shared) = blocks.get_mut(&pblk) {
-            shared.users = shared.users.saturating_add(1);
-            return Ok(1);
-        }
-        blocks.insert(
-            pblk,
-            Shared {
-                stored,
-                users: 1,
-                first: ino,
-            },
-        );
-        drop(blocks);
-        if let Some(taken) = usage.claim(pblk, 1) {
-            findings.add(
-                place,
-                format_args!("block {taken} has another owner as well"),
-            );
+        if let Some(taken) = self.usage.claim(pblk, 1) {
+            let what = format_args!("block {taken} has another owner as well");
+            findings.add(place, what);
         }
         match check_block(volume.csum_seed, pblk, &block).and_then(|()| block_entries(&block)) {
             Ok(entries) => walk(entries, place, findings),
             Err(error) => findings.add(place, error),
         }
-        Ok(1)
+        Ok(())
     }
 
-    /// Compares the reference counts, after all inodes were seen.
-    pub(super) fn compare(&self, findings: &Findings) {
+    /// Compares the reference counts, after all inodes were scanned.
+    pub(crate) fn compare(&self) {
         for (pblk, shared) in self.blocks.lock().iter() {
             if shared.stored != shared.users {
                 let what = format_args!(
                     "reference count {}, used by {}",
                     shared.stored, shared.users
                 );
-                findings.add(Location::XattrBlock(shared.first, *pblk), what);
+                self.findings
+                    .add(Location::XattrBlock(shared.first, *pblk), what);
             }
         }
     }
 }
 
 fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
-    // In an inode hashes are optional.
+    // In an inode, a hash of zero means none.
     let in_block = matches!(place, Location::XattrBlock(..));
     for entry in entries {
         match entry {

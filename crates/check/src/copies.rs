@@ -1,18 +1,17 @@
 //! The copies of superblock and descriptors in other groups.
 //!
-//! # Invariants
-//! What is wrong with them is a note: no mount reads them, and e2fsck only if the first superblock
-//! cannot be used. Some programs that make images leave them out. Counters and times in them may
-//! lag behind.
+//! A copy that cannot be used is a note, not a finding: no mount reads it, and e2fsck only if the
+//! first superblock cannot be used. Some programs that make images leave copies out. Counters and
+//! times in a copy may lag behind.
 
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
+use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
 use extant_units::{Group, Pblk};
 
-use super::report::Findings;
-use super::volume::Volume;
 use crate::error::Result;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::volume::Volume;
 
 /// Copies that cannot be used, of one kind.
 #[derive(Default)]
@@ -31,20 +30,19 @@ impl Bad {
         if let Some(first) = self.first {
             let count = self.count;
             let what = format_args!(
-                "{count} of {all} copies of the {what} cannot be used, the first in group {first}: only \
-                 a repair would read them"
+                "{count} of {all} copies of the {what} cannot be used, the first in group {first}: \
+                 only a repair would read them"
             );
             findings.note(Location::Superblock, what);
         }
     }
 }
 
-/// Compares all copies with the originals. Geometry and places must be the same.
-pub(super) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
+/// Compares all copies with the originals: geometry and locations must be the same.
+pub(crate) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
     let (mut superblocks, mut descriptors) = (Bad::default(), Bad::default());
     let mut all = 0;
-    for at in 1..volume.group_count() {
-        let group = Group::new(at);
+    for group in volume.group_numbers().skip(1) {
         if !volume.sb.has_backup(group) {
             continue;
         }
@@ -76,18 +74,17 @@ fn superblock(volume: &Volume, group: Group) -> Result<bool> {
         && copy.raw().uuid == volume.sb.raw().uuid)
 }
 
-/// Whether the copy of the descriptors says the places of the original.
+/// Whether the copy of the descriptors names the locations of the original.
 fn table(volume: &Volume, group: Group) -> Result<bool> {
     let size = volume.sb.desc_size();
-    let mut groups = volume.groups.iter().enumerate();
+    let mut groups = volume.groups();
     let first = volume.group_start(group) + 1;
     for at in 0..u64::from(volume.sb.desc_blocks()) {
         let block = volume.block(Pblk::new(first + at))?;
         for bytes in block.chunks_exact(size) {
-            let Some((number, desc)) = groups.next() else {
+            let Some((of, desc)) = groups.next() else {
                 return Ok(true);
             };
-            let of = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
             let same = GroupDesc::parse(bytes, of, &GroupChecksum::None).is_ok_and(|copy| {
                 (copy.block_bitmap, copy.inode_bitmap, copy.inode_table)
                     == (desc.block_bitmap, desc.inode_bitmap, desc.inode_table)

@@ -5,53 +5,56 @@ use std::collections::{HashMap, HashSet};
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, FileType, Record};
 use extant_disk::features::Compat;
+use extant_disk::file_kind::FileKind;
 use extant_disk::htree::{Index, IndexKind};
+use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
 
-use super::Work;
-use super::inodes::{Dir, Scan};
-use super::report::Findings;
-use super::volume::Volume;
 use crate::error::Result;
-use extant_disk::file_kind::FileKind;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::inodes::{Dir, Scan};
+use crate::maps::blocks_of;
+use crate::volume::Volume;
+use crate::work::Work;
 
-/// What the entries say, over all directories.
+/// The entries of all directories, in sum.
 #[derive(Default)]
-pub(super) struct Tree {
-    /// How many entries, "." and ".." included, lead to an inode.
-    pub(super) references: HashMap<Ino, u32>,
+pub(crate) struct Tree {
+    /// The number of entries, "." and ".." included, that lead to an inode.
+    pub(crate) references: HashMap<Ino, u32>,
     /// The directory that holds an entry for this directory.
-    pub(super) parents: HashMap<Ino, Ino>,
-    /// What ".." of this directory says.
-    pub(super) dotdots: HashMap<Ino, Ino>,
+    pub(crate) parents: HashMap<Ino, Ino>,
+    /// The inode to which ".." of this directory leads.
+    pub(crate) dotdots: HashMap<Ino, Ino>,
 }
+
+/// The byte of an entry's header that records the kind of file.
+const FILE_TYPE: usize = 7;
 
 /// The last hash version that an index may name.
 const LAST_HASH: u8 = 2;
 
 /// Walks all directories, in parallel.
-pub(super) fn walk(
+pub(crate) fn walk(
     volume: &Volume,
     scan: &Scan,
     findings: &Findings,
     work: &Work<'_>,
 ) -> Result<Tree> {
     work.expect(scan.dirs.len() as u64);
-    let all = work.spread(scan.dirs.len(), |at| {
-        let mut seen = Seen::default();
-        if let Some(dir) = scan.dirs.get(at) {
-            let walker = Walker {
-                volume,
-                scan,
-                findings,
-                dir,
-                format: volume.dir_format(dir.ino, dir.generation),
-            };
-            walker.walk(&mut seen)?;
-        }
-        Ok(seen)
+    let all = work.spread(&scan.dirs, |dir| {
+        let mut walker = Walker {
+            volume,
+            scan,
+            findings,
+            dir,
+            format: volume.dir_format(dir.ino, dir.generation),
+            names: HashSet::new(),
+            seen: Seen::default(),
+        };
+        walker.walk()?;
+        Ok(walker.seen)
     })?;
     let mut tree = Tree::default();
     for (dir, seen) in scan.dirs.iter().zip(all) {
@@ -71,7 +74,7 @@ pub(super) fn walk(
     Ok(tree)
 }
 
-/// What one directory's entries lead to.
+/// The inodes to which the entries of one directory lead.
 #[derive(Default)]
 struct Seen {
     entries: Vec<Ino>,
@@ -79,15 +82,20 @@ struct Seen {
     dotdot: Option<Ino>,
 }
 
+/// Walks one directory.
 struct Walker<'a> {
     volume: &'a Volume,
     scan: &'a Scan,
     findings: &'a Findings,
     dir: &'a Dir,
     format: DirFormat,
+    /// Names met so far.
+    names: HashSet<Vec<u8>>,
+    seen: Seen,
 }
 
-/// The hashes that a leaf may hold: from its own key up to the next leaf's, which it may share if names collide.
+/// The hashes that a leaf may hold: from its own key up to that of the next leaf, and that one too
+/// if names collide.
 #[derive(Clone, Copy)]
 struct Bounds {
     low: u32,
@@ -107,13 +115,12 @@ impl Walker<'_> {
             .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
     }
 
-    fn walk(&self, seen: &mut Seen) -> Result<()> {
+    fn walk(&mut self) -> Result<()> {
         let htree = if self.dir.indexed {
             self.htree()?
         } else {
             None
         };
-        let mut names = HashSet::new();
         let mut expected = 0;
         for run in &self.dir.runs {
             if u64::from(run.lblk.get()) != expected {
@@ -126,11 +133,9 @@ impl Walker<'_> {
             if run.unwritten || !self.volume.holds(run.pblk, u64::from(run.len)) {
                 continue;
             }
-            for at in 0..run.len {
-                let lblk = run.lblk.get().saturating_add(at);
-                let pblk = run.pblk.saturating_add(u64::from(at));
+            for (lblk, pblk) in blocks_of(run) {
                 let block = self.volume.block(pblk)?;
-                self.block(lblk, &block, htree.as_ref(), &mut names, seen);
+                self.block(lblk.get(), &block, htree.as_ref());
             }
         }
         if self.dir.blocks == 0 {
@@ -140,14 +145,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    fn block(
-        &self,
-        lblk: u32,
-        block: &[u8],
-        htree: Option<&Htree>,
-        names: &mut HashSet<Vec<u8>>,
-        seen: &mut Seen,
-    ) {
+    fn block(&mut self, lblk: u32, block: &[u8], htree: Option<&Htree>) {
         let is_node = htree.is_some_and(|htree| htree.nodes.contains(&lblk));
         if lblk == 0 {
             match self.format.dots(block) {
@@ -155,8 +153,8 @@ impl Walker<'_> {
                     if own != self.dir.ino {
                         self.add(0, format_args!("\".\" leads to inode {own}"));
                     }
-                    seen.entries.extend([own, parent]);
-                    seen.dotdot = Some(parent);
+                    self.seen.entries.extend([own, parent]);
+                    self.seen.dotdot = Some(parent);
                     self.dots(block, is_node);
                 }
                 Err(error) => self.add(0, error),
@@ -183,8 +181,8 @@ impl Walker<'_> {
             // A broken record was reported above.
             let Ok(record) = record else { return };
             let Some(ino) = record.ino else { continue };
-            let raw_type = block.get(record.offset + 7).copied().unwrap_or(0);
-            self.entry(lblk, raw_type, &record, ino, names, seen);
+            // A record has a whole header.
+            self.entry(lblk, block[record.offset + FILE_TYPE], &record, ino);
             if let Some((hasher, bounds)) = bounds {
                 let hash = hasher.hash(record.name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
@@ -198,24 +196,23 @@ impl Walker<'_> {
         }
     }
 
-    /// The bytes of "." and "..", which stand where they must.
+    /// Checks the bytes of "." and "..", after `DirFormat::dots` found the two where they must be.
     fn dots(&self, block: &[u8], is_root: bool) {
         const DOTDOT: usize = 12;
-        let byte = |at: usize| block.get(at).copied().unwrap_or(0);
         for (name, start, end) in [(".", 0, 9), ("..", DOTDOT, DOTDOT + 10)] {
             self.file_type(
                 0,
                 name.as_bytes(),
-                byte(start + 7),
+                block[start + FILE_TYPE],
                 Some(FileKind::Directory),
             );
-            if byte(end) != 0 {
+            if block[end] != 0 {
                 self.add(0, format_args!("\"{name}\" does not end with a zero"));
             }
         }
         let rec_len = self
             .format
-            .decode_rec_len(u16::from_le_bytes([byte(16), byte(17)]));
+            .decode_rec_len(u16::from_le_bytes([block[16], block[17]]));
         if is_root && rec_len != self.format.block_size.bytes() - DOTDOT {
             self.add(
                 0,
@@ -224,7 +221,7 @@ impl Walker<'_> {
         }
     }
 
-    /// The kind of file that an entry records; zero stands for "not recorded".
+    /// Checks the kind of file that an entry records; zero stands for "not recorded".
     fn file_type(&self, lblk: u32, name: &[u8], raw: u8, kind: Option<FileKind>) {
         let expected = match kind {
             Some(kind) if self.format.file_type => kind.file_type(),
@@ -239,22 +236,14 @@ impl Walker<'_> {
         }
     }
 
-    fn entry(
-        &self,
-        lblk: u32,
-        raw_type: u8,
-        record: &Record<'_>,
-        ino: Ino,
-        names: &mut HashSet<Vec<u8>>,
-        seen: &mut Seen,
-    ) {
+    fn entry(&mut self, lblk: u32, raw_type: u8, record: &Record<'_>, ino: Ino) {
         let name = record.name.escape_ascii();
         if let Err(error) = record.check_name() {
             self.add(lblk, error);
         } else if matches!(record.name, b"." | b"..") {
             self.add(lblk, format_args!("\"{name}\" stands twice"));
         }
-        if !names.insert(record.name.to_vec()) {
+        if !self.names.insert(record.name.to_vec()) {
             self.add(lblk, format_args!("the name \"{name}\" stands twice"));
         }
         let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
@@ -265,19 +254,20 @@ impl Walker<'_> {
             );
             return;
         };
-        seen.entries.push(ino);
+        self.seen.entries.push(ino);
         if ino == Ino::ROOT || ino == self.dir.ino {
             self.add(
                 lblk,
                 format_args!("\"{name}\" leads to the directory {ino} that holds it"),
             );
         } else if facts.kind == Some(FileKind::Directory) {
-            seen.subdirs.push(ino);
+            self.seen.subdirs.push(ino);
         }
         self.file_type(lblk, record.name, raw_type, facts.kind);
     }
 
-    /// Reads the index. `None` after a finding: then only the blocks themselves are checked.
+    /// Reads the index. Returns `None` after a finding: then only the blocks are checked, each by
+    /// itself.
     fn htree(&self) -> Result<Option<Htree>> {
         if !self.volume.sb.features().has_compat(Compat::DIR_INDEX) {
             return Ok(None);
@@ -285,7 +275,7 @@ impl Walker<'_> {
         let Some(root) = self.read(0)? else {
             return Ok(None);
         };
-        // Levels below the root: one, or two with large_dir, which the checker does not accept.
+        // Levels below the root: one, or two with large_dir, which is not a supported feature.
         let max_levels = 1;
         if let Err(error) = self.format.check_index(&root, IndexKind::Root, max_levels) {
             self.add(0, error);
@@ -297,11 +287,11 @@ impl Walker<'_> {
         ) else {
             return Ok(None);
         };
-        // Signed or unsigned is the superblock's to say.
         if info.hash_version > LAST_HASH {
             let what = format_args!("index with hash version {}", info.hash_version);
             self.add(0, what);
         }
+        // The superblock says whether hashes take bytes as unsigned.
         let unsigned = self.volume.sb.flags().contains(SuperFlags::UNSIGNED_HASH);
         let hasher = match DirHasher::new(info.hash_version, unsigned, self.volume.sb.hash_seed()) {
             Ok(hasher) => hasher,
@@ -374,13 +364,14 @@ impl Walker<'_> {
     }
 }
 
-/// The children of an index block with the hashes that may be found below each.
+/// The children of an index block, each with the hashes that may be found below it.
 fn children<'a>(index: &'a Index<'a>, outer: Bounds) -> impl Iterator<Item = (u32, Bounds)> + 'a {
     (0..index.len()).filter_map(move |at| {
         let low = if at == 0 { outer.low } else { index.key(at)? };
         let high = match index.key(at + 1) {
             // A key with the collision bit says that the leaf before it may end with the same hash.
             Some(next) if next & 1 == 1 => next & !1,
+            // No hash is below a key of zero: the leaf before it may hold names with hash zero.
             Some(next) => next.saturating_sub(1),
             None => outer.high,
         };

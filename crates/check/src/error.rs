@@ -2,14 +2,15 @@
 //!
 //! Damage is a finding, not an error: see [`crate::check`].
 
-use std::fmt;
 use std::io;
 
 use extant_blockdev::OpenError;
 use extant_disk::features::FeatureName;
+use extant_disk::group_desc::GroupDescError;
 use extant_disk::location::Location;
 use extant_disk::superblock::SuperblockError;
 use extant_jbd2::JournalError;
+use extant_units::Group;
 
 /// The result of a step of the check.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -30,13 +31,21 @@ pub enum Error {
     /// The volume uses a feature that is outside of the supported set.
     #[error("unsupported feature: {0}")]
     UnsupportedFeature(FeatureName),
+    /// A group descriptor cannot be read, not even without its checksum.
+    #[error("corrupt descriptor of group {group}: {source}")]
+    Descriptor {
+        /// The group.
+        group: Group,
+        /// What is wrong with it.
+        source: GroupDescError,
+    },
     /// A structure that the whole check depends on is damaged.
     #[error("corrupt {place}: {what}")]
     Corrupt {
         /// Where.
         place: Location,
         /// What is wrong there.
-        what: String,
+        what: &'static str,
     },
     /// The device failed.
     #[error("I/O error: {0}")]
@@ -47,12 +56,4 @@ pub enum Error {
     /// A thread of the check panicked.
     #[error("internal error: a checking thread panicked")]
     Panicked,
-}
-
-impl Error {
-    /// Damage at `place` that ends the check.
-    pub(crate) fn corrupt(place: Location, what: impl fmt::Display) -> Self {
-        let what = what.to_string();
-        Self::Corrupt { place, what }
-    }
 }

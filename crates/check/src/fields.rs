@@ -1,22 +1,23 @@
-//! The fields of one inode, by themselves and against the features: what needs no other inode to be judged.
+//! The fields of one inode: rules that need no other inode.
 
 use extant_disk::features::{Compat, Incompat};
+use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, InodeFormat, RawInode};
+use extant_disk::location::Location;
 use extant_units::Ino;
 
-use super::report::Findings;
-use super::role::Role;
-use super::volume::Volume;
-use extant_disk::file_kind::FileKind;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::role::Role;
+use crate::volume::Volume;
 
 /// Both halves of `i_size`, whatever the kind of file.
-pub(super) fn full_size(raw: &RawInode) -> u64 {
+pub(crate) fn full_size(raw: &RawInode) -> u64 {
     u64::from(raw.size_lo.get()) | u64::from(raw.size_hi.get()) << 32
 }
 
-/// Decodes a record. Each fault is reported; where it leaves the rest readable, that is returned.
-pub(super) fn decode(
+/// Decodes a record and reports each fault. Returns the inode as far as the faults leave it
+/// readable.
+pub(crate) fn decode(
     volume: &Volume,
     findings: &Findings,
     role: Role,
@@ -27,7 +28,7 @@ pub(super) fn decode(
     const EXTRA_SIZE: std::ops::Range<usize> = 128..130;
     let mut format: InodeFormat = volume.format;
     let mut record = record.to_vec();
-    // Checksum, extra size and size: each can be wrong once.
+    // Three faults can be passed over: checksum, extra size, size. Each occurs once.
     for _ in 0..4 {
         let error = match InodeCore::decode(&format, ino, &record) {
             Ok(core) => return Some(core),
@@ -53,14 +54,14 @@ pub(super) fn decode(
 }
 
 /// One inode in use.
-pub(super) struct Fields<'a> {
-    pub(super) volume: &'a Volume,
-    pub(super) findings: &'a Findings,
-    pub(super) ino: Ino,
-    pub(super) role: Role,
-    pub(super) kind: Option<FileKind>,
-    pub(super) raw: &'a RawInode,
-    pub(super) core: &'a InodeCore,
+pub(crate) struct Fields<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) findings: &'a Findings,
+    pub(crate) ino: Ino,
+    pub(crate) role: Role,
+    pub(crate) kind: Option<FileKind>,
+    pub(crate) raw: &'a RawInode,
+    pub(crate) core: &'a InodeCore,
 }
 
 impl Fields<'_> {
@@ -68,8 +69,8 @@ impl Fields<'_> {
         self.findings.add(Location::Inode(self.ino), what);
     }
 
-    /// All rules.
-    pub(super) fn check(&self) {
+    /// Checks all rules but [`Fields::not_deleted`].
+    pub(crate) fn check(&self) {
         self.flags();
         if self.role.has_name() {
             self.obsolete();
@@ -89,10 +90,10 @@ impl Fields<'_> {
         }
     }
 
-    /// A time of deletion of an inode that is in use and not about to be deleted.
-    pub(super) fn not_deleted(&self) {
+    /// An inode that is in use and not about to be deleted has no time of deletion.
+    pub(crate) fn not_deleted(&self) {
         let dtime = self.core.dtime;
-        // Below the number of inodes it is no time but a link of the orphan list.
+        // A value below the number of inodes is no time but a link of the orphan list.
         let linked = dtime < self.volume.sb.inodes_count();
         if dtime != 0 && (self.role.has_name() || linked) {
             self.add(format_args!("in use, but with a time of deletion, {dtime}"));
@@ -149,7 +150,7 @@ impl Fields<'_> {
         }
     }
 
-    /// Fields that have no meaning, or none without a feature, must be zero.
+    /// Fields without a meaning on this volume must be zero.
     fn obsolete(&self) {
         let format = &self.volume.format;
         for (name, value, unused) in [

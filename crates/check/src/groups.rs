@@ -1,20 +1,20 @@
-//! Pass 4: bitmaps, descriptors, totals and backups against what was found.
+//! Pass 4: bitmaps, descriptors, totals and copies against the outcome of the passes before.
 
 use extant_disk::bitmap;
+use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
+use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
 
-use super::Work;
-use super::copies;
-use super::inodes::{Facts, Scan};
-use super::report::Findings;
-use super::superblock;
-use super::volume::Volume;
+use crate::copies;
 use crate::error::Result;
-use extant_disk::file_kind::FileKind;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::inodes::{Facts, Scan};
+use crate::superblock;
+use crate::volume::Volume;
+use crate::work::Work;
 
-/// What a group really has.
+/// Free blocks and inodes, as found.
 #[derive(Clone, Copy, Default)]
 struct Free {
     blocks: u64,
@@ -22,14 +22,14 @@ struct Free {
 }
 
 /// Compares all groups, in parallel, and then the totals.
-pub(super) fn compare(
+pub(crate) fn compare(
     volume: &Volume,
     scan: &Scan,
     findings: &Findings,
     work: &Work<'_>,
 ) -> Result<()> {
-    let free = work.spread(volume.groups.len(), |at| {
-        let group = Group::new(u32::try_from(at).unwrap_or(u32::MAX));
+    let groups: Vec<Group> = volume.group_numbers().collect();
+    let free = work.spread(&groups, |&group| {
         let check = Check {
             volume,
             scan,
@@ -57,12 +57,8 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn desc(&self) -> GroupDesc {
-        self.volume
-            .groups
-            .get(self.group.index())
-            .copied()
-            .unwrap_or_default()
+    fn desc(&self) -> &GroupDesc {
+        self.volume.desc(self.group)
     }
 
     fn has_flag(&self, flag: GroupFlags) -> bool {
@@ -75,7 +71,8 @@ impl Check<'_> {
             return Ok(None);
         }
         let bytes = self.volume.block(at)?;
-        let covered = bytes.get(..bits.div_ceil(8) as usize).unwrap_or(&bytes);
+        // A group has at most as many blocks, and inodes, as a block has bits.
+        let covered = &bytes[..bits.div_ceil(8) as usize];
         if let Some(computed) = self.volume.checksum.of_bitmap(covered)
             && !GroupDesc::bitmap_csum_matches(stored, computed, self.volume.sb.desc_size())
         {
@@ -84,24 +81,23 @@ impl Check<'_> {
         Ok(Some(bytes))
     }
 
-    /// Blocks: returns how many are free.
+    /// Checks the block bitmap. Returns the number of free blocks.
     fn blocks(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
         let place = Location::BlockBitmap(self.group);
         let len = volume.group_len(self.group);
-        let used = self.scan.usage.group(self.group);
-        let empty = vec![0; len.div_ceil(8) as usize];
-        let used = used.as_deref().unwrap_or(&empty);
-        let free = bitmap::count_clear(used, len);
+        let nothing = || vec![0; len.div_ceil(8) as usize].into();
+        let used = self.scan.usage.group(self.group).unwrap_or_else(nothing);
+        let free = bitmap::count_clear(&used, len);
         if !self.has_flag(GroupFlags::BLOCK_UNINIT) {
             let bits = volume.sb.blocks_per_group();
             if let Some(stored) =
                 self.bitmap(place, desc.block_bitmap, bits, desc.block_bitmap_csum)?
             {
-                self.differences(place, &stored, |bit| bitmap::test(used, bit), len);
+                self.differences(place, &stored, |bit| bitmap::test(&used, bit), len);
                 self.padding(place, &stored, len);
             }
-        } else if self.owns_file_blocks(used, len) {
+        } else if self.owns_file_blocks(&used, len) {
             self.findings.add(
                 place,
                 "marked as never written, but files own blocks of the group",
@@ -114,21 +110,21 @@ impl Check<'_> {
         Ok(free)
     }
 
-    /// Whether more is in use than the metadata that lies in the group.
+    /// Whether more blocks are in use than those of the metadata that lies in the group.
     fn owns_file_blocks(&self, used: &[u8], len: u32) -> bool {
         let start = self.volume.group_start(self.group);
         let end = start + u64::from(len);
+        // Saturating: a damaged descriptor may name any block, and a range may lie outside.
         let inside = |first: Pblk, count: u64| {
             let low = first.get().max(start);
             let high = first.get().saturating_add(count).min(end);
             high.saturating_sub(low)
         };
-        // With flex groups the metadata of several groups lies in one: only those near can.
+        // With flex groups the metadata of several groups lies in one.
         let metadata: u64 = self
             .volume
-            .groups
-            .iter()
-            .map(|desc| {
+            .groups()
+            .map(|(_, desc)| {
                 inside(desc.block_bitmap, 1)
                     + inside(desc.inode_bitmap, 1)
                     + inside(desc.inode_table, self.volume.table_blocks())
@@ -138,22 +134,18 @@ impl Check<'_> {
             > metadata + self.volume.backup_blocks(self.group)
     }
 
-    /// Inodes: returns how many are free.
+    /// Checks the inode bitmap. Returns the number of free inodes.
     fn inodes(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
         let place = Location::InodeBitmap(self.group);
         let per_group = volume.sb.inodes_per_group();
-        let facts = self
-            .scan
-            .facts
-            .get(self.group.index())
-            .map_or(&[][..], Vec::as_slice);
+        let facts = self.scan.of_group(self.group);
         let index = |facts: &Facts| (facts.ino.get() - 1) % per_group;
         let mut used = vec![0; per_group.div_ceil(8) as usize];
         for facts in facts {
             bitmap::set(&mut used, index(facts));
         }
-        // The reserved inodes are in use whether they have a meaning or not.
+        // Reserved inodes count as in use, also those without a meaning.
         for number in 1..volume.sb.first_inode() {
             if Ino::new(number).is_some() && (number - 1) / per_group == self.group.get() {
                 bitmap::set(&mut used, (number - 1) % per_group);
@@ -217,7 +209,7 @@ impl Check<'_> {
 
     /// Bits behind the last one must be set.
     fn padding(&self, place: Location, stored: &[u8], len: u32) {
-        let bits = u32::try_from(stored.len() * 8).unwrap_or(0);
+        let bits = self.volume.bits_per_block();
         if bitmap::next_clear(stored, len, bits) < bits {
             self.findings
                 .add(place, "the padding at the end is not set");
@@ -225,7 +217,7 @@ impl Check<'_> {
     }
 }
 
-/// Bits, as ranges for a message: the first few.
+/// The first few ranges of a set of bits, for a message.
 #[derive(Default)]
 struct Runs {
     ranges: Vec<(u32, u32)>,

@@ -3,35 +3,36 @@
 use std::collections::BTreeSet;
 
 use extant_disk::extent::Extent;
+use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
-use extant_units::{Group, Ino, Pblk};
-
-use super::Work;
-use super::attrs::Attributes;
-use super::fields::{self, Fields, full_size};
-use super::maps::{self, Map, Walker};
-use super::report::Findings;
-use super::reserved::Reserved;
-use super::role::Role;
-use super::usage::Usage;
-use super::volume::Volume;
-use crate::error::Result;
-use extant_disk::file_kind::FileKind;
 use extant_disk::location::Location;
+use extant_units::{Group, Ino, Pblk, index};
+
+use crate::attrs::Attributes;
+use crate::error::Result;
+use crate::fields::{self, Fields, full_size};
+use crate::findings::Findings;
+use crate::maps::{self, Map, Walker};
+use crate::reserved::Reserved;
+use crate::role::Role;
+use crate::usage::Usage;
+use crate::volume::Volume;
+use crate::work::Work;
 
 /// Blocks of a table that are read at a time.
-const CHUNK: u32 = 64;
+const CHUNK: usize = 64;
 
-/// What later passes need of an inode in use.
+/// The facts of an inode in use that later passes need.
 #[derive(Clone, Copy)]
-pub(super) struct Facts {
-    pub(super) ino: Ino,
+pub(crate) struct Facts {
+    pub(crate) ino: Ino,
     /// `None` for reserved inodes without a mode.
-    pub(super) kind: Option<FileKind>,
-    pub(super) links: u16,
-    /// A directory with an index and one link: it may have had more subdirectories than can be counted.
-    pub(super) overflown: bool,
+    pub(crate) kind: Option<FileKind>,
+    pub(crate) links: u16,
+    /// A directory with an index and one link: it may have had more subdirectories than a link
+    /// count can express.
+    pub(crate) overflown: bool,
 }
 
 /// An inode in use, decoded.
@@ -44,46 +45,52 @@ struct Found<'a> {
 }
 
 /// A directory to be walked.
-pub(super) struct Dir {
-    pub(super) ino: Ino,
-    pub(super) generation: u32,
-    pub(super) blocks: u64,
-    pub(super) indexed: bool,
-    pub(super) runs: Vec<Extent>,
+pub(crate) struct Dir {
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
+    pub(crate) blocks: u64,
+    pub(crate) indexed: bool,
+    pub(crate) runs: Vec<Extent>,
 }
 
 /// The outcome of the pass.
-pub(super) struct Scan {
-    pub(super) usage: Usage,
+pub(crate) struct Scan {
+    pub(crate) usage: Usage,
     /// Inodes in use by group, in rising order.
-    pub(super) facts: Vec<Vec<Facts>>,
-    pub(super) dirs: Vec<Dir>,
+    pub(crate) facts: Vec<Vec<Facts>>,
+    pub(crate) dirs: Vec<Dir>,
     inodes_per_group: u32,
 }
 
 impl Scan {
-    /// What is known of an inode, if it is in use.
-    pub(super) fn facts_of(&self, ino: Ino) -> Option<&Facts> {
+    /// The facts of an inode, if it is in use.
+    pub(crate) fn facts_of(&self, ino: Ino) -> Option<&Facts> {
         let group = (ino.get() - 1) / self.inodes_per_group;
+        // An entry may name an inode past the last group.
         let facts = self.facts.get(group as usize)?;
         let at = facts.binary_search_by_key(&ino, |facts| facts.ino).ok()?;
         facts.get(at)
     }
 
-    pub(super) fn inodes_used(&self) -> u64 {
+    /// The inodes in use of a group of the volume.
+    pub(crate) fn of_group(&self, group: Group) -> &[Facts] {
+        &self.facts[group.index()]
+    }
+
+    pub(crate) fn inodes_used(&self) -> u64 {
         self.facts.iter().map(|facts| facts.len() as u64).sum()
     }
 }
 
 /// Scans all tables, groups in parallel.
-pub(super) fn scan(
+pub(crate) fn scan(
     volume: &Volume,
     orphans: &BTreeSet<Ino>,
     findings: &Findings,
     work: &Work<'_>,
 ) -> Result<Scan> {
-    let usage = Usage::with_metadata(volume, findings);
-    let attributes = Attributes::default();
+    let usage = Usage::with_metadata(volume, findings)?;
+    let attributes = Attributes::new(volume, &usage, findings);
     let table = Table {
         volume,
         orphans,
@@ -91,10 +98,9 @@ pub(super) fn scan(
         usage: &usage,
         attributes: &attributes,
     };
-    let per_group = work.spread(volume.groups.len(), |group| {
-        table.group(Group::new(u32::try_from(group).unwrap_or(u32::MAX)))
-    })?;
-    attributes.compare(findings);
+    let groups: Vec<Group> = volume.group_numbers().collect();
+    let per_group = work.spread(&groups, |group| table.group(*group))?;
+    attributes.compare();
     let (mut facts, mut dirs) = (Vec::with_capacity(per_group.len()), Vec::new());
     for (of_group, dirs_of_group) in per_group {
         facts.push(of_group);
@@ -113,38 +119,31 @@ struct Table<'a> {
     orphans: &'a BTreeSet<Ino>,
     findings: &'a Findings,
     usage: &'a Usage,
-    attributes: &'a Attributes,
+    attributes: &'a Attributes<'a>,
 }
 
 impl Table<'_> {
     /// The inodes of one group.
     fn group(&self, group: Group) -> Result<(Vec<Facts>, Vec<Dir>)> {
         let (mut facts, mut dirs) = (Vec::new(), Vec::new());
-        let per_group = self.volume.sb.inodes_per_group();
-        let count = self.scanned(group);
-        let Some(desc) = self.volume.groups.get(group.index()) else {
-            return Ok((facts, dirs));
-        };
-        if !self
-            .volume
-            .holds(desc.inode_table, self.volume.table_blocks())
-        {
+        let table = self.volume.desc(group).inode_table;
+        let table_blocks = self.volume.table_blocks();
+        // Reported where metadata is claimed.
+        if !self.volume.holds(table, table_blocks) {
             return Ok((facts, dirs));
         }
         let record = self.volume.format.record_size();
-        let per_chunk = CHUNK as usize * self.volume.sb.block_size().bytes() / record;
-        for start in (0..count).step_by(per_chunk) {
-            let bytes = self.chunk(desc.inode_table, start as usize * record)?;
-            for (at, record) in bytes.chunks_exact(record).enumerate() {
-                let index = start + u32::try_from(at).unwrap_or(u32::MAX);
-                if index >= count {
-                    break;
-                }
-                let number = group
-                    .get()
-                    .checked_mul(per_group)
-                    .and_then(|first| first.checked_add(index + 1));
-                let Some(ino) = number.and_then(Ino::new) else {
+        let per_block = self.volume.sb.block_size().bytes() / record;
+        let mut indices = 0..self.scanned(group);
+        for first in (0..table_blocks).step_by(CHUNK) {
+            if indices.is_empty() {
+                break;
+            }
+            let count = CHUNK.min(index(table_blocks - first));
+            let bytes = self.volume.blocks(Pblk::new(table.get() + first), count)?;
+            let records = bytes.chunks_exact(record).take(count * per_block);
+            for (record, index) in records.zip(&mut indices) {
+                let Some(ino) = self.volume.inode_at(group, index) else {
                     continue;
                 };
                 if let Some((fact, dir)) = self.inode(ino, record)? {
@@ -156,30 +155,19 @@ impl Table<'_> {
         Ok((facts, dirs))
     }
 
-    /// How many inodes of the group were ever used.
+    /// The number of inodes of the group that were ever used.
     fn scanned(&self, group: Group) -> u32 {
         let per_group = self.volume.sb.inodes_per_group();
-        match self.volume.groups.get(group.index()) {
-            Some(desc) if self.volume.sb.features().group_csum() => {
-                if desc.flags.contains(GroupFlags::INODE_UNINIT) {
-                    0
-                } else if desc.itable_unused > per_group {
-                    // Reported with the descriptor.
-                    per_group
-                } else {
-                    per_group.saturating_sub(desc.itable_unused)
-                }
-            }
-            _ => per_group,
+        if !self.volume.sb.features().group_csum() {
+            return per_group;
         }
-    }
-
-    fn chunk(&self, table: Pblk, offset: usize) -> Result<Vec<u8>> {
-        let first = (offset / self.volume.sb.block_size().bytes()) as u64;
-        let count = u64::from(CHUNK).min(self.volume.table_blocks().saturating_sub(first));
-        let start = Pblk::new(table.get() + first);
-        self.volume
-            .blocks(start, usize::try_from(count).unwrap_or(0))
+        let desc = self.volume.desc(group);
+        match per_group.checked_sub(desc.itable_unused) {
+            _ if desc.flags.contains(GroupFlags::INODE_UNINIT) => 0,
+            Some(used) => used,
+            // Reported with the descriptor.
+            None => per_group,
+        }
     }
 
     /// One record: `None` if it is not in use.
@@ -237,7 +225,7 @@ impl Table<'_> {
         Ok(Some((facts, dir)))
     }
 
-    /// An inode without links that is no orphan.
+    /// Checks a record without links that is no orphan: it was deleted, or never used.
     fn deleted(&self, ino: Ino, raw: &RawInode, record: &[u8]) {
         if raw.mode.get() != 0 && raw.dtime.get() == 0 {
             self.findings.add(
@@ -245,7 +233,7 @@ impl Table<'_> {
                 "deleted, but without a time of deletion",
             );
         }
-        // One that was never used is all zeros, and has no checksum.
+        // A record that was never used is all zeros, without a checksum.
         if record.iter().all(|&byte| byte == 0) {
             return;
         }
@@ -257,7 +245,7 @@ impl Table<'_> {
         }
     }
 
-    /// Attributes, blocks and size of an inode in use.
+    /// Checks attributes, blocks and size of an inode in use.
     fn content(&self, inode: &Found<'_>) -> Result<Option<Dir>> {
         let (ino, core) = (inode.ino, inode.core);
         let walker = Walker {
@@ -291,14 +279,7 @@ impl Table<'_> {
                 _ => {}
             }
         }
-        let own = self.attributes.inode(
-            self.volume,
-            self.usage,
-            self.findings,
-            inode.role,
-            ino,
-            core,
-        )?;
+        let own = self.attributes.inode(inode.role, ino, core)?;
         let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
             Some(FileKind::Symlink) if !is_fast_symlink(self.volume, core, own) => {
@@ -308,7 +289,7 @@ impl Table<'_> {
         };
         self.space(ino, core, map.claimed + own);
         match inode.kind {
-            Some(FileKind::Symlink) => self.symlink(inode, &map),
+            Some(FileKind::Symlink) => self.symlink(inode, &map)?,
             Some(FileKind::Directory) if inode.role.has_name() => {
                 return Ok(Some(self.directory(inode, map)));
             }
@@ -332,7 +313,7 @@ impl Table<'_> {
         let size = full_size(inode.raw);
         let last_written = map.runs.iter().rev().find(|run| !run.unwritten);
         let at_least = last_written.map_or(0, |run| (run.end() - 1) * bs.bytes_u64());
-        // A truncation that is cut short leaves an orphan, which the next mount finishes.
+        // A truncation that a crash cuts short leaves an orphan, which the next mount finishes.
         if size < at_least && !self.orphans.contains(&inode.ino) {
             let what = format_args!("size {size} with written blocks up to {at_least}");
             self.findings.add(Location::Inode(inode.ino), what);
@@ -344,14 +325,12 @@ impl Table<'_> {
         }
     }
 
-    /// The target ends exactly where the size says, in the inode or in the first block.
-    fn symlink(&self, inode: &Found<'_>, map: &Map) {
+    /// The target of a symbolic link ends where the size says, in the inode or in the first block.
+    fn symlink(&self, inode: &Found<'_>, map: &Map) -> Result<()> {
         let size = full_size(inode.raw);
         let target = match map.runs.first() {
             None => inode.core.i_block.to_vec(),
-            Some(run) if run.lblk.get() == 0 && !run.unwritten => {
-                self.volume.block(run.pblk).unwrap_or_default()
-            }
+            Some(run) if run.lblk.get() == 0 && !run.unwritten => self.volume.block(run.pblk)?,
             Some(_) => Vec::new(),
         };
         let end = target.iter().position(|byte| *byte == 0);
@@ -361,6 +340,7 @@ impl Table<'_> {
                 format_args!("symbolic link with a bad target of {size} bytes"),
             );
         }
+        Ok(())
     }
 
     fn directory(&self, inode: &Found<'_>, map: Map) -> Dir {

@@ -1,35 +1,35 @@
 //! The journal: its superblock, and its replay into memory.
 
 use extant_disk::features::Incompat;
+use extant_disk::location::Location;
 use extant_jbd2::{LogMap, inspect, recover_within};
 
-use super::report::Findings;
-use super::special::runs_of;
-use super::volume::Volume;
 use crate::error::{Error, Result};
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::maps::runs_of;
+use crate::volume::Volume;
 
+fn corrupt(what: &'static str) -> Error {
+    let place = Location::Journal;
+    Error::Corrupt { place, what }
+}
+
+/// Where the log lies.
 fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
     let Some(ino) = volume.sb.journal_inode() else {
-        return Err(Error::corrupt(
-            Location::Journal,
-            "it needs a replay, but there is none",
-        ));
+        return Err(corrupt("it needs a replay, but there is none"));
     };
     let Some((runs, _)) = runs_of(volume, ino, findings)? else {
-        return Err(Error::corrupt(
-            Location::Journal,
-            "its inode cannot be read",
-        ));
+        return Err(corrupt("its inode cannot be read"));
     };
     Ok(LogMap::new(
         runs.iter().map(|run| (run.pblk, run.len)).collect(),
     ))
 }
 
-/// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks whose copies are damaged
-/// stay as they are, and the rest is checked with them.
-pub(super) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
+/// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks
+/// whose copies in the log are damaged stay as they are on the device.
+pub(crate) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Result<u64> {
     let report = recover_within(
         volume.device(),
         volume.sb.block_size(),
@@ -44,7 +44,7 @@ pub(super) fn replay(volume: &Volume, memory: u64, findings: &Findings) -> Resul
 }
 
 /// Checks the superblock of a journal that is, or in memory has become, empty.
-pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
+pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     if volume.sb.journal_inode().is_none() {
         return Ok(());
     }
@@ -58,10 +58,11 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     };
     if superblock.errno() != 0 {
         let errno = superblock.errno();
-        // A mount moves it to the superblock's state, and goes on. What the fault left is found
-        // here or nowhere.
+        // A mount moves it to the superblock's state and goes on. The consequences of the fault are
+        // findings of the passes.
         let what = format_args!(
-            "it remembers error {errno}, of a mount that a fault has stopped: the next mount or e2fsck clears it"
+            "it remembers error {errno}, of a mount that a fault has stopped: the next mount or \
+             e2fsck clears it"
         );
         findings.note(Location::Journal, what);
     }
@@ -74,7 +75,10 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
         // Linux forgets such a log at the next mount.
         findings.note(
             Location::Journal,
-            format_args!("it begins at block {start}, but the superblock says it is empty, as the next mount makes it"),
+            format_args!(
+                "it begins at block {start}, but the superblock says it is empty, as the next \
+                 mount makes it"
+            ),
         );
     }
     Ok(())

@@ -1,28 +1,68 @@
-//! Pass 3: everything hangs together, and every inode knows how many names it has.
+//! Pass 3: connectivity and link counts.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use extant_disk::features::RoCompat;
-use extant_units::Ino;
-
-use super::dirs::Tree;
-use super::inodes::{Facts, Scan};
-use super::report::Findings;
-use super::volume::Volume;
 use extant_disk::file_kind::FileKind;
 use extant_disk::location::Location;
+use extant_units::Ino;
 
-/// Above this many links a directory's count is 1, which means "many" (`dir_nlink`).
+use crate::dirs::Tree;
+use crate::findings::Findings;
+use crate::inodes::{Facts, Scan};
+use crate::volume::Volume;
+
+/// From this number of links on a directory's count is 1, which means "many" (`dir_nlink`).
 const MANY_LINKS: u32 = 65_000;
 
 /// Compares links and connectivity with what the directories say.
-pub(super) fn compare(
+pub(crate) fn compare(
     volume: &Volume,
     scan: &Scan,
     tree: &Tree,
     orphans: &BTreeSet<Ino>,
     findings: &Findings,
 ) {
+    connectivity(scan, tree, orphans, findings);
+    let dir_nlink = volume.sb.features().has_ro_compat(RoCompat::DIR_NLINK);
+    let leaving = leaving(scan, tree, orphans);
+    let ordinary =
+        |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
+    for facts in scan.facts.iter().flatten().filter(ordinary) {
+        let count = |of: &HashMap<Ino, u32>| of.get(&facts.ino).copied().unwrap_or(0);
+        let (references, leaving) = (count(&tree.references), count(&leaving));
+        debug_assert!(
+            leaving <= references,
+            "a \"..\" counts among the references"
+        );
+        let found = references - leaving;
+        let stored = u32::from(facts.links);
+        let is_dir = facts.kind == Some(FileKind::Directory);
+        if stored == 0 && orphans.contains(&facts.ino) && (found == 0 || is_dir) {
+            continue;
+        }
+        let own = volume.sb.orphan_file_inode();
+        if own == Some(facts.ino) {
+            continue;
+        }
+        // A directory that once had too many links to be counted keeps its count of one.
+        let may_overflow = facts.overflown || found >= MANY_LINKS;
+        if found == 0 {
+            findings.add(
+                Location::Inode(facts.ino),
+                format_args!("no name leads to it, its link count is {stored}"),
+            );
+        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
+            findings.add(
+                Location::Inode(facts.ino),
+                format_args!("link count {stored}, found {found}"),
+            );
+        }
+    }
+}
+
+/// Checks that a way leads from the root to each directory, and that its ".." leads to its parent.
+fn connectivity(scan: &Scan, tree: &Tree, orphans: &BTreeSet<Ino>, findings: &Findings) {
     if !matches!(
         scan.facts_of(Ino::ROOT),
         Some(Facts {
@@ -55,40 +95,10 @@ pub(super) fn compare(
             );
         }
     }
-    let dir_nlink = volume.sb.features().has_ro_compat(RoCompat::DIR_NLINK);
-    let leaving = leaving(scan, tree, orphans);
-    let ordinary =
-        |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
-    for facts in scan.facts.iter().flatten().filter(ordinary) {
-        let found = tree.references.get(&facts.ino).copied().unwrap_or(0);
-        let found = found.saturating_sub(leaving.get(&facts.ino).copied().unwrap_or(0));
-        let stored = u32::from(facts.links);
-        let is_dir = facts.kind == Some(FileKind::Directory);
-        if stored == 0 && orphans.contains(&facts.ino) && (found == 0 || is_dir) {
-            continue;
-        }
-        let own = volume.sb.orphan_file_inode();
-        if own == Some(facts.ino) {
-            continue;
-        }
-        // Once it had too many links to be counted, a directory keeps its count of one.
-        let may_overflow = facts.overflown || found >= MANY_LINKS;
-        if found == 0 {
-            findings.add(
-                Location::Inode(facts.ino),
-                format_args!("no name leads to it, its link count is {stored}"),
-            );
-        } else if stored != found && !(is_dir && dir_nlink && stored == 1 && may_overflow) {
-            findings.add(
-                Location::Inode(facts.ino),
-                format_args!("link count {stored}, found {found}"),
-            );
-        }
-    }
 }
 
-/// How many directories that were removed while somebody had them open still lead up to an inode with their "..": its link
-/// count does not know them any more.
+/// For each inode, the directories that were removed while open and whose ".." still leads to it.
+/// Its link count does not include them any more.
 fn leaving(scan: &Scan, tree: &Tree, orphans: &BTreeSet<Ino>) -> HashMap<Ino, u32> {
     let mut leaving = HashMap::new();
     for dir in scan.dirs.iter().filter(|dir| orphans.contains(&dir.ino)) {
@@ -100,7 +110,8 @@ fn leaving(scan: &Scan, tree: &Tree, orphans: &BTreeSet<Ino>) -> HashMap<Ino, u3
     leaving
 }
 
-/// Follows parents up to a directory that is known to be connected. Bounded: no directory is met twice.
+/// Follows parents up to a directory that is known to be connected. Bounded: it visits no directory
+/// twice.
 fn reaches_root(from: Ino, tree: &Tree, connected: &mut HashSet<Ino>) -> bool {
     let mut way = HashSet::new();
     let mut at = from;

@@ -1,42 +1,49 @@
-//! Where a file's blocks are: extent trees and block maps, every block of them claimed.
+//! The maps of inodes: extent trees and block maps, every block of them claimed.
+//!
+//! # Invariants
+//! No block is walked twice: the walk descends into a node, and keeps an extent, only if its blocks
+//! had no owner before. This bounds the work on any image.
 
 use std::mem::offset_of;
 
 use extant_disk::csum::Crc32c;
 use extant_disk::extent::{self, Expect, Extent, ExtentError, Index, Node, RawHeader};
 use extant_disk::inode::{InodeCore, InodeFlags};
+use extant_disk::location::Location;
 use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
-use super::report::Findings;
-use super::usage::Usage;
-use super::volume::Volume;
 use crate::error::Result;
-use extant_disk::location::Location;
+use crate::findings::Findings;
+use crate::usage::Usage;
+use crate::volume::Volume;
 
-/// Entries fewer than fit that a node may be made for.
+/// Entries by which the capacity of a node may fall short of its room.
 const SPARE: u16 = 2;
 
-/// What a map holds.
+/// Pointers in an inode that lead to data; the three behind them lead to blocks of pointers.
+const DIRECT: usize = 12;
+
+/// The content of a map.
 #[derive(Default)]
-pub(super) struct Map {
+pub(crate) struct Map {
     /// Runs of blocks in file order.
-    pub(super) runs: Vec<Extent>,
+    pub(crate) runs: Vec<Extent>,
     /// Blocks claimed: data and the map's own.
-    pub(super) claimed: u64,
+    pub(crate) claimed: u64,
 }
 
-/// Walks the map of one inode. Only one at a time runs for an inode; several inodes run at once.
-pub(super) struct Walker<'a> {
-    pub(super) volume: &'a Volume,
-    pub(super) usage: &'a Usage,
-    pub(super) findings: &'a Findings,
-    pub(super) ino: Ino,
-    pub(super) generation: u32,
+/// Walks the map of one inode.
+pub(crate) struct Walker<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) usage: &'a Usage,
+    pub(crate) findings: &'a Findings,
+    pub(crate) ino: Ino,
+    pub(crate) generation: u32,
 }
 
 impl Walker<'_> {
     /// The whole map of an inode that has one.
-    pub(super) fn walk(&self, core: &InodeCore) -> Result<Map> {
+    pub(crate) fn walk(&self, core: &InodeCore) -> Result<Map> {
         let mut map = Map::default();
         if core.flags.contains(InodeFlags::EXTENTS) {
             self.extents(&core.i_block, &mut map)?;
@@ -46,8 +53,9 @@ impl Walker<'_> {
         Ok(map)
     }
 
-    /// Claims blocks for the inode; false, after a finding, if they do not lie in the file system or belong to another.
-    pub(super) fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
+    /// Claims blocks for the inode. Returns false, after a finding, if they do not lie in the file
+    /// system or have another owner.
+    pub(crate) fn claim(&self, first: Pblk, count: u32, map: &mut Map) -> bool {
         if !self.volume.holds(first, u64::from(count)) {
             let what = format_args!("{count} blocks at {first} lie outside of the file system");
             self.findings.add(Location::Inode(self.ino), what);
@@ -62,8 +70,7 @@ impl Walker<'_> {
         true
     }
 
-    /// Walks an extent tree with a stack of its own. A node is descended into only if its block was claimed by
-    /// nobody before, which bounds the walk on any image.
+    /// Walks an extent tree, with a stack of its own.
     fn extents(&self, root: &[u8; 60], map: &mut Map) -> Result<()> {
         let anywhere = |_: Pblk, _: u32| true;
         let root = match Node::check_root(root, anywhere) {
@@ -108,8 +115,9 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Reports a node of another depth than its parent's place in the tree implies, which says what its entries are; gives it
-    /// the right one then and returns true: its checksum was looked at.
+    /// Reports a node whose depth differs from the one that its parent implies. Then it also checks
+    /// the checksum, stores the implied depth in `block`, so that the entries can be read, and
+    /// returns true.
     fn wrong_depth(
         &self,
         place: Location,
@@ -137,23 +145,24 @@ impl Walker<'_> {
         true
     }
 
-    /// Takes over a leaf's extents, or queues an index node's children so that they come in file order.
+    /// Adds the extents of a leaf to `map`, or the children of an index node to `pending`, the
+    /// first on top.
     fn node(&self, node: &Node<'_>, end: u64, map: &mut Map, pending: &mut Vec<(Index, Expect)>) {
         if node.depth() == 0 {
             for extent in node.extents() {
-                // Blocks of another owner are reported, not walked again: that bounds the work on any image.
                 if self.claim(extent.pblk, extent.len, map) {
                     map.runs.push(extent);
                 }
             }
             return;
         }
+        let below = node.depth() - 1;
         for at in (0..node.len()).rev() {
             let Some(index) = node.index(at) else {
                 continue;
             };
             let expect = Expect {
-                depth: Some(node.depth().saturating_sub(1)),
+                depth: Some(below),
                 first: Some(index.lblk),
                 end: node.next_start(at, end),
             };
@@ -166,7 +175,12 @@ impl Walker<'_> {
         let per_block = (self.volume.sb.block_size().bytes() / 4) as u64;
         let mut lblk = 0;
         for (at, pointer) in words(area).enumerate() {
-            let level = u32::try_from(at.saturating_sub(11)).unwrap_or(0);
+            let level = match at {
+                0..DIRECT => 0,
+                DIRECT => 1,
+                13 => 2,
+                _ => 3,
+            };
             self.pointer(pointer, level, lblk, map)?;
             lblk += per_block.pow(level);
         }
@@ -202,8 +216,35 @@ impl Walker<'_> {
     }
 }
 
-/// Bytes of the largest file that a map of this kind can hold.
-pub(super) fn largest_file(bs: BlockSize, extents: bool) -> u64 {
+/// The blocks of a special inode, or `None` after a finding. Faults of the map itself are not
+/// reported here: the scan finds them again.
+pub(crate) fn runs_of(
+    volume: &Volume,
+    ino: Ino,
+    findings: &Findings,
+) -> Result<Option<(Vec<Extent>, u32)>> {
+    let core = match volume.inode(ino)? {
+        Ok(core) => core,
+        Err(error) => {
+            findings.add(Location::Inode(ino), error);
+            return Ok(None);
+        }
+    };
+    let silent = Findings::new(0);
+    let walker = Walker {
+        volume,
+        usage: &Usage::empty(volume),
+        findings: &silent,
+        ino,
+        generation: core.generation,
+    };
+    let mut runs = walker.walk(&core)?.runs;
+    runs.retain(|run| volume.holds(run.pblk, u64::from(run.len)));
+    Ok(Some((runs, core.generation)))
+}
+
+/// Bytes of the largest file that a map of this kind can express.
+pub(crate) fn largest_file(bs: BlockSize, extents: bool) -> u64 {
     if extents {
         return (bs.bytes_u64() << 32) - 1;
     }
@@ -217,7 +258,14 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     words.iter().map(|word| u32::from_le_bytes(*word))
 }
 
-/// Adds one block to the runs, lengthening the last if it continues.
+/// The blocks of a run of a map: where each is in the file, and on the volume. For runs that lie in
+/// the file system; their logical blocks do, because neither kind of map reaches past 2^32 blocks.
+pub(crate) fn blocks_of(run: &Extent) -> impl Iterator<Item = (Lblk, Pblk)> + use<> {
+    let (lblk, pblk) = (run.lblk.get(), run.pblk.get());
+    (0..run.len).map(move |at| (Lblk::new(lblk + at), Pblk::new(pblk + u64::from(at))))
+}
+
+/// Adds one block to the runs: to the last one, if the block continues it.
 fn push(runs: &mut Vec<Extent>, lblk: Lblk, pblk: Pblk) {
     if let Some(last) = runs.last_mut()
         && last.end() == u64::from(lblk.get())

@@ -1,25 +1,26 @@
 //! The block of multiple mount protection.
 
 use extant_disk::features::Incompat;
+use extant_disk::location::Location;
 use extant_disk::mmp::{Mmp, MmpState};
 use extant_units::Pblk;
 
-use super::report::Findings;
-use super::volume::Volume;
-use extant_disk::location::Location;
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::volume::Volume;
 
-/// Checks the block; where it lies, if the volume has one in its bounds.
-pub(super) fn check(volume: &Volume, findings: &Findings) -> Option<Pblk> {
+/// Checks the block. Returns its location, if the volume has one in its bounds.
+pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<Option<Pblk>> {
     if !volume.sb.features().has_incompat(Incompat::MMP) {
-        return None;
+        return Ok(None);
     }
     let block = Pblk::new(volume.sb.raw().mmp_block.get());
     if block == volume.sb.first_data_block() || !volume.holds(block, 1) {
         let what = format_args!("the block of multiple mount protection, {block}, lies outside");
         findings.add(Location::Superblock, what);
-        return None;
+        return Ok(None);
     }
-    let bytes = volume.block(block).ok()?;
+    let bytes = volume.block(block)?;
     match Mmp::parse(&bytes, volume.csum_seed) {
         Ok(mmp) if mmp.state() == MmpState::Clean => {}
         Ok(_) => findings.note(
@@ -28,5 +29,5 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Option<Pblk> {
         ),
         Err(error) => findings.add(Location::Block(block), error),
     }
-    Some(block)
+    Ok(Some(block))
 }

@@ -1,26 +1,27 @@
-//! The inodes with fixed numbers that are no files: bad blocks, the resize inode, and those without a use.
+//! The inodes with fixed numbers that are no files: bad blocks, the resize inode, and those without
+//! a use.
 
-use extant_disk::inode::{InodeCore, RawInode};
-use extant_units::{Group, Ino, Pblk};
-
-use super::maps::{Map, Walker};
-use super::report::Findings;
-use super::role::Role;
-use super::volume::Volume;
-use crate::error::Result;
 use extant_disk::file_kind::FileKind;
+use extant_disk::inode::{InodeCore, RawInode};
 use extant_disk::location::Location;
+use extant_units::{Ino, Pblk, index};
+
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::maps::{Map, Walker};
+use crate::role::Role;
+use crate::volume::Volume;
 
 /// The slot of `i_block` that leads to the resize inode's blocks, with two levels of pointers.
 const DOUBLE_INDIRECT: usize = 13;
 
 /// One reserved inode.
-pub(super) struct Reserved<'a> {
-    pub(super) volume: &'a Volume,
-    pub(super) findings: &'a Findings,
-    pub(super) ino: Ino,
-    pub(super) raw: &'a RawInode,
-    pub(super) core: &'a InodeCore,
+pub(crate) struct Reserved<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) findings: &'a Findings,
+    pub(crate) ino: Ino,
+    pub(crate) raw: &'a RawInode,
+    pub(crate) core: &'a InodeCore,
 }
 
 impl Reserved<'_> {
@@ -28,15 +29,14 @@ impl Reserved<'_> {
         self.findings.add(Location::Inode(self.ino), what);
     }
 
-    /// What holds for the inodes of `role` beside the rules for all maps.
-    pub(super) fn check(&self, role: Role, kind: Option<FileKind>) {
+    /// Checks the rules for inodes of `role`, beside those for all maps.
+    pub(crate) fn check(&self, role: Role, kind: Option<FileKind>) {
         let mode = self.core.mode;
         match role {
             Role::Absent => {
-                let first = self.core.i_block.get(..4).unwrap_or_default();
                 let empty = self.core.links == 0
                     && self.core.sectors == 0
-                    && first.iter().all(|byte| *byte == 0);
+                    && self.core.i_block[..4] == [0; 4];
                 if !empty {
                     self.add("not in use, but it holds something");
                 }
@@ -66,10 +66,11 @@ impl Reserved<'_> {
         }
     }
 
-    /// The resize inode: a file with a hole up to the double indirect block, below which every block kept for
-    /// descriptors in group 0 leads to the blocks kept for the same descriptors in the other groups. All of these are claimed
-    /// by the groups; the double indirect block is the inode's own.
-    pub(super) fn resize(&self, walker: &Walker<'_>) -> Result<Map> {
+    /// Checks the map of the resize inode: a hole up to the double indirect block. That leads to
+    /// every block kept for descriptors in group 0, and each of these to the blocks kept for the
+    /// same descriptors in the other groups. The groups have claimed all of them; the double
+    /// indirect block belongs to the inode.
+    pub(crate) fn resize(&self, walker: &Walker<'_>) -> Result<Map> {
         let mut map = Map::default();
         let sb = &self.volume.sb;
         if self.core.mode >> 12 != 0o10 || self.core.links == 0 {
@@ -88,8 +89,7 @@ impl Reserved<'_> {
         let first = sb.first_data_block().get() + 1 + u64::from(sb.desc_blocks());
         let dind = self.volume.block(dind)?;
         let per_block = dind.len() / 4;
-        let backups: Vec<u64> = (1..self.volume.group_count())
-            .map(Group::new)
+        let backups: Vec<u64> = (self.volume.group_numbers().skip(1))
             .filter(|group| sb.has_backup(*group))
             .map(|group| self.volume.group_start(group) - sb.first_data_block().get())
             .take(per_block)
@@ -101,10 +101,8 @@ impl Reserved<'_> {
         };
         let mut leads_to = vec![0; per_block];
         for at in 0..kept {
-            let slot = usize::try_from(u64::from(sb.desc_blocks()) + at).unwrap_or(usize::MAX);
-            if let Some(pointer) = leads_to.get_mut(slot % per_block.max(1)) {
-                *pointer = first + at;
-            }
+            let slot = index(u64::from(sb.desc_blocks()) + at);
+            leads_to[slot % per_block] = first + at;
         }
         for (slot, expected) in leads_to.into_iter().enumerate() {
             let found = word(&dind, slot);
@@ -123,7 +121,8 @@ impl Reserved<'_> {
                 .all(|(nth, expected)| word(&block, nth) == expected);
             if !leads {
                 self.add(format_args!(
-                    "block {pblk} of the resize inode does not lead to its counterparts in other groups"
+                    "block {pblk} of the resize inode does not lead to its counterparts in other \
+                     groups"
                 ));
             }
         }

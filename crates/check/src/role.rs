@@ -1,4 +1,4 @@
-//! What an inode number stands for: the reserved ones have fixed meanings, some given out by the superblock.
+//! The role of an inode number: reserved numbers have a fixed role, or one from the superblock.
 
 use extant_disk::features::{Compat, RoCompat};
 use extant_disk::superblock::Superblock;
@@ -6,14 +6,14 @@ use extant_units::Ino;
 
 /// The role of an inode number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// Files and directories.
     Ordinary,
     /// The root directory.
     Root,
     /// The list of bad blocks.
     BadBlocks,
-    /// The program that boots from here: any file but a directory.
+    /// The boot loader: any file but a directory.
     BootLoader,
     /// The map of the blocks kept for more descriptors.
     Resize,
@@ -21,7 +21,8 @@ pub(super) enum Role {
     Journal,
     /// The orphan file.
     OrphanFile,
-    /// For a feature (a quota, a journal, a resize inode) that this file system does not have: holds nothing.
+    /// For a feature (a quota, a journal, a resize inode) that this file system does not have:
+    /// empty.
     Absent,
     /// Reserved without a use here.
     Reserved,
@@ -36,7 +37,7 @@ impl Role {
     const JOURNAL: u32 = 8;
 
     /// The role of `ino` in the file system of `sb`.
-    pub(super) fn of(sb: &Superblock, ino: Ino) -> Self {
+    pub(crate) fn of(sb: &Superblock, ino: Ino) -> Self {
         if ino == Ino::ROOT {
             Self::Root
         } else if sb.journal_inode() == Some(ino) {
@@ -62,12 +63,12 @@ impl Role {
     }
 
     /// Whether a directory entry leads to inodes of this role.
-    pub(super) fn has_name(self) -> bool {
+    pub(crate) fn has_name(self) -> bool {
         matches!(self, Self::Ordinary | Self::Root)
     }
 
-    /// Whether anybody reads the inode's fields: the others are looked at for what they own only.
-    pub(super) fn is_read(self) -> bool {
+    /// Whether a mount reads the fields of such inodes. Of the others, only the blocks matter.
+    pub(crate) fn is_read(self) -> bool {
         matches!(
             self,
             Self::Ordinary | Self::Root | Self::Journal | Self::OrphanFile
@@ -75,7 +76,7 @@ impl Role {
     }
 
     /// Whether the inode counts as in use although it has no links.
-    pub(super) fn is_reserved(self) -> bool {
+    pub(crate) fn is_reserved(self) -> bool {
         !matches!(self, Self::Ordinary | Self::Root)
     }
 }

@@ -1,17 +1,17 @@
-//! What the superblock says about itself beyond what is needed to compute with it, and the totals.
+//! The superblock: the fields on which no arithmetic relies, and the totals.
 
 use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::group_desc::GroupFlags;
-use extant_disk::superblock::Superblock;
-use extant_units::{Group, Ino};
-
-use super::report::Findings;
-use super::volume::Volume;
-use crate::error::Result;
 use extant_disk::location::Location;
+use extant_disk::superblock::Superblock;
+use extant_units::Ino;
+
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::volume::Volume;
 
 /// Checks the fields that no arithmetic relies on, and the flags of the groups that need a feature.
-pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
+pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let sb = &volume.sb;
     let add = |what: std::fmt::Arguments<'_>| findings.add(Location::Superblock, what);
     let raw = sb.raw();
@@ -48,10 +48,9 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     numbers(volume, &add)?;
     if !features.group_csum() {
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
-        for (number, desc) in volume.groups.iter().enumerate() {
+        for (group, desc) in volume.groups() {
             let unused = (1..=sb.inodes_per_group()).contains(&desc.itable_unused);
             if desc.flags.intersects(uninit) || unused {
-                let group = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
                 let what = "marked as never written, for which a feature is missing";
                 findings.add(Location::GroupDesc(group), what);
             }
@@ -60,7 +59,7 @@ pub(super) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     Ok(())
 }
 
-/// Blocks kept for descriptors belong to the resize inode.
+/// Checks that blocks kept for descriptors have a resize inode.
 fn reserve(sb: &Superblock, add: &dyn Fn(std::fmt::Arguments<'_>)) {
     let kept = sb.reserved_gdt_blocks();
     if kept > 0 && !sb.features().has_compat(Compat::RESIZE_INODE) {
@@ -70,7 +69,7 @@ fn reserve(sb: &Superblock, add: &dyn Fn(std::fmt::Arguments<'_>)) {
     }
 }
 
-/// The inodes and the journal that it names.
+/// Checks the inodes and the journal that it names.
 fn numbers(volume: &Volume, add: &dyn Fn(std::fmt::Arguments<'_>)) -> Result<()> {
     let sb = &volume.sb;
     let (raw, features) = (sb.raw(), sb.features());
@@ -111,8 +110,9 @@ fn numbers(volume: &Volume, add: &dyn Fn(std::fmt::Arguments<'_>)) -> Result<()>
     Ok(())
 }
 
-/// Compares the totals with what the groups have. Linux lets them lag behind; every mount and e2fsck count anew.
-pub(super) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findings) {
+/// Compares the totals with the sums over the groups. Linux lets them lag behind; each mount, and
+/// e2fsck, counts anew.
+pub(crate) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findings) {
     let raw = volume.sb.raw();
     let stored = [
         ("blocks", raw.free_blocks_count().get(), blocks),

@@ -1,21 +1,25 @@
-//! Who owns which block: every block is claimed once.
+//! Block usage: every block is claimed once, by its owner.
 
 use std::ops::Range;
 
 use extant_disk::bitmap;
-use extant_units::{Group, Pblk};
+use extant_disk::location::Location;
+use extant_units::{Group, Pblk, index};
 use parking_lot::Mutex;
 
-use super::mmp;
-use super::report::Findings;
-use super::volume::Volume;
-use extant_disk::location::Location;
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::mmp;
+use crate::volume::Volume;
 
 /// The bits of one group, once something in it is claimed.
 type Bits = Mutex<Option<Box<[u8]>>>;
 
-/// A bit per block, made per group when first needed. One lock per group, held for one range.
-pub(super) struct Usage {
+/// A bit per block; the bits of a group are made when a block of it is claimed first.
+///
+/// # Locks
+/// One per group, held for one range.
+pub(crate) struct Usage {
     groups: Box<[Bits]>,
     first: u64,
     per_group: u32,
@@ -23,7 +27,7 @@ pub(super) struct Usage {
 
 impl Usage {
     /// Nothing claimed.
-    pub(super) fn empty(volume: &Volume) -> Self {
+    pub(crate) fn empty(volume: &Volume) -> Self {
         Self {
             groups: (0..volume.group_count())
                 .map(|_| Mutex::new(None))
@@ -33,11 +37,11 @@ impl Usage {
         }
     }
 
-    /// Nothing claimed but what the file system itself needs: superblocks, descriptors and their reserve, bitmaps, tables.
-    pub(super) fn with_metadata(volume: &Volume, findings: &Findings) -> Self {
+    /// Only the metadata of the groups claimed: superblocks, descriptors and their reserve,
+    /// bitmaps, tables, and the block of multiple mount protection.
+    pub(crate) fn with_metadata(volume: &Volume, findings: &Findings) -> Result<Self> {
         let usage = Self::empty(volume);
-        for (number, desc) in volume.groups.iter().enumerate() {
-            let group = Group::new(u32::try_from(number).unwrap_or(u32::MAX));
+        for (group, desc) in volume.groups() {
             let place = Location::GroupDesc(group);
             let parts = [
                 (
@@ -67,7 +71,7 @@ impl Usage {
                 }
             }
         }
-        if let Some(block) = mmp::check(volume, findings)
+        if let Some(block) = mmp::check(volume, findings)?
             && let Some(taken) = usage.claim(block, 1)
         {
             let what = format_args!(
@@ -75,18 +79,15 @@ impl Usage {
             );
             findings.add(Location::Superblock, what);
         }
-        usage
+        Ok(usage)
     }
 
-    /// Claims `[first, first + count)`, which lies within the file system. Returns the first block that had an
-    /// owner already, if any; all are claimed nevertheless.
-    pub(super) fn claim(&self, first: Pblk, count: u64) -> Option<Pblk> {
+    /// Claims `[first, first + count)`, which lies within the file system. Returns the first block
+    /// that has an owner already, if any; all are claimed nevertheless.
+    pub(crate) fn claim(&self, first: Pblk, count: u64) -> Option<Pblk> {
         let mut taken = None;
         for (group, range) in self.split(first, count) {
-            let Some(slot) = self.groups.get(group) else {
-                continue;
-            };
-            let mut bits = slot.lock();
+            let mut bits = self.groups[group].lock();
             let bits =
                 bits.get_or_insert_with(|| vec![0; self.per_group.div_ceil(8) as usize].into());
             let already = bitmap::next_set(bits, range.start, range.end);
@@ -99,42 +100,48 @@ impl Usage {
         taken
     }
 
-    /// The bits of a group, or `None` if nothing in it is claimed.
-    pub(super) fn group(&self, group: Group) -> Option<Box<[u8]>> {
-        self.groups
-            .get(group.index())
-            .and_then(|slot| slot.lock().clone())
+    /// The bits of a group of the volume, or `None` if no block of it is claimed.
+    pub(crate) fn group(&self, group: Group) -> Option<Box<[u8]>> {
+        self.groups[group.index()].lock().clone()
     }
 
     /// Claimed blocks in all.
-    pub(super) fn count(&self) -> u64 {
-        let count = |bits: &Option<Box<[u8]>>| {
-            let bits = bits.as_deref().unwrap_or_default();
-            u64::from(bitmap::count_set(
-                bits,
-                0..u32::try_from(bits.len() * 8).unwrap_or(0),
-            ))
-        };
-        self.groups.iter().map(|slot| count(&slot.lock())).sum()
+    pub(crate) fn count(&self) -> u64 {
+        let count = |bits: &[u8]| u64::from(bitmap::count_set(bits, 0..self.per_group));
+        let groups = self.groups.iter();
+        groups
+            .map(|bits| bits.lock().as_deref().map_or(0, count))
+            .sum()
     }
 
+    /// The parts of `[first, first + count)` in each group: the group's index, and the bits there.
     fn split(&self, first: Pblk, count: u64) -> impl Iterator<Item = (usize, Range<u32>)> + use<> {
-        let per_group = u64::from(self.per_group);
-        let mut at = first.get().saturating_sub(self.first);
-        let end = at.saturating_add(count);
+        debug_assert!(first.get() >= self.first || count == 0, "block {first}");
+        let per_group = self.per_group;
+        let mut at = first.get() - self.first;
+        let end = at + count;
         std::iter::from_fn(move || {
             if at >= end {
                 return None;
             }
-            let group = at / per_group;
-            let inside = at % per_group;
-            let len = (per_group - inside).min(end - at);
-            at += len;
-            let start = u32::try_from(inside).ok()?;
-            Some((
-                usize::try_from(group).ok()?,
-                start..start + u32::try_from(len).ok()?,
-            ))
+            let group = index(at / u64::from(per_group));
+            let inside = below(at, per_group);
+            // What is left past 2^32 blocks fills the group.
+            let room = per_group - inside;
+            let len = u32::try_from(end - at).map_or(room, |left| left.min(room));
+            at += u64::from(len);
+            Some((group, inside..inside + len))
         })
+    }
+}
+
+/// `value` modulo `modulus`.
+fn below(value: u64, modulus: u32) -> u32 {
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a rest is less than its modulus, which has 32 bits"
+    )]
+    {
+        (value % u64::from(modulus)) as u32
     }
 }

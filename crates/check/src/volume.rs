@@ -1,4 +1,4 @@
-//! The image under check: superblock, descriptors, blocks as they are after a replay.
+//! The image under check: superblock, descriptors, and blocks as they are after a replay.
 
 use std::sync::Arc;
 
@@ -8,55 +8,34 @@ use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::{InodeCore, InodeError, InodeFormat};
+use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{DevOff, Group, Ino, Pblk};
 
-use super::journal;
-use super::report::Findings;
-use super::superblock;
 use crate::error::{Error, Result};
-use extant_disk::location::Location;
+use crate::findings::Findings;
 
 /// Ro-compat features of volumes that are checked: those that are supported, and `read-only`, which
 /// changes nothing in the structures.
 const RO_COMPAT: RoCompat = RoCompat::SUPPORTED.union(RoCompat::READONLY);
 
-/// The file system as the checker sees it. Immutable after [`Volume::open`], so shared freely by threads.
-pub(super) struct Volume {
+/// The file system as the check sees it.
+///
+/// # Invariants
+/// - It does not change after [`Volume::read`], so threads share it without a lock.
+/// - `groups` has one descriptor for each group of the superblock.
+pub(crate) struct Volume {
     dev: CowDevice<Arc<dyn BlockDevice>>,
-    pub(super) sb: Superblock,
-    pub(super) groups: Vec<GroupDesc>,
-    pub(super) checksum: GroupChecksum,
-    pub(super) format: InodeFormat,
-    pub(super) csum_seed: Option<Crc32c>,
-    /// Transactions replayed into memory.
-    pub(super) replayed: u64,
+    pub(crate) sb: Superblock,
+    groups: Vec<GroupDesc>,
+    pub(crate) checksum: GroupChecksum,
+    pub(crate) format: InodeFormat,
+    pub(crate) csum_seed: Option<Crc32c>,
 }
 
 impl Volume {
-    /// Reads superblock and descriptors, replaying the journal into at most `memory` bytes if it is
-    /// dirty.
-    pub(super) fn open(
-        dev: Arc<dyn BlockDevice>,
-        memory: u64,
-        findings: &Findings,
-    ) -> Result<Self> {
-        let dev = CowDevice::with_limit(dev, memory);
-        let mut volume = Self::read(dev, findings)?;
-        superblock::check(&volume, findings)?;
-        if volume.sb.features().has_incompat(Incompat::RECOVER) {
-            let before = findings.count();
-            let replayed = journal::replay(&volume, memory, findings)?;
-            volume = Self::read(volume.dev, findings)?;
-            if before == 0 {
-                superblock::check(&volume, findings)?;
-            }
-            volume.replayed = replayed;
-        }
-        Ok(volume)
-    }
-
-    fn read(dev: CowDevice<Arc<dyn BlockDevice>>, findings: &Findings) -> Result<Self> {
+    /// Reads superblock and descriptors.
+    pub(crate) fn read(dev: CowDevice<Arc<dyn BlockDevice>>, findings: &Findings) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_SIZE];
         if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
             return Err(Error::TooShort);
@@ -73,7 +52,7 @@ impl Volume {
         }
         let csum_seed = features.metadata_csum().then(|| sb.checksum_seed());
         let format = InodeFormat {
-            inode_size: u16::try_from(sb.inode_size()).unwrap_or(128),
+            inode_size: inode_size(&sb),
             block_size: sb.block_size(),
             huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
             wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
@@ -85,7 +64,6 @@ impl Volume {
             checksum: GroupChecksum::of(&sb),
             format,
             csum_seed,
-            replayed: 0,
             sb,
         };
         volume.groups = volume.read_descriptors(findings)?;
@@ -95,67 +73,101 @@ impl Volume {
     fn read_descriptors(&self, findings: &Findings) -> Result<Vec<GroupDesc>> {
         let size = self.sb.desc_size();
         let mut groups = Vec::new();
+        let mut numbers = self.group_numbers();
         let first = self.sb.descriptor_start().get();
         for at in 0..u64::from(self.sb.desc_blocks()) {
             let block = self.block(Pblk::new(first + at))?;
-            for bytes in block.chunks_exact(size) {
-                let number = u32::try_from(groups.len()).unwrap_or(u32::MAX);
-                if number >= self.group_count() {
-                    break;
-                }
-                let group = Group::new(number);
-                let unsealed = |error| {
-                    findings.add(Location::GroupDesc(group), error);
-                    let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
-                        .map_err(|error| Error::corrupt(Location::GroupDesc(group), error))?;
-                    // What it says not to look at is looked at.
-                    let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
-                    desc.flags.remove(uninit);
-                    desc.itable_unused = 0;
-                    Ok::<_, Error>(desc)
-                };
-                let desc = GroupDesc::parse(bytes, group, &self.checksum).or_else(unsealed)?;
-                groups.push(desc);
+            for (bytes, group) in block.chunks_exact(size).zip(&mut numbers) {
+                groups.push(self.descriptor(bytes, group, findings)?);
             }
+        }
+        if groups.len() != self.group_count() as usize {
+            // The number of descriptor blocks follows from the number of groups.
+            debug_assert!(false, "{} descriptors", groups.len());
+            let place = Location::Superblock;
+            let what = "its descriptor table is shorter than its groups need";
+            return Err(Error::Corrupt { place, what });
         }
         Ok(groups)
     }
 
-    pub(super) fn group_count(&self) -> u32 {
+    /// One descriptor. If only its checksum is wrong, that is a finding; its flags and counts that
+    /// exclude parts of the group from the check are ignored then.
+    fn descriptor(&self, bytes: &[u8], group: Group, findings: &Findings) -> Result<GroupDesc> {
+        let error = match GroupDesc::parse(bytes, group, &self.checksum) {
+            Ok(desc) => return Ok(desc),
+            Err(error) => error,
+        };
+        findings.add(Location::GroupDesc(group), error);
+        let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
+            .map_err(|source| Error::Descriptor { group, source })?;
+        let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+        desc.flags.remove(uninit);
+        desc.itable_unused = 0;
+        Ok(desc)
+    }
+
+    pub(crate) fn group_count(&self) -> u32 {
         self.sb.group_count()
     }
 
-    pub(super) fn device(&self) -> &dyn BlockDevice {
+    /// All groups, in order.
+    pub(crate) fn group_numbers(&self) -> impl Iterator<Item = Group> + use<> {
+        (0..self.group_count()).map(Group::new)
+    }
+
+    /// All groups with their descriptors, in order.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &GroupDesc)> {
+        self.group_numbers().zip(&self.groups)
+    }
+
+    /// The descriptor of a group of the volume.
+    pub(crate) fn desc(&self, group: Group) -> &GroupDesc {
+        &self.groups[group.index()]
+    }
+
+    pub(crate) fn device(&self) -> &dyn BlockDevice {
         &self.dev
     }
 
+    /// The private copy of the device, with what was replayed into it.
+    pub(crate) fn into_device(self) -> CowDevice<Arc<dyn BlockDevice>> {
+        self.dev
+    }
+
     /// One past the last block.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.sb.blocks_count().get()
     }
 
-    /// The first block of a group.
-    pub(super) fn group_start(&self, group: Group) -> u64 {
+    /// The first block of a group of the volume.
+    pub(crate) fn group_start(&self, group: Group) -> u64 {
+        debug_assert!(group.get() < self.group_count(), "group {group}");
         self.sb.first_data_block().get()
             + u64::from(group.get()) * u64::from(self.sb.blocks_per_group())
     }
 
     /// Blocks of a group: fewer in the last.
-    pub(super) fn group_len(&self, group: Group) -> u32 {
-        let left = self.end().saturating_sub(self.group_start(group));
-        u32::try_from(left)
-            .unwrap_or(u32::MAX)
-            .min(self.sb.blocks_per_group())
+    pub(crate) fn group_len(&self, group: Group) -> u32 {
+        let (start, full) = (self.group_start(group), self.sb.blocks_per_group());
+        debug_assert!(start < self.end(), "group {group} begins at {start}");
+        // More than 2^32 blocks to the end of the volume are more than a group has.
+        u32::try_from(self.end() - start).map_or(full, |left| left.min(full))
+    }
+
+    /// Bits of a bitmap block.
+    pub(crate) fn bits_per_block(&self) -> u32 {
+        8 << self.sb.block_size().log2()
     }
 
     /// Blocks of a group's inode table.
-    pub(super) fn table_blocks(&self) -> u64 {
+    pub(crate) fn table_blocks(&self) -> u64 {
         let bytes = u64::from(self.sb.inodes_per_group()) * u64::from(self.format.inode_size);
         self.sb.block_size().blocks_for(bytes).get()
     }
 
     /// Blocks at the start of a group that hold a superblock, descriptors and their reserve.
-    pub(super) fn backup_blocks(&self, group: Group) -> u64 {
+    pub(crate) fn backup_blocks(&self, group: Group) -> u64 {
         if group == Group::new(0) {
             let start = self.sb.descriptor_start().get() - self.group_start(group);
             start + u64::from(self.sb.desc_blocks()) + u64::from(self.sb.reserved_gdt_blocks())
@@ -166,8 +178,8 @@ impl Volume {
         }
     }
 
-    /// Whether `[first, first + count)` lies behind the first data block and on the device.
-    pub(super) fn holds(&self, first: Pblk, count: u64) -> bool {
+    /// Whether `[first, first + count)` lies behind the boot block and on the volume.
+    pub(crate) fn holds(&self, first: Pblk, count: u64) -> bool {
         first.get() >= self.sb.first_data_block().get().max(1)
             && first
                 .get()
@@ -176,15 +188,14 @@ impl Volume {
     }
 
     /// The bytes of a block.
-    pub(super) fn block(&self, pblk: Pblk) -> Result<Vec<u8>> {
+    pub(crate) fn block(&self, pblk: Pblk) -> Result<Vec<u8>> {
         self.blocks(pblk, 1)
     }
 
     /// The bytes of a few blocks in a row.
-    pub(super) fn blocks(&self, first: Pblk, count: usize) -> Result<Vec<u8>> {
+    pub(crate) fn blocks(&self, first: Pblk, count: usize) -> Result<Vec<u8>> {
         let bs = self.sb.block_size();
-        let out_of_range =
-            || Error::corrupt(Location::Block(first), "past the end of the file system");
+        let out_of_range = || corrupt(Location::Block(first), "past the end of the file system");
         let offset = bs.dev_off(first).ok_or_else(out_of_range)?;
         let len = count.checked_mul(bs.bytes()).ok_or_else(out_of_range)?;
         if first
@@ -200,12 +211,12 @@ impl Volume {
     }
 
     /// The inode's checksum seed for what it owns.
-    pub(super) fn owner_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
+    pub(crate) fn owner_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
         self.format.inode_seed(ino, generation)
     }
 
     /// The layout of a directory's blocks.
-    pub(super) fn dir_format(&self, ino: Ino, generation: u32) -> DirFormat {
+    pub(crate) fn dir_format(&self, ino: Ino, generation: u32) -> DirFormat {
         DirFormat {
             block_size: self.sb.block_size(),
             file_type: self.sb.features().has_incompat(Incompat::FILETYPE),
@@ -214,9 +225,14 @@ impl Volume {
         }
     }
 
+    /// The inode at `index` of a group of the volume.
+    pub(crate) fn inode_at(&self, group: Group, index: u32) -> Option<Ino> {
+        Ino::new(group.get() * self.sb.inodes_per_group() + index + 1)
+    }
+
     /// Reads one inode, for the few that are needed before the scan.
-    pub(super) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
-        let missing = || Error::corrupt(Location::Inode(ino), "no such inode");
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Result<InodeCore, InodeError>> {
+        let missing = || corrupt(Location::Inode(ino), "no such inode");
         let at = ino.get() - 1;
         let group = at / self.sb.inodes_per_group();
         let desc = self.groups.get(group as usize).ok_or_else(missing)?;
@@ -230,5 +246,17 @@ impl Volume {
         let start = offset % self.sb.block_size().bytes();
         let record = bytes.get(start..start + size).ok_or_else(missing)?;
         Ok(InodeCore::decode(&self.format, ino, record))
+    }
+}
+
+fn corrupt(place: Location, what: &'static str) -> Error {
+    Error::Corrupt { place, what }
+}
+
+/// The size of an inode's record.
+fn inode_size(sb: &Superblock) -> u16 {
+    match sb.is_revision_0() {
+        true => 128,
+        false => sb.raw().inode_size.get(),
     }
 }

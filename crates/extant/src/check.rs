@@ -6,7 +6,7 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 pub use extant_check::{CheckOptions, Finding, Report};
 
-use extant_engine::{Error, Result};
+use extant_engine::{Error, Location, Result};
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See
 /// [`check`].
@@ -36,6 +36,7 @@ fn error(error: extant_check::Error) -> Error {
         Check::Superblock(error) => error.into(),
         Check::UnsupportedFeature(name) => Error::UnsupportedFeature(name.to_string()),
         Check::Corrupt { place, what } => Error::corrupt(place, what),
+        Check::Descriptor { group, source } => Error::corrupt(Location::GroupDesc(group), source),
         Check::Device(error) => error.into(),
         Check::Journal(error) => error.into(),
         other => Error::Io(other.to_string().into()),

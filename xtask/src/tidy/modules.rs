@@ -24,7 +24,37 @@ struct Order {
     everywhere: &'static [&'static str],
 }
 
-const ORDERS: &[Order] = &[ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, IOMAP];
+const ORDERS: &[Order] = &[CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP];
+
+const CHECK: Order = Order {
+    root: "crates/check/src",
+    modules: &[
+        "error",
+        "options",
+        "work",
+        "findings",
+        "role",
+        "volume",
+        "superblock",
+        "mmp",
+        "usage",
+        "maps",
+        "fields",
+        "attrs",
+        "reserved",
+        "orphans",
+        "journal",
+        "open",
+        "inodes",
+        "dirs",
+        "links",
+        "copies",
+        "groups",
+        "report",
+    ],
+    state: &[],
+    everywhere: &[],
+};
 
 const ENGINE: Order = Order {
     root: "crates/engine/src",

@@ -1,0 +1,39 @@
+//! Opening a volume for a check: superblock, descriptors, and the replay of a journal in memory.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::features::Incompat;
+
+use crate::error::Result;
+use crate::findings::Findings;
+use crate::volume::Volume;
+use crate::{journal, superblock};
+
+/// A volume that can be checked.
+pub(crate) struct Opened {
+    pub(crate) volume: Volume,
+    /// Transactions replayed into memory.
+    pub(crate) replayed: u64,
+}
+
+/// Reads superblock and descriptors, replaying a journal that holds transactions into at most
+/// `memory` bytes.
+pub(crate) fn open(dev: Arc<dyn BlockDevice>, memory: u64, findings: &Findings) -> Result<Opened> {
+    let volume = Volume::read(CowDevice::with_limit(dev, memory), findings)?;
+    superblock::check(&volume, findings)?;
+    if !volume.sb.features().has_incompat(Incompat::RECOVER) {
+        return Ok(Opened {
+            volume,
+            replayed: 0,
+        });
+    }
+    let before = findings.count();
+    let replayed = journal::replay(&volume, memory, findings)?;
+    let volume = Volume::read(volume.into_device(), findings)?;
+    // Faults of the superblock that the replay did not mend are known already.
+    if before == 0 {
+        superblock::check(&volume, findings)?;
+    }
+    Ok(Opened { volume, replayed })
+}

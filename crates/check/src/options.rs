@@ -1,0 +1,31 @@
+//! How a check runs.
+
+/// How to check.
+#[derive(Clone, Copy)]
+pub struct CheckOptions<'a> {
+    /// Threads to use; at least one.
+    pub threads: usize,
+    /// The most findings to collect; those past it are counted only.
+    pub max_findings: usize,
+    /// The most memory that a replay of the journal may take in bytes; `None` takes a quarter of
+    /// the host's.
+    pub replay_bytes: Option<u64>,
+    /// Called now and then with the work done and the work in all, in no unit.
+    pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+}
+
+/// The most threads that are used by default: past this, the device limits a check.
+const DEFAULT_THREADS: usize = 8;
+
+impl Default for CheckOptions<'_> {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(DEFAULT_THREADS),
+            max_findings: 10_000,
+            replay_bytes: None,
+            progress: None,
+        }
+    }
+}
