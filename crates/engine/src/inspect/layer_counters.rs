@@ -37,7 +37,6 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     all.extend(FOLIO_ORDERS.iter().copied().zip(pages.folios_by_order));
     all.extend(fs.dev.counters());
     all.push(("reserved", fs.alloc.counts.reserved_blocks().get()));
-    all.push(("blocks_promised", fs.alloc.counts.reserved_blocks().get()));
     all.push(("reservation_leaks", fs.alloc.counts.leaked()));
     all
 }

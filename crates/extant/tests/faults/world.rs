@@ -214,7 +214,7 @@ impl World {
         });
         self.fs = None;
         for (name, value) in volume.iter().flat_map(|volume| volume.stats()) {
-            if ["blocks_promised", "reservation_leaks"].contains(&name) && value != 0 {
+            if ["reserved", "reservation_leaks"].contains(&name) && value != 0 {
                 self.referee
                     .complain(format!("{name} is {value} after the unmount"));
             }

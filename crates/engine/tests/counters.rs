@@ -1,0 +1,39 @@
+//! The counters of a volume, and the page that says what each of them counts.
+
+use std::collections::BTreeSet;
+
+use extant_engine::VolumeOptions;
+use extant_testkit::Image;
+
+/// The names in the first column of the tables of `page`; `a_0` to `a_9` stands for ten.
+fn documented(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let first = rows.filter_map(|row| row.split(" |").next());
+    first
+        .flat_map(|names| match names.split_once("_0` to `") {
+            Some((stem, _)) => (0..10).map(|n| format!("{stem}_{n}")).collect(),
+            None => vec![names.trim_end_matches('`').to_owned()],
+        })
+        .collect()
+}
+
+#[test]
+fn every_counter_is_documented() {
+    let image = Image::of_mib(16).make().unwrap();
+    let volume = VolumeOptions::new().write(true).open(image.path()).unwrap();
+    let counted: BTreeSet<String> = volume
+        .stats()
+        .into_iter()
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COUNTERS.md");
+    let documented = documented(&std::fs::read_to_string(path).unwrap());
+    let undocumented: Vec<_> = counted.difference(&documented).collect();
+    let gone: Vec<_> = documented.difference(&counted).collect();
+    assert!(
+        undocumented.is_empty(),
+        "not in COUNTERS.md: {undocumented:?}"
+    );
+    assert!(gone.is_empty(), "in COUNTERS.md alone: {gone:?}");
+    volume.unmount().unwrap();
+}
