@@ -2,23 +2,22 @@
 //!
 //! # Responsibility
 //! One process of this host may write an image, or several may read it. The locks are those of open
-//! file descriptions (`F_OFD_SETLK`), on bytes behind the end of any file: one byte for a writer, a
+//! file descriptions (`F_OFD_SETLK`), on bytes past the end of any file: one byte for a writer, a
 //! region of slots for readers.
 //!
 //! # Invariants
 //! - A writer holds an exclusive lock on the writer's byte and on all slots.
 //! - A reader that may write the file holds an exclusive lock on one slot. A reader that may not
-//!   holds nothing: it sees a writer, but keeps none away.
-//! - Only an exclusive lock says that a file is in use. It needs a descriptor that can write. A
-//!   process that may only read the file can take shared locks, and `flock` of both kinds; so
-//!   neither decides. `flock` is taken beside, where it can be had, for programs that know nothing
-//!   else.
+//!   holds no lock: it sees a writer, but excludes none.
+//! - Only an exclusive lock means that a file is in use. It needs a descriptor that can write. A
+//!   process that may only read the file can take shared locks and `flock`s of both kinds, so these
+//!   do not decide. A `flock` is taken as well, if possible, for programs that check only that.
 //!
 //! # Concurrency
-//! Where shared locks of others keep a writer from its lock, [`is_open_for_writing`] decides
-//! instead. Every writer asks it before it opens the file, so a writer that has no lock is seen by
-//! the next one. Two writers that start at the same moment while a third process holds shared locks
-//! on purpose may miss each other; nothing in the kernel tells them apart from the third.
+//! If shared locks of other processes keep a writer from its lock, [`is_open_for_writing`] decides
+//! instead. Every writer calls it before it opens the file, so the next writer sees a writer
+//! without a lock. Two writers that start at the same moment, while a third process holds shared
+//! locks on purpose, may miss each other; the kernel does not distinguish them from the third.
 
 #![allow(unsafe_code, reason = "locks and leases have no safe interface")]
 
@@ -27,31 +26,31 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// The writer's byte: half way to the largest offset, behind the end of any file.
+/// The writer's byte: half way to the largest offset, past the end of any file.
 const WRITER: i64 = 1 << 62;
 /// The first slot of readers.
 const SLOTS: i64 = WRITER + 1;
-/// Their number: a power of two, so that two readers rarely choose the same.
+/// The number of slots: so many that two readers rarely choose the same.
 const SLOT_COUNT: i64 = 1 << 32;
 /// `F_SETSIG` of fcntl(2).
 const SET_SIGNAL: libc::c_int = 10;
-/// Slots that a reader tries.
+/// The number of slots that a reader tries.
 const TRIES: usize = 4;
 
-/// How an attempt to take a claim ended.
+/// The outcome of an attempt to claim a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Claim {
-    /// It is held until the file is closed.
+    /// The claim is held until the file is closed.
     Held,
-    /// Another process holds the file.
+    /// Another process has claimed the file.
     InUse,
-    /// Shared locks are in the way, which any process can take that may read the file.
+    /// Shared locks conflict, which any process can take that may read the file.
     Obstructed,
-    /// The file's system has no such locks.
+    /// The file's file system has no such locks.
     Unsupported,
 }
 
-/// A lock or a question about one.
+/// The argument of `fcntl` for a lock.
 fn flock_of(kind: i32, start: i64, len: i64) -> libc::flock {
     // SAFETY: all fields are integers, for which zeros are a value.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -65,7 +64,7 @@ fn flock_of(kind: i32, start: i64, len: i64) -> libc::flock {
     lock
 }
 
-/// Takes an exclusive lock on `len` bytes from `start` on; false if another lock is in the way.
+/// Takes an exclusive lock on `len` bytes from `start` on; false if another lock conflicts.
 fn lock(file: &File, start: i64, len: i64) -> io::Result<bool> {
     let mut lock = flock_of(libc::F_WRLCK, start, len);
     // SAFETY: the descriptor is open, and the kernel reads a `flock` that lives through the call.
@@ -80,8 +79,8 @@ fn lock(file: &File, start: i64, len: i64) -> io::Result<bool> {
     }
 }
 
-/// Gives back what [`for_writing`] or [`for_reading`] took, also where a process that is being
-/// forked shares the open file.
+/// Releases the locks of [`for_writing`] or [`for_reading`], also if a process that is being forked
+/// shares the open file.
 pub(crate) fn release(file: &File) {
     let mut lock = flock_of(libc::F_UNLCK, WRITER, 1 + SLOT_COUNT);
     // SAFETY: as in `lock`.
@@ -89,9 +88,9 @@ pub(crate) fn release(file: &File) {
     let _ = file.unlock();
 }
 
-/// Whether another open file holds an exclusive lock in `len` bytes from `start` on.
+/// Returns whether another open file has an exclusive lock in `len` bytes from `start` on.
 fn is_locked(file: &File, start: i64, len: i64) -> io::Result<bool> {
-    // A shared lock is in conflict with exclusive ones alone.
+    // A shared lock conflicts with exclusive ones only.
     let mut lock = flock_of(libc::F_RDLCK, start, len);
     // SAFETY: as in `lock`; the kernel writes a `flock` back.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
@@ -101,14 +100,14 @@ fn is_locked(file: &File, start: i64, len: i64) -> io::Result<bool> {
     Ok(i32::from(lock.l_type) == libc::F_WRLCK)
 }
 
-/// Whether a writer or a reader holds the regular file `file`, or only a writer. Where that cannot
-/// be known, no.
+/// Returns whether a writer, or with `by_readers_too` a reader, has claimed the regular file
+/// `file`. False if the host cannot tell: then the other checks of opening decide.
 pub(crate) fn is_claimed(file: &File, by_readers_too: bool) -> bool {
     let len = if by_readers_too { 1 + SLOT_COUNT } else { 1 };
     is_locked(file, WRITER, len).unwrap_or(false)
 }
 
-/// Claims `file`, which can write, for a writer.
+/// Claims `file`, which is open for writing, for a writer.
 pub(crate) fn for_writing(file: &File) -> Claim {
     match lock(file, WRITER, 1 + SLOT_COUNT) {
         Ok(true) => {
@@ -124,11 +123,11 @@ pub(crate) fn for_writing(file: &File) -> Claim {
     }
 }
 
-/// Claims `mark`, which can write, for a reader: one slot.
+/// Claims `mark`, which is open for writing, for a reader: one slot.
 pub(crate) fn for_reading(mark: &File) -> Claim {
     for _ in 0..TRIES {
         let random = RandomState::new().hash_one(mark.as_raw_fd());
-        let slot = SLOTS + i64::from(u32::try_from(random >> 32).unwrap_or(0));
+        let slot = SLOTS + (random >> 32).cast_signed();
         match lock(mark, slot, 1) {
             Ok(true) => return Claim::Held,
             Ok(false) if is_claimed(mark, false) => return Claim::InUse,
@@ -139,15 +138,15 @@ pub(crate) fn for_reading(mark: &File) -> Claim {
     Claim::Obstructed
 }
 
-/// Whether any process of this host has the regular file `file`, which is open for reading, open
-/// for writing: the kernel included, for a loop device. `None` where the kernel does not say: the
-/// caller neither owns the file nor is privileged, or the file's system has no leases.
+/// Returns whether any process of this host has the regular file `file`, which is open for reading,
+/// open for writing; the kernel counts, for a loop device. `None` if the kernel does not say: the
+/// caller neither owns the file nor is privileged, or the file system has no leases.
 ///
-/// A read lease is granted only while no descriptor can write. It is given back at once; it does
-/// not outlive this call.
+/// The kernel grants a read lease only while no descriptor can write. The lease is released before
+/// this returns.
 pub(crate) fn is_open_for_writing(file: &File) -> Option<bool> {
     let fd = file.as_raw_fd();
-    // An opener that meets the lease has the kernel signal this process: with a signal that does
+    // An open that meets the lease makes the kernel signal this process: with a signal that does
     // nothing, not with SIGIO, which ends a process. SAFETY: the descriptor is open, the argument a
     // number.
     if unsafe { libc::fcntl(fd, SET_SIGNAL, libc::SIGURG) } != 0 {

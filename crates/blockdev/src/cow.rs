@@ -1,13 +1,14 @@
-//! A device that is an untouched base plus private changes.
+//! A device with a base that is never written and private changes in memory.
 //!
 //! # Invariants
 //! - The base is never written.
-//! - A changed block is kept whole, unless all its bytes are zero; then only that is kept.
-//! - The memory of the changes stays within the limit, where there is one: the write that would
-//!   exceed it fails and changes nothing behind the blocks before.
+//! - A changed block is kept as a whole. Of a block of zeros only that fact is kept.
+//! - The memory of the changes stays within the limit, if there is one. A write that would exceed
+//!   it fails; the blocks before the one that did not fit are changed, the others are not.
 //!
-//! # Concurrency
-//! One lock guards the changes; it is held over reads of the base when a block is changed in part.
+//! # Locks
+//! One lock protects the changes. It is held over reads of the base when a block is changed in
+//! part.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,15 +20,15 @@ use parking_lot::RwLock;
 use crate::device::{BlockDevice, check_range};
 use crate::queue::Queueing;
 
-/// Bytes that share one entry of the changes: the largest block of a file system, and a page.
+/// Bytes of one entry of the changes: a page, and the usual block of a file system.
 const BLOCK: usize = 4096;
 const BLOCK_U64: u64 = BLOCK as u64;
-/// What an entry costs beside its bytes, with the free places of the table.
+/// Bytes of memory that an entry takes beside its content, with the free slots of the table.
 const ENTRY: u64 = 64;
 
-/// A writable device over a base that it never writes. Dropping it drops the changes, which live in
-/// memory. Used to look at a dirty image as it would be after a replay, and to rebuild the states
-/// that a power cut leaves.
+/// A writable device over a base that it never writes. Dropping it drops the changes. It serves to
+/// read a dirty image as it would be after a replay, and to rebuild the states that a power cut
+/// leaves.
 pub struct CowDevice<D> {
     base: D,
     changes: RwLock<Changes>,
@@ -38,7 +39,7 @@ pub struct CowDevice<D> {
 #[derive(Default)]
 struct Changes {
     blocks: HashMap<u64, Block>,
-    /// Of the blocks that have bytes.
+    /// Bytes of content of all blocks that are not zeros.
     bytes: u64,
 }
 
@@ -50,24 +51,24 @@ enum Block {
 
 impl Changes {
     fn memory(&self) -> u64 {
-        self.bytes
-            .saturating_add((self.blocks.len() as u64).saturating_mul(ENTRY))
+        self.bytes + self.blocks.len() as u64 * ENTRY
     }
 
-    /// Takes `bytes` for block `index`, within `limit`.
+    /// Stores `bytes` as block `index`, within `limit`.
     fn put(&mut self, index: u64, bytes: &[u8; BLOCK], limit: u64) -> io::Result<()> {
         let zeros = bytes.iter().all(|&byte| byte == 0);
         if let Some(Block::Bytes(old)) = self.blocks.get_mut(&index) {
             if zeros {
                 self.blocks.insert(index, Block::Zeros);
-                self.bytes = self.bytes.saturating_sub(BLOCK_U64);
+                debug_assert!(self.bytes >= BLOCK_U64, "the old content is counted");
+                self.bytes -= BLOCK_U64;
             } else {
                 old.copy_from_slice(bytes);
             }
             return Ok(());
         }
         let grows = ENTRY + if zeros { 0 } else { BLOCK_U64 };
-        if self.memory().saturating_add(grows) > limit {
+        if self.memory() + grows > limit {
             let mib = limit >> 20;
             let what = format!("the changes kept in memory exceed their limit of {mib} MiB");
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, what));
@@ -80,7 +81,7 @@ impl Changes {
             let mut kept = Vec::new();
             kept.try_reserve_exact(BLOCK).map_err(no_memory)?;
             kept.extend_from_slice(bytes);
-            self.bytes = self.bytes.saturating_add(BLOCK_U64);
+            self.bytes += BLOCK_U64;
             Block::Bytes(kept.into_boxed_slice())
         };
         self.blocks.insert(index, block);
@@ -89,13 +90,12 @@ impl Changes {
 }
 
 impl<D: BlockDevice> CowDevice<D> {
-    /// A device that reads as `base` until it is written. What may be written is bounded by the
-    /// caller.
+    /// A device that reads as `base` until it is written. The caller bounds how much is written.
     pub fn new(base: D) -> Self {
         Self::with_limit(base, u64::MAX)
     }
 
-    /// The same, whose changes take at most `limit` bytes of memory.
+    /// A device whose changes take at most `limit` bytes of memory.
     pub fn with_limit(base: D, limit: u64) -> Self {
         Self {
             base,
@@ -105,7 +105,7 @@ impl<D: BlockDevice> CowDevice<D> {
         }
     }
 
-    /// From now on refuses writes.
+    /// Refuses writes from now on.
     pub fn freeze(&self) {
         self.read_only.store(true, Ordering::Release);
     }
@@ -120,10 +120,11 @@ impl<D: BlockDevice> CowDevice<D> {
         self.changes.read().memory()
     }
 
-    /// Bytes of block `index` that the base has: all, but for its last block.
+    /// Bytes of block `index` that lie within the base: fewer than a block at its end.
     fn base_len(&self, index: u64) -> usize {
-        let left = self.base.len().saturating_sub(index * BLOCK_U64);
-        usize::try_from(left).map_or(BLOCK, |left| left.min(BLOCK))
+        let start = index * BLOCK_U64;
+        debug_assert!(start < self.base.len(), "the range was checked");
+        extant_units::index((self.base.len() - start).min(BLOCK_U64))
     }
 }
 
@@ -139,8 +140,7 @@ fn pieces(
             return None;
         }
         let at = offset.get() + done as u64;
-        #[allow(clippy::cast_possible_truncation, reason = "below the block size")]
-        let inside = (at % BLOCK_U64) as usize;
+        let inside = extant_units::index(at % BLOCK_U64);
         let piece = (BLOCK - inside).min(len - done);
         let item = (at / BLOCK_U64, inside..inside + piece, done..done + piece);
         done += piece;
@@ -256,7 +256,7 @@ mod tests {
             "the changes kept in memory exceed their limit of 1 MiB"
         );
         assert!(one.memory() <= 1 << 20);
-        // What is there can be changed in place, and given back.
+        // Changed blocks can be changed in place; zeros free their memory.
         one.write_at(DevOff::ZERO, &[6; BLOCK]).unwrap();
         one.write_at(DevOff::ZERO, &[0; 16 * BLOCK]).unwrap();
         one.write_at(DevOff::new(1 << 20), &[8; 8 * BLOCK]).unwrap();

@@ -1,29 +1,29 @@
-//! The border: what a block device promises.
+//! The trait of block devices.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-use extant_units::DevOff;
+use extant_units::{DevOff, index};
 
-use crate::queue::Queueing;
+use crate::queue::{Completion, IoOp, IoRequest, Queueing};
 
 /// A device of fixed length that is read and written at byte offsets. See the crate's header for
 /// durability and concurrency.
 ///
 /// # Errors
-/// A range past [`BlockDevice::len`] fails with [`io::ErrorKind::InvalidInput`] and touches nothing;
-/// a write to a read-only device fails with [`io::ErrorKind::ReadOnlyFilesystem`]; whatever else the
-/// environment reports comes through as it is.
+/// A range past [`BlockDevice::len`] fails with [`io::ErrorKind::InvalidInput`] and touches
+/// nothing; a write to a read-only device fails with [`io::ErrorKind::ReadOnlyFilesystem`]. Other
+/// errors of the environment are returned unchanged.
 pub trait BlockDevice: Send + Sync {
     /// The device's length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether the device has no bytes at all.
+    /// Returns whether the device has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether writes are refused.
+    /// Returns whether writes are refused.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -31,9 +31,9 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` from `offset`.
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()>;
 
-    /// Fills `buf` from `offset`, with what the medium holds rather than this host's cache of it:
-    /// for a block that another host may have written. Where that cannot be had, as
-    /// [`BlockDevice::read_at`].
+    /// Fills `buf` from `offset` with the content of the medium, not of this host's cache: for a
+    /// block that another host may have written. A device that cannot do so reads as
+    /// [`BlockDevice::read_at`] does.
     fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
         self.read_at(offset, buf)
     }
@@ -64,7 +64,8 @@ pub trait BlockDevice: Send + Sync {
     /// Makes every write that returned before this call durable.
     ///
     /// # Errors
-    /// Writes since the last flush that succeeded may be lost. Later flushes need not say so again.
+    /// Writes since the last flush that succeeded may be lost. Later flushes may succeed without
+    /// them.
     fn flush(&self) -> io::Result<()>;
 
     /// Writes `buf` at `offset` and makes it, and every write before it, durable: a write with
@@ -75,32 +76,34 @@ pub trait BlockDevice: Send + Sync {
         self.flush()
     }
 
-    /// Writes `buf` at `offset` and flushes, as well as can be, even after a flush has failed: for
-    /// a note of what went wrong. Success promises nothing, neither of `buf` nor of earlier writes.
+    /// Writes `buf` at `offset` and flushes, even after a flush has failed: for the record of a
+    /// fault. Nothing may rely on it. After success neither `buf` nor earlier writes are known to
+    /// be durable.
     fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.write_at(offset, buf)?;
         self.flush()
     }
 
-    /// Says that `len` bytes at `offset` hold nothing of value. Their content is undefined
-    /// afterwards. Devices that cannot use the hint ignore it.
+    /// Discards `len` bytes at `offset`, whose content is undefined afterwards. It is a hint:
+    /// devices that cannot use it ignore it.
     fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
         let _ = (offset, len);
         Ok(())
     }
 
-    /// Makes `len` bytes at `offset` read as zeros: as [`BlockDevice::write_at`] of that many would,
-    /// without storing them where the device can do so.
+    /// Makes `len` bytes at `offset` read as zeros, as a write of zeros would, without storing them
+    /// if the device can do so.
     fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
         write_zeroes_plainly(self, offset, len)
     }
 
-    /// What was done with the device, and how, as counters by name.
+    /// The device's counters, by name.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
-    /// What a queue of `depth` requests to this device is to be made of. For [`crate::open_queue`], which is what to call.
+    /// What does the work of a queue of `depth` requests. Callers use [`crate::open_queue`], which
+    /// asks this.
     fn queueing(&self, depth: usize) -> Queueing {
         let _ = depth;
         Queueing::Threads
@@ -152,7 +155,7 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     }
 }
 
-/// Writes `len` zeros at `offset`, piece by piece.
+/// Writes `len` zeros at `offset`, in pieces of 64 KiB.
 pub(crate) fn write_zeroes_plainly<D: BlockDevice + ?Sized>(
     device: &D,
     offset: DevOff,
@@ -163,13 +166,24 @@ pub(crate) fn write_zeroes_plainly<D: BlockDevice + ?Sized>(
     while done < len {
         let piece = (len - done).min(ZEROS.len() as u64);
         let at = offset.checked_add(done).ok_or_else(out_of_range)?;
-        let zeros = usize::try_from(piece)
-            .ok()
-            .and_then(|piece| ZEROS.get(..piece));
-        device.write_at(at, zeros.unwrap_or(&ZEROS))?;
+        device.write_at(at, &ZEROS[..index(piece)])?;
         done += piece;
     }
     Ok(())
+}
+
+/// Makes a queue's request by the device's synchronous calls.
+pub(crate) fn perform(device: &dyn BlockDevice, mut request: IoRequest) -> Completion {
+    let result = match request.op {
+        IoOp::Read => device.read_at(request.offset, &mut request.buf),
+        IoOp::Write => device.write_at(request.offset, &request.buf),
+        IoOp::Flush => device.flush(),
+    };
+    Completion {
+        tag: request.tag,
+        buf: request.buf,
+        result,
+    }
 }
 
 /// `offset + len`, or the error for a range that leaves the device.

@@ -1,37 +1,43 @@
-//! Past the host's page cache: what may go to the descriptor as it is, and aligned copies for the rest.
+//! I/O past the host's page cache: requests that the descriptor takes as they are, and aligned
+//! copies for the rest.
 //!
-//! A write that cuts alignment units reads them, changes its part and writes them whole. A lock keeps two of those apart.
-//! Nobody else can meet them: what is disjoint from them and does not cut units covers other units. A write that
-//! overlaps one while it is under way is the caller's race, as everywhere ([`crate`]); bytes of a unit may then be
-//! what they were before both.
+//! # Locks
+//! A write that covers an alignment unit in part reads the unit, changes a part and writes it
+//! whole. The lock `partial` keeps two such writes apart.
+//!
+//! # Concurrency
+//! No other request needs that lock. One that is disjoint from a partial write and covers whole
+//! units covers other units. One that overlaps it while both run is a race of the caller (see the
+//! crate's header); bytes of a unit may then be what they were before both.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
-use extant_units::DevOff;
+use extant_units::{DevOff, index};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
-use crate::host_file::Counters;
 use crate::io_buf::{IO_ALIGN, IoBuf};
+use crate::io_counters::IoCounters;
 
-/// The longest copy; longer requests are made in pieces.
-const COPY: usize = 1 << 20;
-/// Copies no longer than that are kept to be used again, so many at most.
-const KEPT: usize = 128 << 10;
-const MOST_KEPT: usize = 16;
+/// The longest copy in bytes; longer requests are made in pieces.
+const MAX_COPY: usize = 1 << 20;
+/// Copies of at most this many bytes are kept for reuse.
+const MAX_KEPT_LEN: usize = 128 << 10;
+/// The most copies that are kept.
+const MAX_KEPT: usize = 16;
 
-/// What a descriptor with `O_DIRECT` asks for.
+/// The alignment that a descriptor with `O_DIRECT` requires.
 pub(crate) struct Direct {
     /// Alignment of offsets and lengths: a power of two up to [`IO_ALIGN`].
     unit: usize,
-    /// Alignment of memory and of the lengths of its pieces, likewise.
+    /// Alignment of memory and of the lengths of its pieces: a power of two up to [`IO_ALIGN`].
     memory: usize,
-    /// Held by a write that cuts units, from reading them until they are written.
-    cutting: Mutex<()>,
-    /// Kept to be used again.
+    /// Held by a write that covers units in part, from reading them until they are written.
+    partial: Mutex<()>,
+    /// Copies for reuse.
     copies: Mutex<Vec<IoBuf>>,
 }
 
@@ -45,8 +51,8 @@ struct Piece {
 }
 
 impl Direct {
-    /// Switches `file`, and `second`, which is the same, to `O_DIRECT` if its file system says by statx how, and it can be
-    /// done up to its end at `len`. Both or none.
+    /// Switches `file`, and `second`, which is the same file, to `O_DIRECT`: both or neither. Does
+    /// so if statx reports the alignment and the length `len` of the file is a multiple of it.
     pub(crate) fn switch(file: &File, second: Option<&File>, len: u64) -> Option<Self> {
         let known = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         if known.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
@@ -74,7 +80,7 @@ impl Direct {
         Some(Self {
             unit: usable(unit)?,
             memory: usable(memory)?,
-            cutting: Mutex::new(()),
+            partial: Mutex::new(()),
             copies: Mutex::default(),
         })
     }
@@ -84,7 +90,7 @@ impl Direct {
         self.unit as u64
     }
 
-    /// Whether a request of `len` bytes into or out of `pieces` can be made without a copy.
+    /// Returns whether a request of `len` bytes into or out of `pieces` can be made without a copy.
     pub(crate) fn takes<'a>(
         &self,
         offset: DevOff,
@@ -112,15 +118,15 @@ impl Direct {
                 return None;
             }
             let start = at - at % unit as u64;
-            // Less than a unit.
-            let before = usize::try_from(at - start).ok()?;
-            let part = left.min(COPY - before);
+            let before = index(at - start);
+            let part = left.min(MAX_COPY - before);
             let piece = Piece {
                 at: start,
                 whole: (before + part).next_multiple_of(unit),
                 before,
                 part,
             };
+            debug_assert!(part > 0 && before < unit, "units are smaller than a copy");
             at += part as u64;
             left -= part;
             Some(piece)
@@ -133,16 +139,15 @@ impl Direct {
         file: &File,
         offset: DevOff,
         bufs: &mut [IoSliceMut<'_>],
-        counters: &Counters,
+        counters: &IoCounters,
     ) -> io::Result<()> {
         counters.copied.fetch_add(1, Ordering::Relaxed);
         let total = bufs.iter().map(|buf| buf.len()).sum();
-        let mut place = Place::default();
+        let mut position = Position::default();
         for piece in self.pieces(offset, total) {
             self.with_copy(piece.whole, |copy| {
                 file.read_exact_at(copy, piece.at)?;
-                let part = copy.get(piece.before..piece.before + piece.part);
-                place.scatter(part.unwrap_or_default(), bufs);
+                position.scatter(&copy[piece.before..piece.before + piece.part], bufs);
                 Ok(())
             })?;
         }
@@ -155,23 +160,22 @@ impl Direct {
         file: &File,
         offset: DevOff,
         bufs: &[IoSlice<'_>],
-        counters: &Counters,
+        counters: &IoCounters,
     ) -> io::Result<()> {
         counters.copied.fetch_add(1, Ordering::Relaxed);
         let total = bufs.iter().map(|buf| buf.len()).sum();
-        let cuts = !self.whole_units(offset, total);
-        let _alone = cuts.then(|| {
+        let in_part = !self.whole_units(offset, total);
+        let _partial = in_part.then(|| {
             counters.merged.fetch_add(1, Ordering::Relaxed);
-            self.cutting.lock()
+            self.partial.lock()
         });
-        let mut place = Place::default();
+        let mut position = Position::default();
         for piece in self.pieces(offset, total) {
             self.with_copy(piece.whole, |copy| {
                 if piece.part < piece.whole {
                     file.read_exact_at(copy, piece.at)?;
                 }
-                let part = copy.get_mut(piece.before..piece.before + piece.part);
-                place.gather(bufs, part.unwrap_or_default());
+                position.gather(bufs, &mut copy[piece.before..piece.before + piece.part]);
                 file.write_all_at(copy, piece.at)
             })?;
         }
@@ -189,17 +193,21 @@ impl Direct {
                 copy.set_len(len);
                 copy
             }
-            // Small ones are made as large as any that is kept.
+            // A short copy is made as large as any that is kept, so that it fits later requests.
             None => {
-                let mut copy = IoBuf::zeroed(if len <= KEPT { KEPT } else { len });
+                let mut copy = IoBuf::zeroed(if len <= MAX_KEPT_LEN {
+                    MAX_KEPT_LEN
+                } else {
+                    len
+                });
                 copy.set_len(len);
                 copy
             }
         };
         let result = work(&mut copy);
-        if copy.capacity() <= KEPT {
+        if copy.capacity() <= MAX_KEPT_LEN {
             let mut copies = self.copies.lock();
-            if copies.len() < MOST_KEPT {
+            if copies.len() < MAX_KEPT {
                 copies.push(copy);
             }
         }
@@ -207,37 +215,37 @@ impl Direct {
     }
 }
 
-/// How far a copy has come in a list of buffers.
+/// A position in a list of buffers.
 #[derive(Default)]
-struct Place {
+struct Position {
     index: usize,
     inside: usize,
 }
 
-impl Place {
-    /// Fills `into` from the bytes that come next in `bufs`.
+impl Position {
+    /// Fills `into` from the bytes at this position in `bufs`, and moves past them.
     fn gather(&mut self, bufs: &[IoSlice<'_>], mut into: &mut [u8]) {
         while let Some(buf) = bufs.get(self.index)
             && !into.is_empty()
         {
-            let from = buf.get(self.inside..).unwrap_or_default();
+            let from = &buf[self.inside..];
             let len = from.len().min(into.len());
             let (now, later) = into.split_at_mut(len);
-            now.copy_from_slice(from.get(..len).unwrap_or_default());
+            now.copy_from_slice(&from[..len]);
             into = later;
             self.advance(len, buf.len());
         }
     }
 
-    /// Spreads `from` over the bytes that come next in `bufs`.
+    /// Copies `from` to the bytes at this position in `bufs`, and moves past them.
     fn scatter(&mut self, mut from: &[u8], bufs: &mut [IoSliceMut<'_>]) {
         while let Some(buf) = bufs.get_mut(self.index)
             && !from.is_empty()
         {
-            let to = buf.get_mut(self.inside..).unwrap_or_default();
+            let to = &mut buf[self.inside..];
             let len = to.len().min(from.len());
             let (now, later) = from.split_at(len);
-            to.get_mut(..len).unwrap_or_default().copy_from_slice(now);
+            to[..len].copy_from_slice(now);
             from = later;
             self.advance(len, buf.len());
         }
@@ -257,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alignments_that_no_buffer_has_are_refused() {
+    fn unsupported_alignments_are_refused() {
         for (unit, memory) in [(0, 512), (512, 0), (8192, 512), (512, 8192), (513, 4)] {
             assert!(Direct::new(unit, memory).is_none(), "{unit}, {memory}");
         }
@@ -274,12 +282,12 @@ mod tests {
     #[test]
     fn pieces_cover_a_request_and_fit_a_copy() {
         let direct = Direct::new(512, 512).unwrap();
-        for (offset, len) in [(0, 1), (511, 2), (7, 3 << 20), (512, 1024), (100, COPY)] {
+        for (offset, len) in [(0, 1), (511, 2), (7, 3 << 20), (512, 1024), (100, MAX_COPY)] {
             let mut at = offset;
             for piece in direct.pieces(DevOff::new(offset), len) {
                 assert_eq!(piece.at + piece.before as u64, at);
                 assert!(piece.at.is_multiple_of(512) && piece.whole.is_multiple_of(512));
-                assert!(piece.before + piece.part <= piece.whole && piece.whole <= COPY);
+                assert!(piece.before + piece.part <= piece.whole && piece.whole <= MAX_COPY);
                 assert!(piece.before < 512 && piece.part > 0);
                 at += piece.part as u64;
             }
@@ -288,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_gathered_and_spread_in_any_steps() {
+    fn lists_are_gathered_and_scattered_in_any_steps() {
         let bytes: Vec<u8> = (0..=250).collect();
         for step in [1, 3, 50, 251, 300] {
             let list = [
@@ -298,17 +306,17 @@ mod tests {
                 IoSlice::new(&bytes[101..101]),
                 IoSlice::new(&bytes[101..]),
             ];
-            let mut place = Place::default();
+            let mut position = Position::default();
             let mut gathered = vec![0; bytes.len()];
             for part in gathered.chunks_mut(step) {
-                place.gather(&list, part);
+                position.gather(&list, part);
             }
             assert_eq!(gathered, bytes);
             let (mut one, mut none, mut two) = (vec![0; 7], vec![], vec![0; 244]);
             let mut into = [&mut one, &mut none, &mut two].map(|buf| IoSliceMut::new(buf));
-            let mut place = Place::default();
+            let mut position = Position::default();
             for part in bytes.chunks(step) {
-                place.scatter(part, &mut into);
+                position.scatter(part, &mut into);
             }
             assert_eq!([one, two].concat(), bytes);
         }

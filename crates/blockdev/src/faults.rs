@@ -4,12 +4,12 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use extant_units::DevOff;
+use extant_units::{DevOff, index};
 
 use crate::device::BlockDevice;
 use crate::queue::Queueing;
 
-/// What a request is about to do.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestKind {
     /// A read.
@@ -23,7 +23,7 @@ pub enum RequestKind {
 /// A request, as a fault plan sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request<'a> {
-    /// How many requests came before it on this device.
+    /// The number of requests before it on this device.
     pub index: u64,
     /// Read, write or flush.
     pub kind: RequestKind,
@@ -31,30 +31,30 @@ pub struct Request<'a> {
     pub offset: DevOff,
     /// Bytes; zero for a flush.
     pub len: u64,
-    /// What a write carries; empty for the others.
+    /// The bytes of a write; empty for the others.
     pub data: &'a [u8],
 }
 
-/// What to do with a request.
+/// The fault of one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Let it pass.
     Pass,
     /// Fail it without touching the medium.
     Fail(io::ErrorKind),
-    /// A write reaches the medium only up to this many bytes, then fails. Reads and flushes just fail.
+    /// A write reaches the medium up to this many bytes and then fails. Reads and flushes fail.
     Tear(u64),
     /// Let it pass after a pause.
     Delay(Duration),
-    /// Report success without doing it: a flush or write that was lost.
+    /// Report success without making the request: a flush or write that was lost.
     Drop,
-    /// Invert one bit of the bytes that are read or written: bit `n` counted from the request's first byte,
-    /// taken modulo its length.
+    /// Invert one bit of the bytes that are read or written: bit `n`, counted from the request's
+    /// first byte, modulo its length.
     Flip(u64),
 }
 
-/// A device whose requests meet the faults that a plan decides about. The plan runs before each request, on the
-/// caller's thread, and must not block on the device itself.
+/// A device with planned faults. The plan runs before each request, on the caller's thread, and
+/// must not wait for the device itself.
 pub struct FaultyDevice<D, P> {
     inner: D,
     plan: P,
@@ -106,8 +106,8 @@ impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> FaultyDevice<D, 
             Fault::Fail(kind) => Err(kind.into()),
             Fault::Drop => Ok(()),
             Fault::Tear(keep) => {
-                let keep = usize::try_from(keep).unwrap_or(usize::MAX).min(buf.len());
-                self.inner.write_at(offset, &buf[..keep])?;
+                let keep = keep.min(buf.len() as u64);
+                self.inner.write_at(offset, &buf[..index(keep)])?;
                 Err(io::Error::other("the write was torn"))
             }
             Fault::Flip(bit) => {
@@ -125,12 +125,7 @@ fn flip(bytes: &mut [u8], bit: u64) {
     }
     let bits = bytes.len() as u64 * 8;
     let bit = bit % bits;
-    if let Some(byte) = usize::try_from(bit / 8)
-        .ok()
-        .and_then(|at| bytes.get_mut(at))
-    {
-        *byte ^= 1 << (bit % 8);
-    }
+    bytes[index(bit / 8)] ^= 1 << (bit % 8);
 }
 
 impl<D: BlockDevice, P: Fn(Request<'_>) -> Fault + Send + Sync> BlockDevice for FaultyDevice<D, P> {

@@ -1,47 +1,36 @@
-//! The memory of a failed flush, and a device that has one.
-//!
-//! # Responsibility
-//! A host reports lost writes once. Linux gives one error to each open file description; the next
-//! `fdatasync` of that description returns 0 although the pages are gone. All callers of a mount
-//! share one description, so a caller whose writes were lost may ask after another one was told.
-//! [`LatchedDevice`] remembers the first failure for as long as the device is open: every later
-//! flush and durable write fails with an error that names it.
+//! The latch: one flush of a device at a time, and the memory of the first one that failed.
 //!
 //! # Invariants
-//! - At most one flush runs in the inner device. A flush that succeeds began after every failed one
-//!   had ended, and none had failed.
+//! - At most one flush runs in the device. A flush that succeeds began after every failed one had
+//!   ended, and none had failed.
 //! - A caller that arrives while a flush runs is served by a flush that begins later: the running
 //!   one may have missed its writes. Callers that wait share that flush.
 //! - The latch never opens. What was lost cannot be known, so no later flush can repair it.
 //!
-//! # Concurrency
-//! Reads and writes pass without a lock. [`FlushLatch`] has one mutex that is never held over I/O.
+//! # Locks
+//! One mutex, a leaf, never held over I/O.
 //!
 //! # Errors
 //! The caller whose flush failed gets the device's error. Later callers get
-//! [`io::ErrorKind::Other`].
+//! [`io::ErrorKind::Other`], with the first failure as its cause.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use extant_units::DevOff;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::device::{BlockDevice, check_range};
-use crate::latched_queue::LatchedQueue;
-use crate::queue::Queueing;
-
-/// One flush at a time, and the first that failed.
+/// One flush at a time, and the first one that failed. See the module's header.
 #[derive(Default)]
 pub struct FlushLatch {
     state: Mutex<State>,
-    /// A flush has ended.
+    /// Signalled when a flush has ended.
     ended: Condvar,
-    failure: OnceLock<Arc<str>>,
-    /// Nothing may be written any more.
+    failure: OnceLock<Arc<io::Error>>,
+    /// Every write is refused.
     severed: AtomicBool,
-    /// Calls that another caller's flush has served.
+    /// Calls that were served by another caller's flush.
     shared: AtomicU64,
 }
 
@@ -57,20 +46,31 @@ struct State {
 }
 
 impl FlushLatch {
-    /// What the first failed flush reported, if one has failed.
+    /// The error of the first flush that failed, if one has failed.
     #[inline]
-    pub fn failure(&self) -> Option<Arc<str>> {
-        self.failure.get().map(Arc::clone)
+    pub fn failure(&self) -> Option<&Arc<io::Error>> {
+        self.failure.get()
     }
 
-    /// Refuses every write and flush from now on: the device is to stay as it is, because another
-    /// host uses it or a caller has asked for that.
+    /// Calls that were served by another caller's flush.
+    pub(crate) fn shared(&self) -> u64 {
+        self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Callers that wait for the end of a flush.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().waiting
+    }
+
+    /// Refuses every write from now on: the device must stay as it is, because another host uses it
+    /// or a caller has asked for that.
     pub fn sever(&self) {
         self.severed.store(true, Ordering::Release);
     }
 
     /// # Errors
-    /// Nothing may be written any more.
+    /// The device was severed: every write is refused.
     #[inline]
     pub(crate) fn check_write(&self) -> io::Result<()> {
         if self.severed.load(Ordering::Acquire) {
@@ -84,19 +84,17 @@ impl FlushLatch {
     fn check(&self) -> io::Result<()> {
         match self.failure.get() {
             None => Ok(()),
-            Some(why) => Err(io::Error::other(format!(
-                "an earlier flush of the device failed ({why}): writes before it may be lost"
-            ))),
+            Some(first) => Err(io::Error::other(EarlierFailure(Arc::clone(first)))),
         }
     }
 
-    /// Makes a flush, or waits for one that begins after this call.
-    fn flush(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// Flushes with `make`, or waits for a flush of another caller that begins after this call.
+    pub(crate) fn flush(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state.lock();
-        let wanted = state.begun + 1;
+        let covering = state.begun + 1;
         loop {
             self.check()?;
-            if state.succeeded >= wanted {
+            if state.succeeded >= covering {
                 self.shared.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
             }
@@ -107,8 +105,8 @@ impl FlushLatch {
         }
     }
 
-    /// Runs `make`, which flushes after writes of its own, while no other flush runs.
-    fn alone(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// Runs `make`, which writes and flushes, while no other flush runs.
+    pub(crate) fn run_alone(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state.lock();
         while state.running {
             self.wait(&mut state);
@@ -117,8 +115,9 @@ impl FlushLatch {
         self.run(state, make)
     }
 
-    /// [`FlushLatch::alone`], whether or not a flush has failed. The result promises nothing.
-    fn unbelieved(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    /// [`FlushLatch::run_alone`], whether or not a flush has failed. After success nothing is known
+    /// to be durable.
+    pub(crate) fn run_unlatched(&self, make: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.state.lock();
         while state.running {
             self.wait(&mut state);
@@ -137,38 +136,76 @@ impl FlushLatch {
         mut state: MutexGuard<'_, State>,
         make: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
+        debug_assert!(!state.running, "one flush runs at a time");
         state.running = true;
         state.begun += 1;
         let mut run = Run {
             latch: self,
             number: state.begun,
-            outcome: Err("the device panicked".into()),
+            failure: Some(Arc::new(io::Error::other("the device panicked"))),
         };
         drop(state);
-        let result = make();
-        run.outcome = match &result {
-            Ok(()) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        };
-        result
+        match make() {
+            Ok(()) => {
+                run.failure = None;
+                Ok(())
+            }
+            Err(error) => {
+                let (kept, returned) = both(error);
+                run.failure = Some(kept);
+                Err(returned)
+            }
+        }
     }
 }
 
-/// A flush that runs. Its end is noted even if the device panics.
+/// One error for the latch and one for the caller, with the same kind, errno and text.
+fn both(error: io::Error) -> (Arc<io::Error>, io::Error) {
+    let (errno, kind) = (error.raw_os_error(), error.kind());
+    let kept = Arc::new(error);
+    let returned = match errno {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(kind, Arc::clone(&kept)),
+    };
+    (kept, returned)
+}
+
+/// The error of every flush after the first failed one.
+#[derive(Debug)]
+struct EarlierFailure(Arc<io::Error>);
+
+impl fmt::Display for EarlierFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = &self.0;
+        write!(
+            f,
+            "an earlier flush of the device failed ({why}): writes before it may be lost"
+        )
+    }
+}
+
+impl std::error::Error for EarlierFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// A flush that runs. Its end is recorded even if the device panics.
 struct Run<'a> {
     latch: &'a FlushLatch,
     number: u64,
-    outcome: Result<(), String>,
+    failure: Option<Arc<io::Error>>,
 }
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         let mut state = self.latch.state.lock();
-        match &self.outcome {
-            Ok(()) => state.succeeded = self.number,
-            Err(why) => {
-                if self.latch.failure.set(why.as_str().into()).is_ok() {
-                    tracing::error!(why, "a flush of the device failed: writes may be lost");
+        debug_assert_eq!(state.begun, self.number, "no flush began meanwhile");
+        match self.failure.take() {
+            None => state.succeeded = self.number,
+            Some(why) => {
+                if self.latch.failure.set(Arc::clone(&why)).is_ok() {
+                    tracing::error!(%why, "a flush of the device failed: writes may be lost");
                 }
             }
         }
@@ -176,114 +213,3 @@ impl Drop for Run<'_> {
         self.latch.ended.notify_all();
     }
 }
-
-/// A device whose first failed flush is remembered. See the module's header.
-pub struct LatchedDevice {
-    inner: Arc<dyn BlockDevice>,
-    latch: Arc<FlushLatch>,
-}
-
-impl LatchedDevice {
-    /// `inner`, none of whose flushes has failed yet.
-    pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        Self {
-            inner,
-            latch: Arc::default(),
-        }
-    }
-
-    /// The memory, to ask whether a flush has failed.
-    pub fn latch(&self) -> &Arc<FlushLatch> {
-        &self.latch
-    }
-
-    /// Refuses a write that no state of the device could accept: that says nothing of earlier
-    /// writes.
-    fn check_write(&self, offset: DevOff, len: usize) -> io::Result<()> {
-        if self.inner.is_read_only() {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
-        }
-        self.latch.check_write()?;
-        check_range(offset, len, self.inner.len())
-    }
-}
-
-impl BlockDevice for LatchedDevice {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    #[inline]
-    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.inner.read_fresh_at(offset, buf)
-    }
-
-    #[inline]
-    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
-        self.inner.read_vectored_at(offset, bufs)
-    }
-
-    #[inline]
-    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.latch.check_write()?;
-        self.inner.write_at(offset, buf)
-    }
-
-    #[inline]
-    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
-        self.latch.check_write()?;
-        self.inner.write_vectored_at(offset, bufs)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.latch.flush(|| self.inner.flush())
-    }
-
-    /// A failure counts as a failed flush: which of its parts failed is not known.
-    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.check_write(offset, buf.len())?;
-        self.latch.alone(|| self.inner.write_durable(offset, buf))
-    }
-
-    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.check_write(offset, buf.len())?;
-        self.latch.unbelieved(|| self.inner.write_note(offset, buf))
-    }
-
-    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
-        self.latch.check_write()?;
-        self.inner.discard(offset, len)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut all = self.inner.counters();
-        let shared = self.latch.shared.load(Ordering::Relaxed);
-        all.push(("device_flushes_shared", shared));
-        all.push(("device_flush_failed", self.latch.failure().is_some().into()));
-        all
-    }
-
-    fn queueing(&self, depth: usize) -> Queueing {
-        match self.inner.queueing(depth) {
-            Queueing::Own(queue) => {
-                let flush = Self {
-                    inner: Arc::clone(&self.inner),
-                    latch: Arc::clone(&self.latch),
-                };
-                Queueing::Own(Box::new(LatchedQueue::new(queue, flush)))
-            }
-            other => other,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,15 +1,15 @@
-//! A wrapper that holds requests back until a test lets them go on.
+//! A wrapper that holds requests until a test lets them pass.
 //!
 //! A test closes the [`Gate`] for some requests, starts the threads under test, and waits until one
-//! of them stands at the gate. Then that thread is known to be in the middle of its operation, and
-//! the test looks at what the others do meanwhile. The request runs when the gate opens.
+//! of them is held at the gate. That thread is then known to be in the middle of its operation, and
+//! the test checks what other threads can do meanwhile. The request runs when the gate opens.
 //!
-//! # Concurrency
-//! One mutex guards the gate. It is not held over I/O, nor while a request waits.
+//! # Locks
+//! One mutex protects the gate. It is not held over I/O or while a request waits.
 //!
 //! # Errors
-//! Nothing waits for ever: a request that is held for a minute fails with
-//! [`io::ErrorKind::TimedOut`], and a test that waits for one so long panics.
+//! A request that is held for a minute fails with [`io::ErrorKind::TimedOut`]. A test that waits a
+//! minute for a request panics.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::device::BlockDevice;
 use crate::faults::{Request, RequestKind};
 use crate::queue::Queueing;
 
-/// The longest that a request is held, and that a test waits for one.
+/// The longest time that a request is held, and that a test waits for one.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Which requests are held.
+/// Decides whether a request is held.
 type Rule = Arc<dyn Fn(&Request<'_>) -> bool + Send + Sync>;
 
-/// Where requests are held. See the module.
+/// Holds the requests that a rule picks. See the module's header.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ pub struct Gate {
 #[derive(Default)]
 struct State {
     rule: Option<Rule>,
-    /// Grows each time that the gate opens.
+    /// The number of times that the gate has opened.
     opened: u64,
     /// Requests that wait.
     held: usize,
@@ -46,22 +46,22 @@ struct State {
     requests: u64,
 }
 
-/// A closed gate. It opens when this is dropped, also while a test panics.
-#[must_use = "the gate opens when this is dropped"]
+/// A closed gate. Dropping this opens the gate, also while a test panics.
+#[must_use = "dropping this opens the gate"]
 pub struct Closed<'a>(&'a Gate);
 
 impl Gate {
     /// Holds every request that `rule` picks, from now on until the returned value is dropped.
     ///
     /// # Panics
-    /// If the gate is closed already.
+    /// The gate is closed already.
     pub fn close(&self, rule: impl Fn(&Request<'_>) -> bool + Send + Sync + 'static) -> Closed<'_> {
         let before = self.state.lock().rule.replace(Arc::new(rule));
         assert!(before.is_none(), "the gate is closed already");
         Closed(self)
     }
 
-    /// Requests that wait at the gate.
+    /// The number of requests that wait at the gate.
     pub fn held(&self) -> usize {
         self.state.lock().held
     }
@@ -101,6 +101,7 @@ impl Gate {
         while state.opened == opened && !timed_out {
             timed_out = self.changed.wait_until(&mut state, until).timed_out();
         }
+        debug_assert!(state.held > 0, "this request is counted");
         state.held -= 1;
         if timed_out {
             return Err(io::ErrorKind::TimedOut.into());
@@ -110,10 +111,10 @@ impl Gate {
 }
 
 impl Closed<'_> {
-    /// Waits until `count` requests stand at the gate.
+    /// Waits until `count` requests wait at the gate.
     ///
     /// # Panics
-    /// After a minute.
+    /// Fewer requests came within a minute.
     pub fn wait_for(&self, count: usize) {
         let until = Instant::now() + LIMIT;
         let mut state = self.0.state.lock();
@@ -225,7 +226,7 @@ impl<D: BlockDevice> BlockDevice for GatedDevice<D> {
 
     fn queueing(&self, depth: usize) -> Queueing {
         match self.inner.queueing(depth).through_wrapper() {
-            // One that answers on the submitter's thread would be held there.
+            // An immediate queue would hold the submitting thread.
             Queueing::Immediate => Queueing::Threads,
             other => other,
         }
@@ -238,7 +239,7 @@ mod tests {
     use crate::MemoryDevice;
 
     #[test]
-    fn what_is_picked_waits_until_the_gate_opens() {
+    fn picked_requests_wait_until_the_gate_opens() {
         let dev = GatedDevice::new(MemoryDevice::new(4096));
         let closed = dev
             .gate()

@@ -1,18 +1,18 @@
 //! An open file or block device of the host, and the system calls that move its bytes.
 //!
-//! # Two ways, one of them
-//! Through the host's page cache any range of bytes can be read and written. Past it (`O_DIRECT`), ranges and memory must
-//! be aligned. A file is used one way or the other for as long as it is open; so what is written one way is
-//! never read the other, and the two cannot disagree. (Linux does not promise that they agree: a page of its cache that
-//! is dirty in one block keeps old bytes of a neighbouring block that was written past it.)
+//! # Invariants
+//! Through the host's page cache, any range of bytes can be read and written. Past it (`O_DIRECT`),
+//! ranges and memory must be aligned. A file is used in one of the two ways for as long as it is
+//! open, so the two views of its bytes cannot disagree. (Linux does not promise that they agree: a
+//! page of its cache that is dirty in one block keeps old bytes of a neighbouring block that was
+//! written past it.)
 //!
-//! Past the cache, a request that is not aligned goes through an aligned copy ([`crate::direct`]).
+//! Past the cache, a request that is not aligned goes through an aligned copy (`direct.rs`).
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use extant_units::DevOff;
 use rustix::io::Errno;
@@ -20,52 +20,36 @@ use rustix::io::Errno;
 use crate::claim;
 use crate::device::check_range;
 use crate::direct::Direct;
+use crate::io_counters::IoCounters;
 
-/// The most buffers one vectored system call takes.
+/// The most buffers of one vectored system call (`UIO_MAXIOV`).
 const IOV_MAX: usize = 1024;
 
-/// What was done with a file, each number only growing.
-#[derive(Default)]
-pub(crate) struct Counters {
-    /// Requests given to a ring.
-    pub(crate) requests: AtomicU64,
-    /// Of those, with registered buffers.
-    pub(crate) registered: AtomicU64,
-    /// Calls of the kernel for rings.
-    pub(crate) enters: AtomicU64,
-    /// Requests that a ring did not finish and system calls did.
-    pub(crate) finished_by_calls: AtomicU64,
-    /// Requests made through an aligned copy.
-    pub(crate) copied: AtomicU64,
-    /// Of those, writes that had to read what is around them.
-    pub(crate) merged: AtomicU64,
-}
-
-/// An open file and what it is claimed by.
+/// An open file and the locks that claim it.
 pub(crate) struct Claimed {
     /// The file; for block devices exclusive, for writers locked.
     pub(crate) file: File,
-    /// What a reader's lock is on.
+    /// The file that a reader's lock is on.
     pub(crate) mark: Option<File>,
 }
 
-/// An open file, claimed for as long as it is.
+/// An open file, claimed for as long as it is open.
 pub(crate) struct HostFile {
     file: File,
     /// Held, not used.
     mark: Option<File>,
-    /// Opened once more, for rings: neither locked nor exclusive.
+    /// The same file opened once more, for rings: neither locked nor exclusive.
     for_rings: Option<Arc<File>>,
     len: u64,
     read_only: bool,
     direct: Option<Direct>,
-    counters: Counters,
+    counters: IoCounters,
 }
 
 impl HostFile {
     /// Takes a file of `len` bytes that is open and claimed, and for rings the same file opened
-    /// once more. Goes past the host's cache if that is asked for, and the file's system says (by
-    /// statx) that it can be done and how.
+    /// once more. With `direct`, I/O goes past the host's cache if statx reports the alignment for
+    /// that.
     pub(crate) fn new(
         claimed: Claimed,
         for_rings: Option<File>,
@@ -86,7 +70,7 @@ impl HostFile {
             len,
             read_only,
             direct,
-            counters: Counters::default(),
+            counters: IoCounters::default(),
         }
     }
 
@@ -94,10 +78,11 @@ impl HostFile {
         &self.file
     }
 
-    /// The file as rings may have it.
+    /// The file for rings.
     ///
-    /// The kernel can hold a ring's file for some moments after the ring's last completion, and after it was closed. A lock
-    /// or claim on that file would last as long, and the next opener be refused; so there is none.
+    /// The kernel can hold a ring's file for some moments after the ring's last completion, and
+    /// after the file was closed. A lock on that file would last as long and refuse the next
+    /// opener, so there is none.
     pub(crate) fn for_rings(&self) -> Option<&Arc<File>> {
         self.for_rings.as_ref()
     }
@@ -110,7 +95,7 @@ impl HostFile {
         self.read_only
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &IoCounters {
         &self.counters
     }
 
@@ -119,7 +104,7 @@ impl HostFile {
         self.direct.as_ref().map(Direct::alignment)
     }
 
-    /// Whether a request can be made as it is.
+    /// Returns whether a request can be made without a copy.
     pub(crate) fn takes(&self, offset: DevOff, buf: &[u8]) -> bool {
         self.direct
             .as_ref()
@@ -222,8 +207,8 @@ impl HostFile {
 }
 
 impl Drop for HostFile {
-    /// Gives the lock back at once. Closing the file is not enough: a process that this one is forking just now
-    /// shares the open file until it executes its program.
+    /// Releases the locks at once. Closing the file is not enough: a process that this one is
+    /// forking shares the open file until it executes its program.
     fn drop(&mut self) {
         claim::release(&self.file);
         if let Some(mark) = &self.mark {

@@ -1,12 +1,12 @@
-//! The queue of devices that never wait.
+//! The queue of devices whose requests never wait.
 
 use std::sync::Arc;
 
-use crate::device::BlockDevice;
-use crate::queue::{Completion, IoQueue, IoRequest, make};
+use crate::device::{BlockDevice, perform};
+use crate::queue::{Completion, IoQueue, IoRequest};
 
-/// Makes each request while it is submitted, and keeps completions until they are reaped. In order, and on the caller's
-/// thread: what happens does not depend on scheduling.
+/// Makes each request while it is submitted, and keeps completions until they are reaped. Requests
+/// run in order and on the caller's thread, so that nothing depends on scheduling.
 pub(crate) struct InlineQueue {
     device: Arc<dyn BlockDevice>,
     depth: usize,
@@ -36,7 +36,7 @@ impl IoQueue for InlineQueue {
         if self.done.len() >= self.depth {
             return Err(request);
         }
-        self.done.push(make(&*self.device, request));
+        self.done.push(perform(&*self.device, request));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Bytes that a queue can own: page-aligned memory.
+//! Page-aligned buffers that a queue can own.
 
 use std::fmt;
 use std::mem;
@@ -8,36 +8,38 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// What [`IoBuf`]s are aligned to and made of: no device of Linux asks for more.
+/// The alignment of [`IoBuf`]s and the unit of their memory. No device of Linux requires more.
 pub const IO_ALIGN: usize = 4096;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(4096))]
 pub(crate) struct Page([u8; IO_ALIGN]);
 
-/// Owned bytes that begin on a page border, so that they can go to and from a device without a copy.
+/// Owned bytes that begin on a page boundary, so that a device can read and write them without a
+/// copy.
 ///
-/// It travels with its request: whoever submits gives it away, and gets it back with the completion. The bytes of a
-/// new one are zeros; one that a queue lent out ([`crate::IoQueue::buffer`]) holds anything.
+/// The buffer travels with its request: submitting a request gives it away, the completion returns
+/// it. A new buffer is zeroed; the content of one that a queue lent ([`crate::IoQueue::buffer`]) is
+/// undefined.
 pub struct IoBuf {
     pages: Vec<Page>,
     /// At most the bytes of `pages`.
     len: usize,
-    /// Where the pages go back to, and their number there.
-    home: Option<(Arc<BufPool>, u16)>,
+    /// The pool that the pages return to, and their number in it.
+    origin: Option<(Arc<BufPool>, u16)>,
 }
 
 impl IoBuf {
     /// `len` zero bytes.
     ///
     /// # Panics
-    /// If the host has not so much memory, as a `Vec` does.
+    /// The host does not have that much memory.
     pub fn zeroed(len: usize) -> Self {
         let pages = Page::new_vec_zeroed(len.div_ceil(IO_ALIGN));
         Self {
             pages: pages.unwrap_or_else(|_| panic!("no memory for {len} bytes")),
             len,
-            home: None,
+            origin: None,
         }
     }
 
@@ -48,34 +50,34 @@ impl IoBuf {
         buf
     }
 
-    /// Bytes there is room for: a multiple of [`IO_ALIGN`].
+    /// The most bytes that the buffer can hold: a multiple of [`IO_ALIGN`].
     pub fn capacity(&self) -> usize {
         self.pages.len() * IO_ALIGN
     }
 
-    /// Makes it `len` bytes long, within its capacity; bytes that come in are what they were. Longer than the capacity
-    /// it does not become.
+    /// Sets the length to `len`, or to the capacity if that is less. The content of bytes that
+    /// become visible is undefined.
     pub fn set_len(&mut self, len: usize) {
         self.len = len.min(self.capacity());
     }
 
-    /// Its number in `pool`, if that is where it comes from.
+    /// The buffer's number in `pool`, if it comes from there.
     pub(crate) fn number_in(&self, pool: &Arc<BufPool>) -> Option<u16> {
-        let (home, number) = self.home.as_ref()?;
-        Arc::ptr_eq(home, pool).then_some(*number)
+        let (origin, number) = self.origin.as_ref()?;
+        Arc::ptr_eq(origin, pool).then_some(*number)
     }
 }
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        if let Some((pool, number)) = self.home.take() {
+        if let Some((pool, number)) = self.origin.take() {
             pool.free.lock().push((number, mem::take(&mut self.pages)));
         }
     }
 }
 
-/// Buffers of one size that are used again and again: their memory stays where it is, and alive, for as long as the
-/// pool or any of them is.
+/// Buffers of one size for reuse. Their memory keeps its address, and is freed only when the pool
+/// and all lent buffers are gone.
 #[derive(Default)]
 pub(crate) struct BufPool {
     free: Mutex<Vec<(u16, Vec<Page>)>>,
@@ -90,7 +92,7 @@ impl BufPool {
         })
     }
 
-    /// A buffer of `len` bytes, if there is one left and it is large enough.
+    /// A buffer of `len` bytes, if one is left and large enough.
     pub(crate) fn lend(self: &Arc<Self>, len: usize) -> Option<IoBuf> {
         let mut free = self.free.lock();
         let fits = |(_, pages): &mut (u16, Vec<Page>)| pages.len() * IO_ALIGN >= len;
@@ -98,11 +100,12 @@ impl BufPool {
         Some(IoBuf {
             pages,
             len,
-            home: Some((Arc::clone(self), number)),
+            origin: Some((Arc::clone(self), number)),
         })
     }
 
-    /// Shows the whole of each buffer that is not lent out to `visit`, in the order of their numbers.
+    /// Calls `visit` with the whole memory of each buffer that is not lent, in the order of their
+    /// numbers.
     pub(crate) fn for_each_free(&self, mut visit: impl FnMut(u16, &mut [u8])) {
         let mut free = self.free.lock();
         free.sort_by_key(|(number, _)| *number);
@@ -121,14 +124,14 @@ impl Default for IoBuf {
 impl Deref for IoBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.pages.as_bytes().get(..self.len).unwrap_or_default()
+        &self.pages.as_bytes()[..self.len]
     }
 }
 
 impl DerefMut for IoBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let bytes = self.pages.as_mut_slice().as_mut_bytes();
-        bytes.get_mut(..self.len).unwrap_or_default()
+        let len = self.len;
+        &mut self.pages.as_mut_slice().as_mut_bytes()[..len]
     }
 }
 
@@ -159,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lent_buffers_come_home_and_keep_their_numbers() {
+    fn lent_buffers_return_and_keep_their_numbers() {
         let pool = BufPool::new(2, 8192);
         let mut one = pool.lend(5000).unwrap();
         let two = pool.lend(8192).unwrap();
@@ -167,11 +170,11 @@ mod tests {
         assert_ne!(one.number_in(&pool), two.number_in(&pool));
         assert_eq!(two.number_in(&BufPool::new(2, 8192)), None);
         assert_eq!(IoBuf::zeroed(1).number_in(&pool), None);
-        let (number, place) = (one.number_in(&pool), one.as_ptr());
+        let (number, address) = (one.number_in(&pool), one.as_ptr());
         one.fill(3);
         drop(one);
         let again = pool.lend(8000).unwrap();
-        assert_eq!((again.number_in(&pool), again.as_ptr()), (number, place));
+        assert_eq!((again.number_in(&pool), again.as_ptr()), (number, address));
         assert!(again.iter().take(5000).all(|&b| b == 3));
         drop(again);
         assert!(pool.lend(8193).is_none());

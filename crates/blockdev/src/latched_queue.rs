@@ -1,33 +1,41 @@
-//! The queue of a device that remembers its failed flush, where the inner device has a queue of its
-//! own.
+//! The queue of a [`crate::LatchedDevice`] whose inner device has a queue of its own.
 //!
 //! # Responsibility
-//! Reads and writes go to the inner queue. A flush does not: it is made by
-//! [`LatchedDevice`] while it is submitted, so that one flush runs at a time and a failure is
-//! remembered, whichever descriptor of the host the inner queue uses.
+//! Reads and writes go to the inner queue. A flush does not: the submitting thread makes it through
+//! the latch. So one flush runs at a time and a failure is remembered, whichever descriptor of the
+//! host the inner queue uses.
 //!
 //! # Errors
-//! As [`IoQueue`]: a flush that failed, now or earlier, is told by its completion.
+//! The completion of a flush reports a failure of this or of an earlier flush.
+
+use std::sync::Arc;
 
 use crate::device::BlockDevice;
-use crate::flush_latch::LatchedDevice;
+use crate::flush_latch::FlushLatch;
 use crate::io_buf::IoBuf;
 use crate::queue::{Completion, IoOp, IoQueue, IoRequest};
 
-/// See the module's header.
+/// A queue over another, whose flushes go through a latch.
 pub(crate) struct LatchedQueue {
     inner: Box<dyn IoQueue>,
-    device: LatchedDevice,
-    /// Flushes, and refused writes, that are over and not reaped.
-    flushed: Vec<Completion>,
+    device: Arc<dyn BlockDevice>,
+    latch: Arc<FlushLatch>,
+    /// Flushes and refused writes that have completed and were not reaped.
+    completed: Vec<Completion>,
 }
 
 impl LatchedQueue {
-    pub(crate) fn new(inner: Box<dyn IoQueue>, device: LatchedDevice) -> Self {
+    /// Wraps `inner`, the queue of `device`.
+    pub(crate) fn new(
+        inner: Box<dyn IoQueue>,
+        device: Arc<dyn BlockDevice>,
+        latch: Arc<FlushLatch>,
+    ) -> Self {
         Self {
             inner,
             device,
-            flushed: Vec::new(),
+            latch,
+            completed: Vec::new(),
         }
     }
 }
@@ -38,7 +46,7 @@ impl IoQueue for LatchedQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.inner.in_flight() + self.flushed.len()
+        self.inner.in_flight() + self.completed.len()
     }
 
     fn buffer(&mut self, len: usize) -> IoBuf {
@@ -50,14 +58,14 @@ impl IoQueue for LatchedQueue {
             return Err(request);
         }
         let result = match request.op {
-            IoOp::Flush => self.device.flush(),
-            IoOp::Write => match self.device.latch().check_write() {
+            IoOp::Flush => self.latch.flush(|| self.device.flush()),
+            IoOp::Write => match self.latch.check_write() {
                 Ok(()) => return self.inner.submit(request),
                 refused => refused,
             },
             IoOp::Read => return self.inner.submit(request),
         };
-        self.flushed.push(Completion {
+        self.completed.push(Completion {
             tag: request.tag,
             buf: request.buf,
             result,
@@ -70,8 +78,9 @@ impl IoQueue for LatchedQueue {
     }
 
     fn reap(&mut self, min: usize, done: &mut Vec<Completion>) {
-        let missing = min.saturating_sub(self.flushed.len());
-        done.append(&mut self.flushed);
+        // Zero if more have completed than the caller waits for.
+        let missing = min.saturating_sub(self.completed.len());
+        done.append(&mut self.completed);
         self.inner.reap(missing, done);
     }
 }

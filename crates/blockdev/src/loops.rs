@@ -1,10 +1,10 @@
 //! Loop devices: whether Linux uses an image as a block device.
 //!
-//! A loop device holds no lock on the file behind it, so nothing but the list of loop devices
-//! tells. The kernel names the file by device and inode (`LOOP_GET_STATUS64`), which needs the
-//! right to open the loop device; and by its path (`/sys/block/loopN/loop/backing_file`), which any
-//! process may read, and which leads nowhere when the file was renamed, deleted, or lies in another
-//! mount namespace.
+//! A loop device holds no lock on its backing file, so only the list of loop devices shows the use.
+//! The kernel names the file in two ways. By device and inode (`LOOP_GET_STATUS64`): that needs the
+//! right to open the loop device. By its path (`/sys/block/loopN/loop/backing_file`): any process
+//! may read it, but it leads nowhere if the file was renamed, deleted, or lies in another mount
+//! namespace.
 
 #![allow(unsafe_code, reason = "the status of a loop device is an ioctl")]
 
@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 pub struct LoopUse {
     /// The device, such as `/dev/loop0`.
     pub device: PathBuf,
-    /// Whether Linux cannot write through it.
+    /// Whether Linux cannot write through the device.
     pub read_only: bool,
 }
 
-/// What a loop device is over.
+/// The file or device that a loop device is over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Backing {
     File { device: u64, inode: u64 },
@@ -42,8 +42,8 @@ impl Backing {
     }
 }
 
-/// The loop devices over the file or block device of `metadata`, and where that is a loop device
-/// itself, the others over what it is over.
+/// The loop devices over the file or block device of `metadata`. If that is a loop device itself,
+/// also the others over its backing file.
 pub(crate) fn over(metadata: &Metadata) -> Vec<LoopUse> {
     let own = metadata
         .file_type()
@@ -70,7 +70,7 @@ struct Attached {
     backing: Option<Backing>,
 }
 
-/// All loop devices that are over something. None where there is no sysfs.
+/// All loop devices that have a backing file. None if there is no sysfs.
 fn attached() -> Vec<Attached> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else {
         return Vec::new();
@@ -85,6 +85,7 @@ fn attached() -> Vec<Attached> {
 fn one(name: &str) -> Option<Attached> {
     let sys = Path::new("/sys/block").join(name);
     let path = std::fs::read(sys.join("loop/backing_file")).ok()?;
+    // An attribute that cannot be read counts as empty: the device is gone by now.
     let word = |name: &str| std::fs::read_to_string(sys.join(name)).unwrap_or_default();
     let numbers = word("dev");
     let (major, minor) = numbers.trim().split_once(':')?;
@@ -98,7 +99,7 @@ fn one(name: &str) -> Option<Attached> {
     })
 }
 
-/// What the loop device says that it is over; `None` if it cannot be asked.
+/// The backing file that the loop device reports; `None` if it cannot be opened or asked.
 fn status(device: &Path, number: u64) -> Option<Backing> {
     /// `LOOP_GET_STATUS64`.
     const STATUS: libc::c_ulong = 0x4C05;
@@ -121,7 +122,7 @@ fn status(device: &Path, number: u64) -> Option<Backing> {
     }
 }
 
-/// What lies at the path that sysfs shows, which ends with a line feed.
+/// The file at the path that sysfs shows, which ends with a line feed.
 fn named(path: &[u8]) -> Option<Backing> {
     use std::os::unix::ffi::OsStrExt;
     let path = path.strip_suffix(b"\n").unwrap_or(path);

@@ -1,16 +1,16 @@
-//! A device over a cache of writes that it can lose: the model of a host whose writeback fails.
+//! A device over a write cache that it can lose: a model of a host whose writeback fails.
 //!
 //! # Responsibility
-//! A flush that fails loses any sectors written since the last flush that succeeded. It tells its
-//! one caller; later flushes succeed and do not bring the sectors back. Linux treats the dirty
-//! pages of a file in this way.
+//! A flush that fails loses any sectors written since the last flush that succeeded. It reports the
+//! error once; later flushes succeed and do not restore the sectors. Linux treats the dirty pages
+//! of a file in this way.
 //!
 //! # Invariants
-//! - A sector is lost with the content that it had at the last flush that made it durable.
-//! - What a failed flush did not lose is still not durable: a crash may lose it.
-//! - A lost sector that is written again is as any other: a flush that succeeds makes it durable.
+//! - A lost sector has the content of the last flush that made it durable.
+//! - Sectors that a failed flush did not lose are still not durable: a crash may lose them.
+//! - A lost sector that is written again becomes durable by a flush that succeeds, as any other.
 //!
-//! # Concurrency
+//! # Locks
 //! One mutex orders all requests.
 
 use std::collections::BTreeMap;
@@ -22,19 +22,18 @@ use parking_lot::Mutex;
 use crate::device::{BlockDevice, check_range};
 use crate::queue::Queueing;
 
-/// What a drive writes whole.
+/// The bytes that a drive writes as a whole.
 const SECTOR: usize = 512;
 
-/// A flush that is to fail.
+/// A planned failure of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loss {
     /// Flushes that succeed before it.
     pub after: u64,
-    /// Chooses the sectors that are lost: about as many as a number of eighths, which it chooses
-    /// too.
+    /// Chooses the sectors that are lost, and about how many eighths of all.
     pub seed: u64,
-    /// The cache shows what was written until [`LossyDevice::drop_cache`]. Otherwise reads show the
-    /// old content at once.
+    /// Whether reads return the new content of lost sectors until [`LossyDevice::drop_cache`].
+    /// Otherwise they return the old content at once.
     pub cached: bool,
 }
 
@@ -45,21 +44,21 @@ type Old = BTreeMap<u64, [u8; SECTOR]>;
 struct State {
     /// Written since the last flush that succeeded.
     unflushed: Old,
-    /// Lost, and still shown by the cache.
+    /// Lost sectors whose new content reads still return.
     lost: Old,
     next: Option<Loss>,
     failures: u64,
     lost_sectors: u64,
 }
 
-/// See the module's header. Its length is a multiple of 512 bytes.
+/// A device that can lose writes. Its length is a multiple of 512 bytes. See the module's header.
 pub struct LossyDevice<D> {
     inner: D,
     state: Mutex<State>,
 }
 
 impl<D: BlockDevice> LossyDevice<D> {
-    /// Nothing is lost before [`LossyDevice::fail`].
+    /// Wraps `inner`. Nothing is lost before [`LossyDevice::fail`].
     pub fn new(inner: D) -> Self {
         Self {
             inner,
@@ -67,27 +66,27 @@ impl<D: BlockDevice> LossyDevice<D> {
         }
     }
 
-    /// The wrapped device: what the cache shows.
+    /// The wrapped device, with the content that reads return.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Lets one later flush fail. An earlier one that is still due is taken back.
+    /// Makes one later flush fail, instead of an earlier planned one that has not failed yet.
     pub fn fail(&self, loss: Loss) {
         self.state.lock().next = Some(loss);
     }
 
-    /// Flushes that failed.
+    /// The number of flushes that failed.
     pub fn failures(&self) -> u64 {
         self.state.lock().failures
     }
 
-    /// Sectors that they lost.
+    /// The number of sectors that they lost.
     pub fn lost_sectors(&self) -> u64 {
         self.state.lock().lost_sectors
     }
 
-    /// Shows what is lost: the cache forgets what it holds clean.
+    /// Drops clean pages from the cache: reads return the old content of lost sectors.
     ///
     /// # Errors
     /// The inner device failed.
@@ -96,7 +95,7 @@ impl<D: BlockDevice> LossyDevice<D> {
         self.restore(&lost)
     }
 
-    /// The power goes: besides what is lost, some of what no flush made durable, chosen by `seed`.
+    /// A power cut: loses, besides lost sectors, some that no flush made durable, chosen by `seed`.
     ///
     /// # Errors
     /// The inner device failed.
@@ -113,7 +112,7 @@ impl<D: BlockDevice> LossyDevice<D> {
         old.iter().try_for_each(&mut write)
     }
 
-    /// Notes the content of the sectors of `[offset, offset + len)` before they are written.
+    /// Keeps the content of the sectors of `[offset, offset + len)` before they are written.
     fn note_old(&self, state: &mut State, offset: DevOff, len: usize) -> io::Result<()> {
         let sector = SECTOR as u64;
         let end = offset.get() + len as u64;
@@ -141,7 +140,7 @@ fn chosen(sectors: Old, seed: u64) -> (Old, Old) {
         random ^= random << 17;
         random >> 32
     };
-    // From one eighth up to all: a failure that loses nothing is no case.
+    // From one eighth up to all, so that a failure loses something.
     let eighths = next() % 8 + 1;
     sectors.into_iter().partition(|_| next() % 8 < eighths)
 }
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_loses_earlier_writes_and_tells_once() {
+    fn a_failed_flush_loses_earlier_writes_and_reports_it_once() {
         let (mut some, mut all) = (0, 0);
         for seed in 0..64 {
             let device = LossyDevice::new(MemoryDevice::new(4096));
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cache_shows_is_lost_unless_it_is_written_again() {
+    fn cached_sectors_are_lost_unless_they_are_written_again() {
         let device = LossyDevice::new(MemoryDevice::new(4096));
         device.fail(Loss {
             seed: 0,

@@ -12,10 +12,10 @@ use crate::queue::Queueing;
 const STRIPE_SHIFT: u32 = 20;
 const STRIPE: usize = 1 << STRIPE_SHIFT;
 
-/// A device whose bytes live in memory, for tests and for measuring without a disk.
+/// A device whose bytes are in memory, for tests and for measurements without a disk.
 ///
-/// The memory is cut into stripes of 1 MiB, each under its own lock, so that readers and writers of
-/// different places do not meet. A flush has nothing to do.
+/// The memory is divided into stripes of 1 MiB, each under its own lock, so that requests for
+/// different stripes do not wait for each other. A flush does nothing.
 pub struct MemoryDevice {
     len: u64,
     stripes: Box<[RwLock<Box<[u8]>>]>,
@@ -46,10 +46,10 @@ impl MemoryDevice {
         }
     }
 
-    /// A copy of everything on the device, as it is at one moment: a write that had returned before another began is never missing
-    /// where the other shows. A write of several pieces that is under way may show in part.
+    /// A copy of all bytes at one moment. If it contains a write, it also contains every write that
+    /// had returned before that one began. It may contain a part of a write that is under way.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // All are held at once; a request holds one at a time.
+        // All locks are held at once; a request holds one at a time.
         let held: Vec<_> = self.stripes.iter().map(RwLock::read).collect();
         let mut all = Vec::with_capacity(held.len() * STRIPE);
         for stripe in &held {
@@ -58,7 +58,8 @@ impl MemoryDevice {
         all
     }
 
-    /// Calls `visit(stripe index, offset in stripe, range in buffer)` for each stripe that the range touches.
+    /// Calls `visit(stripe index, offset in stripe, range in buffer)` for each stripe that the
+    /// range touches.
     fn for_each_piece(
         &self,
         offset: DevOff,
@@ -148,14 +149,14 @@ mod tests {
             for bytes in copies {
                 let (first, later) = (&bytes[..4], &bytes[7 * STRIPE..][..4]);
                 let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
-                // What was written second never shows without what came before it.
+                // The second write never shows without the first.
                 assert!(number(first) >= number(later));
             }
         });
     }
 
     #[test]
-    fn the_end_is_the_end() {
+    fn ranges_past_the_end_are_refused() {
         let dev = MemoryDevice::new(4096);
         let err = dev.write_at(DevOff::new(4095), &[1, 2]).unwrap_err();
         assert_eq!(err.kind(), io::ErrorKind::InvalidInput);

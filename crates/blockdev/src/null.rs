@@ -1,4 +1,4 @@
-//! A device that keeps nothing.
+//! A device that stores nothing.
 
 use std::io;
 
@@ -7,7 +7,8 @@ use extant_units::DevOff;
 use crate::device::{BlockDevice, check_range};
 use crate::queue::Queueing;
 
-/// A device that forgets what is written and reads as zeros: the cost of everything above a device.
+/// A device that discards writes and reads as zeros, to measure the cost of the code above a
+/// device.
 pub struct NullDevice {
     len: u64,
 }

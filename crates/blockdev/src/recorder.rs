@@ -1,4 +1,5 @@
-//! A wrapper that logs every write with its flush borders, so that power cuts can be replayed.
+//! A wrapper that logs every write and flush, so that tests can rebuild the device after a power
+//! cut.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -9,18 +10,18 @@ use parking_lot::Mutex;
 use crate::device::BlockDevice;
 use crate::queue::Queueing;
 
-/// One logged event. Events stand in the order in which they completed.
+/// One logged event. Events are in the order in which they completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Bytes written; durable once a later flush covers them.
     Write {
-        /// Where.
+        /// First byte on the device.
         offset: DevOff,
-        /// What.
+        /// The bytes.
         data: Arc<[u8]>,
     },
-    /// A flush that completed. It covers the events before index `covers`: those that had completed when it
-    /// began. Writes that were in flight meanwhile are not promised.
+    /// A flush that succeeded. It covers the events before index `covers`: those that had completed
+    /// when it began. It does not cover writes that were in flight meanwhile.
     Flush {
         /// Number of leading events that are durable now.
         covers: usize,
@@ -34,11 +35,11 @@ pub enum Event {
 
 /// A device that logs what passes through it.
 ///
-/// A durable write is logged as flush, write, flush: nothing that came before it can be lost once it is
-/// there. Writes that fail are logged as well, since part of them may have reached the medium.
+/// A durable write is logged as flush, write, flush: once it is on the medium, no earlier write is
+/// lost. Writes that fail are logged as well, since part of them may have reached the medium.
 ///
-/// One mutex guards the log and is never held over I/O; the order of overlapping concurrent writes in the log
-/// may differ from the order on the medium, which callers serialise anyway.
+/// One mutex protects the log and is never held over I/O. The order of overlapping concurrent
+/// writes in the log may differ from the order on the medium; callers serialise such writes.
 pub struct Recorder<D> {
     inner: D,
     log: Mutex<Vec<Event>>,
@@ -68,7 +69,7 @@ impl<D: BlockDevice> Recorder<D> {
         self.log.lock().push(Event::Mark(value));
     }
 
-    /// A copy of the log so far (bytes are shared, not copied).
+    /// A copy of the log so far. The bytes are shared, not copied.
     pub fn events(&self) -> Vec<Event> {
         self.log.lock().clone()
     }

@@ -1,17 +1,17 @@
-//! How much memory a process may take for a purpose that an image decides.
+//! The memory that a process may use for a purpose whose size an image decides.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Such a purpose gets one part of this many.
+/// The divisor: such a purpose gets a quarter.
 const PART: u64 = 4;
-/// Where nothing is known of the machine.
+/// The share in bytes where the memory of the machine is unknown.
 const UNKNOWN: u64 = 256 << 20;
 
-/// A quarter of the memory that this process may have: of the machine's, of its control group's, or
-/// of its address space where that is limited (`ulimit -v`), whichever is the least. Asked for once
-/// in the life of a process.
+/// A quarter of the memory that this process may use: the least of the machine's memory, the limit
+/// of the control group and the limit of the address space (`ulimit -v`). Measured once per
+/// process.
 pub fn memory_share() -> u64 {
     static SHARE: OnceLock<u64> = OnceLock::new();
     *SHARE.get_or_init(measured)
@@ -41,7 +41,7 @@ fn machine() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The limit of the control group that a container sees as the root.
+/// The memory limit of the control group, if this process sees it as the root.
 fn control_group() -> Option<u64> {
     let text = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?;
     text.trim().parse().ok()
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_is_a_part_of_what_there_is() {
+    fn the_share_is_a_part_of_the_memory() {
         let all = machine().unwrap();
         assert!(memory_share() > 0 && memory_share() <= all / PART);
     }

@@ -1,8 +1,14 @@
 //! The queue of devices that have none: threads that make the synchronous calls.
 //!
+//! # Locks
+//! One mutex protects both lists. It is never held over a request.
+//!
 //! # Concurrency
-//! One mutex guards both lists and is never held over a request. Workers are started as requests need them, up to
-//! [`MOST_THREADS`], and end with the queue, which waits for them. A request that makes a device panic ends with an error.
+//! Workers are started as requests need them, up to [`MAX_THREADS`]. Dropping the queue waits for
+//! them.
+//!
+//! # Errors
+//! A request that makes the device panic completes with an error.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,12 +18,12 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::device::BlockDevice;
+use crate::device::{BlockDevice, perform};
 use crate::io_buf::IoBuf;
-use crate::queue::{Completion, IoQueue, IoRequest, make};
+use crate::queue::{Completion, IoQueue, IoRequest};
 
-/// Threads of one queue. More requests than that wait in the queue, not in the device.
-const MOST_THREADS: usize = 16;
+/// The most threads of one queue. Further requests wait in the queue, not in the device.
+const MAX_THREADS: usize = 16;
 
 /// A queue over any device.
 pub struct ThreadQueue {
@@ -30,9 +36,9 @@ pub struct ThreadQueue {
 struct Shared {
     device: Arc<dyn BlockDevice>,
     lists: Mutex<Lists>,
-    /// There is something to do, or the queue ends.
+    /// Signalled when a request waits or the queue ends.
     work: Condvar,
-    /// There is something done.
+    /// Signalled when a request has completed.
     finished: Condvar,
 }
 
@@ -40,13 +46,14 @@ struct Shared {
 struct Lists {
     waiting: VecDeque<IoRequest>,
     done: Vec<Completion>,
-    /// Workers that wait for something to do.
+    /// Workers that wait for a request.
     idle: usize,
     ended: bool,
 }
 
 impl ThreadQueue {
-    /// A queue for up to `depth` requests (at least one) to `device`, by threads whatever the device would choose.
+    /// A queue of threads for up to `depth` requests to `device`, whatever the device would choose;
+    /// `depth` 0 counts as 1.
     pub fn new(device: Arc<dyn BlockDevice>, depth: usize) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -61,8 +68,8 @@ impl ThreadQueue {
         }
     }
 
-    /// One more worker. Without any, the caller does the work.
-    fn hire(&mut self) {
+    /// Starts one more worker. If there is none, this thread makes the requests.
+    fn start_worker(&mut self) {
         let shared = Arc::clone(&self.shared);
         let started = thread::Builder::new()
             .name("blockdev-queue".into())
@@ -89,20 +96,20 @@ impl Shared {
         }
     }
 
-    /// Makes the first request that waits; `false` if none does.
+    /// Makes the first request that waits; `false` if there is none.
     fn serve_one(&self, lists: &mut parking_lot::MutexGuard<'_, Lists>) -> bool {
         let Some(request) = lists.waiting.pop_front() else {
             return false;
         };
         let completion = parking_lot::MutexGuard::unlocked(lists, || {
             let tag = request.tag;
-            catch_unwind(AssertUnwindSafe(|| make(&*self.device, request))).unwrap_or_else(|_| {
-                Completion {
+            catch_unwind(AssertUnwindSafe(|| perform(&*self.device, request))).unwrap_or_else(
+                |_| Completion {
                     tag,
                     buf: IoBuf::default(),
                     result: Err(io::Error::other("the device panicked")),
-                }
-            })
+                },
+            )
         });
         lists.done.push(completion);
         self.finished.notify_one();
@@ -126,11 +133,11 @@ impl IoQueue for ThreadQueue {
         self.in_flight += 1;
         let mut lists = self.shared.lists.lock();
         lists.waiting.push_back(request);
-        let short = lists.waiting.len() > lists.idle;
+        let too_few = lists.waiting.len() > lists.idle;
         drop(lists);
         self.shared.work.notify_one();
-        if short && self.workers.len() < MOST_THREADS.min(self.depth) {
-            self.hire();
+        if too_few && self.workers.len() < MAX_THREADS.min(self.depth) {
+            self.start_worker();
         }
         Ok(())
     }
@@ -141,6 +148,10 @@ impl IoQueue for ThreadQueue {
         while lists.done.len() < min {
             self.shared.finished.wait(&mut lists);
         }
+        debug_assert!(
+            lists.done.len() <= self.in_flight,
+            "each request completes once"
+        );
         self.in_flight -= lists.done.len();
         done.append(&mut lists.done);
     }

@@ -1,10 +1,14 @@
-//! The queue of a file where the kernel has io_uring: what is in flight, and what the ring cannot do.
+//! The queue of a file where the kernel has io_uring: the requests in flight, and the ones that a
+//! ring cannot do.
 //!
-//! Requests that the file's descriptor can take as they are go to the [`Ring`]. All else is done by the system calls that
-//! [`HostFile`] makes for the synchronous methods too: a request that cuts alignment units, the rest of a short transfer,
-//! what the kernel cancelled because the submitting thread ended, and everything after the kernel refused to go on.
+//! # Responsibility
+//! Requests that the file's descriptor takes as they are go to the [`Ring`]. The system calls of
+//! [`HostFile`] make all others: a request that is not aligned, the rest of a short transfer, a
+//! request that the kernel cancelled because the submitting thread ended, and everything after the
+//! kernel refused to be entered.
 //!
-//! A flush goes through the ring too; it covers the writes that were reaped before, as the queue's rules have it.
+//! A flush goes through the ring too. It covers the writes that were reaped before it was
+//! submitted, as the rules of queues say.
 
 mod ring;
 #[cfg(test)]
@@ -17,66 +21,51 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use crate::device::check_range;
+use crate::device::{advance, check_range};
 use crate::host_file::HostFile;
 use crate::io_buf::IoBuf;
 use crate::queue::{Completion, IoOp, IoQueue, IoRequest};
-use ring::{Finished, MOST, Ring, set_up};
+use crate::ring_refusal::RingRefusal;
+use ring::{Finished, MAX_DEPTH, Ring, set_up};
 
-/// Where the kernel says whether it has its rings switched off.
+/// The kernel's switch for io_uring.
 const SWITCH: &str = "/proc/sys/kernel/io_uring_disabled";
 
-/// Tries whether the kernel has io_uring for this thread.
+/// Tries whether the kernel makes rings for this thread.
 ///
 /// # Errors
-/// Why not, for people.
-pub fn io_uring() -> Result<(), String> {
-    set_up(1)
-        .map(drop)
-        .map_err(|error| reason(&error, std::fs::read_to_string(SWITCH).ok().as_deref()))
+/// The kernel refused.
+pub fn io_uring() -> Result<(), RingRefusal> {
+    set_up(1).map(drop).map_err(refused)
 }
 
-/// What a refusal means. `switch` is what the kernel's switch says, if it can be read.
-fn reason(error: &io::Error, switch: Option<&str>) -> String {
-    match (Errno::from_io_error(error), switch.map(str::trim)) {
-        (Some(Errno::NOSYS), _) => "this kernel has no io_uring".into(),
-        (Some(Errno::PERM), Some("1")) => {
-            "io_uring is for privileged users only (kernel.io_uring_disabled is 1)".into()
-        }
-        (Some(Errno::PERM), Some("2")) => {
-            "io_uring is switched off (kernel.io_uring_disabled is 2)".into()
-        }
-        (Some(Errno::PERM | Errno::ACCESS), _) => {
-            "io_uring is not permitted here (a seccomp filter or another security policy)".into()
-        }
-        (Some(Errno::NOMEM), _) => {
-            "no memory for io_uring (locked memory may be limited: ulimit -l)".into()
-        }
-        _ if error.kind() == io::ErrorKind::Unsupported => {
-            "this kernel's io_uring lacks what is needed (Linux 5.6 has it)".into()
-        }
-        _ => format!("io_uring: {error}"),
+/// The refusal for an error of the kernel.
+pub(crate) fn refused(error: io::Error) -> RingRefusal {
+    RingRefusal::Kernel {
+        source: Arc::new(error),
+        switch: std::fs::read_to_string(SWITCH).ok(),
     }
 }
 
 /// A queue over a ring.
 pub(crate) struct UringQueue {
-    /// Before `host`: it is done with the file before the file is let go.
+    /// Before `host`: a dropped ring waits for the kernel before the file is closed.
     ring: Ring,
     host: Arc<HostFile>,
     depth: usize,
-    /// Finished and not reaped.
+    /// Completions that were not reaped.
     done: Vec<Completion>,
     finished: Vec<Finished>,
 }
 
 impl UringQueue {
-    /// A queue for up to `depth` requests, or as many as a ring can have. `file` is what `host` has for rings.
+    /// A queue for up to `depth` requests, or as many as a ring can have. `file` is the one that
+    /// `host` has for rings.
     ///
     /// # Errors
-    /// What the kernel says: there may be too many open files by now, or too little memory.
+    /// The kernel refused: too many files may be open by now, or memory may be short.
     pub(crate) fn new(host: &Arc<HostFile>, file: &Arc<File>, depth: usize) -> io::Result<Self> {
-        let depth = depth.clamp(1, MOST);
+        let depth = depth.clamp(1, MAX_DEPTH);
         Ok(Self {
             ring: Ring::new(file, depth)?,
             host: Arc::clone(host),
@@ -86,7 +75,7 @@ impl UringQueue {
         })
     }
 
-    /// Whether the ring can take the request.
+    /// Returns whether the ring can take the request.
     fn suits(&self, request: &IoRequest) -> bool {
         let in_range = !request.buf.is_empty()
             && check_range(request.offset, request.buf.len(), self.host.len()).is_ok();
@@ -99,7 +88,7 @@ impl UringQueue {
         }
     }
 
-    /// Enters the ring and settles what is finished.
+    /// Enters the ring and completes the requests that it has finished.
     fn enter(&mut self, min: usize) {
         let enters = self.ring.wait(min, &mut self.finished);
         let counters = self.host.counters();
@@ -111,7 +100,7 @@ impl UringQueue {
             .registered
             .fetch_add(registered as u64, Ordering::Relaxed);
         for finished in self.finished.drain(..) {
-            self.done.push(settle(&self.host, finished));
+            self.done.push(complete(&self.host, finished));
         }
     }
 }
@@ -157,6 +146,7 @@ impl IoQueue for UringQueue {
     }
 
     fn reap(&mut self, min: usize, done: &mut Vec<Completion>) {
+        // Zero if more have completed than the caller waits for.
         let missing = min.saturating_sub(self.done.len());
         self.enter(missing);
         done.append(&mut self.done);
@@ -177,13 +167,14 @@ fn by_calls(host: &HostFile, mut request: IoRequest) -> Completion {
     }
 }
 
-/// Makes a whole request of what the kernel did of it.
-fn settle(host: &HostFile, finished: Finished) -> Completion {
+/// Completes a request that the kernel finished in whole, in part or not at all.
+fn complete(host: &HostFile, finished: Finished) -> Completion {
     let Finished {
         mut request, moved, ..
     } = finished;
     let moved = match moved {
-        // The submitting thread ended, a signal came, or a ring gave up before the kernel saw the request.
+        // The submitting thread ended, a signal came, or a ring gave up before the kernel took the
+        // request.
         Err(Errno::CANCELED | Errno::INTR | Errno::AGAIN) => 0,
         Err(error) => {
             return Completion {
@@ -207,13 +198,11 @@ fn settle(host: &HostFile, finished: Finished) -> Completion {
     if moved == 0 {
         return by_calls(host, request);
     }
-    let rest = u64::try_from(moved)
-        .ok()
-        .and_then(|moved| request.offset.checked_add(moved));
-    let result = match (rest, request.op) {
-        (Some(at), IoOp::Write) => host.write(at, request.buf.get(moved..).unwrap_or_default()),
-        (Some(at), _) => host.read(at, request.buf.get_mut(moved..).unwrap_or_default()),
-        (None, _) => Err(io::ErrorKind::InvalidInput.into()),
+    // `moved` is less than the buffer's length: longer transfers returned above.
+    let result = match (advance(request.offset, moved), request.op) {
+        (Ok(at), IoOp::Write) => host.write(at, &request.buf[moved..]),
+        (Ok(at), _) => host.read(at, &mut request.buf[moved..]),
+        (Err(error), _) => Err(error),
     };
     Completion {
         tag: request.tag,

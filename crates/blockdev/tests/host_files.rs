@@ -1,5 +1,5 @@
-//! Files and block devices of the host, moved in every way there is: through the host's cache and past it, by threads and by
-//! io_uring. All of them must be the same device.
+//! Files and block devices of the host, moved in every way there is: through the host's cache and
+//! past it, by threads and by io_uring. All of them must be the same device.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,8 @@ const WAYS: [FileIo; 4] = [
     },
 ];
 
-/// Where the bytes are: a file where tests have theirs, and block devices with sectors of two sizes.
+/// Where the bytes are: a file where tests have theirs, and block devices with sectors of two
+/// sizes.
 struct Place {
     path: PathBuf,
     _device: Option<LoopDevice>,
@@ -58,8 +59,8 @@ fn places() -> Vec<Place> {
     all
 }
 
-/// Opens it. A process that another test is starting just now shares the files of this one, a block device that was closed
-/// included, until it executes its program.
+/// Opens it. A process that another test is starting just now shares the files of this one, a block
+/// device that was closed included, until it executes its program.
 fn open(path: &Path, io: FileIo) -> FileDevice {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
@@ -456,7 +457,8 @@ fn forbid(errno: i32) {
         len: u16::try_from(program.len()).unwrap(),
         filter: program.as_mut_ptr(),
     };
-    // SAFETY: the first call takes numbers only; the second copies the program, which is there and as long as it says.
+    // SAFETY: the first call takes numbers only; the second copies the program, which is there and
+    // as long as it says.
     let set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
             | libc::prctl(
@@ -497,7 +499,7 @@ fn where_the_kernel_refuses_system_calls_do_the_same() {
             move || {
                 forbid(errno);
                 let device = open(&path, io);
-                // Whoever does not insist is not told before there is a queue.
+                // Without `IO_URING` the ring is tried with the first queue.
                 assert_eq!(device.refusal().is_some(), io == FileIo::IO_URING);
                 assert!(matches!(device.queueing(4), Queueing::Threads));
                 device
@@ -505,7 +507,7 @@ fn where_the_kernel_refuses_system_calls_do_the_same() {
         });
         let device = Arc::new(thread.join().unwrap());
         assert!(!device.io_uring());
-        let why = device.refusal().unwrap();
+        let why = device.refusal().unwrap().to_string();
         assert!(why.contains(word), "{why}");
         // For good.
         assert!(matches!(device.queueing(4), Queueing::Threads));

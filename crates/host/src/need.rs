@@ -53,7 +53,9 @@ impl Need {
                 let missing = !known.lines().any(|line| line.ends_with("\toverlay"));
                 missing.then(|| "needs overlayfs".to_owned())
             }
-            Need::IoUring => extant_blockdev::io_uring().err(),
+            Need::IoUring => extant_blockdev::io_uring()
+                .err()
+                .map(|refusal| refusal.to_string()),
             Need::Postgres => programs::postgres().is_none().then(|| {
                 "needs PostgreSQL's server and client (Debian's package postgresql)".to_owned()
             }),

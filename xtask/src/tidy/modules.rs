@@ -24,7 +24,9 @@ struct Order {
     everywhere: &'static [&'static str],
 }
 
-const ORDERS: &[Order] = &[CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP];
+const ORDERS: &[Order] = &[
+    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, JBD2, BLOCKDEV,
+];
 
 const CHECK: Order = Order {
     root: "crates/check/src",
@@ -51,6 +53,73 @@ const CHECK: Order = Order {
         "copies",
         "groups",
         "report",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const JBD2: Order = Order {
+    root: "crates/jbd2/src",
+    modules: &[
+        "hash",
+        "error",
+        "stats",
+        "sizes",
+        "config",
+        "ordered",
+        "blockio",
+        "block",
+        "cache",
+        "log_map",
+        "ring",
+        "log_superblock",
+        "recovery",
+        "transaction",
+        "log_index",
+        "log",
+        "state",
+        "shared",
+        "nesting",
+        "checkpoint",
+        "running",
+        "log_write",
+        "commit",
+        "journal",
+        "handle",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const BLOCKDEV: Order = Order {
+    root: "crates/blockdev/src",
+    modules: &[
+        "io_buf",
+        "queue",
+        "device",
+        "inline_queue",
+        "thread_queue",
+        "open_queue",
+        "flush_latch",
+        "latched_queue",
+        "latched_device",
+        "null",
+        "memory",
+        "cow",
+        "recorder",
+        "faults",
+        "gate",
+        "lossy",
+        "share",
+        "claim",
+        "loops",
+        "ring_refusal",
+        "io_counters",
+        "direct",
+        "host_file",
+        "uring",
+        "open_file",
+        "file",
     ],
     state: &[],
     everywhere: &[],

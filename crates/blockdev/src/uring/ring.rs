@@ -1,16 +1,20 @@
-//! The kernel's ring, and the memory it works on.
+//! The kernel's ring, and the memory that it works on.
 //!
-//! # Why it is sound
-//! The kernel reads and writes the memory of a request at any time between its submission and its completion. So a ring
-//! works only on buffers it owns: [`Ring::push`] takes the request with its [`IoBuf`], keeps both in a slot whose number
-//! travels with the request, and gives them out again when the completion with that number has come. Between the two
-//! nothing here touches the buffer, and its heap memory does not move when the slot does. No borrowed memory is ever given
-//! to the kernel, so nothing depends on a caller to wait. Dropping a ring waits for every completion before any slot is
-//! freed; a ring that is forgotten leaks its slots with it.
+//! # Invariants
+//! Why the `unsafe` calls are sound: the kernel reads and writes the memory of a request at any
+//! time between its submission and its completion. So a ring works only on buffers that it owns.
+//!
+//! 1. [`Ring::push`] takes the request with its [`IoBuf`] and keeps both in a slot. The slot's
+//!    number travels with the request.
+//! 2. The slot is emptied when the completion with that number has come. Until then nothing here
+//!    touches the buffer, and its heap memory does not move when the slot does.
+//! 3. No borrowed memory is given to the kernel, so nothing depends on a caller that waits.
+//! 4. Dropping a ring waits for every completion before any slot is freed. A ring that is forgotten
+//!    leaks its slots with it.
 //!
 //! # Concurrency
-//! One thread at a time (`&mut`), not always the same. The kernel cancels what a thread has submitted when that thread
-//! ends: such completions say `ECANCELED`, and are for the caller to do again.
+//! One thread at a time uses a ring (`&mut`), not always the same. The kernel cancels the requests
+//! of a thread that ends: their completions carry `ECANCELED`, and the caller makes them again.
 
 #![allow(unsafe_code, reason = "what a ring shares with the kernel")]
 
@@ -22,6 +26,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use extant_units::index;
 use io_uring::{EnterFlags, IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
@@ -29,28 +34,29 @@ use crate::io_buf::{BufPool, IoBuf};
 use crate::queue::{IoOp, IoRequest};
 
 /// The most requests that a ring has in flight.
-pub(super) const MOST: usize = 1024;
-/// The most bytes that one request asks the kernel for; what is behind them comes out as a short transfer.
-const LONGEST: usize = 1 << 30;
-/// The memory that a ring registers, and the limits for a piece of it.
-const REGISTERED: usize = 4 << 20;
-const PIECES: std::ops::RangeInclusive<usize> = (4 << 10)..=(64 << 10);
-/// How often, and with what pauses, a kernel that has no memory for a submission is asked again.
+pub(super) const MAX_DEPTH: usize = 1024;
+/// The most bytes that one request asks the kernel for. A longer one ends as a short transfer.
+const MAX_LEN: usize = 1 << 30;
+/// Bytes of memory that a ring registers, and the limits of one buffer of it.
+const REGISTERED_LEN: usize = 4 << 20;
+const BUFFER_LEN: std::ops::RangeInclusive<usize> = (4 << 10)..=(64 << 10);
+/// How often a submission is repeated that the kernel has no memory for, and the pause between.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A request that is over, and how many bytes the kernel says it moved.
+/// A request that has ended, and how many bytes the kernel moved.
 pub(super) struct Finished {
     pub(super) request: IoRequest,
     pub(super) moved: Result<usize, Errno>,
-    /// It used a registered buffer.
+    /// Whether it used a registered buffer.
     pub(super) registered: bool,
 }
 
-/// Has the kernel make a ring.
+/// Makes a ring.
 ///
 /// # Errors
-/// What the kernel says; [`io::ErrorKind::Unsupported`] if it has rings, but lacks what is needed here.
+/// The kernel refused; [`io::ErrorKind::Unsupported`] if its rings lack an operation or a feature
+/// that is needed here.
 pub(super) fn set_up(depth: usize) -> io::Result<IoUring> {
     let entries = u32::try_from(depth).map_err(io::Error::other)?;
     let io = IoUring::builder().dontfork().build(entries)?;
@@ -73,17 +79,17 @@ pub(super) fn set_up(depth: usize) -> io::Result<IoUring> {
 pub(super) struct Ring {
     io: IoUring,
     file: Arc<File>,
-    /// The file is registered, as number 0.
+    /// Whether the file is registered, as number 0.
     file_registered: bool,
-    /// What is in flight, by the number that the kernel knows it by.
+    /// The requests in flight, by the number that the kernel returns with the completion.
     slots: Vec<Option<IoRequest>>,
     free: Vec<usize>,
     /// Slots in the submission ring that the kernel has not taken.
     queued: VecDeque<usize>,
-    /// Registered buffers, once somebody asked for one; then their number is what the kernel knows them by.
+    /// Registered buffers, from the first request for one on. Their numbers are the kernel's.
     pool: Option<Arc<BufPool>>,
     pool_refused: bool,
-    /// The kernel refuses to be entered: nothing more is submitted.
+    /// Whether the kernel refuses to be entered: nothing more is submitted.
     dead: bool,
     #[cfg(test)]
     pub(super) refuse_next_enter: Option<Errno>,
@@ -93,9 +99,9 @@ impl Ring {
     /// A ring for up to `depth` requests to `file`.
     ///
     /// # Errors
-    /// As [`set_up`].
+    /// See [`set_up`].
     pub(super) fn new(file: &Arc<File>, depth: usize) -> io::Result<Self> {
-        let depth = depth.clamp(1, MOST);
+        let depth = depth.clamp(1, MAX_DEPTH);
         let io = set_up(depth)?;
         let file_registered = io.submitter().register_files(&[file.as_raw_fd()]).is_ok();
         Ok(Self {
@@ -118,7 +124,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// A buffer whose memory the kernel knows already, if there is one of that size left.
+    /// A registered buffer, if one of that size is left.
     pub(super) fn buffer(&mut self, len: usize) -> Option<IoBuf> {
         if self.pool.is_none() && !self.pool_refused {
             self.pool = self.register_buffers();
@@ -127,10 +133,10 @@ impl Ring {
         self.pool.as_ref()?.lend(len)
     }
 
-    /// Registers buffers; `None` if the kernel does not want them (locked memory is limited).
+    /// Registers buffers; `None` if the kernel refuses (locked memory is limited).
     fn register_buffers(&self) -> Option<Arc<BufPool>> {
         let depth = self.slots.len();
-        let piece = (REGISTERED / depth).clamp(*PIECES.start(), *PIECES.end());
+        let piece = (REGISTERED_LEN / depth).clamp(*BUFFER_LEN.start(), *BUFFER_LEN.end());
         let pool = BufPool::new(u16::try_from(depth).ok()?, piece);
         let mut pieces = Vec::with_capacity(depth);
         pool.for_each_free(|_, bytes| {
@@ -139,14 +145,15 @@ impl Ring {
                 iov_len: bytes.len(),
             });
         });
-        // SAFETY: each piece is memory of the pool, whole and once. Its buffers' memory is freed neither while they are
-        // lent nor when they come back, but with the pool, which the ring keeps until `io` is closed (drop order of the
-        // fields). The kernel touches it only for requests that name it, which is for `entry` to justify.
+        // SAFETY: each piece is the whole memory of one buffer of the pool. That memory is freed
+        // with the pool only, neither while a buffer is lent nor when it returns, and the ring
+        // keeps the pool until `io` is closed (drop order of the fields). The kernel touches the
+        // memory only for requests that name it, which `push` justifies.
         let registered = unsafe { self.io.submitter().register_buffers(&pieces) };
         registered.is_ok().then_some(pool)
     }
 
-    /// Takes a request; the kernel gets it with the next [`Ring::wait`].
+    /// Takes a request. The next [`Ring::wait`] submits it.
     ///
     /// # Errors
     /// The request, if all slots are in use or the ring is dead.
@@ -157,29 +164,33 @@ impl Ring {
         let Some(number) = self.free.pop() else {
             return Err(request);
         };
-        let Some(slot) = self.slots.get_mut(number) else {
-            return Err(request);
-        };
-        // First to its place, then its address is taken.
+        let slot = &mut self.slots[number];
+        assert!(
+            slot.is_none(),
+            "a free slot is empty: its number names one request"
+        );
+        // The request moves to its slot before its address is taken.
         let request = slot.insert(request);
         let target = (!self.file_registered).then(|| self.file.as_raw_fd());
         let entry = entry(target, request, self.pool.as_ref()).user_data(number as u64);
-        // SAFETY: the entry names the memory of the slot's buffer, which nobody touches or frees until the completion
-        // with this number empties the slot (`collect`), or the entry is known not to have reached the kernel and never
-        // to reach it (`give_up`). The file is open for as long as the ring is.
+        // SAFETY: the entry names the memory of the slot's buffer. Nothing touches or frees it
+        // until the completion with this number empties the slot (`collect`), or the entry is known
+        // never to reach the kernel (`give_up`). The file is open for as long as the ring exists.
         let pushed = unsafe { self.io.submission().push(&entry) };
         match pushed {
             Ok(()) => {
                 self.queued.push_back(number);
                 Ok(())
             }
-            // Not reached: there are as many entries as slots. The kernel has not seen the request.
+            // Not reached: there are as many entries as slots. The kernel has not taken the
+            // request.
             Err(_) => self.release(number).map_or(Ok(()), Err),
         }
     }
 
-    /// Has the kernel begin everything that was pushed, waits until `min` requests (or all, if fewer are in flight) are
-    /// finished, and adds those that are. Returns how often the kernel was called.
+    /// Submits everything that was pushed, waits until `min` requests (or all, if fewer are in
+    /// flight) have ended, and adds all that have to `finished`. Returns how often it entered the
+    /// kernel.
     pub(super) fn wait(&mut self, min: usize, finished: &mut Vec<Finished>) -> u64 {
         let enough = finished.len() + min.min(self.in_flight());
         let mut enters = 0;
@@ -188,14 +199,15 @@ impl Ring {
         while finished.len() < enough || !self.queued.is_empty() {
             enters += 1;
             let before = finished.len();
+            // Zero if only submissions are left.
             let entered = self.enter(enough.saturating_sub(before));
             self.collect(finished);
             match entered {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(error) => {
-                    let for_now = matches!(error, Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
+                    let temporary = matches!(error, Errno::AGAIN | Errno::BUSY | Errno::NOMEM);
                     refusals += 1;
-                    if self.dead || (for_now && refusals < TRIES) {
+                    if self.dead || (temporary && refusals < TRIES) {
                         if finished.len() == before {
                             thread::sleep(PAUSE);
                         }
@@ -208,14 +220,15 @@ impl Ring {
         enters
     }
 
-    /// Calls the kernel once.
+    /// Enters the kernel once.
     fn enter(&mut self, want: usize) -> Result<(), Errno> {
         #[cfg(test)]
         if let Some(error) = self.refuse_next_enter.take() {
             return Err(error);
         }
         let entered = if self.dead {
-            let want = u32::try_from(want).unwrap_or(u32::MAX);
+            #[allow(clippy::cast_possible_truncation, reason = "at most MAX_DEPTH")]
+            let want = want as u32;
             let flags = EnterFlags::GETEVENTS.bits();
             // SAFETY: no argument is passed, and nothing is submitted.
             unsafe {
@@ -236,19 +249,20 @@ impl Ring {
         }
     }
 
-    /// Takes what is in the completion ring.
+    /// Takes the completions that the ring holds.
     fn collect(&mut self, finished: &mut Vec<Finished>) {
         let pool = self.pool.as_ref();
         for completion in self.io.completion() {
-            let number = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
-            // The kernel is done with the slot's buffer.
+            let number = index(completion.user_data());
+            // The kernel no longer uses the slot's buffer.
             let Some(request) = self.slots.get_mut(number).and_then(Option::take) else {
+                debug_assert!(false, "completion {number} belongs to no request");
                 continue;
             };
             self.free.push(number);
             let moved = match completion.result() {
                 error @ ..0 => Err(Errno::from_raw_os_error(-error)),
-                bytes => Ok(usize::try_from(bytes).unwrap_or(0)),
+                bytes => Ok(index(u64::from(bytes.cast_unsigned()))),
             };
             let registered = pool.is_some_and(|pool| request.buf.number_in(pool).is_some());
             finished.push(Finished {
@@ -259,10 +273,10 @@ impl Ring {
         }
     }
 
-    /// Submits nothing any more. What the kernel has not taken ends with `ECANCELED`.
+    /// Stops submitting. Requests that the kernel has not taken end with `ECANCELED`.
     fn give_up(&mut self, finished: &mut Vec<Finished>) {
-        // From here on the entries that are left in the submission ring stay there: every call of the kernel says "0 to
-        // submit". So their buffers can be given back.
+        // From here on, each entry of the kernel submits nothing, so the entries that are left in
+        // the submission ring stay there, and their buffers can be returned.
         self.dead = true;
         while let Some(number) = self.queued.pop_front() {
             finished.extend(self.release(number).map(|request| Finished {
@@ -273,7 +287,7 @@ impl Ring {
         }
     }
 
-    /// Empties a slot that the kernel does not know of.
+    /// Empties a slot that the kernel has not taken.
     fn release(&mut self, number: usize) -> Option<IoRequest> {
         let request = self.slots.get_mut(number).and_then(Option::take)?;
         self.free.push(number);
@@ -282,19 +296,20 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// Waits for the kernel to be done with all buffers.
+    /// Waits until the kernel no longer uses any buffer.
     fn drop(&mut self) {
         let all = self.in_flight();
         self.wait(all, &mut Vec::with_capacity(all));
-        // The kernel takes a ring apart some time after it was closed, and would hold the file until then.
+        // The kernel frees a ring some time after it was closed, and would hold the file until
+        // then.
         if self.file_registered {
             let _ = self.io.submitter().unregister_files();
         }
     }
 }
 
-/// What the kernel is told. `target` is the file, unless it is registered. Naming memory is harmless; submitting the
-/// entry is what [`Ring::push`] has to justify.
+/// The entry of the submission ring for a request. `target` is the file, unless it is registered.
+/// Making an entry is safe; [`Ring::push`] justifies its submission.
 fn entry(
     target: Option<i32>,
     request: &mut IoRequest,
@@ -309,7 +324,8 @@ fn entry(
         };
     }
     let at = request.offset.get();
-    let len = u32::try_from(request.buf.len().min(LONGEST)).unwrap_or(u32::MAX);
+    #[allow(clippy::cast_possible_truncation, reason = "at most MAX_LEN")]
+    let len = request.buf.len().min(MAX_LEN) as u32;
     let number = pool.and_then(|pool| request.buf.number_in(pool));
     match (request.op, number) {
         (IoOp::Read, None) => {

@@ -54,8 +54,15 @@ fn count(counter: &std::sync::atomic::AtomicU64) -> u64 {
 }
 
 #[test]
-fn a_refusal_is_told_in_words() {
-    let tell = |errno: Errno, switch| reason(&errno.into(), switch);
+fn a_refusal_has_a_text_and_keeps_its_cause() {
+    let refusal = |source, switch: Option<&str>| RingRefusal::Kernel {
+        source: Arc::new(source),
+        switch: switch.map(str::to_owned),
+    };
+    let tell = |errno: Errno, switch| refusal(errno.into(), switch).to_string();
+    let nosys = refusal(Errno::NOSYS.into(), None);
+    let cause = std::error::Error::source(&nosys).and_then(|e| e.downcast_ref::<io::Error>());
+    assert_eq!(cause.and_then(Errno::from_io_error), Some(Errno::NOSYS));
     assert!(tell(Errno::NOSYS, None).contains("no io_uring"));
     assert!(tell(Errno::PERM, Some("2\n")).contains("is 2"));
     assert!(tell(Errno::PERM, Some("1\n")).contains("privileged"));
@@ -63,7 +70,7 @@ fn a_refusal_is_told_in_words() {
     assert!(tell(Errno::NOMEM, Some("0\n")).contains("ulimit -l"));
     assert!(tell(Errno::MFILE, None).contains("open files"));
     let old = io::Error::from(io::ErrorKind::Unsupported);
-    assert!(reason(&old, None).contains("5.6"));
+    assert!(refusal(old, None).to_string().contains("5.6"));
 }
 
 #[test]
@@ -127,7 +134,7 @@ fn a_short_transfer_is_finished_by_calls() {
             ..write(8192, 1)
         };
         let before = count(&rig.host.counters().finished_by_calls);
-        let completion = settle(
+        let completion = complete(
             &rig.host,
             Finished {
                 request,

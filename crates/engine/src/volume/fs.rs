@@ -153,7 +153,8 @@ impl Fs {
     #[inline]
     pub(crate) fn note_stopped_journal(&self) {
         if let Some(why) = self.latch.failure() {
-            self.fault.flush_failed(self, &why, file::note_lost_writes);
+            self.fault
+                .flush_failed(self, &why.to_string(), file::note_lost_writes);
         } else if let Some(why) = self.journal.aborted() {
             self.fault.journal_stopped(self, &why);
         }

@@ -1,10 +1,13 @@
-//! One failed flush is told to every caller whose writes it may have lost.
+//! Every caller whose writes a failed flush may have lost gets an error.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::*;
-use crate::queue::{Completion, IoOp, IoRequest, open_queue};
+use crate::open_queue;
+use crate::queue::{Completion, IoOp, IoRequest};
 use crate::{FileDevice, FileIo, FileQueues, IoBuf, Loss, LossyDevice, MemoryDevice, OpenMode};
 
 /// A device whose flushes wait for permission, and fail once.
@@ -75,7 +78,7 @@ impl BlockDevice for Gated {
 
 /// Waits until that many callers wait for a flush to end.
 fn all_wait(device: &LatchedDevice, callers: usize) {
-    while device.latch().state.lock().waiting < callers {
+    while device.latch().waiting() < callers {
         thread::yield_now();
     }
 }
@@ -90,8 +93,8 @@ fn after_one_failed_flush_none_succeeds() {
     let device = LatchedDevice::new(lossy.clone());
     device.write_durable(DevOff::ZERO, &[1; 512]).unwrap();
     device.flush().unwrap();
-    assert_eq!(device.latch().failure(), None);
-    // A write that no device could take says nothing of earlier ones.
+    assert_eq!(device.latch().failure().map(ToString::to_string), None);
+    // The failure of a write past the end does not concern earlier writes.
     assert!(device.write_durable(DevOff::new(4096), &[1]).is_err());
     device.flush().unwrap();
     device.write_at(DevOff::ZERO, &[2; 512]).unwrap();
@@ -102,7 +105,14 @@ fn after_one_failed_flush_none_succeeds() {
     });
     let first = device.flush().unwrap_err();
     assert_eq!(first.to_string(), "the host lost writes");
-    assert!(device.latch().failure().unwrap().contains("lost writes"));
+    assert!(
+        device
+            .latch()
+            .failure()
+            .unwrap()
+            .to_string()
+            .contains("lost writes")
+    );
     for _ in 0..3 {
         assert!(is_latched(device.flush()));
         assert!(is_latched(device.write_durable(DevOff::ZERO, &[3; 512])));
@@ -122,6 +132,32 @@ fn after_one_failed_flush_none_succeeds() {
     assert_eq!(seen, [4; 512]);
     let failed = ("device_flush_failed", 1);
     assert!(device.counters().contains(&failed));
+}
+
+#[test]
+fn later_errors_keep_the_first_one_as_their_cause() {
+    /// A device whose flush fails with `ENOSPC`.
+    struct Full(MemoryDevice);
+    impl BlockDevice for Full {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+            self.0.write_at(offset, buf)
+        }
+        fn flush(&self) -> io::Result<()> {
+            Err(io::Error::from_raw_os_error(28))
+        }
+    }
+    let device = LatchedDevice::new(Arc::new(Full(MemoryDevice::new(512))));
+    assert_eq!(device.flush().unwrap_err().raw_os_error(), Some(28));
+    let later = device.flush().unwrap_err();
+    let cause = later.get_ref().and_then(|error| error.source());
+    let cause = cause.and_then(|error| error.downcast_ref::<io::Error>());
+    assert_eq!(cause.and_then(io::Error::raw_os_error), Some(28));
 }
 
 #[test]
@@ -192,7 +228,7 @@ fn callers_that_wait_share_the_next_flush() {
     });
     let (made, shared) = (
         gated.flushes.load(Ordering::SeqCst),
-        device.latch().shared.load(Ordering::SeqCst),
+        device.latch().shared(),
     );
     assert_eq!(
         (made, shared),
@@ -224,7 +260,7 @@ fn a_panic_in_a_flush_is_a_failure() {
     assert!(is_latched(device.flush()), "and nothing hangs");
 }
 
-/// What a flush in a queue of depth 2 to `device` answers.
+/// The result of a flush in a queue of depth 2 to `device`.
 fn queued_flush(device: &Arc<dyn BlockDevice>) -> io::Result<()> {
     let mut queue = open_queue(device, 2);
     let request = IoRequest {
@@ -275,11 +311,11 @@ fn a_devices_own_queue_does_not_flush_past_the_latch() {
     let mut queue = open_queue(&device, 2);
     assert!(
         latch
-            .unbelieved(|| Err(io::Error::other("planned")))
+            .run_unlatched(|| Err(io::Error::other("planned")))
             .is_err()
     );
     assert!(is_latched(queued_flush(&device)));
-    // Reads and writes go on.
+    // Reads and writes continue.
     for (tag, op) in [(1, IoOp::Write), (2, IoOp::Read)] {
         let (offset, buf) = (DevOff::ZERO, IoBuf::zeroed(4096));
         let request = IoRequest {

@@ -3,7 +3,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
+use std::io;
+
+use extant_units::DevOff;
+
 use super::*;
+use crate::io_buf::IoBuf;
+use crate::queue::{Completion, IoOp, IoRequest};
 use crate::{Event, Fault, FaultyDevice, MemoryDevice, NullDevice, Recorder, Request};
 
 fn request(op: IoOp, offset: u64, buf: IoBuf, tag: u64) -> IoRequest {

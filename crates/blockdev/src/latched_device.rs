@@ -1,0 +1,131 @@
+//! A device that remembers its first failed flush.
+//!
+//! # Responsibility
+//! A host reports lost writes once. Linux gives one error to each open file description; the next
+//! `fdatasync` of that description returns 0 although the pages are gone. All callers of a mount
+//! share one description, so a caller whose writes were lost may call after another one got the
+//! error. [`LatchedDevice`] remembers the first failure for as long as the device is open: every
+//! later flush and durable write fails with an error that names it.
+//!
+//! # Concurrency
+//! Reads and writes pass without a lock. Flushes and durable writes run one at a time, see
+//! [`FlushLatch`].
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use extant_units::DevOff;
+
+use crate::device::{BlockDevice, check_range};
+use crate::flush_latch::FlushLatch;
+use crate::latched_queue::LatchedQueue;
+use crate::queue::Queueing;
+
+/// A device that remembers its first failed flush. See the module's header.
+pub struct LatchedDevice {
+    inner: Arc<dyn BlockDevice>,
+    latch: Arc<FlushLatch>,
+}
+
+impl LatchedDevice {
+    /// Wraps `inner`, with no failure remembered.
+    pub fn new(inner: Arc<dyn BlockDevice>) -> Self {
+        Self {
+            inner,
+            latch: Arc::default(),
+        }
+    }
+
+    /// The latch, which knows whether a flush has failed.
+    pub fn latch(&self) -> &Arc<FlushLatch> {
+        &self.latch
+    }
+
+    /// Refuses a write that the device refuses in any state. Its failure does not concern earlier
+    /// writes.
+    fn check_write(&self, offset: DevOff, len: usize) -> io::Result<()> {
+        if self.inner.is_read_only() {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        self.latch.check_write()?;
+        check_range(offset, len, self.inner.len())
+    }
+}
+
+impl BlockDevice for LatchedDevice {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    #[inline]
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn read_fresh_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.inner.read_fresh_at(offset, buf)
+    }
+
+    #[inline]
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        self.inner.read_vectored_at(offset, bufs)
+    }
+
+    #[inline]
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.latch.check_write()?;
+        self.inner.write_at(offset, buf)
+    }
+
+    #[inline]
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        self.latch.check_write()?;
+        self.inner.write_vectored_at(offset, bufs)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.latch.flush(|| self.inner.flush())
+    }
+
+    /// A failure counts as a failed flush: which of its parts failed is not known.
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.check_write(offset, buf.len())?;
+        self.latch
+            .run_alone(|| self.inner.write_durable(offset, buf))
+    }
+
+    fn write_note(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.check_write(offset, buf.len())?;
+        self.latch
+            .run_unlatched(|| self.inner.write_note(offset, buf))
+    }
+
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.latch.check_write()?;
+        self.inner.discard(offset, len)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut all = self.inner.counters();
+        all.push(("device_flushes_shared", self.latch.shared()));
+        all.push(("device_flush_failed", self.latch.failure().is_some().into()));
+        all
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        match self.inner.queueing(depth) {
+            Queueing::Own(queue) => {
+                let (inner, latch) = (Arc::clone(&self.inner), Arc::clone(&self.latch));
+                Queueing::Own(Box::new(LatchedQueue::new(queue, inner, latch)))
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

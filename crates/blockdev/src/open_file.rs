@@ -1,0 +1,235 @@
+//! Opening and claiming a file or block device of the host.
+//!
+//! # Invariants
+//! - A regular file is claimed by the locks of `claim.rs`. While a writer has it, no other process
+//!   of the host has it open for writing, and no loop device is over it.
+//! - A block device is opened with `O_EXCL`: the kernel refuses a device that is mounted or that
+//!   another device is made of, and a disk with such a partition.
+//! - Opening waits at most [`PATIENCE`] for other writers and does not block otherwise.
+
+use std::fs::{File, Metadata, TryLockError};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use tracing::debug;
+
+use crate::claim::{self, Claim};
+use crate::loops::{self, LoopUse};
+use crate::ring_refusal::RingRefusal;
+
+/// How an image is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenMode {
+    /// Reads only. Several readers may share the image.
+    ReadOnly,
+    /// Reads and writes. No other process may have the image open.
+    ReadWrite,
+}
+
+/// Why an image could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process or the kernel uses the image; the text names it.
+    InUse(PathBuf, String),
+    /// Neither a regular file nor a block device.
+    NotADevice(PathBuf),
+    /// The environment refused.
+    Io(PathBuf, io::Error),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InUse(path, by) => write!(f, "{}: in use by {by}", path.display()),
+            Self::NotADevice(path) => {
+                write!(
+                    f,
+                    "{}: neither a regular file nor a block device",
+                    path.display()
+                )
+            }
+            Self::Io(path, source) => write!(f, "{}: {source}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A file that was opened and claimed.
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    /// The file that a reader's lock is on.
+    pub(crate) mark: Option<File>,
+    pub(crate) loops: Vec<LoopUse>,
+    pub(crate) len: u64,
+}
+
+/// How long a writer waits for others that have the file open for writing. After the end of a
+/// process, its rings hold their files for a moment.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The pause between two checks.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The user of a locked file, in errors.
+const A_PROCESS: &str = "another process";
+
+/// Opens and claims `path`.
+pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenError> {
+    let io_error = |source| OpenError::Io(path.to_owned(), source);
+    let metadata = path.metadata().map_err(io_error)?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(OpenError::NotADevice(path.to_owned()));
+    }
+    let loops = loops::over(&metadata);
+    let (mut file, mark) = if mode == OpenMode::ReadOnly {
+        open_to_read(path, &metadata)?
+    } else {
+        if let Some(one) = loops.first() {
+            let by = format!("Linux, through the loop device {}", one.device.display());
+            return Err(OpenError::InUse(path.to_owned(), by));
+        }
+        (open_to_write(path, &metadata)?, None)
+    };
+    // The flag keeps `open` from waiting. For a ring it would mean to fail rather than wait.
+    let set = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+    set.map_err(|errno| io_error(errno.into()))?;
+    let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
+    Ok(Opened {
+        file,
+        mark,
+        loops,
+        len,
+    })
+}
+
+/// Opens `path` without waiting, block devices exclusively.
+fn open_raw(path: &Path, write: bool, block_device: bool) -> Result<File, OpenError> {
+    let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
+    if block_device {
+        flags |= OFlags::EXCL;
+    }
+    let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
+    File::options()
+        .read(true)
+        .write(write)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => in_use(
+                "Linux, which has the device mounted or made another of it, or another process",
+            ),
+            // A lease of another process that is opening the file.
+            io::ErrorKind::WouldBlock => in_use(A_PROCESS),
+            _ => OpenError::Io(path.to_owned(), source),
+        })
+}
+
+/// Opens a file to read it, and claims it where this process could write as well.
+fn open_to_read(path: &Path, metadata: &Metadata) -> Result<(File, Option<File>), OpenError> {
+    let in_use = || OpenError::InUse(path.to_owned(), A_PROCESS.into());
+    if metadata.file_type().is_block_device() {
+        return Ok((open_raw(path, false, true)?, None));
+    }
+    let file = open_raw(path, false, false)?;
+    if claim::is_claimed(&file, false) {
+        return Err(in_use());
+    }
+    let mark = match open_raw(path, true, false) {
+        Ok(mark) if is_same(&file, &mark) => mark,
+        Err(OpenError::InUse(..)) => return Err(in_use()),
+        _ => return Ok((file, None)),
+    };
+    match claim::for_reading(&mark) {
+        Claim::Held => Ok((file, Some(mark))),
+        Claim::InUse => Err(in_use()),
+        Claim::Obstructed => Ok((file, None)),
+        Claim::Unsupported => match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Err(in_use()),
+            _ => Ok((file, None)),
+        },
+    }
+}
+
+/// Opens and claims a file to write it.
+fn open_to_write(path: &Path, metadata: &Metadata) -> Result<File, OpenError> {
+    let in_use = |by: &str| OpenError::InUse(path.to_owned(), by.to_owned());
+    if metadata.file_type().is_block_device() {
+        if is_write_protected(metadata) {
+            // Linux lets root open such a device for writing and refuses each write.
+            let source = io::ErrorKind::ReadOnlyFilesystem.into();
+            return Err(OpenError::Io(path.to_owned(), source));
+        }
+        let file = open_raw(path, true, true)?;
+        // Keeps programs away that probe new devices. A lock of such a program excludes nothing.
+        let _ = file.try_lock();
+        return Ok(file);
+    }
+    let probe = open_raw(path, false, false)?;
+    let open_elsewhere = wait_for_writers(&probe).map_err(in_use)?;
+    let file = open_raw(path, true, false)?;
+    if !is_same(&probe, &file) {
+        let source = io::Error::other("it is being replaced by another file");
+        return Err(OpenError::Io(path.to_owned(), source));
+    }
+    match claim::for_writing(&file) {
+        Claim::Held | Claim::Unsupported => Ok(file),
+        Claim::Obstructed if open_elsewhere == Some(false) => {
+            debug!("{}: a lock of a reader was passed by", path.display());
+            Ok(file)
+        }
+        Claim::InUse | Claim::Obstructed => Err(in_use(A_PROCESS)),
+    }
+}
+
+/// Waits until no other process has `probe` open for writing; `None` if the kernel does not say.
+/// The error names the user of the file.
+fn wait_for_writers(probe: &File) -> Result<Option<bool>, &'static str> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if claim::is_claimed(probe, true) {
+            return Err(A_PROCESS);
+        }
+        match claim::is_open_for_writing(probe) {
+            Some(true) if Instant::now() < until => thread::sleep(PAUSE),
+            Some(true) => return Err("another process, which has it open for writing"),
+            known => return Ok(known),
+        }
+    }
+}
+
+/// Returns whether two open files are the same file.
+fn is_same(one: &File, other: &File) -> bool {
+    let identity = |file: &File| file.metadata().map(|m| (m.dev(), m.ino())).ok();
+    identity(one).is_some_and(|one| Some(one) == identity(other))
+}
+
+/// Opens `file`, which was found at `path`, a second time.
+pub(crate) fn reopen(path: &Path, file: &File, read_only: bool) -> Result<File, RingRefusal> {
+    let again = File::options().read(true).write(!read_only).open(path);
+    let again = again.map_err(|error| RingRefusal::Reopen(Arc::new(error)))?;
+    if is_same(&again, file) {
+        Ok(again)
+    } else {
+        Err(RingRefusal::Replaced)
+    }
+}
+
+/// Returns whether sysfs says that a block device is read-only; `false` if that is unknown.
+fn is_write_protected(metadata: &Metadata) -> bool {
+    let device = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|ro| ro.starts_with(b"1"))
+}
