@@ -14,11 +14,10 @@ use extant_failpoint::Failpoint;
 use extant_units::{Pblk, Tid};
 
 use crate::blockio::write_blocks;
-use crate::commit::take_snapshots;
 use crate::error::{JournalError, ensure};
 use crate::log::Log;
 use crate::shared::{Shared, count};
-use crate::transaction::{Parts, PblkSet, Snapshot};
+use crate::transaction::{Parts, PblkSet, Snapshot, take_snapshots};
 
 /// The blocks of a transaction in the log, in front of its commit record.
 type Image<'a> = Vec<Cow<'a, [u8]>>;

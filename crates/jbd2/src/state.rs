@@ -212,11 +212,13 @@ mod tests {
         assert_eq!(state.next_tid, Tid::new(0));
         let running = state.running.as_mut().unwrap();
         running.add_handle(ONE);
+        assert!(!running.remove_handle(ONE, ONE), "the last one, not locked");
         running.add_handle(ONE);
-        assert!(!running.remove_handle(ONE, ONE));
+        running.add_handle(ONE);
         running.locked = true;
+        assert!(!running.remove_handle(ONE, ONE), "locked, not the last one");
         assert!(running.remove_handle(ONE, ONE));
-        assert_eq!(running.log_blocks(&Sizes::for_log(1024, 10, 10)), 2 + 1 + 1);
+        assert_eq!(running.log_blocks(&Sizes::for_log(1024, 10, 10)), 3 + 1 + 1);
     }
 
     #[test]

@@ -111,6 +111,26 @@ impl Parts {
     }
 }
 
+/// The versions that `tid` has to write, in the order of their block numbers.
+pub(crate) fn take_snapshots(tid: Tid, blocks: &[Block]) -> Vec<Snapshot> {
+    let mut snapshots: Vec<Snapshot> = blocks
+        .iter()
+        .filter_map(|block| {
+            let data = block.take_snapshot(tid)?;
+            let block = block.clone();
+            Some(Snapshot { block, data })
+        })
+        .collect();
+    snapshots.sort_unstable_by_key(|snapshot| snapshot.block.pblk());
+    debug_assert!(
+        snapshots
+            .windows(2)
+            .all(|two| two[0].block.pblk() < two[1].block.pblk()),
+        "a transaction has one version of a block"
+    );
+    snapshots
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
