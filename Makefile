@@ -22,7 +22,7 @@ help:
 	@echo "make test             checks and all tests, under 15 minutes on two cores"
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
 	@echo "make fuzz             the fuzz targets (FUZZ=walk for one of them) for MINUTES=$(MINUTES) in all"
-	@echo "make sanitize         the core's tests with ThreadSanitizer and AddressSanitizer (nightly compiler)"
+	@echo "make sanitize         the core's and the engine's tests of threads and unsafe code (nightly compiler)"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
@@ -56,6 +56,7 @@ fuzz:
 sanitize:
 	CARGO="$(CARGO)" scripts/sanitize thread
 	CARGO="$(CARGO)" scripts/sanitize address
+	CARGO="$(CARGO)" scripts/sanitize miri
 
 lint: tidy
 	$(CARGO) fmt --all --check
