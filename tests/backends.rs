@@ -1,4 +1,5 @@
-//! A mount over io_uring, past the host's cache: the same files, a clean image, and a device that is free at once.
+//! A mount over io_uring, past the host's cache: the same files, a clean image, and a device that
+//! is free at once.
 
 use std::fs::{self, File};
 use std::io::Write;

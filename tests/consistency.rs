@@ -1,8 +1,10 @@
-//! Readers and writers of one file of a mount: with the kernel's cache, past it, and through mappings. Every block carries a generation and
-//! a checksum: none stays torn, and none is older than what was written when somebody began to look.
+//! Readers and writers of one file of a mount: with the kernel's cache, past it, and through
+//! mappings. Every block carries a generation and a checksum: none stays torn, and none is older
+//! than what was written when somebody began to look.
 //!
-//! Stores into a mapping are no single step, nor is a copy out of it while somebody writes: what looks torn is looked at again, and has to
-//! be whole in the end. Mappings are held by helpers in Python, which know nothing but to copy.
+//! Stores into a mapping are no single step, nor is a copy out of it while somebody writes: what
+//! looks torn is looked at again, and has to be whole in the end. Mappings are held by helpers in
+//! Python, which know nothing but to copy.
 
 use extant_testkit::generations::{Blocks, SIZE};
 use extant_testkit::{Context, Error, Image, Need, Result, Rng, Subject, ensure, need, report};
@@ -198,7 +200,8 @@ fn write(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
 }
 
 fn read(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
-    // Nobody is promised to find what others have seen of a write under way, but everybody what they have seen themselves.
+    // Nobody is promised to find what others have seen of a write under way, but everybody what
+    // they have seen themselves.
     let mut seen = vec![0; BLOCKS];
     while !shared.stop.load(Ordering::SeqCst) {
         let (first, end) = range(&mut rng);

@@ -75,7 +75,8 @@ fn one(args: &str, seed: u64) -> Result<u64> {
             op => op,
         };
         let (want, got) = (op.run(linux.dir()), op.run(here.dir()));
-        // The kernel does not know of a FUSE file's flags: what else is wrong it finds before we can say EPERM.
+        // The kernel does not know of a FUSE file's flags: what else is wrong it finds before we
+        // can say EPERM.
         let alike = want == got || (want == Err(Errno::PERM) && got.is_err());
         if !alike {
             bail!(
@@ -98,7 +99,8 @@ fn one(args: &str, seed: u64) -> Result<u64> {
     Ok(refused)
 }
 
-/// Takes back what would make most operations fail: immutable and append-only things, lost directories.
+/// Takes back what would make most operations fail: immutable and append-only things, lost
+/// directories.
 fn thaw(root: &Path) -> Result<()> {
     Cmd::new("chattr")
         .args(["-f", "-R", "-i", "-a"])

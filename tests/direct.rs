@@ -1,4 +1,5 @@
-//! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past the kernel's cache or through it.
+//! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past
+//! the kernel's cache or through it.
 
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -154,8 +155,9 @@ fn direct_requests_pass_both_caches() -> Result<()> {
     image.fsck_clean()
 }
 
-/// What the exerciser does (`exerciser.rs`, which knows no `O_DIRECT`), with direct requests among it. Buffered and direct
-/// operations by one thread, each checked: the kernel's pages and the daemon's agree with the device.
+/// What the exerciser does (`exerciser.rs`, which knows no `O_DIRECT`), with direct requests among
+/// it. Buffered and direct operations by one thread, each checked: the kernel's pages and the
+/// daemon's agree with the device.
 #[test]
 fn buffered_and_direct_see_one_file() -> Result<()> {
     if !need(NEEDS) {

@@ -1,6 +1,7 @@
-//! fsx, the file system exerciser: random reads, writes, truncates, allocations, holes, copies and memory-mapped access to one
-//! file, every byte checked, 200,000 operations in all. All that it knows is switched on; taking ranges out and putting them in, which
-//! neither it nor FUSE knows, is the part of `crates/engine/tests/model`.
+//! fsx, the file system exerciser: random reads, writes, truncates, allocations, holes, copies and
+//! memory-mapped access to one file, every byte checked, 200,000 operations in all. All that it
+//! knows is switched on; taking ranges out and putting them in, which neither it nor FUSE knows, is
+//! the part of `crates/engine/tests/model`.
 
 use extant_testkit::tools::{FSX, from_crates_io};
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need, report};

@@ -1,5 +1,6 @@
-//! A mount that eight writers fill to the last block: what a successful fsync covered is there, errors came where they belong,
-//! what is deleted can be used again, and e2fsck and Linux agree about the rest.
+//! A mount that eight writers fill to the last block: what a successful fsync covered is there,
+//! errors came where they belong, what is deleted can be used again, and e2fsck and Linux agree
+//! about the rest.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -41,7 +42,8 @@ fn fill(dir: &Path, number: u64, seed: u64) -> Result<Written> {
             match file.sync_all() {
                 Ok(()) => synced = taken,
                 Err(error) if error.kind() == ErrorKind::StorageFull => {
-                    // What the kernel's cache held and could not place is lost; nobody was promised it.
+                    // What the kernel's cache held and could not place is lost; nobody was promised
+                    // it.
                     refused = 5;
                 }
                 Err(error) => return Err(error.into()),

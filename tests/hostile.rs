@@ -1,4 +1,5 @@
-//! The short round of the fuzz targets: the committed inputs, and mutations drawn from a seed, on any compiler.
+//! The short round of the fuzz targets: the committed inputs, and mutations drawn from a seed, on
+//! any compiler.
 //!
 //! `EXTANT_SEED` changes what is drawn, `EXTANT_HOSTILE` how many inputs each target is given.
 

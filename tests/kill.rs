@@ -1,6 +1,6 @@
-//! `kill -9` of the daemon at random moments of a metadata storm. Whatever moment it hits: replay by
-//! Extant leaves a clean image, so does replay by e2fsck, every fsynced file is whole, and no file
-//! shows a byte that is not its own.
+//! `kill -9` of the daemon at random moments of a metadata storm. Whatever moment it hits: replay
+//! by Extant leaves a clean image, so does replay by e2fsck, every fsynced file is whole, and no
+//! file shows a byte that is not its own.
 
 use extant_testkit::storm::{Storm, check_noise};
 use extant_testkit::{

@@ -50,7 +50,8 @@ fn every_format_is_written_cleanly() -> Result<()> {
     for features in FEATURES {
         for block in BLOCKS {
             for inode in INODES {
-                // Not every pair adds something: all pairs for the default, a diagonal for the others.
+                // Not every pair adds something: all pairs for the default, a diagonal for the
+                // others.
                 let diagonal = features.is_empty()
                     || matches!((block, inode), (1024, 256) | (2048, 128) | (4096, 256));
                 if diagonal {
@@ -144,7 +145,8 @@ fn one(block: usize, inode: usize, args: &str) -> Result<()> {
     image.fsck_clean().context(|| "at the end")
 }
 
-/// Files without extents, as ext2 and ext3 made them, are left as they are by a mount that reads them.
+/// Files without extents, as ext2 and ext3 made them, are left as they are by a mount that reads
+/// them.
 #[test]
 fn block_mapped_files_are_read() -> Result<()> {
     if !need(NEEDS) {

@@ -1,7 +1,7 @@
 //! pjdfstest, the POSIX conformance suite: whatever passes on Linux's ext4 passes on Extant.
 //!
-//! Exceptions are in `pjdfstest.exceptions`, a name and a reason per line. One that has come to pass
-//! fails here too: the list says what is true today.
+//! Exceptions are in `pjdfstest.exceptions`, a name and a reason per line. One that has come to
+//! pass fails here too: the list says what is true today.
 
 use extant_testkit::tools::{PJDFSTEST, from_crates_io};
 use extant_testkit::{Cmd, Image, Mount, Need, Result, Subject, TempDir, ensure, need, report};

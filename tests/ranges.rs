@@ -1,4 +1,5 @@
-//! fallocate(2) on the mount: what the kernel forwards, with its pages above the file system agreeing with what is below.
+//! fallocate(2) on the mount: what the kernel forwards, with its pages above the file system
+//! agreeing with what is below.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -37,7 +38,8 @@ fn open(mount: &Mount, name: &str) -> Result<File> {
     Ok(options.open(mount.join(name))?)
 }
 
-/// Random calls on a file of the mount and on a vector; the whole file is compared after each, through pages that the kernel keeps.
+/// Random calls on a file of the mount and on a vector; the whole file is compared after each,
+/// through pages that the kernel keeps.
 fn walk(options: &str, seed: u64) -> Result<()> {
     let image = Image::of_mib(32).args("-b 1024").make()?;
     let mount = Subject::Extant.mount(image.path(), options)?;
@@ -135,7 +137,8 @@ fn what_the_mount_refuses() -> Result<()> {
     image.fsck_clean()
 }
 
-/// A set-user-ID program of an ordinary user's: the bit goes with the first call, and the kernel, which keeps attributes, hears of it.
+/// A set-user-ID program of an ordinary user's: the bit goes with the first call, and the kernel,
+/// which keeps attributes, hears of it.
 #[test]
 fn privileges_go_and_space_shows() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("setpriv"), Need::Tool("fallocate")]) {

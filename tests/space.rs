@@ -1,4 +1,5 @@
-//! Space that is given back and space that is never taken: fstrim, copies inside of a mount, copies of files with holes.
+//! Space that is given back and space that is never taken: fstrim, copies inside of a mount, copies
+//! of files with holes.
 
 use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, content, ensure, need, tools};
 use rustix::fs::{SeekFrom, copy_file_range, seek};
@@ -18,7 +19,8 @@ fn used(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path)?.blocks() * 512)
 }
 
-/// The kernel forwards FITRIM, of the root directory and of a file; what was freed is given back to the host.
+/// The kernel forwards FITRIM, of the root directory and of a file; what was freed is given back to
+/// the host.
 #[test]
 fn fstrim_of_a_mount_shrinks_its_image() -> Result<()> {
     if !need(NEEDS) {
@@ -124,8 +126,8 @@ fn copies_keep_holes_both_ways() -> Result<()> {
     image.fsck_clean()
 }
 
-/// The call reaches the file system: what it copies is right, holes are kept, dirty pages of the kernel's count, and overlapping ranges
-/// are refused.
+/// The call reaches the file system: what it copies is right, holes are kept, dirty pages of the
+/// kernel's count, and overlapping ranges are refused.
 #[test]
 fn copy_file_range_within_a_mount() -> Result<()> {
     if !need(NEEDS) {

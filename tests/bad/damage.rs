@@ -106,7 +106,8 @@ impl Damage {
             }
             Damage::ExtentBlock => {
                 let text = image.debugfs("dump_extents -n /comb")?;
-                // " 0/ 1   1/  1     0 -   100  8193        101": level, entries, logical, physical.
+                // " 0/ 1   1/  1     0 -   100  8193        101": level, entries, logical,
+                // physical.
                 let line = text.lines().find(|l| l.trim_start().starts_with("0/"));
                 let line = line.ok_or_else(|| Error::new(text.clone()))?;
                 let after = line

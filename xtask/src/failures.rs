@@ -1,5 +1,5 @@
-//! What failed, picked out of the output of `cargo test`, to be shown once more at the end of a run: there a log is read first, and
-//! often alone.
+//! What failed, picked out of the output of `cargo test`, to be shown once more at the end of a
+//! run: there a log is read first, and often alone.
 
 /// Lines of a test's output that are shown from its beginning.
 const FIRST: usize = 12;

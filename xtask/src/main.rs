@@ -1,8 +1,8 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
 //! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
-//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at the end
-//!   what failed.
+//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at
+//!   the end what failed.
 //! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
 //!   and `soak`.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.

@@ -1,8 +1,9 @@
 //! Soaking: the suites whose length is a parameter, for as long as one likes.
 //!
-//! A soak is a table of stages. The time is shared out among those chosen by their weights. A stage learns its part from
-//! `EXTANT_SECONDS` and its seed from `EXTANT_SEED`, and either uses the time up by itself or is repeated with fresh
-//! seeds until it is over. What suites report is printed at the end.
+//! A soak is a table of stages. The time is shared out among those chosen by their weights. A stage
+//! learns its part from `EXTANT_SECONDS` and its seed from `EXTANT_SEED`, and either uses the time
+//! up by itself or is repeated with fresh seeds until it is over. What suites report is printed at
+//! the end.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -23,7 +24,8 @@ struct Stage {
     tests: &'static [&'static str],
     /// More of the environment.
     env: &'static [(&'static str, &'static str)],
-    /// The longest time in seconds that one run is to take. A stage with a bound is repeated with fresh seeds.
+    /// The longest time in seconds that one run is to take. A stage with a bound is repeated with
+    /// fresh seeds.
     round: Option<u64>,
     /// Runs only if it is named: it changes the source instead of running suites of it, and takes a
     /// tool that a soak need not have.

@@ -2,8 +2,8 @@
 //!
 //! The last line is always `N passed, N failed, N skipped`. A test that found the machine lacking
 //! says so in a file (`$EXTANT_SKIP_LOG`, see the test kit) and counts as skipped, not as passed;
-//! so do ignored ones. A run that could not even be built counts as one failure. Before it stands once more what failed, and
-//! what that said.
+//! so do ignored ones. A run that could not even be built counts as one failure. Before it stands
+//! once more what failed, and what that said.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -44,12 +44,14 @@ impl std::ops::AddAssign for Totals {
     }
 }
 
-/// The interleavings: a build of its own, in which a model checker schedules the locks of the page cache and of the I/O tree.
+/// The interleavings: a build of its own, in which a model checker schedules the locks of the page
+/// cache and of the I/O tree.
 pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree --test interleavings --target-dir target/interleavings";
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
-/// `cargo test --workspace` and the interleavings, their noise left out, their totals at the end. With arguments, the first alone.
+/// `cargo test --workspace` and the interleavings, their noise left out, their totals at the end.
+/// With arguments, the first alone.
 pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     let logs = Logs::fresh(root);
     let mut all = run(root, "--workspace", args, &[], &logs);

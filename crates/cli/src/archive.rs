@@ -1,10 +1,13 @@
-//! The format of archives: headers of 512 bytes, each followed by its member's bytes, padded to 512.
+//! The format of archives: headers of 512 bytes, each followed by its member's bytes, padded to
+//! 512.
 //!
-//! Reads ustar, pax and GNU's format; writes pax headers where a plain one has no room. An archive is not trusted: what a header says is
-//! checked, and only headers are kept in memory, up to a limit.
+//! Reads ustar, pax and GNU's format; writes pax headers where a plain one has no room. An archive
+//! is not trusted: what a header says is checked, and only headers are kept in memory, up to a
+//! limit.
 //!
-//! The format is read here because the `tar` crate (0.4.46) cuts pax headers at line ends, where this goes by the length that each record
-//! says (tar-rs#428, #452): there an attribute with a line end in its value is lost, and one that looks like a record renames its file.
+//! The format is read here because the `tar` crate (0.4.46) cuts pax headers at line ends, where
+//! this goes by the length that each record says (tar-rs#428, #452): there an attribute with a line
+//! end in its value is lost, and one that looks like a record renames its file.
 
 use std::io::{self, Read};
 
@@ -116,12 +119,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Whether it ended, when [`Reader::next`] said `None`, as archives do: with a block of zeros. Without, it may have been cut short.
+    /// Whether it ended, when [`Reader::next`] said `None`, as archives do: with a block of zeros.
+    /// Without, it may have been cut short.
     pub(crate) fn marked(&self) -> bool {
         self.marked
     }
 
-    /// The next member; `None` at the end. Its content can be read from the reader until the next call.
+    /// The next member; `None` at the end. Its content can be read from the reader until the next
+    /// call.
     ///
     /// # Errors
     /// Those of the input; `InvalidData` if it is no archive.

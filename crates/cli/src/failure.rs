@@ -1,7 +1,8 @@
 //! Failures, and how a command ends.
 //!
-//! A failure is one line: `extant: COMMAND: WHERE: WHAT`. Commands with several operands go on after one that fails, as their
-//! Unix namesakes do; then each failure has been printed when it happened, and the outcome only says that there was one.
+//! A failure is one line: `extant: COMMAND: WHERE: WHAT`. Commands with several operands go on
+//! after one that fails, as their Unix namesakes do; then each failure has been printed when it
+//! happened, and the outcome only says that there was one.
 
 use std::fmt;
 use std::io;

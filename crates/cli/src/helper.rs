@@ -1,9 +1,11 @@
-//! What mount(8) and umount(8) call: `/sbin/mount.fuse.extant` and `/sbin/umount.fuse.extant`, links to `extant`.
+//! What mount(8) and umount(8) call: `/sbin/mount.fuse.extant` and `/sbin/umount.fuse.extant`,
+//! links to `extant`.
 //!
 //! `mount.fuse.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`
 //! `umount.fuse.extant DIR [-nlfvr] [-N NAMESPACE] [-t TYPE]`
 //!
-//! They know nothing that the commands do not know: the second is how a plain `umount` waits until the image is closed.
+//! They know nothing that the commands do not know: the second is how a plain `umount` waits until
+//! the image is closed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

@@ -103,8 +103,9 @@ impl Images {
         self.open(&at.image)
     }
 
-    /// Refuses an output of the host that is one of these images: to empty it, write to it or remove it would destroy what is read. To be
-    /// asked with the metadata of the file as it was opened, before it is truncated.
+    /// Refuses an output of the host that is one of these images: to empty it, write to it or
+    /// remove it would destroy what is read. To be asked with the metadata of the file as it was
+    /// opened, before it is truncated.
     pub(crate) fn spare(&self, path: &Path, output: &Metadata) -> Result<(), Failure> {
         if self.known.contains(&Identity::of(output)) {
             return Err(Failure::at(path.display(), "the image itself"));

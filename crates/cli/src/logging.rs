@@ -1,7 +1,7 @@
 //! Diagnostics: what the library logs goes to standard error, as a line like the command's own.
 //!
-//! `EXTANT_LOG` (error, warn, info, debug, trace) says how much; warnings by default. A daemon has no standard error any more
-//! and writes to the system's log instead.
+//! `EXTANT_LOG` (error, warn, info, debug, trace) says how much; warnings by default. A daemon has
+//! no standard error any more and writes to the system's log instead.
 
 use std::fmt::{self, Write as _};
 use std::os::unix::net::UnixDatagram;

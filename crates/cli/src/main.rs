@@ -1,7 +1,9 @@
 //! The `extant` command: ext4 images without root and without loop devices.
 //!
-//! One file per command in `commands`, each a function that takes its arguments and returns a [`failure::Outcome`]. `operand` reads
-//! `IMAGE:/path`, `images` opens images, `copy` moves trees between hosts and images, `archive` is the format of tar. `helper` is what mount(8) and umount(8) call.
+//! One file per command in `commands`, each a function that takes its arguments and returns a
+//! [`failure::Outcome`]. `operand` reads `IMAGE:/path`, `images` opens images, `copy` moves trees
+//! between hosts and images, `archive` is the format of tar. `helper` is what mount(8) and
+//! umount(8) call.
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage; `check` has its own.
 #![forbid(unsafe_code)]

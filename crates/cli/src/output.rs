@@ -281,8 +281,8 @@ pub(crate) fn attr_json(attr: &Attr) -> Value {
     })
 }
 
-/// Enters bytes as text for programs. Where they are not UTF-8, what is not is replaced, and all of them follow as hexadecimal digits, under
-/// the key with `_hex` behind it.
+/// Enters bytes as text for programs. Where they are not UTF-8, what is not is replaced, and all of
+/// them follow as hexadecimal digits, under the key with `_hex` behind it.
 pub(crate) fn enter(object: &mut Value, key: &str, bytes: &[u8]) {
     object[key] = Value::from(lossy(bytes));
     if str::from_utf8(bytes).is_err() {

@@ -1,4 +1,5 @@
-//! Owners as chown(1) takes them. Names are looked up in the files of this machine, not of the image.
+//! Owners as chown(1) takes them. Names are looked up in the files of this machine, not of the
+//! image.
 
 use std::fs;
 

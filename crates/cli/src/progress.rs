@@ -1,6 +1,7 @@
 //! The progress bar of long copies.
 //!
-//! It shows on a terminal only, and only for what takes longer than a moment; scripts see nothing of it.
+//! It shows on a terminal only, and only for what takes longer than a moment; scripts see nothing
+//! of it.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Numbers of bytes as util-linux takes them: `4096`, `64K` or `64KiB` (1024 each), `64KB` (1000 each).
+//! Numbers of bytes as util-linux takes them: `4096`, `64K` or `64KiB` (1024 each), `64KB` (1000
+//! each).
 
 /// Letters of the units, from 1024 or 1000 on.
 const UNITS: [char; 6] = ['k', 'm', 'g', 't', 'p', 'e'];

@@ -1,8 +1,9 @@
-//! mount(8)'s table of user-space mount options, `/run/mount/utab`, in which a mount names its unmount helper.
+//! mount(8)'s table of user-space mount options, `/run/mount/utab`, in which a mount names its
+//! unmount helper.
 //!
-//! A plain `umount` goes by what statfs(2) says of a mount point, which is "fuse" for all FUSE mounts, and would not find
-//! `umount.fuse.extant`. An entry here with `uhelper=` sends it there. Best effort: without it, `umount` works, but does
-//! not wait until the image is closed.
+//! A plain `umount` goes by what statfs(2) says of a mount point, which is "fuse" for all FUSE
+//! mounts, and would not find `umount.fuse.extant`. An entry here with `uhelper=` sends it there.
+//! Best effort: without it, `umount` works, but does not wait until the image is closed.
 //!
 //! Concurrency: the table is replaced as a whole, under the lock that mount(8) takes too.
 

@@ -1,4 +1,5 @@
-//! The commands on real images: what they do is judged by e2fsck and debugfs, what they say by its text and exit status.
+//! The commands on real images: what they do is judged by e2fsck and debugfs, what they say by its
+//! text and exit status.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! `extant cp` beside cp(1): what is read and written without a tree, what links and devices in the way mean, and what a program gets told
-//! of names that are no text.
+//! `extant cp` beside cp(1): what is read and written without a tree, what links and devices in the
+//! way mean, and what a program gets told of names that are no text.
 
 use std::ffi::OsStr;
 use std::fs;

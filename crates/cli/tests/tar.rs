@@ -1,4 +1,5 @@
-//! `extant untar` and `extant tar` beside tar(1): what goes in comes out, in every format, with all that a file system knows of a file.
+//! `extant untar` and `extant tar` beside tar(1): what goes in comes out, in every format, with all
+//! that a file system knows of a file.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

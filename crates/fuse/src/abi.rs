@@ -1,8 +1,9 @@
 //! The FUSE protocol's wire format: what the kernel writes to and expects from `/dev/fuse`.
 //!
-//! Numbers are in the host's byte order. Every structure is plain data of known layout; sizes are asserted. Only
-//! what this front end speaks is here. The protocol's version is 7; minor versions from 31 (Linux 5.4) are
-//! understood, and what a newer kernel adds to the end of a structure is ignored.
+//! Numbers are in the host's byte order. Every structure is plain data of known layout; sizes are
+//! asserted. Only what this front end speaks is here. The protocol's version is 7; minor versions
+//! from 31 (Linux 5.4) are understood, and what a newer kernel adds to the end of a structure is
+//! ignored.
 
 use std::mem::size_of;
 

@@ -35,7 +35,8 @@ use tracing::debug;
 
 use crate::device::Device;
 
-/// The extended attribute, of any file of a mount, whose value names the socket. Not stored in the image and not listed.
+/// The extended attribute, of any file of a mount, whose value names the socket. Not stored in the
+/// image and not listed.
 pub const CONTROL_ATTRIBUTE: &str = "extant.control";
 /// To a client that was taken in.
 pub(crate) const GREETING: u8 = b'+';

@@ -1,4 +1,5 @@
-//! How many requests of each kind were served: a round trip each, and what the mount's speed hangs on.
+//! How many requests of each kind were served: a round trip each, and what the mount's speed hangs
+//! on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

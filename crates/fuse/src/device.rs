@@ -1,7 +1,8 @@
 //! The kernel's end: `/dev/fuse` as a queue of requests.
 //!
-//! The descriptor is non-blocking. Any number of threads may read, write and wait at once; the kernel hands each
-//! request to one reader. Once [`Device::close`] was called, every reader finds the device gone.
+//! The descriptor is non-blocking. Any number of threads may read, write and wait at once; the
+//! kernel hands each request to one reader. Once [`Device::close`] was called, every reader finds
+//! the device gone.
 //!
 //! # Concurrency
 //! [`Device::has_no_writes`] argues so. A reader counts itself before it reads, until it has served
@@ -130,8 +131,8 @@ impl Device {
         })
     }
 
-    /// Makes all readers, now and later, find the device gone. The kernel aborts the mount when the last reader has
-    /// let go of it.
+    /// Makes all readers, now and later, find the device gone. The kernel aborts the mount when the
+    /// last reader has let go of it.
     pub(crate) fn close(&self) -> io::Result<()> {
         self.closed.store(true, Ordering::Release);
         rustix::io::write(&self.bell, &1u64.to_ne_bytes())?;
@@ -198,8 +199,8 @@ impl Device {
         }
     }
 
-    /// Sleeps until there is something to receive, or until `patience` is over if there is one; returns whether
-    /// there is something.
+    /// Sleeps until there is something to receive, or until `patience` is over if there is one;
+    /// returns whether there is something.
     pub(crate) fn wait(&self, patience: Option<Duration>) -> io::Result<bool> {
         let patience = patience.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [
@@ -217,15 +218,16 @@ impl Device {
         }
     }
 
-    /// Sends a reply and returns whether it arrived: the kernel may have given up on the request meanwhile, or be
-    /// gone altogether.
+    /// Sends a reply and returns whether it arrived: the kernel may have given up on the request
+    /// meanwhile, or be gone altogether.
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
         let write = || rustix::io::write(&self.fd, reply);
         Ok(repeat(&self.closed, after_write, write)?.is_ok())
     }
 
-    /// Tells the kernel that what it knows of a node's attributes is old, and, from `offset` on, its pages too
-    /// (a negative offset: attributes only). Dirty pages are written back first: see the callers.
+    /// Tells the kernel that what it knows of a node's attributes is old, and, from `offset` on,
+    /// its pages too (a negative offset: attributes only). Dirty pages are written back first: see
+    /// the callers.
     pub(crate) fn invalidate(&self, nodeid: u64, offset: i64) -> io::Result<bool> {
         let body = InvalInodeOut {
             nodeid,

@@ -13,7 +13,8 @@ use crate::request::Request;
 pub(crate) const MAX_IO: u32 = 1 << 20;
 /// Bytes of a request at most.
 pub(crate) const REQUEST_LEN: usize = MAX_IO as usize + abi::REQUEST_OVERHEAD;
-/// Bytes behind the header of a reply at most: a READ; directory listings and attributes are smaller.
+/// Bytes behind the header of a reply at most: a READ; directory listings and attributes are
+/// smaller.
 pub(crate) const REPLY_LEN: usize = MAX_IO as usize;
 /// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight.
 const MAX_BACKGROUND: u16 = 128;
@@ -99,10 +100,10 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         offered |= u64::from(upper) << 32;
     }
     let offered = InitFlags::from_bits_retain(offered);
-    // Not wanted: ATOMIC_O_TRUNC, since a truncation must arrive without OPEN; AUTO_INVAL_DATA, since nobody but
-    // the kernel changes files; splicing, which cannot beat one copy into a folio; ASYNC_DIO: after
-    // an asynchronous direct write the kernel does not drop the pages that buffered readers cached
-    // meanwhile, and a short answer to one becomes EIO (no ENOSPC).
+    // Not wanted: ATOMIC_O_TRUNC, since a truncation must arrive without OPEN; AUTO_INVAL_DATA,
+    // since nobody but the kernel changes files; splicing, which cannot beat one copy into a folio;
+    // ASYNC_DIO: after an asynchronous direct write the kernel does not drop the pages that
+    // buffered readers cached meanwhile, and a short answer to one becomes EIO (no ENOSPC).
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES

@@ -1,14 +1,14 @@
 //! The FUSE front end: an [`extant_engine::Volume`] as a mounted file system.
 //!
-//! The protocol is spoken here, on `/dev/fuse`, and not through a library: what a mount costs is round trips
-//! and wake-ups, and the loop that reads requests (`pool`) decides about the second. `docs/ARCHITECTURE.md`
-//! has the figures.
+//! The protocol is spoken here, on `/dev/fuse`, and not through a library: what a mount costs is
+//! round trips and wake-ups, and the loop that reads requests (`pool`) decides about the second.
+//! `docs/ARCHITECTURE.md` has the figures.
 //!
-//! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked operations) →
-//! `server` (calls of the file system) → `reply`. `node_table` counts what the kernel knows,
-//! `in_flight` what is being served, `init` is the first message, `mount` attaches and detaches,
-//! `control` tells how an unmount ended to a `waiter`, `live` tells the counters, `session` puts
-//! them together.
+//! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked
+//! operations) → `server` (calls of the file system) → `reply`. `node_table` counts what the kernel
+//! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
+//! detaches, `control` tells how an unmount ended to a `waiter`, `live` tells the counters,
+//! `session` puts them together.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

@@ -1,8 +1,9 @@
 //! The counters of a mount, live, from outside of its daemon.
 //!
-//! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount: not stored, not listed, and
-//! for root and whoever mounted it only. A line per counter, its name and its number: those of the engine, and how many requests
-//! of each kind were served (`requests_lookup`).
+//! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount: not
+//! stored, not listed, and for root and whoever mounted it only. A line per counter, its name and
+//! its number: those of the engine, and how many requests of each kind were served
+//! (`requests_lookup`).
 
 use std::fmt::Write as _;
 use std::io;
@@ -39,8 +40,8 @@ pub(crate) fn allowed(uid: u32) -> bool {
 /// The counters of the Extant mount at `dir`, by name, as of now.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant; [`io::ErrorKind::PermissionDenied`] if it is somebody
-/// else's; whatever reaching it brings.
+/// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant;
+/// [`io::ErrorKind::PermissionDenied`] if it is somebody else's; whatever reaching it brings.
 pub fn stats(dir: &Path) -> io::Result<Vec<(String, u64)>> {
     let mut value = vec![0; MOST];
     let len = match rustix::fs::getxattr(dir, STATS_ATTRIBUTE, &mut value) {

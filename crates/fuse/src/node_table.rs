@@ -1,10 +1,11 @@
 //! The nodes that the kernel knows, each with the number of times it was told about it.
 //!
-//! A node lives in the table, and its inode in memory, from the first reply that names it until the kernel has
-//! forgotten it as often as it was named. That is what keeps an unlinked file alive while it is open: the kernel
-//! forgets a node only after its last file is closed.
+//! A node lives in the table, and its inode in memory, from the first reply that names it until the
+//! kernel has forgotten it as often as it was named. That is what keeps an unlinked file alive
+//! while it is open: the kernel forgets a node only after its last file is closed.
 //!
-//! Locks: one per shard, a leaf. References are dropped outside of it, since the last one may lead to a deletion.
+//! Locks: one per shard, a leaf. References are dropped outside of it, since the last one may lead
+//! to a deletion.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -39,8 +40,8 @@ impl NodeTable {
         }
     }
 
-    /// The number under which the kernel knows an inode. FUSE's root is always 1; ext4's is 2, and its inode 1
-    /// (bad blocks) has no name.
+    /// The number under which the kernel knows an inode. FUSE's root is always 1; ext4's is 2, and
+    /// its inode 1 (bad blocks) has no name.
     pub(crate) fn id(&self, ino: Ino) -> u64 {
         if ino == self.root.ino() {
             ROOT_ID
@@ -99,7 +100,8 @@ impl NodeTable {
     }
 }
 
-/// Hashes one inode number: consecutive numbers must not fall together, and nobody outside can choose them.
+/// Hashes one inode number: consecutive numbers must not fall together, and nobody outside can
+/// choose them.
 #[derive(Default)]
 struct Spread(u64);
 

@@ -1,18 +1,19 @@
 //! The worker threads: who reads the next request, and who sleeps.
 //!
-//! A round trip through FUSE costs mostly two thread wake-ups. While requests keep coming, one idle worker, the
-//! watcher, therefore does not sleep: it asks the kernel again and again for a short while ([`SPIN`]). Only the
-//! watcher waits at the device; all other idle workers are parked, because a request wakes every thread that
-//! sleeps at the device.
+//! A round trip through FUSE costs mostly two thread wake-ups. While requests keep coming, one idle
+//! worker, the watcher, therefore does not sleep: it asks the kernel again and again for a short
+//! while ([`SPIN`]). Only the watcher waits at the device; all other idle workers are parked,
+//! because a request wakes every thread that sleeps at the device.
 //!
-//! A worker that receives a request stops watching and serves it. Somebody must watch meanwhile if that takes
-//! long: before a request that may (much data, or durability), the worker wakes another one. Short ones do not
-//! pay for that wake-up; if one of them turns out to be long after all (it met the disk), the supervisor notices
-//! within a [`TICK`] that nobody watches and nothing gets done, and wakes a worker. A queue that does not run
-//! empty wakes more workers, one per few requests.
+//! A worker that receives a request stops watching and serves it. Somebody must watch meanwhile if
+//! that takes long: before a request that may (much data, or durability), the worker wakes another
+//! one. Short ones do not pay for that wake-up; if one of them turns out to be long after all (it
+//! met the disk), the supervisor notices within a [`TICK`] that nobody watches and nothing gets
+//! done, and wakes a worker. A queue that does not run empty wakes more workers, one per few
+//! requests.
 //!
-//! Invariants: at most one watcher. After the kernel is gone no worker stays parked or at the device.
-//! Locks: `parked` is a leaf.
+//! Invariants: at most one watcher. After the kernel is gone no worker stays parked or at the
+//! device. Locks: `parked` is a leaf.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +43,8 @@ pub(crate) trait Serve: Sync {
     fn may_block(&self, request: &[u8]) -> bool;
     /// Serves one request and sends the reply.
     fn serve(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
-    /// A bug surfaced in [`Serve::serve`]; the request is answered, but nothing may be changed any more.
+    /// A bug surfaced in [`Serve::serve`]; the request is answered, but nothing may be changed any
+    /// more.
     fn panicked(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
 }
 

@@ -1,7 +1,7 @@
 //! Replies: one buffer per worker, header first, sent by one write.
 //!
-//! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data that was read is
-//! placed straight behind the header, so that a READ copies it once.
+//! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data
+//! that was read is placed straight behind the header, so that a READ copies it once.
 
 use std::io;
 use std::mem::size_of;
@@ -51,7 +51,8 @@ impl ReplyBuf {
         self.put_bytes(value.as_bytes())
     }
 
-    /// Appends bytes; [`Errno::IO`] if the buffer, which holds any reply the kernel can ask for, is full.
+    /// Appends bytes; [`Errno::IO`] if the buffer, which holds any reply the kernel can ask for, is
+    /// full.
     pub(crate) fn put_bytes(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let end = self.len + bytes.len();
         self.bytes
@@ -77,8 +78,8 @@ impl ReplyBuf {
         Ok(())
     }
 
-    /// Appends a directory entry, with the attributes before it if given, unless the body would outgrow
-    /// `limit` bytes; returns whether it fit.
+    /// Appends a directory entry, with the attributes before it if given, unless the body would
+    /// outgrow `limit` bytes; returns whether it fit.
     pub(crate) fn put_dirent(
         &mut self,
         limit: usize,

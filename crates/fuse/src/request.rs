@@ -1,8 +1,8 @@
 //! Requests: from the bytes of one read of `/dev/fuse` to a checked operation.
 //!
-//! The kernel is trusted with nothing here: every length is checked against what was read, and a request that
-//! does not parse is answered with EINVAL. Names are cut at 255 bytes by an error before anything else sees
-//! them; a name is never empty and never holds `/`.
+//! The kernel is trusted with nothing here: every length is checked against what was read, and a
+//! request that does not parse is answered with EINVAL. Names are cut at 255 bytes by an error
+//! before anything else sees them; a name is never empty and never holds `/`.
 
 use rustix::fs::OFlags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -370,7 +370,8 @@ impl<'a> Request<'a> {
         Ok(op)
     }
 
-    /// The arguments of INIT: the fixed part and the upper half of the flags, where the kernel sends one.
+    /// The arguments of INIT: the fixed part and the upper half of the flags, where the kernel
+    /// sends one.
     pub(crate) fn init(&self) -> Option<(&'a abi::InitIn, u32)> {
         if self.header.opcode != op::INIT {
             return None;

@@ -1,7 +1,8 @@
 //! A mount from beginning to end.
 //!
-//! [`Mount::new`] attaches the connection and agrees with the kernel; from then on the mount answers as soon as
-//! [`Mount::run`] serves. That returns when the mount is gone and the image closed. An [`Unmounter`] ends it from another thread.
+//! [`Mount::new`] attaches the connection and agrees with the kernel; from then on the mount
+//! answers as soon as [`Mount::run`] serves. That returns when the mount is gone and the image
+//! closed. An [`Unmounter`] ends it from another thread.
 //!
 //! # Invariants
 //! The steps of an end, in this order on every path:
@@ -93,8 +94,8 @@ pub enum MountError {
 }
 
 impl Mount {
-    /// Mounts `volume` on `dir`. `source` is what the table of mounts shows as its device. Clones of `volume` keep the image
-    /// locked after the mount has ended.
+    /// Mounts `volume` on `dir`. `source` is what the table of mounts shows as its device. Clones
+    /// of `volume` keep the image locked after the mount has ended.
     ///
     /// # Errors
     /// See [`MountError`].

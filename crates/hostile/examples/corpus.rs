@@ -1,7 +1,8 @@
 //! `corpus TARGET DIR`: writes the inputs that the fuzzer begins with.
 //!
-//! `corpus TARGET DIR FILE..` instead gives the files to the target, in this process: what a crash was, without a fuzzer.
-//! Set `EXTANT_HOSTILE_KEEP=disk.img` to keep the image that the last of them stands for.
+//! `corpus TARGET DIR FILE..` instead gives the files to the target, in this process: what a crash
+//! was, without a fuzzer. Set `EXTANT_HOSTILE_KEEP=disk.img` to keep the image that the last of
+//! them stands for.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,14 +1,16 @@
 //! What is done to hostile images: the bodies of the fuzz targets.
 //!
-//! The fuzzer (`fuzz/`) and the short round of the tests (`tests/hostile.rs`) call the same [`run`]. A target takes any bytes. For
-//! those that need an image the bytes are a [`recipe`]: which of the [`seeds`] it starts from, how it is mutated
-//! (`extant_testkit::mutate`), and what is done with it. So inputs stay small, a corpus of them too, and a fuzzer's cutting
-//! and joining of bytes is cutting and joining of mutations.
+//! The fuzzer (`fuzz/`) and the short round of the tests (`tests/hostile.rs`) call the same
+//! [`run`]. A target takes any bytes. For those that need an image the bytes are a [`recipe`]:
+//! which of the [`seeds`] it starts from, how it is mutated (`extant_testkit::mutate`), and what is
+//! done with it. So inputs stay small, a corpus of them too, and a fuzzer's cutting and joining of
+//! bytes is cutting and joining of mutations.
 //!
 //! # The contract
-//! Whatever the bytes: no panic in any thread, at most [`MEMORY`] bytes of memory beyond the image, at most [`DEVICE_READS`]
-//! bytes read from it, and an answer within [`SECONDS`]. Where a recipe leaves its sound image as it was, nothing may fail
-//! that does not fail on a sound image, and what operations leave behind must pass `check`.
+//! Whatever the bytes: no panic in any thread, at most [`MEMORY`] bytes of memory beyond the image,
+//! at most [`DEVICE_READS`] bytes read from it, and an answer within [`SECONDS`]. Where a recipe
+//! leaves its sound image as it was, nothing may fail that does not fail on a sound image, and what
+//! operations leave behind must pass `check`.
 //!
 //! Concurrency: one call of [`run`] at a time; the measurement of memory is the process's.
 #![forbid(unsafe_code)]

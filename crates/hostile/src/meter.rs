@@ -1,6 +1,7 @@
 //! Measures memory: what the process has from its allocator, and the most it ever had.
 //!
-//! Whoever measures makes [`Meter`] the global allocator. Where nobody did, everything counts as nothing.
+//! Whoever measures makes [`Meter`] the global allocator. Where nobody did, everything counts as
+//! nothing.
 
 pub use peak_alloc::PeakAlloc as Meter;
 

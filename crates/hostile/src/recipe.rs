@@ -1,7 +1,7 @@
 //! How a hostile image is made from a sound one: few bytes instead of the image.
 //!
-//! Byte 0 chooses the seed, byte 1 holds [`Flags`], byte 2 the number of mutation steps; the steps follow, and behind them
-//! what the target does with the image. Any bytes are a recipe.
+//! Byte 0 chooses the seed, byte 1 holds [`Flags`], byte 2 the number of mutation steps; the steps
+//! follow, and behind them what the target does with the image. Any bytes are a recipe.
 
 use extant_testkit::mutate::{Kind, Map, Mutation, STEP_BYTES, Script};
 
@@ -59,11 +59,11 @@ pub fn write(seed: u8, flags: u8, steps: &[[u8; STEP_BYTES]], rest: &[u8]) -> Ve
     all
 }
 
-/// Follows a recipe. `seeds` are those to choose from, `focus` the structures that are mutated where the recipe keeps to
-/// them (all if empty).
+/// Follows a recipe. `seeds` are those to choose from, `focus` the structures that are mutated
+/// where the recipe keeps to them (all if empty).
 ///
-/// With `$EXTANT_HOSTILE_KEEP` set the image is also written to the file that it names, and what was done to it to standard
-/// error.
+/// With `$EXTANT_HOSTILE_KEEP` set the image is also written to the file that it names, and what
+/// was done to it to standard error.
 pub fn prepare<'a>(data: &'a [u8], seeds: &[&'a Seed], focus: &[Kind]) -> Option<Prepared<'a>> {
     let (head, rest) = data.split_at_checked(3)?;
     let [seed, flags, steps] = head else {

@@ -72,7 +72,8 @@ fn one(rng: &mut Rng, seed: u8, most: u64) -> Vec<u8> {
     recipe::write(seed, flags, &steps, &rest)
 }
 
-/// Structures of the seeds, behind the two bytes that choose the parser, the numbers that parsers take first left zero.
+/// Structures of the seeds, behind the two bytes that choose the parser, the numbers that parsers
+/// take first left zero.
 fn structures() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for seed in seeds::all() {

@@ -1,8 +1,9 @@
 //! Sound images to start from: small, made by mke2fs with many feature sets, filled by Extant.
 //!
-//! They are made once per process. Nothing of them is kept in the repository: what they hold depends on the mke2fs of the
-//! machine, and a recipe of a corpus gives another hostile image where another mke2fs is at work. UUID, hash seed and clock
-//! are fixed, so that the same mke2fs makes the same image.
+//! They are made once per process. Nothing of them is kept in the repository: what they hold
+//! depends on the mke2fs of the machine, and a recipe of a corpus gives another hostile image where
+//! another mke2fs is at work. UUID, hash seed and clock are fixed, so that the same mke2fs makes
+//! the same image.
 
 mod fill;
 mod log;

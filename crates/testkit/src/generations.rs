@@ -1,4 +1,5 @@
-//! A file of blocks, each with its number, a generation and a checksum: torn and old blocks show themselves.
+//! A file of blocks, each with its number, a generation and a checksum: torn and old blocks show
+//! themselves.
 //!
 //! Writers of a block take turns, so that generations are in order; readers ask nobody.
 

@@ -24,8 +24,8 @@ pub struct Limits {
     pub wide_times: bool,
     /// Owners and devices may be made (the caller is root).
     pub root: bool,
-    /// Size of the largest file, a hole but for its end. Through a mount that cannot tell where holes are it is read in
-    /// full.
+    /// Size of the largest file, a hole but for its end. Through a mount that cannot tell where
+    /// holes are it is read in full.
     pub far: u64,
 }
 
@@ -86,7 +86,8 @@ fn names(dir: &Path) -> Result<()> {
         let path = dir.join(OsStr::from_bytes(name));
         fs::write(&path, content::fill(i as u64, 0, 10 * i))?;
     }
-    // A path far deeper than PATH_MAX would allow as one string is not portable to tools; 60 levels are.
+    // A path far deeper than PATH_MAX would allow as one string is not portable to tools; 60 levels
+    // are.
     let mut deep = dir.join("deep");
     for level in 0..60 {
         deep = deep.join(format!("level{level}"));

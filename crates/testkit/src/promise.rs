@@ -161,7 +161,8 @@ impl Promise {
             if len < v.len || len > v.max {
                 why.push(format!("size {len}, not {}..={}", v.len, v.max));
             } else if let Some(at) = content::first_wrong(v.seed, 0, &bytes) {
-                // An append that was not acknowledged may have left anything of its own but stale bytes.
+                // An append that was not acknowledged may have left anything of its own but stale
+                // bytes.
                 if at < v.len
                     || content::first_foreign(
                         v.seed,

@@ -1,8 +1,8 @@
-//! Models of concurrent code, run under a checker that chooses every switch between threads (shuttle). Built with `--cfg extant_shuttle`
-//! only.
+//! Models of concurrent code, run under a checker that chooses every switch between threads
+//! (shuttle). Built with `--cfg extant_shuttle` only.
 //!
-//! Each model runs under random schedules and under ones with few, well-placed switches. The checker prints one that fails, to be
-//! replayed.
+//! Each model runs under random schedules and under ones with few, well-placed switches. The
+//! checker prints one that fails, to be replayed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

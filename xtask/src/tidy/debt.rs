@@ -1,8 +1,8 @@
 //! What still breaks a rule: a list per rule, of files and how much each may, that only shrinks.
 //!
-//! The lists are `xtask/tidy-debt/RULE.txt`, a line `FILE WEIGHT` per file. A rule's total may never
-//! grow. Within it debt may move between files, as code does; `tidy --shrink` writes down where it
-//! is. A list that says more than is there is a warning, and an error in `tidy --strict`.
+//! The lists are `xtask/tidy-debt/RULE.txt`, a line `FILE WEIGHT` per file. A rule's total may
+//! never grow. Within it debt may move between files, as code does; `tidy --shrink` writes down
+//! where it is. A list that says more than is there is a warning, and an error in `tidy --strict`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -38,8 +38,8 @@ type Findings = BTreeMap<&'static str, Vec<Finding>>;
 
 /// Checks everything and prints what is wrong.
 ///
-/// `--strict` takes a list that says more than is there for an error. `--shrink` makes the lists say
-/// what is there. `--all` prints also what the lists allow.
+/// `--strict` takes a list that says more than is there for an error. `--shrink` makes the lists
+/// say what is there. `--all` prints also what the lists allow.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     let flag = |name: &str| args.iter().any(|arg| arg == name);
     let findings = check(&Repository::read(root));

@@ -169,7 +169,8 @@ fn an_end_that_is_none_is_told() {
     assert!(end(archive.len()).unwrap());
     assert!(end(whole + BLOCK).unwrap());
     assert!(!end(whole).unwrap());
-    // Without some of its padding; after the pax header that holds the name, with and without that one's padding.
+    // Without some of its padding; after the pax header that holds the name, with and without that
+    // one's padding.
     assert!(end(whole - 1).is_err());
     assert!(end(2 * BLOCK).is_err());
     assert!(end(2 * BLOCK - 1).is_err());

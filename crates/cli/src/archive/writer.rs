@@ -1,4 +1,5 @@
-//! Writes archives: a plain header for each member, and a pax header before it for what has no room there.
+//! Writes archives: a plain header for each member, and a pax header before it for what has no room
+//! there.
 
 use std::io::{self, Read, Write};
 

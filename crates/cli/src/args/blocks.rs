@@ -7,8 +7,9 @@ use crate::size;
 
 /// Allocate, free, zero, take out or put in a range of a file
 ///
-/// Without a mode, gives the range space that reads as zeros, creates the file if there is none, and makes it as long as that needs.
-/// Sizes are bytes, or have a suffix: K, M, G ... (KiB, MiB ...: 1024) or KB, MB ... (1000).
+/// Without a mode, gives the range space that reads as zeros, creates the file if there is none,
+/// and makes it as long as that needs. Sizes are bytes, or have a suffix: K, M, G ... (KiB, MiB
+/// ...: 1024) or KB, MB ... (1000).
 #[derive(Args, Debug)]
 pub(crate) struct Fallocate {
     /// The file keeps its size
@@ -39,8 +40,9 @@ pub(crate) struct Fallocate {
 
 /// Show where a file's blocks are
 ///
-/// Each line is a range of the file, in blocks: its first and last block in the file, the same on the device, its length and what it
-/// is: written; unwritten (allocated, reads as zeros); delayed (in memory, with no place yet); hole.
+/// Each line is a range of the file, in blocks: its first and last block in the file, the same on
+/// the device, its length and what it is: written; unwritten (allocated, reads as zeros); delayed
+/// (in memory, with no place yet); hole.
 #[derive(Args, Debug)]
 pub(crate) struct Map {
     /// Show what symbolic links lead to
@@ -56,8 +58,8 @@ pub(crate) struct Map {
 
 /// Give files that have block maps (ext2, ext3) extents
 ///
-/// The data stays where it is. The file system must have the feature `extent` (`tune2fs -O extent` adds it). Files and directories that
-/// have extents are left as they are.
+/// The data stays where it is. The file system must have the feature `extent` (`tune2fs -O extent`
+/// adds it). Files and directories that have extents are left as they are.
 #[derive(Args, Debug)]
 pub(crate) struct Convert {
     /// A file or directory
@@ -67,8 +69,9 @@ pub(crate) struct Convert {
 
 /// Put the data of files into as few pieces as free space allows
 ///
-/// Each file needs free space for a copy of itself, or of parts of it, until it is done. Nothing moves where that would not make the pieces
-/// fewer. An interruption, or a power cut, loses nothing. Files with block maps (ext2, ext3) are refused: see `extant convert`.
+/// Each file needs free space for a copy of itself, or of parts of it, until it is done. Nothing
+/// moves where that would not make the pieces fewer. An interruption, or a power cut, loses
+/// nothing. Files with block maps (ext2, ext3) are refused: see `extant convert`.
 #[derive(Args, Debug)]
 pub(crate) struct Defrag {
     /// No progress bar

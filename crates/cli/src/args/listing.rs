@@ -6,7 +6,8 @@ use crate::operand::ImagePath;
 
 /// List directories
 ///
-/// Names come in order. A directory with more of them than some MiB is read several times for that, and never held in memory as a whole.
+/// Names come in order. A directory with more of them than some MiB is read several times for that,
+/// and never held in memory as a whole.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Show names that begin with a dot

@@ -9,13 +9,16 @@ use crate::size;
 
 /// Make an ext4 file system in a file or on a block device
 ///
-/// Block for block what mke2fs -t ext4 makes of the same options. A file that is not there is made, as long as SIZE says, and is sparse: it
-/// takes space for metadata only. Without SIZE the file system takes all of what is there.
+/// Block for block what mke2fs -t ext4 makes of the same options. A file that is not there is made,
+/// as long as SIZE says, and is sparse: it takes space for metadata only. Without SIZE the file
+/// system takes all of what is there.
 ///
-/// What holds something of value already (a file system, swap space, an encrypted volume, a partition table ...) is refused unless --force is given;
-/// what is in use is refused in any case. A power cut on the way leaves no file system, never half of one.
+/// What holds something of value already (a file system, swap space, an encrypted volume, a
+/// partition table ...) is refused unless --force is given; what is in use is refused in any case.
+/// A power cut on the way leaves no file system, never half of one.
 ///
-/// The same options, UUID, hash seed and time give the same bytes. Where no --time is given, SOURCE_DATE_EPOCH stands for now.
+/// The same options, UUID, hash seed and time give the same bytes. Where no --time is given,
+/// SOURCE_DATE_EPOCH stands for now.
 #[derive(Args, Debug)]
 pub(crate) struct Mkfs {
     /// What the volume is for: what is not said by other options follows from it.
@@ -53,13 +56,15 @@ pub(crate) struct Mkfs {
     pub(crate) journal: Option<u32>,
     /// Features to add, or with a ^ in front to take away; "none" takes all away.
     ///
-    /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file filetype extent 64bit mmp flex_bg
-    /// metadata_csum_seed sparse_super large_file huge_file uninit_bg dir_nlink extra_isize metadata_csum
+    /// Those there are: has_journal ext_attr resize_inode dir_index sparse_super2 orphan_file
+    /// filetype extent 64bit mmp flex_bg metadata_csum_seed sparse_super large_file huge_file
+    /// uninit_bg dir_nlink extra_isize metadata_csum
     #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
     pub(crate) features: Vec<FeatureList>,
-    /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a RAID), root_owner=UID:GID (of the root
-    /// directory; without a value those of the caller), lazy_itable_init=0|1 (whether unused inode tables of a block device are left to
-    /// the first mount), discard, nodiscard (whether the device is told that all of it is free)
+    /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
+    /// RAID), root_owner=UID:GID (of the root directory; without a value those of the caller),
+    /// lazy_itable_init=0|1 (whether unused inode tables of a block device are left to the first
+    /// mount), discard, nodiscard (whether the device is told that all of it is free)
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
     /// Seconds since 1970 to write as the time of making
@@ -79,7 +84,8 @@ pub(crate) struct Mkfs {
     pub(crate) json: bool,
     /// Image file or block device
     pub(crate) image: PathBuf,
-    /// Bytes of the volume; K, M, G ... stand for KiB, MiB, GiB ..., KB, MB, GB ... for powers of 1000
+    /// Bytes of the volume; K, M, G ... stand for KiB, MiB, GiB ..., KB, MB, GB ... for powers of
+    /// 1000
     #[arg(value_parser = size::parse)]
     pub(crate) size: Option<u64>,
 }

@@ -16,8 +16,8 @@ use clap::Args;
 /// reads and writes. meta: names in directories of a thousand and of a hundred thousand files.
 /// direct: calls with O_DIRECT. peers: the everyday work of a mount, from untar to unmount.
 ///
-/// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as a
-/// block device, by threads and by io_uring.
+/// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
+/// a block device, by threads and by io_uring.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// Within some minutes, on smaller files

@@ -44,8 +44,9 @@ Examples:
 
 /// Read, write and mount ext4 images without the kernel's ext4.
 ///
-/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block device. Symbolic links in an image lead to
-/// places in the same image, never out of it. No command but mount needs root, or FUSE.
+/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block
+/// device. Symbolic links in an image lead to places in the same image, never out of it. No command
+/// but mount needs root, or FUSE.
 #[derive(Parser, Debug)]
 #[command(
     name = "extant",

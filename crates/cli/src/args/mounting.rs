@@ -8,13 +8,15 @@ use clap::Args;
 ///
 /// Returns once the mount answers; the file system is then served by a process in the background.
 ///
-/// Root mounts directly, other users through fusermount3. The image stays locked until it is unmounted. An image that another process
-/// has open for writing is waited for up to 2 seconds. A volume with multiple mount protection (mmp) that was not unmounted, or that
-/// another host uses, is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
+/// Root mounts directly, other users through fusermount3. The image stays locked until it is
+/// unmounted. An image that another process has open for writing is waited for up to 2 seconds. A
+/// volume with multiple mount protection (mmp) that was not unmounted, or that another host uses,
+/// is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
-    /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other, fsname=NAME,
-    /// subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect unless suid and dev are given.
+    /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other,
+    /// fsname=NAME, subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect
+    /// unless suid and dev are given.
     #[arg(short = 'o', value_name = "OPTS")]
     pub(crate) options: Vec<String>,
     /// Mount read-only, as -o ro
@@ -34,7 +36,8 @@ pub(crate) struct Mount {
 
 /// Unmount, and wait until the image is closed
 ///
-/// Returns once everything is written, the journal is empty and the image is closed. If that failed, says so.
+/// Returns once everything is written, the journal is empty and the image is closed. If that
+/// failed, says so.
 #[derive(Args, Debug)]
 pub(crate) struct Umount {
     /// Detach now, even if something still uses the mount; waits for nothing

@@ -8,12 +8,14 @@ use crate::operand::{ImagePath, Operand};
 
 /// Copy files and trees into, out of and between images
 ///
-/// At least one of source and destination is in an image. With several sources the destination is a directory.
-/// IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
+/// At least one of source and destination is in an image. With several sources the destination is a
+/// directory. IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
 ///
-/// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic link that was named as the destination is
-/// followed; one that is in the way further down is replaced. On the host none is followed there, so that an image that nobody trusts
-/// is copied to where it was meant to go. Whose owners cannot be kept (the host lets only root do so) loses its set-id bits.
+/// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic
+/// link that was named as the destination is followed; one that is in the way further down is
+/// replaced. On the host none is followed there, so that an image that nobody trusts is copied to
+/// where it was meant to go. Whose owners cannot be kept (the host lets only root do so) loses its
+/// set-id bits.
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links
@@ -28,7 +30,8 @@ pub(crate) struct Cp {
     /// Leave files alone that exist
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as zeros
+    /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as
+    /// zeros
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) sparse: Sparse,
     /// Never show a progress bar. It shows on a terminal only, for copies that take long
@@ -55,8 +58,9 @@ pub(crate) enum Sparse {
 
 /// Write a directory and what is in it to standard output, as an archive
 ///
-/// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs --numeric-owner: owners, permissions,
-/// times with nanoseconds, extended attributes, hard links and device nodes, and with --acls and --sparse: ACLs are there in words, too, and holes stay
+/// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs
+/// --numeric-owner: owners, permissions, times with nanoseconds, extended attributes, hard links
+/// and device nodes, and with --acls and --sparse: ACLs are there in words, too, and holes stay
 /// holes. The same tree gives the same bytes. Sockets are left out.
 #[derive(Args, Debug)]
 pub(crate) struct Tar {
@@ -70,12 +74,13 @@ pub(crate) struct Tar {
 
 /// Unpack an archive from standard input
 ///
-/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not compressed; with --sparse, --xattrs and --acls, too.
-/// Owners, permissions, times, extended attributes, ACLs, hard links and device nodes are those of the archive, without root. Names in ACLs are
-/// those of this machine. What exists is replaced, directories are filled. A full image ends it with one error: what was complete stays.
-/// Names with ".." in them are refused. Links in the image are followed, those from the archive too: they never lead out of the image, but a
-/// subdirectory is no border for an archive that is not trusted.
-/// Blocks of zeros become holes.
+/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not
+/// compressed; with --sparse, --xattrs and --acls, too. Owners, permissions, times, extended
+/// attributes, ACLs, hard links and device nodes are those of the archive, without root. Names in
+/// ACLs are those of this machine. What exists is replaced, directories are filled. A full image
+/// ends it with one error: what was complete stays. Names with ".." in them are refused. Links in
+/// the image are followed, those from the archive too: they never lead out of the image, but a
+/// subdirectory is no border for an archive that is not trusted. Blocks of zeros become holes.
 #[derive(Args, Debug)]
 pub(crate) struct Untar {
     /// Read from a file instead

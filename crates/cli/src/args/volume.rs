@@ -21,10 +21,11 @@ pub(crate) struct Info {
 
 /// Verify an image without writing to it
 ///
-/// Verifies everything that e2fsck verifies, and never writes: a dirty journal is replayed in memory.
+/// Verifies everything that e2fsck verifies, and never writes: a dirty journal is replayed in
+/// memory.
 ///
-/// Exit status: 0 clean, 4 something was found, 8 nothing could be said (not an ext4 image, a feature that is not known,
-/// a device that fails), 2 wrong usage.
+/// Exit status: 0 clean, 4 something was found, 8 nothing could be said (not an ext4 image, a
+/// feature that is not known, a device that fails), 2 wrong usage.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Output for programs
@@ -39,8 +40,9 @@ pub(crate) struct Check {
 
 /// Tell the device which blocks are free
 ///
-/// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block device may use what it hears as it
-/// likes. Sizes may end in K, M, G ... (KB, MB, GB ... are powers of 1000).
+/// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block
+/// device may use what it hears as it likes. Sizes may end in K, M, G ... (KB, MB, GB ... are
+/// powers of 1000).
 #[derive(Args, Debug)]
 pub(crate) struct Trim {
     /// Byte of the volume to begin at

@@ -1,8 +1,8 @@
 //! `extant mount`: a mount and the daemon that serves it.
 //!
-//! The command starts itself again in a session of its own and waits for it: what goes wrong until the mount answers, the child
-//! prints on the terminal, and the exit status is a failure. Once the mount answers, the child says
-//! so through a pipe, lets go of the terminal, and serves.
+//! The command starts itself again in a session of its own and waits for it: what goes wrong until
+//! the mount answers, the child prints on the terminal, and the exit status is a failure. Once the
+//! mount answers, the child says so through a pipe, lets go of the terminal, and serves.
 
 use std::env;
 use std::io::{self, Read, Write};

@@ -1,6 +1,7 @@
 //! `extant tar`: a tree of an image, as an archive.
 //!
-//! Entries come in the order of names, with all that a pax header can say and nothing that depends on when or by whom it is written.
+//! Entries come in the order of names, with all that a pax header can say and nothing that depends
+//! on when or by whom it is written.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

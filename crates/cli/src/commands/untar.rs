@@ -1,8 +1,9 @@
 //! `extant untar`: an archive, unpacked into an image.
 //!
-//! An archive is not trusted with the host: nothing outside of the image is reached. Names go below the place that was named and `..` in one
-//! is refused, but links in the image are followed, those that the archive brings among them: a subdirectory is no border within the image.
-//! Owners, permissions, times and attributes are those of the archive, whoever unpacks it.
+//! An archive is not trusted with the host: nothing outside of the image is reached. Names go below
+//! the place that was named and `..` in one is refused, but links in the image are followed, those
+//! that the archive brings among them: a subdirectory is no border within the image. Owners,
+//! permissions, times and attributes are those of the archive, whoever unpacks it.
 //!
 //! # Errors
 //! What an entry cannot be given is noted, and the next one follows. A full image ends it: the rest
@@ -411,7 +412,8 @@ impl<'a> Unpack<'a> {
             };
             self.set(node, &mode).at(at)?;
         }
-        // Made below a directory with a default ACL, it has inherited what the archive does not grant.
+        // Made below a directory with a default ACL, it has inherited what the archive does not
+        // grant.
         for (_, acl) in acl::KINDS {
             if !link && !xattrs.iter().any(|(name, _)| name == acl) {
                 match volume.removexattr(node, acl, cred) {

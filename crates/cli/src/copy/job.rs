@@ -324,7 +324,8 @@ impl<'j, 'a> Job<'j, 'a> {
         Ok(None)
     }
 
-    /// Whether bytes are copied: of regular files, and of devices and pipes of the host if no tree is.
+    /// Whether bytes are copied: of regular files, and of devices and pipes of the host if no tree
+    /// is.
     fn has_content(&self, attributes: &Attributes) -> bool {
         match attributes.kind {
             FileKind::Regular => true,
@@ -478,7 +479,8 @@ impl<'j, 'a> Job<'j, 'a> {
         dir.create(&slot.name, self.first_perm(attributes))
     }
 
-    /// Gives a copy the attributes that the rules keep. The order matters: a new owner clears set-id bits and capabilities.
+    /// Gives a copy the attributes that the rules keep. The order matters: a new owner clears
+    /// set-id bits and capabilities.
     fn keep(
         &self,
         xattrs: impl FnOnce() -> Result<Vec<Xattr>, Failure>,

@@ -1,6 +1,8 @@
-//! Devices, pipes and standard input of the host: what is read or written from its beginning to its end, in order.
+//! Devices, pipes and standard input of the host: what is read or written from its beginning to its
+//! end, in order.
 //!
-//! Such files have no length to go by and no holes: reading ends when they end, and holes are written as zeros.
+//! Such files have no length to go by and no holes: reading ends when they end, and holes are
+//! written as zeros.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;

@@ -74,7 +74,8 @@ pub(crate) trait Change {
 pub(crate) trait Source {
     /// Reads at a position; zero at the end.
     fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure>;
-    /// The next range of data from `pos` on that is not a hole: its beginning and end. `None` if only holes follow.
+    /// The next range of data from `pos` on that is not a hole: its beginning and end. `None` if
+    /// only holes follow.
     fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure>;
 }
 

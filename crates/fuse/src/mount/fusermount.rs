@@ -1,7 +1,7 @@
 //! Mounting as an ordinary user: `fusermount3`.
 //!
-//! The helper is started with one end of a socket pair, mounts, and passes the descriptor of `/dev/fuse` back
-//! through it. What it has to say when it refuses goes to its standard error.
+//! The helper is started with one end of a socket pair, mounts, and passes the descriptor of
+//! `/dev/fuse` back through it. What it has to say when it refuses goes to its standard error.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -67,7 +67,8 @@ pub(super) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// The descriptor that comes through the socket; `None` if the helper closes it without sending one.
+/// The descriptor that comes through the socket; `None` if the helper closes it without sending
+/// one.
 fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,7 +1,8 @@
 //! Attaching a FUSE connection to a directory, and detaching it.
 //!
-//! Root calls mount(2) itself; everybody else, and root where it may not, goes through the set-user-id helper
-//! `fusermount3`. Both ways give a descriptor of `/dev/fuse`, on which the session speaks.
+//! Root calls mount(2) itself; everybody else, and root where it may not, goes through the
+//! set-user-id helper `fusermount3`. Both ways give a descriptor of `/dev/fuse`, on which the
+//! session speaks.
 
 mod fusermount;
 mod options;
@@ -121,8 +122,8 @@ impl MountPoint {
         }
     }
 
-    /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while something uses it, unless
-    /// `lazy`, which lets what is open live on.
+    /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while
+    /// something uses it, unless `lazy`, which lets what is open live on.
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
         detach(&self.dir, lazy, self.by_helper)
     }
@@ -148,7 +149,8 @@ fn device_of(dir: &Path) -> io::Result<(u32, u32)> {
     Ok((stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Writes the kernel's dirty pages of the mount at `dir` back to us. Needs workers that serve meanwhile.
+/// Writes the kernel's dirty pages of the mount at `dir` back to us. Needs workers that serve
+/// meanwhile.
 pub(crate) fn write_back(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }

@@ -1,7 +1,7 @@
 //! `-o`: which words are the kernel's, which are FUSE's, and which are left to the file system.
 //!
-//! Linux's own names are kept. Words that only mount(8) and fstab care about are accepted and do nothing; words that
-//! nobody knows are handed on, and the file system refuses them by name.
+//! Linux's own names are kept. Words that only mount(8) and fstab care about are accepted and do
+//! nothing; words that nobody knows are handed on, and the file system refuses them by name.
 
 use rustix::mount::MountFlags;
 
@@ -113,10 +113,12 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Reads one `-o` argument: words between commas. Later words win. A comma inside of a value is written `\,`.
+    /// Reads one `-o` argument: words between commas. Later words win. A comma inside of a value is
+    /// written `\,`.
     ///
     /// # Errors
-    /// See [`OptionError`]. A word unknown here is no error: it is left in [`MountOptions::engine`].
+    /// See [`OptionError`]. A word unknown here is no error: it is left in
+    /// [`MountOptions::engine`].
     pub fn add(&mut self, words: &str) -> Result<(), OptionError> {
         for word in split(words) {
             self.add_word(&word)?;

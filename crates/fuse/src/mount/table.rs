@@ -48,7 +48,8 @@ fn read() -> io::Result<Vec<MountEntry>> {
     Ok(lines.filter_map(parse).collect())
 }
 
-/// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, super options.
+/// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, super
+/// options.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ');
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;

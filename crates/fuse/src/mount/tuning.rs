@@ -1,8 +1,9 @@
-//! Limits that the kernel sets for FUSE mounts because it does not trust their servers, and that root may raise.
+//! Limits that the kernel sets for FUSE mounts because it does not trust their servers, and that
+//! root may raise.
 //!
-//! A FUSE mount reads ahead 128 KiB and may hold one percent of the memory in dirty pages before its writers are
-//! made to wait. For a mount made by root both are raised to what a disk file system has. Where that is not
-//! permitted the mount works all the same, with slower streams.
+//! A FUSE mount reads ahead 128 KiB and may hold one percent of the memory in dirty pages before
+//! its writers are made to wait. For a mount made by root both are raised to what a disk file
+//! system has. Where that is not permitted the mount works all the same, with slower streams.
 
 use std::fs;
 use std::io;

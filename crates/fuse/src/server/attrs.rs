@@ -36,7 +36,8 @@ const FSXATTR_PROJECT: usize = 12;
 const STATX_BASIC: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
-/// What the kernel sends when it reports the time of writes that it cached: no system call sets just these through a file.
+/// What the kernel sends when it reports the time of writes that it cached: no system call sets
+/// just these through a file.
 const WRITTEN: SetattrValid = SetattrValid::MTIME
     .union(SetattrValid::CTIME)
     .union(SetattrValid::FH);
@@ -192,7 +193,8 @@ impl Server<'_> {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::INVAL),
         };
-        // Whether the caller may keep the set-group-id bit the kernel has found out: it knows all their groups.
+        // Whether the caller may keep the set-group-id bit the kernel has found out: it knows all
+        // their groups.
         let mut cred = super::cred(header, 0);
         cred.privileged = !kill_sgid;
         self.volume.setxattr(node, name, value, mode, &cred)?;
@@ -235,15 +237,17 @@ impl Server<'_> {
                 self.volume
                     .set_xflags(node, word(0)?, word(FSXATTR_PROJECT)?, &cred)?;
             }
-            // The command's number says that it returns a word, though it takes one: FUSE does not pass it on. What was
-            // done so far is committed, which is the second of the three ways that ext4 knows.
+            // The command's number says that it returns a word, though it takes one: FUSE does not
+            // pass it on. What was done so far is committed, which is the second of the three ways
+            // that ext4 knows.
             ioctl::SHUTDOWN => {
                 if header.uid != 0 {
                     return Err(Errno::PERM);
                 }
                 self.volume.shutdown(true)?;
             }
-            // `struct fstrim_range`: where to begin, how far to go, the least that is worth it; the length comes back as what was done.
+            // `struct fstrim_range`: where to begin, how far to go, the least that is worth it; the
+            // length comes back as what was done.
             ioctl::FITRIM => {
                 if header.uid != 0 {
                     return Err(Errno::PERM);

@@ -63,8 +63,8 @@ impl Server<'_> {
         self.settings.strict_open || !self.settings.agreed.no_open
     }
 
-    /// Declined once, opens send no message any more. The kernel keeps cached pages across opens then, truncates by
-    /// SETATTR, and tells us by FORGET when the last open file is gone.
+    /// Declined once, opens send no message any more. The kernel keeps cached pages across opens
+    /// then, truncates by SETATTR, and tells us by FORGET when the last open file is gone.
     pub(super) fn open(&self, nodeid: u64, flags: u32, reply: &mut ReplyBuf) -> Outcome {
         if !self.sends_open() {
             return Err(Errno::NOSYS);
@@ -144,8 +144,8 @@ impl Server<'_> {
         outcome
     }
 
-    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not known any more. A direct
-    /// write has gone around the kernel's pages, and goes around ours.
+    /// A page that the kernel wrote back counts as written by the file's owner: who wrote it is not
+    /// known any more. A direct write has gone around the kernel's pages, and goes around ours.
     fn put_data(
         &self,
         header: &InHeader,
@@ -186,7 +186,8 @@ impl Server<'_> {
             }
         };
         let mut done = write(0)?;
-        // A short answer to a page that is written back is one that the kernel does not look at: its fsync has to hear of the rest.
+        // A short answer to a page that is written back is one that the kernel does not look at:
+        // its fsync has to hear of the rest.
         while cached && done < data.len() {
             match write(done)? {
                 0 => return Err(Errno::IO),
@@ -207,8 +208,9 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// Without OPEN messages nobody has checked that an immutable file was not opened for writing, and an append-only one
-    /// for appending. The kernel writes whole pages back, so what is there already may come again, but not changed.
+    /// Without OPEN messages nobody has checked that an immutable file was not opened for writing,
+    /// and an append-only one for appending. The kernel writes whole pages back, so what is there
+    /// already may come again, but not changed.
     fn check_unopened(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if self.settings.strict_open {
             return Ok(());
@@ -229,8 +231,8 @@ impl Server<'_> {
         }
     }
 
-    /// The kernel forwards allocation, holes and zeroed ranges, keeps the size in mind, and drops its pages of the range; what it does
-    /// not expect is a mode that changes.
+    /// The kernel forwards allocation, holes and zeroed ranges, keeps the size in mind, and drops
+    /// its pages of the range; what it does not expect is a mode that changes.
     pub(super) fn fallocate(
         &self,
         header: &InHeader,
@@ -251,8 +253,9 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// The kernel has written back its dirty pages of both ranges, and drops those of the second afterwards. It may know the first file to be
-    /// longer than we do, through dirty pages behind the range: then it has to copy by itself.
+    /// The kernel has written back its dirty pages of both ranges, and drops those of the second
+    /// afterwards. It may know the first file to be longer than we do, through dirty pages behind
+    /// the range: then it has to copy by itself.
     pub(super) fn copy_file_range(
         &self,
         header: &InHeader,
@@ -285,8 +288,8 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// While the kernel may hold dirty pages, the file system does not know where a file's data is, and must not say
-    /// that there is a hole. Declined, the kernel calls everything data.
+    /// While the kernel may hold dirty pages, the file system does not know where a file's data is,
+    /// and must not say that there is a hole. Declined, the kernel calls everything data.
     pub(super) fn lseek(
         &self,
         node: &Node,

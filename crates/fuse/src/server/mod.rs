@@ -1,14 +1,15 @@
 //! Requests into calls of the file system, and their results into replies.
 //!
-//! One file per kind: `names` (directories and what changes them), `data` (reading, writing, durability), `attrs`
-//! (attributes, extended attributes, ioctls). A handler parses nothing and sends nothing: it takes checked arguments,
-//! calls the [`Volume`] and appends to the reply.
+//! One file per kind: `names` (directories and what changes them), `data` (reading, writing,
+//! durability), `attrs` (attributes, extended attributes, ioctls). A handler parses nothing and
+//! sends nothing: it takes checked arguments, calls the [`Volume`] and appends to the reply.
 //!
-//! The image is ours alone, so the kernel may keep names, missing names, attributes and pages for as long as it
-//! likes ([`FOREVER`]); whatever changes one of them without the kernel's knowledge tells it.
+//! The image is ours alone, so the kernel may keep names, missing names, attributes and pages for
+//! as long as it likes ([`FOREVER`]); whatever changes one of them without the kernel's knowledge
+//! tells it.
 //!
-//! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed, except for what ext4
-//! itself refuses.
+//! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed,
+//! except for what ext4 itself refuses.
 
 mod attrs;
 mod data;
@@ -42,7 +43,8 @@ const MUCH_DATA: usize = 32 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) agreed: Agreed,
-    /// Immutable and append-only files are to refuse at open(2), at the price of an OPEN message per open.
+    /// Immutable and append-only files are to refuse at open(2), at the price of an OPEN message
+    /// per open.
     pub(crate) strict_open: bool,
     /// Answer to the request for [`crate::CONTROL_ATTRIBUTE`].
     pub(crate) control: Vec<u8>,
@@ -229,8 +231,8 @@ impl<'a> Server<'a> {
                 Err(Errno::AGAIN)
             }
             Op::Destroy => Ok(Done::Reply),
-            // Each of these answers switches the kind of message off for the life of the mount; FLUSH has nothing to
-            // do, since closing a file promises nothing.
+            // Each of these answers switches the kind of message off for the life of the mount;
+            // FLUSH has nothing to do, since closing a file promises nothing.
             Op::Flush | Op::Ioctl { .. } | Op::Unknown => Err(Errno::NOSYS),
         }
     }

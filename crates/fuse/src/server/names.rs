@@ -10,7 +10,8 @@ use crate::reply::ReplyBuf;
 /// An entry that the kernel may show while its inode stays unknown to it.
 const UNKNOWN_INO: u64 = 0xffff_ffff;
 
-/// A directory entry, copied out so that its inode can be loaded with no lock of the directory held.
+/// A directory entry, copied out so that its inode can be loaded with no lock of the directory
+/// held.
 struct Listed {
     ino: Ino,
     kind: Option<FileKind>,
@@ -19,10 +20,12 @@ struct Listed {
 }
 
 impl Server<'_> {
-    /// A name that is missing is an answer too, and as good for as long: the kernel makes the next entry itself.
+    /// A name that is missing is an answer too, and as good for as long: the kernel makes the next
+    /// entry itself.
     pub(super) fn lookup(&self, parent: u64, name: &[u8], reply: &mut ReplyBuf) -> Outcome {
         let found = match name {
-            // File handles (NFS) are opened by these two; the node may be one that the kernel has forgotten.
+            // File handles (NFS) are opened by these two; the node may be one that the kernel has
+            // forgotten.
             b"." => self.by_number(parent)?,
             b".." => {
                 let dir = self.by_number(parent)?;
@@ -85,7 +88,8 @@ impl Server<'_> {
             let head = self.dirent_head(entry.ino, entry.kind, &entry.name, entry.next_pos)?;
             let with = match entry.name.as_slice() {
                 b"." | b".." => None,
-                // An inode that cannot be loaded keeps its name; looking it up will say what is wrong with it.
+                // An inode that cannot be loaded keeps its name; looking it up will say what is
+                // wrong with it.
                 _ => self
                     .volume
                     .node(entry.ino)
@@ -196,8 +200,8 @@ impl Server<'_> {
         self.named(&node, reply)
     }
 
-    /// Creating and opening in one. Where opens send no message this one is declined, once: the kernel then uses
-    /// MKNOD, and saves the RELEASE that would follow a CREATE.
+    /// Creating and opening in one. Where opens send no message this one is declined, once: the
+    /// kernel then uses MKNOD, and saves the RELEASE that would follow a CREATE.
     pub(super) fn create(
         &self,
         dir: &Node,

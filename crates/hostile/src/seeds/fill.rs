@@ -29,8 +29,8 @@ pub(super) fn filled(image: Vec<u8>, names: u32) -> Result<Vec<u8>> {
     Ok(disk.to_bytes())
 }
 
-/// The image filled, unmounted, mounted again, and copied in the middle of work: transactions with revoke records wait in the
-/// log, orphans for their end.
+/// The image filled, unmounted, mounted again, and copied in the middle of work: transactions with
+/// revoke records wait in the log, orphans for their end.
 pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
     let disk = Arc::new(Disk::new(filled(image, DIRTY_NAMES)?, false));
     let volume = Options::new()

@@ -1,11 +1,13 @@
-//! Logs that Extant does not write itself: older checksums, revoke records in odd places, fast commits.
+//! Logs that Extant does not write itself: older checksums, revoke records in odd places, fast
+//! commits.
 
 use std::path::Path;
 
 use extant_testkit::mutate::{Found, Kind, Map, seal};
 use extant_testkit::{Cmd, Result, TempDir, content, ensure};
 
-/// The image at `path` with two transactions in its log: copies of free blocks, and revoke records for some of them.
+/// The image at `path` with two transactions in its log: copies of free blocks, and revoke records
+/// for some of them.
 pub(super) fn by_debugfs(path: &Path, dir: &TempDir, checksums: &str) -> Result<Vec<u8>> {
     let (blocks, script) = (dir.join("blocks"), dir.join("script"));
     let mut copies = content::fill(5, 0, 4 * 1024);
@@ -28,8 +30,8 @@ pub(super) fn by_debugfs(path: &Path, dir: &TempDir, checksums: &str) -> Result<
     Ok(std::fs::read(path)?)
 }
 
-/// The image with a complete fast commit for another transaction than the next: it is there, and does not count. Mutations
-/// of its numbers make it count.
+/// The image with a complete fast commit for another transaction than the next: it is there, and
+/// does not count. Mutations of its numbers make it count.
 pub(super) fn fast_commits(mut image: Vec<u8>) -> Result<Vec<u8>> {
     const BLOCK: usize = 1024;
     let map = Map::of(&image);

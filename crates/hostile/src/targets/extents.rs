@@ -1,4 +1,5 @@
-//! Damaged maps of files: read, written, cut, deleted; ranges of them allocated, punched, zeroed, moved.
+//! Damaged maps of files: read, written, cut, deleted; ranges of them allocated, punched, zeroed,
+//! moved.
 
 use extant::{Cred, FallocateMode, FileKind, SetAttr, Volume};
 use extant_testkit::content;

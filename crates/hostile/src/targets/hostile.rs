@@ -88,8 +88,9 @@ pub(super) fn is_clean(report: &extant::Result<Report>) -> bool {
     }
 }
 
-/// Mounts the image that `data` asks for, of a `wanted` seed with `focus` on some structures, for writing, and has `work` change it by
-/// the bytes that are left; `work` says whether it has stopped the volume. Then it is unmounted and checked.
+/// Mounts the image that `data` asks for, of a `wanted` seed with `focus` on some structures, for
+/// writing, and has `work` change it by the bytes that are left; `work` says whether it has stopped
+/// the volume. Then it is unmounted and checked.
 pub(super) fn change(
     data: &[u8],
     focus: &[Kind],

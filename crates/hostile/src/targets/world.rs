@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use extant::{Error, ExtentState, FileKind, Node, Result, SeekTarget, Volume};
 
-/// The most nodes visited, names read of a directory, bytes read of a file. An honest image may be larger than a fuzzer has
-/// patience for.
+/// The most nodes visited, names read of a directory, bytes read of a file. An honest image may be
+/// larger than a fuzzer has patience for.
 const NODES: usize = 300;
 const NAMES: usize = 1000;
 /// The most names looked up in one directory.
@@ -96,7 +96,8 @@ impl<'a> World<'a> {
     }
 }
 
-/// Everything that can be asked of a node without changing it; the first failure, after all was asked.
+/// Everything that can be asked of a node without changing it; the first failure, after all was
+/// asked.
 pub(super) fn ask_all(volume: &Volume, node: &Node) -> Result<()> {
     let attr = volume.getattr(node)?;
     let mut result = volume.flags(node).map(drop);

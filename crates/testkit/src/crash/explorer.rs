@@ -238,7 +238,8 @@ impl Kind {
     }
 }
 
-/// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as likely as "half".
+/// A random choice. Its density is random too, so that "nearly all" and "nearly none" are as likely
+/// as "half".
 fn pick<'a>(rng: &mut Rng, pending: &'a [Pending]) -> Vec<&'a Pending> {
     let keep_of_8 = rng.below(9);
     let mut keep = |_: &&Pending| rng.below(8) < keep_of_8;

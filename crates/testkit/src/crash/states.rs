@@ -39,7 +39,8 @@ impl Budget {
     };
 }
 
-/// Which state this is. Printed, and read again, it names the state of one recorded run, whatever the budget was.
+/// Which state this is. Printed, and read again, it names the state of one recorded run, whatever
+/// the budget was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
     /// All events before `event` arrived.
@@ -54,14 +55,16 @@ pub enum Cut {
         /// The subset: bit 0 is the oldest unflushed write.
         mask: u64,
     },
-    /// Of the unflushed writes before `event`, a random choice arrived; in every third sample some of them in part.
+    /// Of the unflushed writes before `event`, a random choice arrived; in every third sample some
+    /// of them in part.
     Sample {
         /// Number of leading events.
         event: usize,
         /// Which sample.
         choice: u64,
     },
-    /// The write at `event` arrived in part; of those before it all, or in every second sample a random choice.
+    /// The write at `event` arrived in part; of those before it all, or in every second sample a
+    /// random choice.
     Torn {
         /// The write.
         event: usize,
@@ -132,7 +135,8 @@ impl FromStr for Cut {
 pub struct CrashState {
     /// Which one.
     pub cut: Cut,
-    /// Events that had completed when the power went: promises marked before this position must hold.
+    /// Events that had completed when the power went: promises marked before this position must
+    /// hold.
     pub completed: usize,
     /// The device; changes to it (a replay) are private to this state.
     pub device: Arc<CowDevice<Frozen>>,

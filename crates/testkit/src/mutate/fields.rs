@@ -256,7 +256,8 @@ impl Fields {
     }
 }
 
-/// The fields of a structure as its bytes are now. `log` is what the journal's superblock says, if there is one.
+/// The fields of a structure as its bytes are now. `log` is what the journal's superblock says, if
+/// there is one.
 pub(super) fn fields(
     image: &[u8],
     g: &Geometry,

@@ -1,7 +1,7 @@
 //! What a superblock says about its image, taken with a grain of salt.
 //!
-//! A mutated image may say anything. The numbers kept here are cut to what the image's bytes have room for, so that
-//! every loop over them ends soon.
+//! A mutated image may say anything. The numbers kept here are cut to what the image's bytes have
+//! room for, so that every loop over them ends soon.
 
 use super::bytes::{be32, get, index, le16, le32, part};
 

@@ -1,12 +1,14 @@
 //! A structure-aware mutator of ext4 images.
 //!
-//! It finds the structures of an image (`walk`), changes a few of their fields (`step`): bit flips, borders, off by one,
-//! numbers of other blocks and inodes, swapped pointers, one structure copied over another, zeroed tails; and then, mostly,
-//! makes every checksum right again ([`seal()`]), so that what reads the image is not stopped by them.
+//! It finds the structures of an image (`walk`), changes a few of their fields (`step`): bit flips,
+//! borders, off by one, numbers of other blocks and inodes, swapped pointers, one structure copied
+//! over another, zeroed tails; and then, mostly, makes every checksum right again ([`seal()`]), so
+//! that what reads the image is not stopped by them.
 //!
-//! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from anybody's bytes: so a fuzzer that
-//! knows nothing of ext4 can cut, join and flip scripts and still gets images whose damage lies where it matters. The same
-//! image and script give the same result. Nothing here panics, whatever the image: mutating a mutated image is the rule.
+//! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from anybody's
+//! bytes: so a fuzzer that knows nothing of ext4 can cut, join and flip scripts and still gets
+//! images whose damage lies where it matters. The same image and script give the same result.
+//! Nothing here panics, whatever the image: mutating a mutated image is the rule.
 //!
 //! ```no_run
 //! let mut image = std::fs::read("disk.img").unwrap();
@@ -92,7 +94,8 @@ impl Map {
         &self.kinds
     }
 
-    /// Leaves structures of these kinds only, for mutations that go for one part of the format. Keeps all if there is none.
+    /// Leaves structures of these kinds only, for mutations that go for one part of the format.
+    /// Keeps all if there is none.
     #[must_use]
     pub fn only(mut self, kinds: &[Kind]) -> Map {
         if self.kinds.iter().any(|kind| kinds.contains(kind)) {
@@ -124,7 +127,8 @@ impl Map {
     }
 }
 
-/// Changes `image` in one to four places, drawn from `seed`; four times out of five the checksums are right afterwards.
+/// Changes `image` in one to four places, drawn from `seed`; four times out of five the checksums
+/// are right afterwards.
 pub fn mutate(image: &mut [u8], seed: u64) -> Mutation {
     Map::of(image).apply(image, &Script::random(&mut Rng::new(seed), 4))
 }

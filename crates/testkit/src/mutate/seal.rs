@@ -23,8 +23,8 @@ fn crc16(start: u16, bytes: &[u8]) -> u16 {
     })
 }
 
-/// Sets every checksum of the structures found. Bitmaps come before descriptors, copies in the log before the tags that name
-/// them, superblocks last.
+/// Sets every checksum of the structures found. Bitmaps come before descriptors, copies in the log
+/// before the tags that name them, superblocks last.
 pub(super) fn seal(image: &mut [u8], g: &Geometry, found: &[Found]) {
     let of = |kinds: &'static [Kind]| found.iter().filter(move |f| kinds.contains(&f.kind));
     if g.metadata_csum() {

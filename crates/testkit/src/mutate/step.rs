@@ -18,7 +18,8 @@ pub struct Script {
 }
 
 impl Script {
-    /// The script that `bytes` stand for; what is left at the end of whole steps is a step padded with zeros.
+    /// The script that `bytes` stand for; what is left at the end of whole steps is a step padded
+    /// with zeros.
     pub fn new(bytes: &[u8], seal: bool) -> Script {
         Script {
             seal,
@@ -183,7 +184,8 @@ fn copy(
     sources: &[Found],
 ) -> Option<String> {
     let source = *choose(sources, step.value())?;
-    // Superblocks decide whether there is anything to look at: they are copied among themselves only.
+    // Superblocks decide whether there is anything to look at: they are copied among themselves
+    // only.
     let guarded = |f: &Found| f.kind <= super::Kind::Backup;
     if map.geometry.is_none() || guarded(found) != guarded(&source) {
         return None;

@@ -1,7 +1,7 @@
 //! Finds the structures of an image, sound or already mutated.
 //!
-//! The walk is of its own: it shares no code with the engine, so that a misunderstanding is not shared either. Whatever
-//! an image says, every block is found once at most and the walk ends.
+//! The walk is of its own: it shares no code with the engine, so that a misunderstanding is not
+//! shared either. Whatever an image says, every block is found once at most and the walk ends.
 
 use super::bytes::{be32, index, le16, le32, part};
 use super::geometry::{Geometry, LogFormat, MAX_INODES, SUPERBLOCK};
@@ -34,7 +34,8 @@ pub enum Kind {
     FastCommit,
 }
 
-/// Where a structure lies. `owner` is its inode or group; `place` its file block, log block or level.
+/// Where a structure lies. `owner` is its inode or group; `place` its file block, log block or
+/// level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// What it is.
@@ -282,8 +283,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A block of pointers, `levels` above the data. File blocks are counted on, holes not seen: good enough to find
-    /// blocks by.
+    /// A block of pointers, `levels` above the data. File blocks are counted on, holes not seen:
+    /// good enough to find blocks by.
     fn pointers(&mut self, ino: u32, block: u64, levels: usize, runs: &mut Vec<Run>) {
         if levels == 0 || !self.push_block(Kind::Indirect, block, ino, block) {
             return;

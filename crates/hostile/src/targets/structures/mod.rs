@@ -1,7 +1,8 @@
 //! Every parser of the disk crate on any bytes, and what was parsed written back.
 //!
-//! Byte 0 chooses the parser, byte 1 how it is used; the rest is the structure, padded with zeros where its size is fixed.
-//! Where a checksum would end it all at once, a bit of byte 1 has it made right first.
+//! Byte 0 chooses the parser, byte 1 how it is used; the rest is the structure, padded with zeros
+//! where its size is fixed. Where a checksum would end it all at once, a bit of byte 1 has it made
+//! right first.
 
 mod attrs;
 mod fixed;
