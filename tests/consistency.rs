@@ -1,9 +1,9 @@
 //! Readers and writers of one file of a mount: with the kernel's cache, past it, and through
 //! mappings. Every block carries a generation and a checksum: none stays torn, and none is older
-//! than what was written when somebody began to look.
+//! than what was written when the reader began.
 //!
-//! Stores into a mapping are no single step, nor is a copy out of it while somebody writes: what
-//! looks torn is looked at again, and has to be whole in the end. Mappings are held by helpers in
+//! Stores into a mapping are no single step, nor is a copy out of it beside a writer: a block that
+//! looks torn is read again, and has to be whole in the end. Mappings are held by helpers in
 //! Python, which know nothing but to copy.
 
 use extant_testkit::generations::{Blocks, SIZE};
@@ -200,8 +200,7 @@ fn write(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
 }
 
 fn read(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
-    // Nobody is promised to find what others have seen of a write under way, but everybody what
-    // they have seen themselves.
+    // A reader need not find what others saw of a write under way, but finds what it saw before.
     let mut seen = vec![0; BLOCKS];
     while !shared.stop.load(Ordering::SeqCst) {
         let (first, end) = range(&mut rng);
@@ -279,7 +278,7 @@ fn buffered_direct_and_mapped_agree_about_every_block() -> Result<()> {
                     let (rng, shared, path) = (rng.fork(), &shared, &path);
                     scope.spawn(move || {
                         let end = opening(path).and_then(|way| life(shared, way, rng));
-                        // Whoever ends early has failed: the others need not go on.
+                        // A thread that ends early has failed: the others need not go on.
                         shared.stop.store(true, Ordering::SeqCst);
                         end.context(|| *name)
                     })

@@ -42,8 +42,8 @@ fn fill(dir: &Path, number: u64, seed: u64) -> Result<Written> {
             match file.sync_all() {
                 Ok(()) => synced = taken,
                 Err(error) if error.kind() == ErrorKind::StorageFull => {
-                    // What the kernel's cache held and could not place is lost; nobody was promised
-                    // it.
+                    // What the kernel's cache held and could not place is lost; it was never
+                    // promised.
                     refused = 5;
                 }
                 Err(error) => return Err(error.into()),

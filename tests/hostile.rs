@@ -48,7 +48,7 @@ fn hostile_inputs_cost_no_panic_and_little_memory() -> Result<()> {
             let drawn = (0..drawn(target)).map(|_| samples::random(target, &mut rng, &samples));
             let all = kept(target)?.into_iter().chain(samples.iter().cloned());
             for input in all.chain(drawn) {
-                // Whoever waits may have given up.
+                // The waiting thread may have given up.
                 let _ = send.send((target, input.clone()));
                 run(target, &input);
             }

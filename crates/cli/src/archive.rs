@@ -100,7 +100,7 @@ fn bad(what: impl Into<String>) -> io::Error {
 /// Reads members in their order.
 pub(crate) struct Reader<R> {
     input: R,
-    /// Bytes of the last member that nobody has read, and its padding.
+    /// Bytes of the last member that the caller has not read yet.
     left: u64,
     padding: u64,
     /// It had a mark at its end.

@@ -86,7 +86,7 @@ impl Images {
             uid: geteuid().as_raw(),
             gid: getegid().as_raw(),
             groups: Vec::new(),
-            // Whoever can write the image may do anything in it.
+            // A process that can write the image could change anything in it anyway.
             privileged: true,
             umask: self.umask,
         });

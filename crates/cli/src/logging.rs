@@ -69,7 +69,7 @@ impl Subscriber for Lines {
                 const DAEMON: u8 = 3 << 3;
                 let pid = std::process::id();
                 let line = format!("<{}>extant[{pid}]: {word}{text}", DAEMON | priority);
-                // Nobody can be told if the log is gone.
+                // There is no other place to report that the log is gone.
                 let _ = log.send(line.as_bytes());
             }
             None => eprintln!("extant: {command}: {word}{text}"),

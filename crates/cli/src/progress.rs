@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar, unless it is not wanted or nobody could see it.
+    /// A bar, unless it is not wanted or standard error is no terminal.
     pub(crate) fn new(quiet: bool) -> Progress {
         let wanted = !quiet && io::stderr().is_terminal();
         Progress {

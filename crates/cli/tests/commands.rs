@@ -391,7 +391,7 @@ fn a_dirty_image_that_may_not_be_written_shows_what_it_will_be() -> Result<()> {
         .ok()?;
     ensure!(disk.0.needs_recovery()?, "debugfs left no log");
     let before = fs::read(disk.0.path())?;
-    // Where somebody else can read it, and not write it.
+    // Where another user can read it, and not write it.
     let (image, program) = (host.join("image"), host.join("extant"));
     fs::write(&image, &before)?;
     fs::set_permissions(&image, fs::Permissions::from_mode(0o444))?;

@@ -1,10 +1,10 @@
 //! The daemon's end of the way to learn how an unmount ended; [`crate::Waiter`] is the other end.
 //!
-//! A plain FUSE mount is gone from the directory before its daemon has written everything home. A
-//! client that unmounts asks the mount for its extended attribute [`CONTROL_ATTRIBUTE`] first,
-//! which names an abstract socket, connects to it, and unmounts.
+//! A plain FUSE mount is gone from the directory before its daemon has written all data to the
+//! image. A client that unmounts asks the mount for its extended attribute [`CONTROL_ATTRIBUTE`]
+//! first, which names an abstract socket, connects to it, and unmounts.
 //!
-//! | who | sends | meaning |
+//! | sender | sends | meaning |
 //! |---|---|---|
 //! | daemon | `+` | the client was taken in: it will learn the outcome |
 //! | client | `?` | is the mount still there? |
@@ -132,7 +132,7 @@ impl Drop for Control {
             return;
         }
         if let Some(thread) = self.thread.take() {
-            // A panic of it has been reported; its clients have found the socket closed.
+            // If the thread panicked, that was reported and its clients found the socket closed.
             let _ = thread.join();
         }
     }

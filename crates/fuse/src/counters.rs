@@ -1,5 +1,4 @@
-//! How many requests of each kind were served: a round trip each, and what the mount's speed hangs
-//! on.
+//! The number of requests of each kind that were served. Each is a round trip to the kernel.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

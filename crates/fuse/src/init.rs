@@ -101,8 +101,8 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
     }
     let offered = InitFlags::from_bits_retain(offered);
     // Not wanted: ATOMIC_O_TRUNC, since a truncation must arrive without OPEN; AUTO_INVAL_DATA,
-    // since nobody but the kernel changes files; splicing, which cannot beat one copy into a folio;
-    // ASYNC_DIO: after an asynchronous direct write the kernel does not drop the pages that
+    // since files change through the kernel only; splicing, which cannot beat one copy into a
+    // folio; ASYNC_DIO: after an asynchronous direct write the kernel does not drop the pages that
     // buffered readers cached meanwhile, and a short answer to one becomes EIO (no ENOSPC).
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT

@@ -1,8 +1,8 @@
 //! The counters of a mount, live, from outside of its daemon.
 //!
-//! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount: not
-//! stored, not listed, and for root and whoever mounted it only. A line per counter, its name and
-//! its number: those of the engine, and how many requests of each kind were served
+//! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount, which
+//! is not stored and not listed. Root and the daemon's user may read it. It has a line per counter,
+//! its name and its number: the counters of the engine, and the number of requests of each kind
 //! (`requests_lookup`).
 
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ pub(crate) fn allowed(uid: u32) -> bool {
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if it is not a mount of Extant;
-/// [`io::ErrorKind::PermissionDenied`] if it is somebody else's; whatever reaching it brings.
+/// [`io::ErrorKind::PermissionDenied`] if the mount is another user's; those of reaching `dir`.
 pub fn stats(dir: &Path) -> io::Result<Vec<(String, u64)>> {
     let mut value = vec![0; MOST];
     let len = match rustix::fs::getxattr(dir, STATS_ATTRIBUTE, &mut value) {

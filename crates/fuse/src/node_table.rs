@@ -4,8 +4,9 @@
 //! kernel has forgotten it as often as it was named. That is what keeps an unlinked file alive
 //! while it is open: the kernel forgets a node only after its last file is closed.
 //!
-//! Locks: one per shard, a leaf. References are dropped outside of it, since the last one may lead
-//! to a deletion.
+//! # Locks
+//! One mutex per shard, a leaf. References are dropped outside of it: the last one may delete the
+//! file.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -100,8 +101,7 @@ impl NodeTable {
     }
 }
 
-/// Hashes one inode number: consecutive numbers must not fall together, and nobody outside can
-/// choose them.
+/// Hashes one inode number. Consecutive numbers must not collide; no attacker chooses the numbers.
 #[derive(Default)]
 struct Spread(u64);
 

@@ -1,19 +1,21 @@
-//! The worker threads: who reads the next request, and who sleeps.
+//! The worker threads: they take requests from the device and have them served.
 //!
-//! A round trip through FUSE costs mostly two thread wake-ups. While requests keep coming, one idle
-//! worker, the watcher, therefore does not sleep: it asks the kernel again and again for a short
-//! while ([`SPIN`]). Only the watcher waits at the device; all other idle workers are parked,
-//! because a request wakes every thread that sleeps at the device.
+//! A round trip through FUSE costs mostly two thread wake-ups. Therefore one idle worker, the
+//! watcher, does not sleep at once: it polls the kernel for a short while ([`SPIN`]). Only the
+//! watcher waits at the device. All other idle workers are parked, because a request wakes every
+//! thread that sleeps at the device.
 //!
-//! A worker that receives a request stops watching and serves it. Somebody must watch meanwhile if
-//! that takes long: before a request that may (much data, or durability), the worker wakes another
-//! one. Short ones do not pay for that wake-up; if one of them turns out to be long after all (it
-//! met the disk), the supervisor notices within a [`TICK`] that nobody watches and nothing gets
-//! done, and wakes a worker. A queue that does not run empty wakes more workers, one per few
-//! requests.
+//! A worker that receives a request stops watching and serves it. Before a request that may take
+//! long (much data, or durability) it wakes another worker to watch. A short request does not pay
+//! for that wake-up. If a short one takes long after all (it had to read the disk), the supervisor
+//! finds within a [`TICK`] that there is no watcher and no progress, and wakes a worker. A queue
+//! that does not run empty wakes more workers, one for each [`BACKLOG`] requests.
 //!
-//! Invariants: at most one watcher. After the kernel is gone no worker stays parked or at the
-//! device. Locks: `parked` is a leaf.
+//! # Invariants
+//! There is at most one watcher. After the kernel is gone no worker stays parked or at the device.
+//!
+//! # Locks
+//! `parked` is a leaf.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -89,7 +91,8 @@ impl<'a, S: Serve> Pool<'a, S> {
             device,
             server,
             in_flight,
-            // On a single processor the watcher would keep it from whoever is to send the request.
+            // On a single processor the watcher would take it from the process that is to send the
+            // request.
             spin: if cpus > 1 { SPIN } else { Duration::ZERO },
             watched: AtomicBool::new(false),
             stopped: AtomicBool::new(false),

@@ -168,8 +168,34 @@ impl<'a> Request<'a> {
     /// The operation. `setxattr_ext` says which form of SETXATTR was agreed on.
     pub(crate) fn op(&self, setxattr_ext: bool) -> Result<Op<'a>, Errno> {
         let mut body = Body(self.body);
-        let op = match self.header.opcode {
-            op::LOOKUP => Op::Lookup { name: body.name()? },
+        let opcode = self.header.opcode;
+        let op = match opcode {
+            op::LOOKUP
+            | op::SYMLINK
+            | op::MKNOD
+            | op::MKDIR
+            | op::UNLINK
+            | op::RMDIR
+            | op::RENAME
+            | op::RENAME2
+            | op::LINK
+            | op::CREATE
+            | op::TMPFILE => body.name_op(opcode)?,
+            op::READ
+            | op::WRITE
+            | op::FSYNC
+            | op::FSYNCDIR
+            | op::FALLOCATE
+            | op::COPY_FILE_RANGE
+            | op::LSEEK
+            | op::IOCTL => body.data_op(opcode)?,
+            op::GETATTR
+            | op::STATX
+            | op::SETATTR
+            | op::SETXATTR
+            | op::GETXATTR
+            | op::LISTXATTR
+            | op::REMOVEXATTR => body.attribute_op(opcode, setxattr_ext)?,
             op::FORGET => Op::Forget {
                 count: body.take::<abi::ForgetIn>()?.nlookup,
             },
@@ -179,110 +205,10 @@ impl<'a> Request<'a> {
                     nodes: body.slice(head.count)?,
                 }
             }
-            op::GETATTR => {
-                let head: &abi::GetattrIn = body.take()?;
-                let with = head.getattr_flags & abi::GETATTR_FH != 0;
-                Op::Getattr {
-                    handle: with.then_some(head.fh),
-                }
-            }
-            op::STATX => Op::Statx,
-            op::SETATTR => Op::Setattr(body.take()?),
             op::READLINK => Op::Readlink,
-            op::SYMLINK => Op::Symlink {
-                name: body.name()?,
-                target: body.target()?,
-            },
-            op::MKNOD => {
-                let head: &abi::MknodIn = body.take()?;
-                let abi::MknodIn {
-                    mode, rdev, umask, ..
-                } = *head;
-                Op::Mknod {
-                    name: body.name()?,
-                    mode,
-                    rdev,
-                    umask,
-                }
-            }
-            op::MKDIR => {
-                let head: &abi::MkdirIn = body.take()?;
-                Op::Mkdir {
-                    name: body.name()?,
-                    mode: head.mode,
-                    umask: head.umask,
-                }
-            }
-            op::UNLINK => Op::Unlink { name: body.name()? },
-            op::RMDIR => Op::Rmdir { name: body.name()? },
-            op::RENAME => {
-                let new_dir = body.take::<abi::RenameIn>()?.newdir;
-                Op::Rename {
-                    name: body.name()?,
-                    new_dir,
-                    new_name: body.name()?,
-                    flags: 0,
-                }
-            }
-            op::RENAME2 => {
-                let head: &abi::Rename2In = body.take()?;
-                let (new_dir, flags) = (head.newdir, head.flags);
-                Op::Rename {
-                    name: body.name()?,
-                    new_dir,
-                    new_name: body.name()?,
-                    flags,
-                }
-            }
-            op::LINK => {
-                let node = body.take::<abi::LinkIn>()?.oldnodeid;
-                Op::Link {
-                    node,
-                    name: body.name()?,
-                }
-            }
             op::OPEN => Op::Open {
                 flags: body.take::<abi::OpenIn>()?.flags,
             },
-            op::CREATE => {
-                let head: &abi::CreateIn = body.take()?;
-                Op::Create {
-                    name: body.name()?,
-                    mode: head.mode,
-                    umask: head.umask,
-                }
-            }
-            op::TMPFILE => {
-                let head: &abi::CreateIn = body.take()?;
-                Op::Tmpfile {
-                    mode: head.mode,
-                    umask: head.umask,
-                }
-            }
-            op::READ => {
-                let head: &abi::ReadIn = body.take()?;
-                Op::Read {
-                    offset: head.offset,
-                    size: head.size,
-                    direct: is_direct(head.flags),
-                }
-            }
-            op::WRITE => {
-                let head: &abi::WriteIn = body.take()?;
-                let data = body.bytes(head.size)?;
-                Op::Write {
-                    offset: head.offset,
-                    data,
-                    flags: head.write_flags,
-                    direct: is_direct(head.flags),
-                }
-            }
-            op::FSYNC | op::FSYNCDIR => {
-                let flags = body.take::<abi::FsyncIn>()?.fsync_flags;
-                Op::Fsync {
-                    datasync: flags & abi::FSYNC_FDATASYNC != 0,
-                }
-            }
             op::STATFS => Op::Statfs,
             op::SYNCFS => Op::Syncfs,
             op::RELEASE => Op::Release {
@@ -293,69 +219,11 @@ impl<'a> Request<'a> {
             op::RELEASEDIR => Op::Releasedir,
             op::READDIR | op::READDIRPLUS => {
                 let head: &abi::ReadIn = body.take()?;
-                let plus = self.header.opcode == op::READDIRPLUS;
+                let plus = opcode == op::READDIRPLUS;
                 Op::Readdir {
                     offset: head.offset,
                     size: head.size,
                     plus,
-                }
-            }
-            op::SETXATTR => {
-                let (size, flags, extra) = if setxattr_ext {
-                    let head: &abi::SetxattrIn = body.take()?;
-                    (head.size, head.flags, head.setxattr_flags)
-                } else {
-                    let head: &abi::SetxattrShortIn = body.take()?;
-                    (head.size, head.flags, 0)
-                };
-                let name = body.string()?;
-                let kill_sgid = extra & abi::SETXATTR_ACL_KILL_SGID != 0;
-                Op::Setxattr {
-                    name,
-                    value: body.bytes(size)?,
-                    flags,
-                    kill_sgid,
-                }
-            }
-            op::GETXATTR => {
-                let size = body.take::<abi::GetxattrIn>()?.size;
-                Op::Getxattr {
-                    name: body.string()?,
-                    size,
-                }
-            }
-            op::LISTXATTR => Op::Listxattr {
-                size: body.take::<abi::GetxattrIn>()?.size,
-            },
-            op::REMOVEXATTR => Op::Removexattr {
-                name: body.string()?,
-            },
-            op::IOCTL => {
-                let head: &abi::IoctlIn = body.take()?;
-                Op::Ioctl {
-                    command: head.cmd,
-                    restricted: head.flags & abi::IOCTL_UNRESTRICTED == 0,
-                    data: body.bytes(head.in_size)?,
-                    out_size: head.out_size,
-                }
-            }
-            op::FALLOCATE => {
-                let head: &abi::FallocateIn = body.take()?;
-                Op::Fallocate {
-                    mode: head.mode,
-                    offset: head.offset,
-                    len: head.length,
-                }
-            }
-            op::COPY_FILE_RANGE => {
-                let head: &abi::CopyFileRangeIn = body.take()?;
-                Op::CopyFileRange(head)
-            }
-            op::LSEEK => {
-                let head: &abi::LseekIn = body.take()?;
-                Op::Lseek {
-                    offset: head.offset,
-                    whence: head.whence,
                 }
             }
             op::INTERRUPT => {
@@ -402,6 +270,189 @@ impl<'a> Body<'a> {
 
     fn bytes(&mut self, n: u32) -> Result<&'a [u8], Errno> {
         self.slice(n)
+    }
+
+    /// An operation that names a directory entry.
+    fn name_op(&mut self, opcode: u32) -> Result<Op<'a>, Errno> {
+        let op = match opcode {
+            op::LOOKUP => Op::Lookup { name: self.name()? },
+            op::SYMLINK => Op::Symlink {
+                name: self.name()?,
+                target: self.target()?,
+            },
+            op::MKNOD => {
+                let head: &abi::MknodIn = self.take()?;
+                let abi::MknodIn {
+                    mode, rdev, umask, ..
+                } = *head;
+                Op::Mknod {
+                    name: self.name()?,
+                    mode,
+                    rdev,
+                    umask,
+                }
+            }
+            op::MKDIR => {
+                let head: &abi::MkdirIn = self.take()?;
+                Op::Mkdir {
+                    name: self.name()?,
+                    mode: head.mode,
+                    umask: head.umask,
+                }
+            }
+            op::UNLINK => Op::Unlink { name: self.name()? },
+            op::RMDIR => Op::Rmdir { name: self.name()? },
+            op::RENAME => {
+                let new_dir = self.take::<abi::RenameIn>()?.newdir;
+                Op::Rename {
+                    name: self.name()?,
+                    new_dir,
+                    new_name: self.name()?,
+                    flags: 0,
+                }
+            }
+            op::RENAME2 => {
+                let head: &abi::Rename2In = self.take()?;
+                let (new_dir, flags) = (head.newdir, head.flags);
+                Op::Rename {
+                    name: self.name()?,
+                    new_dir,
+                    new_name: self.name()?,
+                    flags,
+                }
+            }
+            op::LINK => {
+                let node = self.take::<abi::LinkIn>()?.oldnodeid;
+                Op::Link {
+                    node,
+                    name: self.name()?,
+                }
+            }
+            op::CREATE => {
+                let head: &abi::CreateIn = self.take()?;
+                Op::Create {
+                    name: self.name()?,
+                    mode: head.mode,
+                    umask: head.umask,
+                }
+            }
+            op::TMPFILE => {
+                let head: &abi::CreateIn = self.take()?;
+                Op::Tmpfile {
+                    mode: head.mode,
+                    umask: head.umask,
+                }
+            }
+            _ => Op::Unknown,
+        };
+        Ok(op)
+    }
+
+    /// An operation on a file's data, or on the file as a whole.
+    fn data_op(&mut self, opcode: u32) -> Result<Op<'a>, Errno> {
+        let op = match opcode {
+            op::READ => {
+                let head: &abi::ReadIn = self.take()?;
+                Op::Read {
+                    offset: head.offset,
+                    size: head.size,
+                    direct: is_direct(head.flags),
+                }
+            }
+            op::WRITE => {
+                let head: &abi::WriteIn = self.take()?;
+                let data = self.bytes(head.size)?;
+                Op::Write {
+                    offset: head.offset,
+                    data,
+                    flags: head.write_flags,
+                    direct: is_direct(head.flags),
+                }
+            }
+            op::FSYNC | op::FSYNCDIR => {
+                let flags = self.take::<abi::FsyncIn>()?.fsync_flags;
+                Op::Fsync {
+                    datasync: flags & abi::FSYNC_FDATASYNC != 0,
+                }
+            }
+            op::FALLOCATE => {
+                let head: &abi::FallocateIn = self.take()?;
+                Op::Fallocate {
+                    mode: head.mode,
+                    offset: head.offset,
+                    len: head.length,
+                }
+            }
+            op::COPY_FILE_RANGE => {
+                let head: &abi::CopyFileRangeIn = self.take()?;
+                Op::CopyFileRange(head)
+            }
+            op::LSEEK => {
+                let head: &abi::LseekIn = self.take()?;
+                Op::Lseek {
+                    offset: head.offset,
+                    whence: head.whence,
+                }
+            }
+            op::IOCTL => {
+                let head: &abi::IoctlIn = self.take()?;
+                Op::Ioctl {
+                    command: head.cmd,
+                    restricted: head.flags & abi::IOCTL_UNRESTRICTED == 0,
+                    data: self.bytes(head.in_size)?,
+                    out_size: head.out_size,
+                }
+            }
+            _ => Op::Unknown,
+        };
+        Ok(op)
+    }
+
+    /// An operation on attributes.
+    fn attribute_op(&mut self, opcode: u32, setxattr_ext: bool) -> Result<Op<'a>, Errno> {
+        let op = match opcode {
+            op::GETATTR => {
+                let head: &abi::GetattrIn = self.take()?;
+                let with = head.getattr_flags & abi::GETATTR_FH != 0;
+                Op::Getattr {
+                    handle: with.then_some(head.fh),
+                }
+            }
+            op::STATX => Op::Statx,
+            op::SETATTR => Op::Setattr(self.take()?),
+            op::SETXATTR => {
+                let (size, flags, extra) = if setxattr_ext {
+                    let head: &abi::SetxattrIn = self.take()?;
+                    (head.size, head.flags, head.setxattr_flags)
+                } else {
+                    let head: &abi::SetxattrShortIn = self.take()?;
+                    (head.size, head.flags, 0)
+                };
+                let name = self.string()?;
+                let kill_sgid = extra & abi::SETXATTR_ACL_KILL_SGID != 0;
+                Op::Setxattr {
+                    name,
+                    value: self.bytes(size)?,
+                    flags,
+                    kill_sgid,
+                }
+            }
+            op::GETXATTR => {
+                let size = self.take::<abi::GetxattrIn>()?.size;
+                Op::Getxattr {
+                    name: self.string()?,
+                    size,
+                }
+            }
+            op::LISTXATTR => Op::Listxattr {
+                size: self.take::<abi::GetxattrIn>()?.size,
+            },
+            op::REMOVEXATTR => Op::Removexattr {
+                name: self.string()?,
+            },
+            _ => Op::Unknown,
+        };
+        Ok(op)
     }
 
     /// Bytes up to a NUL, which must be there.

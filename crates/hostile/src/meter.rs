@@ -1,7 +1,6 @@
 //! Measures memory: what the process has from its allocator, and the most it ever had.
 //!
-//! Whoever measures makes [`Meter`] the global allocator. Where nobody did, everything counts as
-//! nothing.
+//! A program that measures makes [`Meter`] its global allocator. Elsewhere all figures are 0.
 
 pub use peak_alloc::PeakAlloc as Meter;
 

@@ -1,7 +1,7 @@
 //! A file of blocks, each with its number, a generation and a checksum: torn and old blocks show
 //! themselves.
 //!
-//! Writers of a block take turns, so that generations are in order; readers ask nobody.
+//! Writers of a block exclude each other, so its generations are in order; readers take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -59,9 +59,9 @@ fn lock(turn: &Mutex<u64>) -> MutexGuard<'_, u64> {
     turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What everybody knows of the blocks.
+/// What all writers and readers know of the blocks.
 pub struct Blocks {
-    /// The generation that was last begun, by whoever has the turn.
+    /// The generation that was begun last. A writer holds the block's mutex while it writes.
     turns: Vec<Mutex<u64>>,
     /// The newest generation that readers have to find.
     newest: Vec<AtomicU64>,
@@ -145,7 +145,7 @@ impl Blocks {
         }
     }
 
-    /// With nobody else about: whether every block of `bytes` has its last generation.
+    /// Checks that every block of `bytes` has its last generation. No writer may run.
     ///
     /// # Errors
     /// The first one that has not.

@@ -19,7 +19,7 @@ const NOISE: usize = 60;
 /// Largest file.
 const LARGEST: u64 = 40_000;
 
-/// What a storm shares with whoever watches it.
+/// What a storm shares with the test that watches it.
 #[derive(Debug, Default)]
 pub struct Storm {
     /// The promises.

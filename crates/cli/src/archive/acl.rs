@@ -192,7 +192,7 @@ mod tests {
         for text in [
             right,
             "user::rwx\nuser:10:rw-\t#effective:r--\nuser:a\\040b:r-x\ngroup::r--\ngroup:staff:--x\nmask::rwx\nother::---\n",
-            "user::rwx,group::r--,other::---,user:nobody:rw-:10,user:x:r-x:7,group:staff:--x,mask::rwx",
+            "user::rwx,group::r--,other::---,user:games:rw-:10,user:x:r-x:7,group:staff:--x,mask::rwx",
             "u::rwx, u:7:rx, u:10:rw, g::r, g:50:x, m::rwx, o::-",
         ] {
             assert_eq!(round(text).as_deref(), Ok(right), "{text}");

@@ -13,9 +13,8 @@ use crate::operand::{ImagePath, Operand};
 ///
 /// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic
 /// link that was named as the destination is followed; one that is in the way further down is
-/// replaced. On the host none is followed there, so that an image that nobody trusts is copied to
-/// where it was meant to go. Whose owners cannot be kept (the host lets only root do so) loses its
-/// set-id bits.
+/// replaced. On the host none is followed there: an untrusted image cannot direct the copy
+/// elsewhere. A file whose owner cannot be kept (only root can) loses its set-id bits.
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links

@@ -182,7 +182,7 @@ fn detach_from_caller() -> io::Result<()> {
     let mut out = io::stdout();
     out.write_all(READY)?;
     out.flush()?;
-    // Already a leader if somebody started the daemon by hand.
+    // Fails if the daemon was started by hand and leads a session already.
     let _ = setsid();
     env::set_current_dir("/")?;
     logging::use_system_log();

@@ -3,7 +3,7 @@
 //! An archive is not trusted with the host: nothing outside of the image is reached. Names go below
 //! the place that was named and `..` in one is refused, but links in the image are followed, those
 //! that the archive brings among them: a subdirectory is no border within the image. Owners,
-//! permissions, times and attributes are those of the archive, whoever unpacks it.
+//! permissions, times and attributes are those of the archive, for every user.
 //!
 //! # Errors
 //! What an entry cannot be given is noted, and the next one follows. A full image ends it: the rest

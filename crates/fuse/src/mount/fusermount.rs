@@ -1,7 +1,7 @@
 //! Mounting as an ordinary user: `fusermount3`.
 //!
 //! The helper is started with one end of a socket pair, mounts, and passes the descriptor of
-//! `/dev/fuse` back through it. What it has to say when it refuses goes to its standard error.
+//! `/dev/fuse` back through it. If it refuses, its standard error says why.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;

@@ -1,8 +1,7 @@
 //! Attaching a FUSE connection to a directory, and detaching it.
 //!
-//! Root calls mount(2) itself; everybody else, and root where it may not, goes through the
-//! set-user-id helper `fusermount3`. Both ways give a descriptor of `/dev/fuse`, on which the
-//! session speaks.
+//! Root calls mount(2); other users, and root where it may not, use the set-user-id program
+//! `fusermount3`. Both give a descriptor of `/dev/fuse`, over which the session runs.
 
 mod fusermount;
 mod options;

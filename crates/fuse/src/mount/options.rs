@@ -1,7 +1,7 @@
 //! `-o`: which words are the kernel's, which are FUSE's, and which are left to the file system.
 //!
-//! Linux's own names are kept. Words that only mount(8) and fstab care about are accepted and do
-//! nothing; words that nobody knows are handed on, and the file system refuses them by name.
+//! Linux's own names are kept. Words for mount(8) and fstab alone are accepted and have no effect;
+//! unknown words are handed on, and the file system refuses them by name.
 
 use rustix::mount::MountFlags;
 

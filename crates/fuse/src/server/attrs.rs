@@ -201,6 +201,21 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
+    /// FITRIM: takes a `struct fstrim_range` (where to begin, how far to go, the least that is
+    /// worth it) and returns it with the bytes trimmed in the place of the length.
+    fn trim(&self, data: &[u8]) -> Result<Vec<u8>, Errno> {
+        let long = |at: usize| {
+            let bytes = data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
+            bytes.map(u64::from_ne_bytes).ok_or(Errno::INVAL)
+        };
+        let (start, minimum) = (long(0)?, long(16)?);
+        // A length to the end of any volume is usual: the range saturates.
+        let range = start..start.saturating_add(long(8)?);
+        let trimmed = self.volume.trim(range, minimum)?;
+        let answer = [start, trimmed, minimum];
+        Ok(answer.into_iter().flat_map(u64::to_ne_bytes).collect())
+    }
+
     pub(super) fn ioctl(
         &self,
         header: &InHeader,
@@ -246,24 +261,11 @@ impl Server<'_> {
                 }
                 self.volume.shutdown(true)?;
             }
-            // `struct fstrim_range`: where to begin, how far to go, the least that is worth it; the
-            // length comes back as what was done.
             ioctl::FITRIM => {
                 if header.uid != 0 {
                     return Err(Errno::PERM);
                 }
-                let long = |at: usize| {
-                    let bytes = data.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
-                    bytes.map(u64::from_ne_bytes).ok_or(Errno::INVAL)
-                };
-                let (start, minimum) = (long(0)?, long(16)?);
-                let range = start..start.saturating_add(long(8)?);
-                let trimmed = self.volume.trim(range, minimum)?;
-                answer.extend(
-                    [start, trimmed, minimum]
-                        .into_iter()
-                        .flat_map(u64::to_ne_bytes),
-                );
+                answer = self.trim(data)?;
             }
             _ => return Err(Errno::NOTTY),
         }

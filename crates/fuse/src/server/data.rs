@@ -208,9 +208,9 @@ impl Server<'_> {
         Ok(Done::Reply)
     }
 
-    /// Without OPEN messages nobody has checked that an immutable file was not opened for writing,
-    /// and an append-only one for appending. The kernel writes whole pages back, so what is there
-    /// already may come again, but not changed.
+    /// Without OPEN messages no check has kept an immutable file from being opened for writing, or
+    /// an append-only one from being opened for more than appending. The kernel writes whole pages
+    /// back, so existing data may be written again, but not changed.
     fn check_unopened(&self, node: &Node, offset: u64, data: &[u8]) -> Result<(), Errno> {
         if self.settings.strict_open {
             return Ok(());

@@ -4,9 +4,9 @@
 //! durability), `attrs` (attributes, extended attributes, ioctls). A handler parses nothing and
 //! sends nothing: it takes checked arguments, calls the [`Volume`] and appends to the reply.
 //!
-//! The image is ours alone, so the kernel may keep names, missing names, attributes and pages for
-//! as long as it likes ([`FOREVER`]); whatever changes one of them without the kernel's knowledge
-//! tells it.
+//! The daemon has the image for itself, so the kernel may keep names, missing names, attributes and
+//! pages for as long as it likes ([`FOREVER`]); an operation that changes one of them without the
+//! kernel's knowledge notifies it.
 //!
 //! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed,
 //! except for what ext4 itself refuses.
@@ -105,7 +105,6 @@ impl<'a> Server<'a> {
     fn handle(&self, request: &Request<'_>, reply: &mut ReplyBuf) -> Outcome {
         let header = request.header;
         let op = request.op(self.settings.agreed.setxattr_ext)?;
-        let node = || self.nodes.get(header.nodeid);
         match op {
             Op::Forget { count } => {
                 self.forget(header.nodeid, count);
@@ -117,6 +116,61 @@ impl<'a> Server<'a> {
                 }
                 Ok(Done::Silent)
             }
+            Op::Open { flags } => self.open(header.nodeid, flags, reply),
+            Op::Opendir => self.opendir(reply),
+            Op::Release { handle } => {
+                self.closed_for_writing(header.nodeid, handle);
+                Ok(Done::Reply)
+            }
+            Op::Releasedir => Ok(Done::Reply),
+            // What changes nothing more ends early with EINTR; everything else goes on to its end.
+            Op::Interrupt { unique } => {
+                if self.in_flight.interrupt(unique) {
+                    return Ok(Done::Silent);
+                }
+                // A worker has read the request and is about to serve it, or it was answered: the
+                // kernel asks again, or knows.
+                Err(Errno::AGAIN)
+            }
+            Op::Destroy => Ok(Done::Reply),
+            Op::Lookup { .. }
+            | Op::Readdir { .. }
+            | Op::Mknod { .. }
+            | Op::Mkdir { .. }
+            | Op::Symlink { .. }
+            | Op::Create { .. }
+            | Op::Tmpfile { .. }
+            | Op::Link { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::Readlink => self.handle_name(header, op, reply),
+            Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Fsync { .. }
+            | Op::Syncfs
+            | Op::Fallocate { .. }
+            | Op::CopyFileRange(_)
+            | Op::Lseek { .. }
+            | Op::Statfs => self.handle_data(header, op, reply),
+            Op::Getattr { .. }
+            | Op::Statx
+            | Op::Setattr(_)
+            | Op::Getxattr { .. }
+            | Op::Listxattr { .. }
+            | Op::Setxattr { .. }
+            | Op::Removexattr { .. }
+            | Op::Ioctl { .. } => self.handle_attribute(header, op, reply),
+            // Each of these answers switches the kind of message off for the life of the mount;
+            // FLUSH has nothing to do, since closing a file promises nothing.
+            Op::Flush | Op::Unknown => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Operations on names.
+    fn handle_name(&self, header: &InHeader, op: Op<'_>, reply: &mut ReplyBuf) -> Outcome {
+        let node = || self.nodes.get(header.nodeid);
+        match op {
             Op::Lookup { name } => self.lookup(header.nodeid, name, reply),
             Op::Readdir { offset, size, plus } => self.readdir(&node()?, offset, size, plus, reply),
             Op::Mknod {
@@ -156,13 +210,15 @@ impl<'a> Server<'a> {
                 reply.put_bytes(&self.volume.readlink(&node()?)?)?;
                 Ok(Done::Reply)
             }
-            Op::Open { flags } => self.open(header.nodeid, flags, reply),
-            Op::Opendir => self.opendir(reply),
-            Op::Release { handle } => {
-                self.closed_for_writing(header.nodeid, handle);
-                Ok(Done::Reply)
-            }
-            Op::Releasedir => Ok(Done::Reply),
+            // Answered so, the kernel sends no more messages of the kind.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Operations on the data of a file, and on the volume.
+    fn handle_data(&self, header: &InHeader, op: Op<'_>, reply: &mut ReplyBuf) -> Outcome {
+        let node = || self.nodes.get(header.nodeid);
+        match op {
             Op::Read {
                 offset,
                 size,
@@ -188,6 +244,15 @@ impl<'a> Server<'a> {
             Op::CopyFileRange(range) => self.copy_file_range(header, &node()?, range, reply),
             Op::Lseek { offset, whence } => self.lseek(&node()?, offset, whence, reply),
             Op::Statfs => self.statfs(reply),
+            // Answered so, the kernel sends no more messages of the kind.
+            _ => Err(Errno::NOSYS),
+        }
+    }
+
+    /// Operations on attributes, and ioctls.
+    fn handle_attribute(&self, header: &InHeader, op: Op<'_>, reply: &mut ReplyBuf) -> Outcome {
+        let node = || self.nodes.get(header.nodeid);
+        match op {
             Op::Getattr {
                 handle: Some(handle),
             } if self.may_write(handle) => self.gate(header, handle, reply),
@@ -221,19 +286,8 @@ impl<'a> Server<'a> {
                 data,
                 out_size,
             } => self.ioctl(header, &node()?, command, data, out_size, reply),
-            // What changes nothing more ends early with EINTR; everything else goes on to its end.
-            Op::Interrupt { unique } => {
-                if self.in_flight.interrupt(unique) {
-                    return Ok(Done::Silent);
-                }
-                // A worker has read the request and is about to serve it, or it was answered: the
-                // kernel asks again, or knows.
-                Err(Errno::AGAIN)
-            }
-            Op::Destroy => Ok(Done::Reply),
-            // Each of these answers switches the kind of message off for the life of the mount;
-            // FLUSH has nothing to do, since closing a file promises nothing.
-            Op::Flush | Op::Ioctl { .. } | Op::Unknown => Err(Errno::NOSYS),
+            // Answered so, the kernel sends no more messages of the kind.
+            _ => Err(Errno::NOSYS),
         }
     }
 

@@ -322,7 +322,7 @@ mod tests {
         let again = Explorer::new(base.clone(), events.clone(), 1, Budget::SHORT).only(cut);
         let failure = again.run(|state| ordered(&state)).unwrap_err();
         assert_eq!((failure.cut, failure.visited), (cut, 1));
-        // All other states of the run are visited as well when nobody objects.
+        // All other states of the run are visited as well when the check accepts each.
         let all = explorer().run(|_| Ok(())).unwrap();
         assert_eq!(all.subsets, 4 + 1);
     }

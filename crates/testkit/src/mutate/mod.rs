@@ -5,10 +5,10 @@
 //! over another, zeroed tails; and then, mostly, makes every checksum right again ([`seal()`]), so
 //! that what reads the image is not stopped by them.
 //!
-//! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from anybody's
-//! bytes: so a fuzzer that knows nothing of ext4 can cut, join and flip scripts and still gets
-//! images whose damage lies where it matters. The same image and script give the same result.
-//! Nothing here panics, whatever the image: mutating a mutated image is the rule.
+//! A mutation is a [`Script`] of steps of fixed size, made from a seed or taken from any bytes: so
+//! a fuzzer that knows nothing of ext4 can cut, join and flip scripts and still gets images whose
+//! damage lies where it matters. The same image and script give the same result. Nothing here
+//! panics, whatever the image: mutating a mutated image is the rule.
 //!
 //! ```no_run
 //! let mut image = std::fs::read("disk.img").unwrap();

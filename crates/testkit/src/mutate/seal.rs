@@ -115,7 +115,7 @@ fn bitmap(image: &mut [u8], g: &Geometry, f: &Found) {
     let sum = feed(g.seed, part(image, f.at, index(bits / 8).min(f.len)));
     let at = g.descriptor(f.owner);
     if le16(image, at + 0x12) & uninit != 0 {
-        // Nobody reads what was never written, nor its checksum.
+        // What was never written is not read, nor is its checksum.
         return;
     }
     put(image, at + low, 2, false, u64::from(sum));
