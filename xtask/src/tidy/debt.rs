@@ -34,7 +34,7 @@ impl Debt {
         Debt::parse(&fs::read_to_string(list(root, rule)).unwrap_or_default())
     }
 
-    /// The entries of a list. Of a file that a merge left there twice the larger one is meant.
+    /// The entries of a list. Of a file that a merge left there twice the larger entry counts.
     fn parse(text: &str) -> Debt {
         let mut by_file = BTreeMap::new();
         for line in text.lines() {
