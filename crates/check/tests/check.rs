@@ -98,7 +98,7 @@ fn a_removed_directory_that_was_open_is_clean() {
         let volume = volume.unwrap();
         let root = volume.root().unwrap();
         let open = volume.mkdir(&root, b"d", 0o755, &Cred::root()).unwrap();
-        volume.rmdir(&root, b"d", &Cred::root()).unwrap();
+        volume.rmdir(&root, b"d").unwrap();
         volume.sync().unwrap();
         let crashed = Arc::new(MemoryDevice::from_bytes(&dev.to_bytes()));
         let report = check(crashed, &CheckOptions::default()).unwrap();

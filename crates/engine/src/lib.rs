@@ -1,8 +1,9 @@
-//! The file system by inodes: what `extant` and the front ends (FUSE, a VMM) stand on.
+//! The file system by inodes, under `extant` and the front ends (FUSE, a VMM).
 //!
-//! A [`Volume`] is a mounted file system; its calls take [`Node`]s, names in directories, and byte positions. It replays and writes the
-//! journal, allocates, caches, and serves any number of threads without a global lock. A damaged image is an [`Error`], never a panic.
-//! Paths are the business of the crate `extant`.
+//! A [`Volume`] is a mounted file system; its calls take [`Node`]s, names in directories, and byte
+//! positions. It replays and writes the journal, allocates, caches, and serves any number of
+//! threads without a global lock. A damaged image is an [`Error`], never a panic. Paths are the
+//! business of the crate `extant`.
 //!
 //! ```no_run
 //! use extant_engine::{Cred, VolumeOptions};
@@ -19,13 +20,13 @@
 //!
 //! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
 //!
-//! # How it is cut
+//! # Modules
 //!
-//! The public face is `api`; the way of a write can be followed through the modules in this order:
-//! `api` → `file` (limits, data path, writeback) → `map` (extent status, extent tree) → `alloc` (blocks) →
-//! the journal (`extant-jbd2`) → the device (`extant-blockdev`).
-//! Names go `api` → `namei` → `dir` → `inode`. `mount` builds the shared state in `fs`. `docs/ARCHITECTURE.md` has the order of the modules,
-//! which `cargo xtask tidy` checks.
+//! The public face is `api`. A write passes through `api` → `file` (limits, data path, writeback) →
+//! `map` (extent status, extent tree) → `alloc` (blocks) → the journal (`extant-jbd2`) → the device
+//! (`extant-blockdev`). Names pass through `api` → `namei` → `dir` → `inode`. `mount` builds the
+//! shared state, `volume::Fs`. `docs/ARCHITECTURE.md` has the order of the modules, which `cargo
+//! xtask tidy` checks.
 #![forbid(unsafe_code)]
 
 mod alloc;
@@ -48,7 +49,8 @@ mod types;
 mod volume;
 mod xattr;
 
-/// What a file system can stand on: files and block devices of the host, memory, and whatever implements [`BlockDevice`](device::BlockDevice).
+/// The devices of a file system: files and block devices of the host, memory, and every other
+/// [`BlockDevice`](device::BlockDevice).
 pub mod device {
     pub use extant_blockdev::{
         BlockDevice, Completion, CowDevice, FileDevice, FileIo, IoOp, IoQueue, IoRequest, LoopUse,
@@ -65,7 +67,7 @@ pub use extant_iomap::{MAX_VIEW, ReadView};
 pub use file::Finished;
 #[doc(hidden)]
 pub use inspect::verifier::Verifier;
-pub use types::error::{Error, Location, Result};
+pub use types::error::{Error, IoFailure, Location, Result};
 pub use types::interrupt::Interrupt;
 pub use types::{
     Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget,

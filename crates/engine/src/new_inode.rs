@@ -60,7 +60,7 @@ pub(crate) fn new(
         top_level: parent.ino == extant_units::Ino::ROOT
             || parent_flags.contains(InodeFlags::TOPDIR),
     };
-    let (ino, generation) = alloc::inode(fs, h, &request)?;
+    let (ino, generation) = alloc::allocate_inode(fs, h, &request)?;
 
     let mut core = InodeCore::blank(&inode::format(&fs.layout), fs.layout.want_extra_isize);
     core.generation = generation;

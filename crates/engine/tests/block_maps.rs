@@ -340,7 +340,7 @@ fn a_volume_without_extents_runs_full() {
             for (number, node, _) in files {
                 drop(node);
                 let name = format!("f{number}");
-                volume.unlink(&root, name.as_bytes(), &cred).unwrap();
+                volume.unlink(&root, name.as_bytes()).unwrap();
             }
             drop(root);
             volume.sync().unwrap();

@@ -138,7 +138,7 @@ fn a_directory_whose_blocks_come_twice_is_damage() {
         let made = volume.create(&d, b"new", 0o644, &Cred::root());
         assert_damage(made, "a second time");
         let root = volume.root().unwrap();
-        assert_damage(volume.rmdir(&root, b"d", &Cred::root()), "a second time");
+        assert_damage(volume.rmdir(&root, b"d"), "a second time");
         let steps = map_steps(&volume) - before;
         assert!(steps < 64, "{steps} looks at the map");
     }
@@ -250,8 +250,8 @@ fn a_map_that_repeats_itself_is_not_freed_to_its_end() {
         repeat(&image, "f", named, spare, 1 << 34);
         let volume = open_and_continue(&image);
         let root = volume.root().unwrap();
-        volume.unlink(&root, b"f", &Cred::root()).unwrap();
-        volume.settle();
+        volume.unlink(&root, b"f").unwrap();
+        volume.wait_for_background_work();
         let (faults, freed) = (
             counter(&volume, "faults"),
             counter(&volume, "extents_removed"),
@@ -331,9 +331,9 @@ fn interrupting_all_leaves_an_orphan_that_the_next_mount_frees() {
         volume.sync().unwrap();
         volume.interrupt_all();
         drop(f);
-        volume.unlink(&root, b"f", &cred).unwrap();
-        volume.unlink(&root, b"small", &cred).unwrap();
-        volume.settle();
+        volume.unlink(&root, b"f").unwrap();
+        volume.unlink(&root, b"small").unwrap();
+        volume.wait_for_background_work();
         assert_eq!(
             counter(&volume, "inode_deletions"),
             1,

@@ -162,9 +162,7 @@ fn data_modes_order_what_they_promise_to() {
         // A short life: nothing may be lost or leaked with data that a commit still waits for.
         let doomed = create(&volume, "doomed");
         write(&volume, &doomed, 0, &bytes);
-        volume
-            .unlink(&volume.root().unwrap(), b"doomed", &Cred::root())
-            .unwrap();
+        volume.unlink(&volume.root().unwrap(), b"doomed").unwrap();
         drop(doomed);
         volume.unmount().unwrap();
         drop(volume);

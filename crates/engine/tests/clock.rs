@@ -115,6 +115,6 @@ fn every_stamp_is_of_the_coarse_clock() {
                 .rename(&root, &other, &root, &moved, flags, &cred)
                 .unwrap();
         });
-        stamped("unlink", &|| volume.unlink(&root, &moved, &cred).unwrap());
+        stamped("unlink", &|| volume.unlink(&root, &moved).unwrap());
     }
 }

@@ -137,7 +137,7 @@ fn what_we_make_linux_lists_and_finds_and_e2fsck_accepts() {
             expected.insert(name(i));
         }
         for i in (0..count).step_by(3) {
-            volume.unlink(&dir, &name(i), &cred).unwrap();
+            volume.unlink(&dir, &name(i)).unwrap();
             expected.remove(&name(i));
         }
         for i in (0..count).step_by(6) {
@@ -171,9 +171,9 @@ fn what_we_make_linux_lists_and_finds_and_e2fsck_accepts() {
             expected
         );
         for name in &expected {
-            volume.unlink(&dir, name, &cred).unwrap();
+            volume.unlink(&dir, name).unwrap();
         }
-        volume.rmdir(&root, b"d", &cred).unwrap();
+        volume.rmdir(&root, b"d").unwrap();
         drop((root, dir));
         volume.unmount().unwrap();
         drop(volume);
@@ -232,7 +232,7 @@ fn a_listing_goes_on_while_others_create_and_unlink() {
                         let name = format!("comes-{thread}-{}", rng.below(800)).into_bytes();
                         match volume.create(dir, &name, 0o644, cred) {
                             Ok(node) => drop(node),
-                            Err(Error::Exists) => volume.unlink(dir, &name, cred).unwrap(),
+                            Err(Error::Exists) => volume.unlink(dir, &name).unwrap(),
                             Err(other) => panic!("{other}"),
                         }
                     }
@@ -318,8 +318,8 @@ fn broken_directory_blocks_are_named_and_do_no_harm() {
         let volume = open(&image);
         let root = volume.root().unwrap();
         let mut note = |result: Result<(), Error>| match result {
-            Err(Error::Corrupt { place, .. }) => {
-                assert!(!place.to_string().is_empty());
+            Err(Error::Corrupt { location, .. }) => {
+                assert!(!location.to_string().is_empty());
                 named += 1;
             }
             Err(Error::Io(why)) => panic!("{why}"),
@@ -329,10 +329,10 @@ fn broken_directory_blocks_are_named_and_do_no_harm() {
             note(volume.readdir(&dir, 0, &mut |_| true));
             for i in 0..count {
                 note(volume.lookup(&dir, &name(i)).map(drop));
-                note(volume.unlink(&dir, &name(i), &cred));
+                note(volume.unlink(&dir, &name(i)));
                 note(volume.create(&dir, &name(i + 5000), 0o644, &cred).map(drop));
             }
-            note(volume.rmdir(&root, b"d", &cred));
+            note(volume.rmdir(&root, b"d"));
         }
         drop(root);
         let _ = volume.unmount();
@@ -380,7 +380,7 @@ fn directories_that_contain_each_other_do_not_hang() {
             let (volume, cred) = (&volume, &cred);
             s.spawn(move || {
                 for _ in 0..300 {
-                    let _ = volume.rmdir(dir, name, cred);
+                    let _ = volume.rmdir(dir, name);
                     let _ = volume.lookup(dir, name);
                     let _ = volume.rename(dir, name, dir, b"moved", RenameFlags::EXCHANGE, cred);
                     let _ = volume.rename(dir, name, dir, b"moved", none, cred);
@@ -416,7 +416,7 @@ fn subdirectories_past_the_link_limit_are_not_counted() {
         }
     }
     assert_eq!(links(), 1, "too many to count");
-    volume.rmdir(&root, &name(7), &cred).unwrap();
+    volume.rmdir(&root, &name(7)).unwrap();
     assert_eq!(links(), 1, "for good");
     drop(root);
     volume.unmount().unwrap();

@@ -358,7 +358,7 @@ fn a_deleted_file_is_not_written() {
     volume
         .write(&node, 0, &vec![1; 10 << 20], &Cred::root())
         .unwrap();
-    volume.unlink(&root, b"gone", &Cred::root()).unwrap();
+    volume.unlink(&root, b"gone").unwrap();
     // Still open: still there.
     assert_eq!(read_all(&volume, &node).len(), 10 << 20);
     volume.write(&node, 0, b"more", &Cred::root()).unwrap();
@@ -385,7 +385,7 @@ fn conversions_find_room_where_all_that_is_free_waits_for_a_commit() {
         let synced = volume.fsync(&node, true);
         assert!(synced.is_ok(), "round {round}: {synced:?}");
         drop(node);
-        volume.unlink(&root, b"f", &Cred::root()).unwrap();
+        volume.unlink(&root, b"f").unwrap();
     }
     volume.unmount().unwrap();
     image.fsck_clean().unwrap();

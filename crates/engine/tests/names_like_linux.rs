@@ -201,18 +201,9 @@ fn names_that_cannot_be() {
         volume.lookup(&root, &[b'x'; 256]),
         Err(Error::NameTooLong)
     ));
-    assert!(matches!(
-        volume.unlink(&root, b".", &cred),
-        Err(Error::IsDir)
-    ));
-    assert!(matches!(
-        volume.rmdir(&root, b".", &cred),
-        Err(Error::Invalid)
-    ));
-    assert!(matches!(
-        volume.rmdir(&root, b"..", &cred),
-        Err(Error::NotEmpty)
-    ));
+    assert!(matches!(volume.unlink(&root, b"."), Err(Error::IsDir)));
+    assert!(matches!(volume.rmdir(&root, b"."), Err(Error::Invalid)));
+    assert!(matches!(volume.rmdir(&root, b".."), Err(Error::NotEmpty)));
     let none = RenameFlags::empty();
     let to_dot = volume.rename(&root, &[0xff; 255], &root, b"..", none, &cred);
     assert!(matches!(to_dot, Err(Error::Busy)));
@@ -285,9 +276,9 @@ fn immutable_and_append_only_inodes() {
         set(&file, 0);
         let _ = volume.rename(&dir, b"moved", &dir, b"file", none, &cred);
         for name in [&b"new"[..], b"other"] {
-            let _ = volume.unlink(&dir, name, &cred);
+            let _ = volume.unlink(&dir, name);
         }
-        let _ = volume.rmdir(&dir, b"sub", &cred);
+        let _ = volume.rmdir(&dir, b"sub");
         assert_eq!(list(&volume, &dir).len(), 1);
     }
     drop((file, dir, root));
@@ -305,7 +296,7 @@ fn files_without_names_live_until_they_are_let_go() {
         let free = volume.statfs().unwrap().inodes_free;
         // Unlinked while it is held.
         let held = volume.create(&root, b"held", 0o644, &cred).unwrap();
-        volume.unlink(&root, b"held", &cred).unwrap();
+        volume.unlink(&root, b"held").unwrap();
         assert_eq!(volume.getattr(&held).unwrap().nlink, 0);
         assert_eq!(volume.statfs().unwrap().inodes_free, free - 1);
         assert!(matches!(
@@ -320,7 +311,7 @@ fn files_without_names_live_until_they_are_let_go() {
         assert_eq!(volume.getattr(&later).unwrap().nlink, 1);
         // A directory that is removed while it is held: empty, and nothing can be put in.
         let dir = volume.mkdir(&root, b"dir", 0o755, &cred).unwrap();
-        volume.rmdir(&root, b"dir", &cred).unwrap();
+        volume.rmdir(&root, b"dir").unwrap();
         let in_it = volume.create(&dir, b"x", 0o644, &cred);
         assert!(matches!(in_it, Err(Error::NotFound)));
         assert!(matches!(volume.lookup(&dir, b".."), Err(Error::NotFound)));
@@ -363,7 +354,7 @@ fn new_inodes_take_after_their_directory() {
     assert_eq!((sub.uid, sub.gid, sub.perm), (1000, 50, 0o2755));
     let before = volume.getattr(&dir).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(5));
-    volume.unlink(&dir, b"f", &user).unwrap();
+    volume.unlink(&dir, b"f").unwrap();
     let after = volume.getattr(&dir).unwrap();
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
     assert_eq!((before.nlink, after.nlink), (3, 3));
@@ -404,11 +395,11 @@ fn no_space_leaves_nothing_behind() {
             assert_eq!(list(&volume, &dir).len(), made.len(), "{args} {round}");
             for (i, name) in made.iter().enumerate() {
                 match i % 3 {
-                    0 => volume.rmdir(&dir, name, &user).unwrap(),
-                    _ => volume.unlink(&dir, name, &user).unwrap(),
+                    0 => volume.rmdir(&dir, name).unwrap(),
+                    _ => volume.unlink(&dir, name).unwrap(),
                 }
             }
-            volume.rmdir(&root, b"dir", &user).unwrap();
+            volume.rmdir(&root, b"dir").unwrap();
         }
         drop(root);
         let after = volume.statfs().unwrap();

@@ -39,6 +39,6 @@ fn error(error: extant_check::Error) -> Error {
         Check::Descriptor { group, source } => Error::corrupt(Location::GroupDesc(group), source),
         Check::Device(error) => error.into(),
         Check::Journal(error) => error.into(),
-        other => Error::Io(other.to_string().into()),
+        other => Error::io(other),
     }
 }

@@ -217,7 +217,7 @@ impl Filesystem {
     /// As unlink(2).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
-        self.volume.unlink(&dir, &name, &self.cred)
+        self.volume.unlink(&dir, &name)
     }
 
     /// Removes an empty directory.
@@ -226,7 +226,7 @@ impl Filesystem {
     /// As rmdir(2).
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
-        self.volume.rmdir(&dir, &name, &self.cred)
+        self.volume.rmdir(&dir, &name)
     }
 
     /// Moves `from` to `to`, replacing what is there as rename(2) does.

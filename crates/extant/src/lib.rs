@@ -75,8 +75,9 @@ pub use extant_engine::{
     AtimeMode, Attr, Backend, BufferedPath, ClearProbe, Cred, DataMode, Defragmented, DirectQueue,
     DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents, FallocateMode, Fiemap,
     FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo, ImageInfo, Ino, Interrupt,
-    IoBuf, JournalInfo, Location, MAX_VIEW, MountOptions, Node, ReadView, RenameFlags, Result,
-    SeekTarget, SetAttr, SetTime, Timestamp, Tuning, Volume, VolumeOptions, XattrMode, device,
+    IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW, MountOptions, Node, ReadView, RenameFlags,
+    Result, SeekTarget, SetAttr, SetTime, Timestamp, Tuning, Volume, VolumeOptions, XattrMode,
+    device,
 };
 pub use file::{File, OpenOptions};
 pub use filesystem::Filesystem;

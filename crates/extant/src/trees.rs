@@ -52,11 +52,11 @@ impl Filesystem {
     /// # Errors
     /// As unlink(2) and rmdir(2). What was removed until then stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (volume, cred) = (self.volume(), self.cred());
+        let volume = self.volume();
         let (parent, name) = resolve_parent(volume, path.as_ref())?;
         let dir = volume.lookup(&parent, &name)?;
         if dir.kind() != FileKind::Directory {
-            return volume.unlink(&parent, &name, cred);
+            return volume.unlink(&parent, &name);
         }
         // A stack and not recursion: how deep a tree is, its image decides.
         let mut stack = vec![Doomed {
@@ -70,7 +70,7 @@ impl Filesystem {
                 top.names = self.first_names(&top.dir)?;
             }
             let Some(name) = top.names.pop_front() else {
-                volume.rmdir(&top.parent, &top.name, cred)?;
+                volume.rmdir(&top.parent, &top.name)?;
                 stack.pop();
                 continue;
             };
@@ -93,7 +93,7 @@ impl Filesystem {
                     names: VecDeque::new(),
                 });
             } else {
-                volume.unlink(&top.dir, &name, cred)?;
+                volume.unlink(&top.dir, &name)?;
             }
         }
         Ok(())

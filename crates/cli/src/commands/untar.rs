@@ -233,7 +233,7 @@ impl<'a> Unpack<'a> {
             let written = self.content(member, content, &node, at);
             if let Err(Trouble::Full(_)) = written {
                 // Not to be taken for the whole file; if it stays, its size tells.
-                let _ = volume.unlink(dir, name, cred);
+                let _ = volume.unlink(dir, name);
             }
             written?;
         }
@@ -294,10 +294,7 @@ impl<'a> Unpack<'a> {
         let Some(old) = &target.old else {
             return Ok(());
         };
-        let removed = self
-            .fs
-            .volume()
-            .unlink(&target.dir, target.name, self.fs.cred());
+        let removed = self.fs.volume().unlink(&target.dir, target.name);
         if old.kind() == FileKind::Symlink {
             self.descent.forget();
         }

@@ -294,8 +294,8 @@ impl<'a> Dir<'a> for File<'a> {
     }
 
     fn remove(&self, name: &OsStr) -> Result<(), Failure> {
-        let (volume, cred) = (self.fs.volume(), self.fs.cred());
-        Ok(volume.unlink(&self.node, name.as_bytes(), cred)?)
+        let volume = self.fs.volume();
+        Ok(volume.unlink(&self.node, name.as_bytes())?)
     }
 
     fn park(&self) {}

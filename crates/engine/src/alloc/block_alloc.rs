@@ -37,7 +37,7 @@ struct Granted {
 }
 
 impl AllocatorCore {
-    /// See [`fn@super::block_alloc`].
+    /// See [`super::allocate_blocks`].
     pub(super) fn allocate(
         self: &Arc<Self>,
         h: &mut Handle,
@@ -57,7 +57,7 @@ impl AllocatorCore {
                 .claim(claimant(request), min, want)
                 .ok_or(Error::NoSpace)?
         };
-        let found = self.place(h, request, min, claimed);
+        let found = self.find_and_mark(h, request, min, claimed);
         let used = found.as_ref().map_or(0, |run| run.len.get());
         self.counts.used(used);
         if !request.reserved {
@@ -74,7 +74,13 @@ impl AllocatorCore {
 
     /// Finds and marks between `min` and `want` blocks: in the stream's window first, then in the
     /// groups.
-    fn place(&self, h: &mut Handle, request: &AllocRequest, min: u64, want: u64) -> Result<Run> {
+    fn find_and_mark(
+        &self,
+        h: &mut Handle,
+        request: &AllocRequest,
+        min: u64,
+        want: u64,
+    ) -> Result<Run> {
         let mut grown = 0;
         if let Some(ino) = request.stream
             && let Some(stream) = self.windows.take(ino)
@@ -275,10 +281,10 @@ impl AllocatorCore {
 
     /// See [`super::free_blocks`].
     pub(super) fn free(self: &Arc<Self>, h: &mut Handle, run: Run, metadata: bool) -> Result<()> {
-        let place = Location::Block(run.start);
+        let location = Location::Block(run.start);
         if !self.layout.contains(run.start, run.len) {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!(
                     "freeing {} blocks that do not lie within the volume",
                     run.len
@@ -287,7 +293,7 @@ impl AllocatorCore {
         }
         if !self.zones.may_map(None, run.start, run.len) {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!(
                     "freeing {} blocks, some of which belong to the format itself",
                     run.len

@@ -19,7 +19,7 @@ use crate::types::error::{Error, Location, Result};
 use crate::volume::metadata_kind::CheckKind;
 
 impl AllocatorCore {
-    /// See [`super::inode`].
+    /// See [`super::allocate_inode`].
     pub(super) fn allocate_inode(
         &self,
         h: &mut Handle,

@@ -3,9 +3,9 @@
 //! # Credits
 //! | function | metadata blocks it may modify |
 //! |---|---|
-//! | [`fn@blocks`] | 2: the group's bitmap and its descriptor's block |
+//! | [`allocate_blocks`] | 2: the group's bitmap and its descriptor's block |
 //! | [`free_blocks`] | bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
-//! | [`inode`] | [`crate::volume::credits::INODE_ALLOC`] |
+//! | [`allocate_inode`] | [`crate::volume::credits::INODE_ALLOC`] |
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Invariants
@@ -163,7 +163,7 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 /// [`Error::NoSpace`]: no block is left for this caller, or the free ones were freed by a
 /// transaction that is not durable yet (see [`commit_frees_space`]). [`Error::Corrupt`]: a bitmap
 /// is damaged; its group is not used again.
-pub(crate) fn blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
+pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
     fs.alloc.core.allocate(h, request)
 }
 
@@ -271,7 +271,11 @@ pub(crate) fn release_window(fs: &Fs, ino: Ino) {
 /// # Errors
 /// [`Error::NoSpace`] if no inode is left. [`Error::Corrupt`]: a bitmap is damaged; its group is
 /// not used again.
-pub(crate) fn inode(fs: &Fs, h: &mut Handle, request: &InodeRequest) -> Result<(Ino, u32)> {
+pub(crate) fn allocate_inode(
+    fs: &Fs,
+    h: &mut Handle,
+    request: &InodeRequest,
+) -> Result<(Ino, u32)> {
     let result = fs.alloc.core.allocate_inode(h, request);
     result.inspect_err(|error| fs.fault.report(fs, error))
 }

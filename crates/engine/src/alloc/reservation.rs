@@ -10,7 +10,7 @@ use super::space_counts::{Claimant, SpaceCounts};
 /// `AllocRequest::reserved`) or given back. Dropping one that still holds blocks is a bug, which is
 /// counted, logged and repaired.
 #[derive(Debug)]
-#[must_use = "promised space must be consumed or given back"]
+#[must_use = "reserved space must be consumed or given back"]
 pub(crate) struct Reservation {
     counts: Arc<SpaceCounts>,
     blocks: u64,
@@ -27,14 +27,14 @@ impl Reservation {
 
     /// Reserves exactly `n` blocks; `None` if fewer are available.
     pub(crate) fn take(counts: &Arc<SpaceCounts>, n: Blocks, privileged: bool) -> Option<Self> {
-        let who = if privileged {
+        let claimant = if privileged {
             Claimant::Privileged
         } else {
             Claimant::User
         };
         let mut reservation = Self::empty(counts);
         if !n.is_zero() {
-            reservation.blocks = counts.claim(who, n.get(), n.get())?;
+            reservation.blocks = counts.claim(claimant, n.get(), n.get())?;
             counts.begin_reserved(reservation.blocks);
         }
         Some(reservation)
@@ -67,7 +67,7 @@ impl Reservation {
     }
 
     fn lower(&mut self, n: Blocks) -> u64 {
-        debug_assert!(n.get() <= self.blocks, "more than was promised");
+        debug_assert!(n.get() <= self.blocks, "more than was reserved");
         let n = n.get().min(self.blocks);
         self.blocks -= n;
         n

@@ -62,15 +62,15 @@ impl SpaceCounts {
         }
     }
 
-    /// Takes up to `want` blocks from what is available to `who`, but at least `min`. Returns
+    /// Takes up to `want` blocks from what is available to `claimant`, but at least `min`. Returns
     /// `None` if fewer than `min` are available.
     ///
     /// This is the only entry to space: the reservations of delayed allocation ([`super::reserve`])
     /// and the allocator's own requests both claim here. What a claim did not use comes back
     /// through [`SpaceCounts::unclaim`]. Quotas would therefore be charged here, with the claimed
     /// amount, and taken back in `unclaim`.
-    pub(crate) fn claim(&self, who: Claimant, min: u64, want: u64) -> Option<u64> {
-        let kept = self.kept(who);
+    pub(crate) fn claim(&self, claimant: Claimant, min: u64, want: u64) -> Option<u64> {
+        let kept = self.kept(claimant);
         let mut granted = 0;
         self.available
             .fetch_update(Relaxed, Relaxed, |available| {
@@ -153,17 +153,19 @@ impl SpaceCounts {
 
     /// Blocks that [`SpaceCounts::claim`] would grant to root, or to an ordinary user.
     pub(crate) fn room(&self, privileged: bool) -> u64 {
-        let who = if privileged {
+        let claimant = if privileged {
             Claimant::Privileged
         } else {
             Claimant::User
         };
-        self.available.load(Relaxed).saturating_sub(self.kept(who))
+        self.available
+            .load(Relaxed)
+            .saturating_sub(self.kept(claimant))
     }
 
-    /// Blocks that `who` may not take.
-    fn kept(&self, who: Claimant) -> u64 {
-        match who {
+    /// Blocks that `claimant` may not take.
+    fn kept(&self, claimant: Claimant) -> u64 {
+        match claimant {
             Claimant::User => self.root_reserved.saturating_add(self.pool),
             Claimant::Privileged => self.pool,
             Claimant::Pool => 0,

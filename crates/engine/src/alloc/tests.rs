@@ -197,17 +197,17 @@ fn promised_space_is_there_for_those_it_was_promised() {
     let rig = Rig::open(&image).unwrap();
     let counts = &rig.alloc.counts;
     let most = counts.available_to_users();
-    let mut promise = Reservation::take(counts, most, false).unwrap();
+    let mut reservation = Reservation::take(counts, most, false).unwrap();
     assert!(matches!(rig.take(&ask(0, 1)), Err(Error::NoSpace)));
     assert!(Reservation::take(counts, Blocks::ONE, false).is_none());
     let mut goal = 0;
-    while !promise.blocks().is_zero() {
+    while !reservation.blocks().is_zero() {
         let request = AllocRequest {
             reserved: true,
-            ..ask(goal, promise.blocks().get().min(2048))
+            ..ask(goal, reservation.blocks().get().min(2048))
         };
         let run = rig.take(&request).unwrap();
-        promise.consume(run.len);
+        reservation.consume(run.len);
         goal = run.start.get() + run.len.get();
         assert!(counts.free_blocks() >= counts.reserved_blocks(), "J12");
     }

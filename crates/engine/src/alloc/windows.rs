@@ -61,16 +61,16 @@ impl Windows {
         let mut shard = self.shard(ino).lock();
         shard.clock += 1;
         stream.used = shard.clock;
-        let mut gone = shard.streams.insert(ino, stream);
-        if gone.is_none() && shard.streams.len() > PER_SHARD {
+        let mut displaced = shard.streams.insert(ino, stream);
+        if displaced.is_none() && shard.streams.len() > PER_SHARD {
             let oldest = shard
                 .streams
                 .iter()
                 .min_by_key(|(_, stream)| stream.used)
                 .map(|(&ino, _)| ino);
-            gone = oldest.and_then(|ino| shard.streams.remove(&ino));
+            displaced = oldest.and_then(|ino| shard.streams.remove(&ino));
         }
-        gone.and_then(|stream| stream.window())
+        displaced.and_then(|stream| stream.window())
     }
 
     /// Takes every window.

@@ -1,27 +1,26 @@
-//! What bounds a volume's calls: the largest file, and requests to end early.
+//! The bounds of a volume's calls: the largest file, and requests to end early.
 
 use super::node::Node;
 use super::volume::Volume;
 use crate::file;
 
 impl Volume {
-    /// The most bytes that a file can have, by the block size and by how it is mapped: 2^32 - 1
-    /// blocks with extents, what its tree of numbers reaches in a block map; without `huge_file`
-    /// what the count of its sectors holds. A write that begins there, or a size beyond, fails with
+    /// The largest file in bytes, by the block size and by the kind of the map: 2^32 - 1 blocks
+    /// with extents; what its tree of indirect blocks reaches in a block map; without `huge_file`
+    /// what the count of its sectors holds. A write that starts there, or a size beyond, fails with
     /// [`crate::Error::FileTooBig`]; a write that reaches past it is cut.
     ///
-    /// A front end whose callers cache what they write (a kernel) refuses there and then what would
-    /// fail at writeback. Takes no lock that an operation holds for long.
+    /// A front end with a cache above (a kernel) refuses at the call what would fail at writeback.
+    /// Takes no lock that an operation holds for long.
     pub fn max_file_size(&self, node: &Node) -> u64 {
         file::max_size(self.fs(), node.inode())
     }
 
-    /// Ends what takes long, on all threads, now and from now on: for a mount that is to end soon
+    /// Ends long operations on all threads, now and from now on: for a mount that is to end soon
     /// (SIGTERM). Searches of more than a few blocks of a directory, listings and walks through
-    /// files' maps fail with [`crate::Error::Interrupted`] at the next block; removals of many
-    /// transactions at the end of the one that runs, and what is left of the file then is an
-    /// orphan, which the next mount frees. Everything short goes on, and so do syncs and
-    /// [`Volume::unmount`].
+    /// files' maps fail with [`crate::Error::Interrupted`] at the next block. Removals that span
+    /// transactions fail at the end of the running one; what is left of the file then is an orphan,
+    /// which the next mount frees. Short operations go on, and so do syncs and [`Volume::unmount`].
     ///
     /// For one request there is [`crate::Interrupt`].
     pub fn interrupt_all(&self) {

@@ -1,4 +1,4 @@
-//! Where files lie on the device, and changing that while they are in use.
+//! Changing the location of a file's blocks while the file is in use.
 
 use super::node::Node;
 use super::volume::Volume;
@@ -10,29 +10,34 @@ use crate::types::Cred;
 use crate::types::Defragmented;
 
 impl Volume {
-    /// Gives a file or directory with a block map, as ext2 and ext3 make them, an extent tree: its data stays where it is. One
-    /// transaction; a crash shows the one or the other. Nothing to do for what has extents. `chattr +e` on a mount does the same.
+    /// Converts the block map of a file or directory, as ext2 and ext3 make them, to an extent
+    /// tree. The data stays in its location. One transaction: a crash shows one map or the other.
+    /// Does nothing for files with extents. `chattr +e` on a mount does the same.
     ///
     /// # Errors
-    /// [`crate::Error::NotSupported`] on a volume without the feature `extent`, for links and special files, and for a map that is
-    /// larger than a transaction; [`crate::Error::NotPermitted`] for immutable files; [`crate::Error::Busy`] for a file that goes on
-    /// being changed through views; [`crate::Error::NoSpace`]. The file is as it was then.
+    /// [`crate::Error::NotSupported`] on a volume without the feature `extent`, for links and
+    /// special files, and for a map that is larger than a transaction;
+    /// [`crate::Error::NotPermitted`] for immutable files; [`crate::Error::Busy`] for a file that
+    /// is changed through views all the time; [`crate::Error::NoSpace`]. The file is unchanged
+    /// then.
     pub fn convert_to_extents(&self, node: &Node) -> Result<()> {
         file::convert_to_extents(self.fs(), node.inode())
     }
 
-    /// Gives a file's data the fewest runs of blocks that free space allows, longest first, while it is in use: no more than a piece of some MiB
-    /// is kept from writers at a time, and readers wait for a change of the map only. A crash leaves each piece in its old place
-    /// or in the new one. `progress` is told how many bytes of how many have been dealt with.
+    /// Moves a file's data into the fewest runs of blocks that free space allows, longest first,
+    /// while the file is in use. A piece of some MiB at a time is locked against writers, and
+    /// readers wait only while the map changes. A crash leaves each piece in its old location or in
+    /// the new one. Calls `progress` with the bytes done and the bytes in all.
     ///
-    /// Nothing moves if the data cannot lie in fewer runs than it does. Where less space is free than the file has, it is done part by
-    /// part.
+    /// Nothing moves if the data cannot lie in fewer runs than it does. If less space is free than
+    /// the file needs, it is moved part by part.
     ///
     /// # Errors
-    /// [`crate::Error::NotSupported`] for files with block maps, encrypted or journalled data; [`crate::Error::Invalid`] and
-    /// [`crate::Error::IsDir`] for what is no file; [`crate::Error::NotPermitted`] for immutable files; [`crate::Error::NoSpace`];
-    /// [`crate::Error::Busy`] for a file that goes on being changed through views; failures of the device. What was moved stays moved, and
-    /// no data is lost.
+    /// [`crate::Error::NotSupported`] for files with block maps, encrypted or journalled data;
+    /// [`crate::Error::Invalid`] and [`crate::Error::IsDir`] for anything but a regular file;
+    /// [`crate::Error::NotPermitted`] for immutable files; [`crate::Error::NoSpace`];
+    /// [`crate::Error::Busy`] for a file that is changed through views all the time; failures of
+    /// the device. What was moved stays moved, and no data is lost.
     pub fn defragment(
         &self,
         node: &Node,
@@ -42,15 +47,19 @@ impl Volume {
         file::defragment(self.fs(), node.inode(), cred, &mut progress)
     }
 
-    /// Exchanges the blocks of the bytes `range` of `orig`, whole blocks, with those from byte `donor_pos` of `donor` on, where both have some: what
-    /// `orig` shows stays, and `donor` shows the same there. Returns how many bytes were exchanged. (`EXT4_IOC_MOVE_EXT`.)
+    /// Exchanges the blocks of the bytes `range` of `orig`, whole blocks, with those from byte
+    /// `donor_pos` of `donor` on, where both have blocks (`EXT4_IOC_MOVE_EXT`). The content of
+    /// `orig` stays, and `donor` gets the same content there. Returns the number of bytes
+    /// exchanged.
     ///
     /// # Errors
-    /// As the ioctl: [`crate::Error::Invalid`] for one file twice, what is no file, empty, or on another volume, a donor with
-    /// set-id bits, a range that is empty after it was cut at the ends of both, or that begins at another place of its page than the
-    /// donor's; [`crate::Error::NotPermitted`] for an immutable or append-only donor; [`crate::Error::NotSupported`] for block maps,
-    /// encrypted or journalled data; [`crate::Error::NoAttribute`] ("no data available") if nothing has blocks from there on; the rest as
-    /// [`Volume::defragment`]. Files whose data is moved over ranges are not refused.
+    /// As the ioctl: [`crate::Error::Invalid`] for one file twice, for anything but regular files,
+    /// for an empty file or one on another volume, for a donor with set-id bits, for a range that
+    /// is empty after it was cut at the ends of both, or that starts at another offset in its page
+    /// than the donor's; [`crate::Error::NotPermitted`] for an immutable or append-only donor;
+    /// [`crate::Error::NotSupported`] for block maps, encrypted or journalled data;
+    /// [`crate::Error::NoAttribute`] ("no data available") if neither has blocks from there on; the
+    /// rest as [`Volume::defragment`]. Files on the iomap path are not refused.
     pub fn move_extents(
         &self,
         orig: &Node,

@@ -1,4 +1,4 @@
-//! Direct I/O at the level of inodes, and many requests of it in flight.
+//! Direct I/O by inodes, with many requests in flight.
 
 use extant_blockdev::IoBuf;
 
@@ -9,8 +9,8 @@ use crate::Result;
 use crate::file::{self, Finished, Job, Queue, What, WriteAt};
 
 impl Volume {
-    /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device: what the cache has newer is written first. Any position and length
-    /// will do.
+    /// [`Volume::read`] past the page cache (`O_DIRECT`), from the device. Newer data in the cache
+    /// is written first. Any position and length is allowed.
     ///
     /// # Errors
     /// As [`Volume::read`]; [`crate::Error::Io`] also if newer data could not be written.
@@ -19,12 +19,15 @@ impl Volume {
         file::read_direct(self.fs(), node.inode(), open, pos, buf)
     }
 
-    /// [`Volume::write`] past the page cache (`O_DIRECT`): on return the data is on the device, with space and size, and nothing of the range
-    /// is cached. Durable after the next [`Volume::fsync`]. Any position and length will do; parts of blocks cost a read. What cannot be
-    /// written directly (data that goes through the journal) goes through the cache, and from there to the device before this returns.
+    /// [`Volume::write`] past the page cache (`O_DIRECT`). On return the data is on the device,
+    /// with space and size, and nothing of the range is cached. Durable after the next
+    /// [`Volume::fsync`]. Any position and length is allowed; parts of blocks cost a read. Data
+    /// that cannot be written directly (data that goes through the journal) goes through the cache,
+    /// and from there to the device before this returns.
     ///
     /// # Errors
-    /// As [`Volume::write`]; [`crate::Error::Io`] also if older data of the range could not be written.
+    /// As [`Volume::write`]; [`crate::Error::Io`] also if older data of the range could not be
+    /// written.
     pub fn write_direct(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
         let open = node.open(self.fs());
         let at = WriteAt::Pos(pos);
@@ -48,18 +51,18 @@ impl Volume {
     }
 }
 
-/// What requests of a [`DirectQueue`] go to: a [`Node`], or an open file that knows what it was opened for.
+/// The target of a [`DirectQueue`]'s requests: a [`Node`], or an open file with an access mode.
 pub trait DirectTarget {
     /// The node, for reading.
     ///
     /// # Errors
-    /// [`crate::Error::BadHandle`] if it was not opened for that.
+    /// [`crate::Error::BadHandle`] if it was not opened for reading.
     fn readable(&self) -> Result<&Node>;
 
-    /// The node, for writing at chosen positions.
+    /// The node, for writing at given positions.
     ///
     /// # Errors
-    /// [`crate::Error::BadHandle`] if it was not opened for that.
+    /// [`crate::Error::BadHandle`] if it was not opened for writing.
     fn writable(&self) -> Result<&Node>;
 }
 
@@ -73,12 +76,15 @@ impl DirectTarget for Node {
     }
 }
 
-/// Direct reads and writes, many of them in flight, of one thread: as `io_uring` or `libaio` with `O_DIRECT`.
+/// Direct reads and writes, many of them in flight, of one thread: as `io_uring` or `libaio` with
+/// `O_DIRECT`.
 ///
-/// A request is submitted with a buffer that it owns and a tag of the caller's, and comes back with both when it is over. Requests in
-/// flight are carried out in any order, and their results come in any order; two that touch the same block do so one after the other.
-/// What was written is durable after a [`Volume::fsync`] that begins after the result has come. Those that overwrite whole blocks go straight to
-/// the device; everything that [`Volume::write_direct`] does can be done, but may be done by a few threads.
+/// A request is submitted with a buffer that it owns and a tag of the caller's, and comes back with
+/// both when it is over. Requests in flight are carried out in any order, and their results come in
+/// any order; two that touch the same block do so one after the other. What was written is durable
+/// after a [`Volume::fsync`] that begins after the result has come. Those that overwrite whole
+/// blocks go straight to the device; everything that [`Volume::write_direct`] does can be done, but
+/// may be done by a few threads.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -106,7 +112,7 @@ impl DirectTarget for Node {
 /// Dropping the queue waits for what is in flight.
 pub struct DirectQueue {
     queue: Queue,
-    // After the queue: it stays mounted until nothing is in flight.
+    // After the queue: the volume stays mounted until nothing is in flight.
     volume: Volume,
 }
 
@@ -118,12 +124,13 @@ impl DirectQueue {
         }
     }
 
-    /// The most requests that are in flight at once. One more waits until another is over.
+    /// The most requests that are in flight at once. A further one waits until another has
+    /// finished.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }
 
-    /// Requests whose results have not been handed out yet.
+    /// Requests whose results have not been returned yet.
     pub fn outstanding(&self) -> usize {
         self.queue.outstanding()
     }
@@ -133,16 +140,17 @@ impl DirectQueue {
         &self.volume
     }
 
-    /// A buffer of `len` bytes, holding anything, that the image's device takes at the least cost: with io_uring, memory that the kernel
-    /// knows already, as long as there is some. To be used again and again; any other [`IoBuf`] will do as well.
+    /// A buffer of `len` bytes with any content, which the image's device takes at the least cost:
+    /// with io_uring, memory that is registered with the kernel, as long as there is some. Meant to
+    /// be used again and again. Any other [`IoBuf`] is accepted as well.
     pub fn buffer(&self, len: usize) -> IoBuf {
         self.queue.buffer(len)
     }
 
-    /// Reads from byte `pos` of `file` into `buf`, as much as it is long or the file has.
+    /// Reads from byte `pos` of `file` into `buf`: its length, or as much as the file has.
     ///
     /// # Errors
-    /// What `file` says against reading; a [`Node`] says nothing. Everything else is told by the result.
+    /// Those of `file`'s access mode; a [`Node`] has none. The result reports all others.
     pub fn read(&mut self, file: &impl DirectTarget, pos: u64, buf: IoBuf, tag: u64) -> Result<()> {
         let node = file.readable()?;
         self.submit(What::Read, node, pos, buf, tag);
@@ -152,7 +160,7 @@ impl DirectQueue {
     /// Writes `buf` at byte `pos` of `file`.
     ///
     /// # Errors
-    /// What `file` says against writing; a [`Node`] says nothing. Everything else is told by the result.
+    /// Those of `file`'s access mode; a [`Node`] has none. The result reports all others.
     pub fn write(
         &mut self,
         file: &impl DirectTarget,
@@ -165,14 +173,15 @@ impl DirectQueue {
         Ok(())
     }
 
-    /// Waits until at least `min` requests are over, or as many as are outstanding, and hands all out that are. With 0 it does not wait.
+    /// Waits until at least `min` requests have finished, or as many as are outstanding, and
+    /// returns all finished ones. With 0 it does not wait.
     pub fn wait(&mut self, min: usize) -> Vec<Finished> {
         let mut finished = Vec::new();
         self.wait_into(min, &mut finished);
         finished
     }
 
-    /// [`DirectQueue::wait`] into memory that is there already: adds to `finished`.
+    /// As [`DirectQueue::wait`], into memory that exists already: adds to `finished`.
     pub fn wait_into(&mut self, min: usize, finished: &mut Vec<Finished>) {
         self.queue.reap(min, finished);
     }

@@ -1,4 +1,4 @@
-//! Where a file's bytes are on the device.
+//! The location of a file's bytes on the device.
 
 use std::iter::FusedIterator;
 
@@ -12,14 +12,14 @@ use crate::map::{self, MapState, Status};
 use crate::types::error::{Error, Location};
 use crate::volume::Fs;
 
-/// What a range of a file is.
+/// The state of a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExtentState {
     /// Blocks with data.
     Written,
     /// Blocks that are allocated and read as zeros.
     Unwritten,
-    /// Data in memory, with space promised and no place chosen yet.
+    /// Data in memory, with space reserved and nothing allocated yet.
     Delayed,
     /// Nothing: reads as zeros.
     Hole,
@@ -37,7 +37,8 @@ impl ExtentState {
     }
 }
 
-/// A range of a file in one state, and in one run on the device if it has a place there. Whole blocks, in bytes.
+/// A range of a file in one state and, if it is allocated, in one run on the device. Whole blocks,
+/// in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// First byte in the file.
@@ -46,7 +47,7 @@ pub struct Extent {
     pub physical: Option<u64>,
     /// Bytes.
     pub len: u64,
-    /// What it is.
+    /// Its state.
     pub state: ExtentState,
 }
 
@@ -54,15 +55,17 @@ pub struct Extent {
 pub struct Extents {
     volume: Volume,
     node: Node,
-    /// The file block that the next extent begins with; `None` at the end.
+    /// The file block that the next extent starts with; `None` at the end.
     next: Option<u64>,
     walked: map::Walked,
 }
 
 impl Volume {
-    /// Where the bytes of a file, directory or long symbolic link are, from byte `pos` on: extents in order, holes and delayed
-    /// data included, up to the end of the file or the last block behind it. What keeps its content in the inode has none.
-    /// Looks each up when it is asked for, so that others may change the file meanwhile, and needs memory for one only.
+    /// The location of the bytes of a file, directory or long symbolic link, from byte `pos` on:
+    /// extents in order, holes and delayed data included, up to the end of the file or the last
+    /// block behind it. A file with its content in the inode has none. Each extent is looked up
+    /// when it is asked for, so other threads may change the file meanwhile, and only one is in
+    /// memory.
     pub fn map(&self, node: &Node, pos: u64) -> Extents {
         Extents::new(self.clone(), node.clone(), pos)
     }

@@ -1,4 +1,4 @@
-//! Where a file's bytes are, as the ioctl FS_IOC_FIEMAP tells it.
+//! The location of a file's bytes, as the ioctl FS_IOC_FIEMAP reports it.
 //!
 //! The same walk as [`Volume::map`], in the ioctl's terms: no holes, flags instead of states.
 
@@ -15,14 +15,14 @@ use crate::file;
 use crate::types::error::{Error, Result};
 
 bitflags! {
-    /// What a [`FiemapExtent`] is; the bits of `FIEMAP_EXTENT_*`.
+    /// The state of a [`FiemapExtent`]; the bits of `FIEMAP_EXTENT_*`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FiemapFlags: u32 {
-        /// No other follows in the range that was asked for.
+        /// No other extent follows in the requested range.
         const LAST = 0x1;
-        /// Its place is not known.
+        /// Its location is not known.
         const UNKNOWN = 0x2;
-        /// It has no place yet.
+        /// It is not allocated yet.
         const DELALLOC = 0x4;
         /// It is allocated and reads as zeros.
         const UNWRITTEN = 0x800;
@@ -38,14 +38,14 @@ pub struct FiemapExtent {
     pub physical: u64,
     /// Bytes.
     pub len: u64,
-    /// What it is.
+    /// Its state.
     pub flags: FiemapFlags,
 }
 
 /// The extents that a range of a file touches, see [`Volume::fiemap`].
 pub struct Fiemap {
     extents: Peekable<Spaces>,
-    /// The range that was asked for, in whole blocks.
+    /// The requested range, in whole blocks.
     range: Range<u64>,
 }
 
@@ -66,13 +66,15 @@ impl Iterator for Spaces {
 }
 
 impl Volume {
-    /// The extents of the blocks that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP tells them: cut at the
-    /// ends of the range, without holes, those behind the end of the file included; the last in the range says so. With `sync`
-    /// what is dirty gets its place first (`FIEMAP_FLAG_SYNC`). Looked up one by one, as with [`Volume::map`].
+    /// The extents that `len` bytes of a file from byte `start` on touch, as FS_IOC_FIEMAP reports
+    /// them: cut at the ends of the range, without holes, those behind the end of the file
+    /// included. The last in the range is flagged. With `sync` dirty data is written first, so that
+    /// it is allocated (`FIEMAP_FLAG_SYNC`). Extents are looked up one by one, as with
+    /// [`Volume::map`].
     ///
     /// # Errors
-    /// [`crate::Error::Invalid`] for no bytes, or none that a file can have; [`crate::Error::FileTooBig`] if `start` is behind
-    /// those.
+    /// [`crate::Error::Invalid`] for no bytes, or none that a file can have;
+    /// [`crate::Error::FileTooBig`] if `start` is behind those.
     pub fn fiemap(&self, node: &Node, start: u64, len: u64, sync: bool) -> Result<Fiemap> {
         self.fs().fault.check_alive()?;
         if len == 0 {
@@ -83,7 +85,7 @@ impl Volume {
             return Err(Error::FileTooBig);
         }
         if start == most {
-            // As on Linux: of the range nothing is left.
+            // As on Linux: nothing of the range is left.
             return Err(Error::Invalid);
         }
         if sync {
@@ -106,7 +108,7 @@ impl Iterator for Fiemap {
         let extent = match self.extents.next()? {
             Ok(extent) if extent.logical < self.range.end => extent,
             Ok(_) => {
-                // Those behind it lie further right.
+                // Later extents lie further right.
                 self.range.end = 0;
                 return None;
             }

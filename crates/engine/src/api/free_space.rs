@@ -1,4 +1,4 @@
-//! Space as such: telling the device what is free, copying without filling holes.
+//! Space: telling the device what is free, copying without filling holes.
 
 use std::ops::Range;
 
@@ -10,22 +10,25 @@ use crate::alloc;
 use crate::file;
 
 impl Volume {
-    /// Tells the device of the free blocks in the bytes `range` of the volume, in runs of at least `minimum` bytes: fstrim(8)'s
-    /// work. Returns how many bytes that were. A group that was trimmed as a whole, and in which nothing was freed since, is not
-    /// trimmed again.
+    /// Tells the device of the free blocks in the bytes `range` of the volume, in runs of at least
+    /// `minimum` bytes, as fstrim(8) does. Returns how many bytes that were. A group that was
+    /// trimmed as a whole, and in which nothing was freed since, is not trimmed again.
     ///
     /// # Errors
-    /// As the ioctl `FITRIM`: [`crate::Error::Invalid`] if the range begins behind the end of the volume or is shorter than a block, or
-    /// if `minimum` is more than a group of blocks has; [`crate::Error::ReadOnly`]; what the device answers.
+    /// As the ioctl `FITRIM`: [`crate::Error::Invalid`] if the range starts behind the end of the
+    /// volume or is shorter than a block, or if `minimum` exceeds a group;
+    /// [`crate::Error::ReadOnly`]; errors of the device.
     pub fn trim(&self, range: Range<u64>, minimum: u64) -> Result<u64> {
         alloc::trim(self.fs(), range, minimum)
     }
 
-    /// Copies up to `len` bytes of `from`, from byte `pos` on, into `to` at byte `to_pos`. Returns how many: fewer where `from` ends, or if an
-    /// error came after some. Holes stay holes, and take away what was there.
+    /// Copies up to `len` bytes of `from`, from byte `pos` on, into `to` at byte `to_pos`. Returns
+    /// how many: fewer where `from` ends, or if an error came after some. Holes stay holes and
+    /// replace what was there.
     ///
     /// # Errors
-    /// As copy_file_range(2): [`crate::Error::Invalid`] if both are the same file and the ranges overlap.
+    /// As copy_file_range(2): [`crate::Error::Invalid`] if both are the same file and the ranges
+    /// overlap.
     pub fn copy_range(
         &self,
         (from, pos): (&Node, u64),

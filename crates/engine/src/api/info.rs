@@ -1,6 +1,7 @@
-//! What an image is made of, without mounting it.
+//! The description of an image that is not mounted.
 //!
-//! Only read, nothing locked: an image that is mounted elsewhere can be looked at, as it was at some moment.
+//! The image is only read and nothing is locked: one that is mounted elsewhere can be described, as
+//! of some moment.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +24,7 @@ use crate::Result;
 use crate::types::Timestamp;
 use crate::types::error::NO_DEVICE;
 
-/// What the superblock, the group descriptors and the journal's superblock say.
+/// The fields of the superblock, of the group descriptors and of the journal's superblock.
 #[derive(Clone, Debug)]
 pub struct ImageInfo {
     /// Label; bytes, usually UTF-8.
@@ -50,13 +51,13 @@ pub struct ImageInfo {
     pub blocks_per_group: u32,
     /// Inodes of a group.
     pub inodes_per_group: u32,
-    /// When it was made.
+    /// Time of its creation.
     pub made: Timestamp,
-    /// When it was last mounted.
+    /// Time of the last mount.
     pub mounted: Timestamp,
-    /// When it was last written.
+    /// Time of the last write.
     pub written: Timestamp,
-    /// Where it was last mounted.
+    /// Mount point of the last mount.
     pub last_mounted_on: Vec<u8>,
     /// Whether it was unmounted in order.
     pub clean: bool,
@@ -74,7 +75,8 @@ pub struct ImageInfo {
     pub journal: Option<JournalInfo>,
     /// Whether the journal is on another device.
     pub external_journal: bool,
-    /// The groups, as far as their descriptors follow the superblock (with `meta_bg` some lie elsewhere).
+    /// The groups, as far as their descriptors follow the superblock (with `meta_bg` some lie
+    /// elsewhere).
     pub groups: Vec<GroupInfo>,
 }
 

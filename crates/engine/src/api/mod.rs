@@ -1,15 +1,19 @@
-//! The public face of the engine: [`Volume`], which speaks of inodes and names in directories.
+//! The public face of the engine: [`Volume`], with inodes and names in directories.
 //!
 //! Nothing in here knows the disk format; every call ends in one function of the engine.
 //!
-//! Locks: none of its own. Concurrency: every type is `Send + Sync`, and calls on different inodes run in
-//! parallel.
+//! # Locks
+//! None of its own.
+//!
+//! # Concurrency
+//! Every type is `Send + Sync`, and calls on different inodes run in parallel.
 
 mod bounds;
 mod defragment;
 mod direct;
 mod extents;
 mod fiemap;
+mod file_data;
 mod free_space;
 mod info;
 mod node;

@@ -10,11 +10,11 @@ use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 use crate::volume::Fs;
 
-/// A counted reference to an inode of a [`super::Volume`]. While one exists, the inode keeps its number and its content
-/// even if its last name goes.
+/// A counted reference to an inode of a [`super::Volume`]. While one exists, the inode keeps its
+/// number and its content even if its last name is removed.
 ///
-/// It also stands for an opener of the file: its clones share one idea of sequential reading, and are told of a failed
-/// write-back once.
+/// It also stands for an opener of the file: its clones share the state of sequential reading, and
+/// are told once of a failed writeback.
 #[derive(Clone)]
 pub struct Node {
     inode: InodeRef,
@@ -39,7 +39,7 @@ impl Node {
         self.inode.generation
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> FileKind {
         self.inode.kind
     }
@@ -52,7 +52,7 @@ impl Node {
         &self.inode
     }
 
-    /// The opener's state, if there is something to read.
+    /// The opener's state, if the inode has data.
     pub(super) fn open(&self, fs: &Fs) -> Option<&OpenState> {
         let regular = self.kind() == FileKind::Regular;
         regular.then(|| self.open.get_or_init(|| file::open(fs, self.inode())))

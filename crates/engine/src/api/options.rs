@@ -1,4 +1,4 @@
-//! How a file system is opened.
+//! Opening a file system.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::Result;
 use crate::Tuning;
 use crate::mount;
 
-/// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
+/// Options for opening a file system, in the manner of [`std::fs::OpenOptions`], with mount options
+/// by Linux's names.
 ///
 /// Opens for reading only unless [`VolumeOptions::write`] says otherwise.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +39,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Adds mount options, separated by commas, by the names that Linux's ext4 gives them (`noload`,
-    /// `errors=continue`, `commit=1`). They are checked when the file system is opened.
+    /// Adds mount options, separated by commas, by the names that Linux's ext4 gives them
+    /// (`noload`, `errors=continue`, `commit=1`). They are checked when the file system is opened.
     pub fn mount_options(&mut self, options: &str) -> &mut VolumeOptions {
         if !self.mount.is_empty() && !options.is_empty() {
             self.mount.push(',');
@@ -54,28 +55,29 @@ impl VolumeOptions {
         self
     }
 
-    /// How the image is read and written; goes before a mount option `backend=`.
+    /// How the image is read and written; takes precedence over a mount option `backend=`.
     pub fn backend(&mut self, backend: Backend) -> &mut VolumeOptions {
         self.backend = Some(backend);
         self
     }
 
-    /// Opens the image file or block device at `path` at the level of inodes. It stays claimed
-    /// against other openers until it is unmounted.
+    /// Opens the image file or block device at `path`. It is locked against other openers until it
+    /// is unmounted.
     ///
-    /// Opened for reading ([`VolumeOptions::write`] not set), the image is never written to. A journal
-    /// that is not empty is replayed in memory, within [`Tuning::replay_bytes`], with a warning; so
-    /// is the use of a loop device over the image told. The mount option `noload` leaves the
-    /// journal alone.
+    /// Opened for reading ([`VolumeOptions::write`] not set), the image is never written to. A
+    /// journal that is not empty is replayed in memory, within [`Tuning::replay_bytes`], with a
+    /// warning. A loop device over the image is logged as well. The mount option `noload` ignores
+    /// the journal.
     ///
     /// Opened for writing with the mount option `ro`, it is what `mount -o ro` is on Linux: changes
-    /// are refused, but the journal is replayed onto the image and orphans are finished, where the
+    /// are refused, but the journal is replayed onto the image and orphans are finished, if the
     /// image can be written.
     ///
     /// # Errors
-    /// [`Error::InUse`] if another process or Linux uses it, [`Error::NotExt4`] and its neighbours
-    /// for what is wrong with the image, [`Error::BadOption`] for a mount option,
-    /// [`Error::NeedsReplay`] for a journal to replay on a device that cannot be written.
+    /// [`Error::InUse`] if another process or Linux uses it; [`Error::NotExt4`],
+    /// [`Error::Truncated`], [`Error::UnsupportedFeature`] and [`Error::Corrupt`] for the image;
+    /// [`Error::BadOption`] for a mount option; [`Error::NeedsReplay`] for a journal to replay on a
+    /// device that cannot be written.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = self.parsed()?;
@@ -95,8 +97,8 @@ impl VolumeOptions {
         mounted(device, options, self.tuning)
     }
 
-    /// Mounts as Linux does with `ro`: puts the volume in order where that is needed and the image
-    /// can be written, then only reads.
+    /// Mounts as Linux does with `ro`: recovers the volume where that is needed and the image can
+    /// be written, then only reads.
     fn mount_read_only(&self, path: &Path, io: FileIo, options: MountOptions) -> Result<Volume> {
         let device = open_unchanging(path, io)?;
         if !mount::has_orphans(&device, &options) {
@@ -115,10 +117,10 @@ impl VolumeOptions {
         mounted(open_unchanging(path, io)?, options, self.tuning)
     }
 
-    /// Like [`VolumeOptions::open`], for any block device.
+    /// As [`VolumeOptions::open`], for any block device.
     ///
     /// # Errors
-    /// As [`VolumeOptions::open`], less what opening a file can do.
+    /// As [`VolumeOptions::open`], without those of opening a file.
     pub fn open_on(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         let options = self.parsed()?;
         if self.write {
@@ -159,8 +161,7 @@ fn open_device(path: &Path, mode: OpenMode, io: FileIo) -> Result<Arc<dyn BlockD
     Ok(Arc::new(FileDevice::open_with(path, mode, io)?))
 }
 
-/// Opens `path` to look at it: never to write, and also while Linux has it as a loop device, which
-/// is logged.
+/// Opens `path` for reading only, even while Linux has it as a loop device, which is logged.
 pub(super) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
     let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
     if let Some(one) = device.loops().iter().find(|one| !one.read_only) {
@@ -172,7 +173,7 @@ pub(super) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevic
     Ok(Arc::new(device))
 }
 
-/// Opens `path` for a mount that only reads: nothing else may change it.
+/// Opens `path` for a mount that only reads: no other process may change it.
 fn open_unchanging(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevice>> {
     let device = FileDevice::open_with(path, OpenMode::ReadOnly, io)?;
     match device.loops().iter().find(|one| !one.read_only) {

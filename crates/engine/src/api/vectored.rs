@@ -1,6 +1,6 @@
-//! Vectored I/O: one operation on several buffers, as preadv(2) and pwritev(2) have it.
+//! Vectored I/O: one operation on several buffers, as preadv(2) and pwritev(2).
 //!
-//! A vectored write takes one byte-range lock, or one look at each cached folio, whatever the
+//! A vectored write takes one byte-range lock, or checks each cached folio once, whatever the
 //! number of buffers; it never interleaves with another write. A vectored read sees each folio
 //! whole.
 

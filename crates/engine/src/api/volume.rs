@@ -1,39 +1,35 @@
-//! A mounted file system at the level of inodes.
+//! A mounted file system by inodes.
 
 use std::sync::Arc;
 
-use extant_iomap::ReadView;
 use extant_units::Ino;
 use tracing::error;
 
 use super::node::Node;
-use crate::BufferedPath;
 use crate::Cred;
 use crate::Result;
 use crate::attr::{self, FlagSet};
 use crate::dir;
 use crate::file;
-use crate::file::{Reader, Whence, WriteAt};
 use crate::inode;
 use crate::inspect::usage;
 use crate::mount::{self, ShutdownMode};
 use crate::namei;
 use crate::namei::symlink_target;
-use crate::types::{
-    Attr, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget, SetAttr, XattrMode,
-};
+use crate::types::{Attr, Dirent, FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 use crate::volume::Fs;
 use crate::xattr;
 
-/// A mounted file system. Clones are the same file system; it stays mounted until [`Volume::unmount`], or until the
-/// last clone is dropped.
+/// A mounted file system. Clones are the same file system; it stays mounted until
+/// [`Volume::unmount`], or until the last clone is dropped.
 ///
-/// Permissions (rwx) are not checked here: the caller is a front end that has done so, or acts for itself.
-/// Everything else is as Linux does it: limits, set-id bits, immutable and append-only files, link counts.
+/// Permissions (rwx) are not checked here: the caller is a front end that has checked them, or acts
+/// for itself. Everything else follows Linux: limits, set-id bits, immutable and append-only files,
+/// link counts.
 #[derive(Clone)]
 pub struct Volume(Arc<Mounted>);
 
-/// Unmounts when the last user is gone.
+/// Unmounts when the last clone is dropped.
 struct Mounted(Arc<Fs>);
 
 impl Drop for Mounted {
@@ -61,17 +57,17 @@ impl Volume {
         self.node(Ino::ROOT)
     }
 
-    /// The inode of a number, for front ends that hand out numbers.
+    /// The inode of a number, for front ends that give numbers out.
     ///
     /// # Errors
-    /// [`crate::Error::Stale`] if it is free or one of the format's own.
+    /// [`crate::Error::Stale`] if it is free or reserved.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         self.fs().fault.check_alive()?;
         Ok(Node::new(self.fs().iget(ino)?))
     }
 
-    /// Opens `node`: failures to write it back from here on are told to its next [`Volume::fsync`]. Without this, its first
-    /// read or write opens it.
+    /// Opens `node`: its next [`Volume::fsync`] reports failures of writeback from here on. Without
+    /// this, its first read or write opens it.
     pub fn open(&self, node: &Node) {
         node.open(self.fs());
     }
@@ -90,8 +86,8 @@ impl Volume {
         Ok(Node::new(namei::lookup(self.fs(), dir.inode(), name)?))
     }
 
-    /// Calls `each` for the entries of `dir` from position `pos` (0 for the first) until it returns `false`, `.` and `..`
-    /// included. No lock is held while `each` runs.
+    /// Calls `each` for the entries of `dir` from position `pos` (0 for the first) until it returns
+    /// `false`, `.` and `..` included. No lock is held while `each` runs.
     ///
     /// # Errors
     /// [`crate::Error::NotDir`].
@@ -135,7 +131,8 @@ impl Volume {
         )?))
     }
 
-    /// Creates a device node, named pipe, socket or regular file. `rdev` counts for device nodes only.
+    /// Creates a device node, named pipe, socket or regular file. `rdev` counts for device nodes
+    /// only.
     ///
     /// # Errors
     /// As mknod(2).
@@ -191,9 +188,7 @@ impl Volume {
     ///
     /// # Errors
     /// As unlink(2).
-    pub fn unlink(&self, dir: &Node, name: &[u8], cred: &Cred) -> Result<()> {
-        // Who asks decides nothing yet, but every change says it.
-        let _ = cred;
+    pub fn unlink(&self, dir: &Node, name: &[u8]) -> Result<()> {
         namei::unlink(self.fs(), dir.inode(), name)
     }
 
@@ -201,13 +196,12 @@ impl Volume {
     ///
     /// # Errors
     /// As rmdir(2).
-    pub fn rmdir(&self, dir: &Node, name: &[u8], cred: &Cred) -> Result<()> {
-        // Who asks decides nothing yet, but every change says it.
-        let _ = cred;
+    pub fn rmdir(&self, dir: &Node, name: &[u8]) -> Result<()> {
         namei::rmdir(self.fs(), dir.inode(), name)
     }
 
-    /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`, replacing what is there if it may be replaced.
+    /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`, replacing an existing entry if
+    /// that may be replaced.
     ///
     /// # Errors
     /// As renameat2(2).
@@ -291,7 +285,8 @@ impl Volume {
     /// The value of an extended attribute; `name` with its namespace (`user.note`).
     ///
     /// # Errors
-    /// [`crate::Error::NoAttribute`]; [`crate::Error::NotSupported`] for other namespaces than those of ext4.
+    /// [`crate::Error::NoAttribute`]; [`crate::Error::NotSupported`] for other namespaces than
+    /// those of ext4.
     pub fn getxattr(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         self.fs().fault.check_alive()?;
         xattr::get(self.fs(), node.inode(), name)
@@ -329,161 +324,6 @@ impl Volume {
         xattr::remove(self.fs(), node.inode(), name, cred)
     }
 
-    /// Reads from byte `pos` into `buf`; returns how much there was: less than asked for only at the end of the file, or
-    /// where the device failed.
-    ///
-    /// # Errors
-    /// [`crate::Error::Io`] if nothing could be read; [`crate::Error::IsDir`] and [`crate::Error::Invalid`] for what holds no data.
-    pub fn read(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_as(Reader::Ordinary, node, pos, buf)
-    }
-
-    /// [`Volume::read`] for front ends whose callers cache what they read, such as a kernel: bytes that are not cached here
-    /// already are read past the cache, straight into `buf`, and take no memory twice. Blocks that somebody else writes at
-    /// the same moment may be seen half old, half new.
-    ///
-    /// # Errors
-    /// As [`Volume::read`].
-    pub fn read_uncached(&self, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_as(Reader::Caching, node, pos, buf)
-    }
-
-    fn read_as(&self, reader: Reader, node: &Node, pos: u64, buf: &mut [u8]) -> Result<usize> {
-        let open = node.open(self.fs());
-        file::read(self.fs(), node.inode(), open, reader, pos, buf)
-    }
-
-    /// Writes `data` at byte `pos`, growing the file if needed. Returns how much was written: less than given only if
-    /// space ran out or a limit was met on the way.
-    ///
-    /// # Errors
-    /// As pwrite(2).
-    pub fn write(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
-        // A failure to write this back is one that the node's next fsync tells.
-        let open = node.open(self.fs());
-        let at = WriteAt::Pos(pos);
-        let wrote = file::write(self.fs(), node.inode(), open, at, data, cred);
-        wrote.map(|(_, written)| written)
-    }
-
-    /// Writes back what a cache above this one took earlier (the kernel's page cache of a mount): like [`Volume::write`], but
-    /// no privileges are taken away and no time is noted, which that cache did when it took the write, and what the
-    /// file's flags forbid by now does not matter. Large pieces go straight to the device and
-    /// are cached no second time. The caller keeps pieces that overlap apart.
-    ///
-    /// # Errors
-    /// As pwrite(2).
-    pub fn write_back(&self, node: &Node, pos: u64, data: &[u8], cred: &Cred) -> Result<usize> {
-        let open = node.open(self.fs());
-        let at = WriteAt::Cached(pos);
-        let wrote = file::write(self.fs(), node.inode(), open, at, data, cred);
-        wrote.map(|(_, written)| written)
-    }
-
-    /// Writes `data` at the end of the file, as one step; returns where that was and how much was written.
-    ///
-    /// # Errors
-    /// As write(2) with `O_APPEND`.
-    pub fn append(&self, node: &Node, data: &[u8], cred: &Cred) -> Result<(u64, usize)> {
-        let open = node.open(self.fs());
-        let at = WriteAt::End;
-        file::write(self.fs(), node.inode(), open, at, data, cred)
-    }
-
-    /// Drops from memory what is cached of the file and also on the device: the POSIX_FADV_DONTNEED of posix_fadvise(2). Changes
-    /// that are not written yet stay.
-    pub fn drop_cached(&self, node: &Node) {
-        file::drop_clean(node.inode());
-    }
-
-    /// Makes the file's content durable, and its attributes too unless `datasync` says that those needed to read it
-    /// back are enough. For directories: its entries.
-    ///
-    /// # Errors
-    /// Whatever kept data from the device, once for each node.
-    pub fn fsync(&self, node: &Node, datasync: bool) -> Result<()> {
-        file::fsync(self.fs(), node.inode(), node.open(self.fs()), datasync)
-    }
-
-    /// Shows `len` bytes from byte `pos` on, or as many as the file has there, where they lie in the page cache: a snapshot
-    /// without a copy. At most [`crate::MAX_VIEW`] bytes. See [`ReadView`].
-    ///
-    /// # Errors
-    /// As [`Volume::read`].
-    pub fn view(&self, node: &Node, pos: u64, len: usize) -> Result<ReadView> {
-        file::view(self.fs(), node.inode(), node.open(self.fs()), pos, len)
-    }
-
-    /// Has `change` alter `len` bytes from byte `pos` on where they lie in the page cache, as a store into a shared mapping of the file
-    /// would. It is called with the position and the bytes of one piece after the other, each as long as they lie together;
-    /// never past the end of the file. Space is taken before a piece is shown; afterwards it is dirty, whatever `change` did. Returns
-    /// the bytes changed: fewer than `len` at the end of the file, or if an error came after some. (On the per-block path the pieces
-    /// are copies that are written afterwards, and space is taken then.)
-    ///
-    /// Others that want the bytes of a piece wait until `change` returns. It must not use this file system: on its own
-    /// thread every call fails with [`crate::Error::Deadlock`]; waiting for another thread that uses it would hang.
-    ///
-    /// # Errors
-    /// As pwrite(2), if nothing was shown; [`crate::Error::NoSpace`] if there is none for the first piece.
-    pub fn edit(
-        &self,
-        node: &Node,
-        pos: u64,
-        len: usize,
-        cred: &Cred,
-        change: impl FnMut(u64, &mut [u8]),
-    ) -> Result<usize> {
-        let open = node.open(self.fs());
-        file::edit(self.fs(), node.inode(), open, (pos, len), cred, change)
-    }
-
-    /// Allocates, frees, zeroes or moves `len` bytes of a regular file from byte `offset` on. Durable on return only with
-    /// the mount option `sync` or the file's flag.
-    ///
-    /// # Errors
-    /// As fallocate(2), and with nothing changed then; but [`crate::Error::NoSpace`] may come after a part was allocated.
-    pub fn fallocate(
-        &self,
-        node: &Node,
-        mode: FallocateMode,
-        offset: u64,
-        len: u64,
-        cred: &Cred,
-    ) -> Result<()> {
-        // A failure to write what must survive is one that the node's next fsync tells as well.
-        node.open(self.fs());
-        file::fallocate(self.fs(), node.inode(), mode, (offset, len), cred)
-    }
-
-    /// Finds data or a hole.
-    ///
-    /// # Errors
-    /// [`crate::Error::NoSuchAddress`] at or past the end of the file, or if no data follows.
-    pub fn seek(&self, node: &Node, target: SeekTarget) -> Result<u64> {
-        let (whence, pos) = match target {
-            SeekTarget::Data(pos) => (Whence::Data, pos),
-            SeekTarget::Hole(pos) => (Whence::Hole, pos),
-        };
-        file::seek(self.fs(), node.inode(), whence, pos)
-    }
-
-    /// Which code moves a regular file's data: what the mount asks for, unless the file cannot have it.
-    ///
-    /// # Errors
-    /// [`crate::Error::IsDir`] and [`crate::Error::Invalid`] for what is no regular file.
-    pub fn buffered_path(&self, node: &Node) -> Result<BufferedPath> {
-        file::buffered_path(self.fs(), node.inode())
-    }
-
-    /// Moves a file's data to another path while the file is in use: what is dirty is written, and the cache emptied.
-    ///
-    /// # Errors
-    /// [`crate::Error::NotSupported`] if the file cannot have that path; [`crate::Error::Busy`] if it goes on being dirtied through mappings;
-    /// what keeps its data from being written.
-    pub fn set_buffered_path(&self, node: &Node, path: BufferedPath) -> Result<()> {
-        file::set_buffered_path(self.fs(), node.inode(), path)
-    }
-
     /// Totals.
     ///
     /// # Errors
@@ -496,15 +336,16 @@ impl Volume {
     }
 
     /// Bytes that writers may still take, by counters alone: of root's files (`privileged`), or of
-    /// other users'. Space of deleted files is missing until it is free.
+    /// other users'. Space of deleted files is missing until it is freed.
     pub fn room(&self, privileged: bool) -> u64 {
         let blocks = self.fs().alloc.counts.room(privileged);
         blocks.saturating_mul(self.fs().layout.block_size.bytes_u64())
     }
 
-    /// The finest time that every inode can hold, in nanoseconds: 1, or a whole second where inodes have 128 bytes.
+    /// The finest time that every inode can hold, in nanoseconds: 1, or a whole second where inodes
+    /// have 128 bytes.
     pub fn time_granularity(&self) -> u32 {
-        // From 256 bytes on Linux and mke2fs give inodes their nanoseconds.
+        // From 256 bytes on, Linux and mke2fs give inodes their nanoseconds.
         if self.fs().layout.inode_size > 128 {
             1
         } else {
@@ -512,7 +353,7 @@ impl Volume {
         }
     }
 
-    /// Whether the mount refuses changes: it was asked for so, or a fault has stopped it.
+    /// Whether the mount refuses changes: by request, or after a fault.
     pub fn read_only(&self) -> bool {
         matches!(
             self.fs().check_writable(),
@@ -525,21 +366,21 @@ impl Volume {
         1 << self.fs().layout.block_size.log2()
     }
 
-    /// The engine's counters since the mount, by name: what was done, not how long it took.
+    /// The engine's counters since the mount, by name.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
         crate::inspect::layer_counters::snapshot(self.fs())
     }
 
-    /// Drops everything cached of files that is not dirty: later reads come from the device. For measuring, and for giving
-    /// memory back.
+    /// Drops all clean cached pages of files: later reads come from the device. For measuring, and
+    /// to return memory.
     pub fn drop_caches(&self) {
         if self.fs().fault.check_not_editing().is_ok() {
             file::drop_caches(self.fs());
         }
     }
 
-    /// Checks what is in memory against itself and the map on disk; with `synced`, that nothing is dirty as well. No
-    /// operation may run meanwhile. For tests.
+    /// Checks the state in memory against itself and against the map on disk; with `synced`, also
+    /// that nothing is dirty. No operation may run meanwhile. For tests.
     ///
     /// # Errors
     /// The first broken invariant, in words.
@@ -552,10 +393,10 @@ impl Volume {
         verifier.check(self.fs(), synced)
     }
 
-    /// Waits until the file system's own threads have done what operations left to them: deletions, and commits that were asked
-    /// for. For tests. Hold no open operation.
+    /// Waits until the file system's own threads have done the work that operations left to them:
+    /// evictions, and requested commits. For tests. The caller has no operation running.
     #[doc(hidden)]
-    pub fn settle(&self) {
+    pub fn wait_for_background_work(&self) {
         self.fs().inodes.reaper.wait_for_thread();
         self.fs().journal.wait_until_idle();
     }
@@ -568,8 +409,8 @@ impl Volume {
         self.fs().sync()
     }
 
-    /// Stops the file system where it is: every later call fails, the image needs its journal. With `flush`, what was
-    /// done so far is made durable first.
+    /// Stops the file system in its present state: every later call fails, the image needs its
+    /// journal. With `flush`, earlier changes are made durable first.
     ///
     /// # Errors
     /// What was to be made durable could not be; the file system is stopped all the same.
@@ -583,11 +424,11 @@ impl Volume {
         mount::shutdown(self.fs(), mode)
     }
 
-    /// Writes everything home, marks the image clean and lets go of it. Later calls on any clone fail; a second
-    /// unmount does nothing.
+    /// Writes everything home, marks the image clean and releases it. Later calls on any clone
+    /// fail; a second unmount does nothing.
     ///
     /// # Errors
-    /// What writing brings: then the image is not clean, and the next mount replays its journal.
+    /// Those of writing: then the image is not clean, and the next mount replays its journal.
     pub fn unmount(&self) -> Result<()> {
         self.fs().fault.check_not_editing()?;
         mount::unmount(self.fs())

@@ -116,7 +116,7 @@ impl<'a> FsStore<'a> {
     }
 
     /// The physical block of `lblk`.
-    fn place(&self, lblk: Lblk) -> Result<Pblk> {
+    fn pblk_of(&self, lblk: Lblk) -> Result<Pblk> {
         if lblk.get() >= self.blocks() {
             return Err(self.damage(lblk, "past the end of the directory"));
         }
@@ -132,7 +132,7 @@ impl<'a> FsStore<'a> {
         let Profile {
             format, max_levels, ..
         } = &self.profile;
-        self.fs.cache.read(self.place(lblk)?, key, |bytes| {
+        self.fs.cache.read(self.pblk_of(lblk)?, key, |bytes| {
             let checked = shape.check(format, *max_levels, bytes);
             checked.map_err(|error| self.damage(lblk, error))
         })
@@ -217,7 +217,7 @@ impl Store for FsStore<'_> {
         };
         let mapping = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
         let MapState::Written(pblk) = mapping.state else {
-            return Err(self.corrupt(lblk, &"new block has no place"));
+            return Err(self.corrupt(lblk, &"new block is not allocated"));
         };
         let block = h.create(pblk, self.key(shape))?;
         h.modify(&block, |new| new.copy_from_slice(bytes))?;

@@ -27,7 +27,7 @@ const MAX_ROUNDS: usize = 12;
 /// The block of the root.
 const ROOT: Lblk = Lblk::ZERO;
 
-/// One index block on the way to a leaf.
+/// One index block of a path.
 struct IndexLevel<B> {
     block: B,
     lblk: Lblk,

@@ -42,11 +42,11 @@ pub(super) fn find<S: Store>(store: &S, name: &[u8]) -> Result<Option<Slot<S::Bl
 pub(super) fn insert<S: Store>(store: &S, h: &mut S::Handle, entry: &NewEntry<'_>) -> Result<()> {
     let profile = store.profile();
     let format = &profile.format;
-    let place = scan(store, |lblk, block| {
+    let added = scan(store, |lblk, block| {
         let room = store.check(lblk, format.has_room(&store.data(&block), entry))?;
         Ok(room.then_some((lblk, block)))
     })?;
-    if let Some((lblk, block)) = place {
+    if let Some((lblk, block)) = added {
         let done = store.modify(h, &block, |bytes| format.insert(bytes, entry))?;
         store.check(lblk, done)?;
         return Ok(());

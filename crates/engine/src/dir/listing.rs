@@ -158,8 +158,8 @@ fn only_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     let hasher = store.profile().new_hasher();
     let mut batch = Batch::default();
     each_entry(store, Lblk::ZERO, |ino, record| {
-        let place = position::of_name(&hasher, record.name);
-        batch.push(ino, record.file_type, record.name, place, 0);
+        let at = position::of_name(&hasher, record.name);
+        batch.push(ino, record.file_type, record.name, at, 0);
         Ok(())
     })?;
     Ok(batch.finish(from, position::END))
@@ -203,16 +203,16 @@ fn leaf<S: Store>(
     // positions again.
     let first = from.saturating_sub(MAX_EQUAL);
     each_entry(store, lblk, |ino, record| {
-        let place = position::of_name(hasher, record.name);
-        if !range.contains(&position::major(place)) {
+        let at = position::of_name(hasher, record.name);
+        if !range.contains(&position::major(at)) {
             let what = format_args!(
                 "entry at byte {} is not where its hash belongs",
                 record.offset
             );
             return Err(store.corrupt(lblk, &what));
         }
-        if place >= first {
-            batch.push(ino, record.file_type, record.name, place, 0);
+        if at >= first {
+            batch.push(ino, record.file_type, record.name, at, 0);
         }
         Ok(())
     })
@@ -229,10 +229,10 @@ fn linear_block<S: Store>(store: &S, from: u64) -> Result<Batch> {
     };
     let start = block_size.pos(lblk).get();
     each_entry(store, lblk, |ino, record| {
-        let place = start + record.offset as u64;
-        if place >= from {
-            let next = place + record.rec_len as u64;
-            batch.push(ino, record.file_type, record.name, place, next);
+        let at = start + record.offset as u64;
+        if at >= from {
+            let next = at + record.rec_len as u64;
+            batch.push(ino, record.file_type, record.name, at, next);
         }
         Ok(())
     })?;

@@ -320,7 +320,7 @@ impl From<DeviceFault> for Error {
         {
             return Self::NoSpace;
         }
-        Self::Io(fault.to_string().into())
+        Self::io(fault)
     }
 }
 

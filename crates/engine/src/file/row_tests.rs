@@ -147,7 +147,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
             pool: true,
             ..AllocRequest::new(fs.layout.first_data_block, counts.available())
         };
-        taken.push(alloc::blocks(&fs, &mut h, &request).unwrap());
+        taken.push(alloc::allocate_blocks(&fs, &mut h, &request).unwrap());
     }
     drop(h);
     assert!(counts.available().is_zero());
@@ -370,7 +370,7 @@ fn lose_promised(options: &str) {
             reserved: true,
             ..AllocRequest::new(fs.layout.first_data_block, Blocks::new(8192))
         };
-        alloc::blocks(&fs, &mut h, &request)
+        alloc::allocate_blocks(&fs, &mut h, &request)
     } {
         stolen.push(run);
     }
@@ -405,7 +405,7 @@ fn drain(fs: &Fs) -> Vec<alloc::Run> {
             pool: true,
             ..AllocRequest::new(fs.layout.first_data_block, counts.available())
         };
-        taken.push(alloc::blocks(fs, &mut h, &request).unwrap());
+        taken.push(alloc::allocate_blocks(fs, &mut h, &request).unwrap());
     }
     assert!(counts.available().is_zero());
     taken

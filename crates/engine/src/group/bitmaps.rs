@@ -41,7 +41,13 @@ impl Bitmaps<'_> {
         (self.layout.inodes_per_group / 8) as usize
     }
 
-    fn check_csum(&self, bytes: &[u8], covered: usize, stored: u32, place: Location) -> Result<()> {
+    fn check_csum(
+        &self,
+        bytes: &[u8],
+        covered: usize,
+        stored: u32,
+        location: Location,
+    ) -> Result<()> {
         let covered = bytes.get(..covered).unwrap_or(bytes);
         let Some(computed) = self.layout.group_checksum.of_bitmap(covered) else {
             return Ok(());
@@ -50,7 +56,7 @@ impl Bitmaps<'_> {
             return Ok(());
         }
         Err(Error::corrupt(
-            place,
+            location,
             format!("bad checksum (stored {stored:#x}, computed {computed:#x})"),
         ))
     }
@@ -68,7 +74,7 @@ impl Bitmaps<'_> {
 
     /// The block bitmap of `group`, checked.
     fn read_block_bitmap(&self, group: Group, desc: &GroupDesc) -> Result<Block> {
-        let place = Location::BlockBitmap(group);
+        let location = Location::BlockBitmap(group);
         self.cache.read(
             desc.block_bitmap,
             CheckKind::BlockBitmap.of_group(group),
@@ -78,7 +84,7 @@ impl Bitmaps<'_> {
                     bytes,
                     self.block_bitmap_bytes(),
                     desc.block_bitmap_csum,
-                    place,
+                    location,
                 )
             },
         )
@@ -198,17 +204,17 @@ impl Bitmaps<'_> {
         range: Range<u32>,
     ) -> Result<()> {
         let count = range.end - range.start;
-        let place = Location::BlockBitmap(group);
+        let location = Location::BlockBitmap(group);
         if self.block_uninit(&state.desc) {
             return Err(Error::corrupt(
-                place,
+                location,
                 "freeing blocks of a group that has none in use",
             ));
         }
         let block = self.read_block_bitmap(group, &state.desc)?;
         if bitmap::count_set(&block.data(), range.clone()) != count {
             return Err(Error::corrupt(
-                place,
+                location,
                 format!(
                     "freeing blocks {}..{} of the group, not all of which are in use",
                     range.start, range.end
@@ -253,7 +259,7 @@ impl Bitmaps<'_> {
             state.desc.flags.remove(GroupFlags::INODE_UNINIT);
             return Ok(block);
         }
-        let place = Location::InodeBitmap(group);
+        let location = Location::InodeBitmap(group);
         let desc = state.desc;
         self.cache.read(at, key, |bytes| {
             self.stats.bitmap_loads.bump();
@@ -261,12 +267,12 @@ impl Bitmaps<'_> {
                 bytes,
                 self.inode_bitmap_bytes(),
                 desc.inode_bitmap_csum,
-                place,
+                location,
             )?;
             let free = bitmap::count_clear(bytes, inodes);
             if free != desc.free_inodes {
                 return Err(Error::corrupt(
-                    place,
+                    location,
                     format!(
                         "{free} inodes are free, the descriptor says {}",
                         desc.free_inodes

@@ -53,7 +53,7 @@ pub(crate) struct InodeCache {
 struct Shard {
     state: Mutex<ShardState>,
     /// A busy slot got its inode, or became empty.
-    settled: Condvar,
+    loaded: Condvar,
 }
 
 #[derive(Default)]
@@ -197,7 +197,7 @@ impl InodeCache {
                     }
                     return reference(inode).ok_or(Error::Stale);
                 }
-                Some(CacheSlot::Busy) => shard.settled.wait(&mut state),
+                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
                 None => break,
             }
         }
@@ -206,7 +206,7 @@ impl InodeCache {
 
         let loaded = record::load(fs, ino, asker);
         let mut state = shard.state.lock();
-        shard.settled.notify_all();
+        shard.loaded.notify_all();
         match loaded {
             Ok(inode) => {
                 fs.stats.inode_loads.bump();
@@ -239,7 +239,7 @@ impl InodeCache {
         loop {
             match state.slots.get(&ino) {
                 // Another thread reads the free inode's number; that ends with an error.
-                Some(CacheSlot::Busy) => shard.settled.wait(&mut state),
+                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
                 Some(CacheSlot::Ready(_)) => {
                     drop(state);
                     let error = Error::corrupt(

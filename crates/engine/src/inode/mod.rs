@@ -12,7 +12,7 @@
 //! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper`
 //! (the queue of unlinked inodes), `load` (reading and checking), `times`, `flags` (which kinds
 //! have which), `symlink`, `devnum`, `several` (locks of more than one). Operations that need other
-//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei::eviction`],
+//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei`],
 //! [`crate::attr`], [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
 
 pub(crate) mod devnum;

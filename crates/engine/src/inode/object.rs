@@ -79,7 +79,7 @@ pub(crate) struct Inode {
     disk_size: AtomicU64,
 }
 
-/// The references to an inode, and its way to eviction.
+/// The references to an inode, and the steps of its eviction.
 #[derive(Default)]
 pub(super) struct Life {
     /// Number of [`super::InodeRef`]s. Grows from zero only under the cache shard's lock.

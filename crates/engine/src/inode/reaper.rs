@@ -1,7 +1,7 @@
 //! The queue of unlinked inodes without a reference, and the thread that works it off.
 //!
 //! The last reference to such an inode may be dropped under any lock or handle. So the drop only
-//! queues the inode; [`crate::namei::eviction`] evicts it.
+//! queues the inode; [`crate::namei`] evicts it.
 //!
 //! # Locks
 //! The queue's, a leaf.

@@ -49,14 +49,14 @@ pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
 
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.
 pub(super) fn read(fs: &Fs, ino: Ino) -> Result<InodeCore> {
-    let place = fs.groups.inode_location(&fs.layout, ino)?;
-    if !fs.cache.is_cached(place.block) {
-        readahead(fs, ino, place.block);
+    let location = fs.groups.inode_location(&fs.layout, ino)?;
+    if !fs.cache.is_cached(location.block) {
+        readahead(fs, ino, location.block);
     }
-    let block = fs.cache.read_unchecked(place.block)?;
+    let block = fs.cache.read_unchecked(location.block)?;
     let bytes = block.data();
-    let end = place.offset.saturating_add(fs.layout.inode_size.into());
-    let record = bytes.get(place.offset..end).unwrap_or_default();
+    let end = location.offset.saturating_add(fs.layout.inode_size.into());
+    let record = bytes.get(location.offset..end).unwrap_or_default();
     if record.iter().all(|byte| *byte == 0) {
         // Never used: it has no checksum yet either.
         return Err(Error::Stale);
@@ -129,12 +129,12 @@ fn encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> R
 }
 
 fn try_encode(fs: &Fs, h: &mut Handle, ino: Ino, core: &InodeCore, clear: bool) -> Result<()> {
-    let place = fs.groups.inode_location(&fs.layout, ino)?;
-    let block = fs.cache.read_unchecked(place.block)?;
-    let end = place.offset.saturating_add(fs.layout.inode_size.into());
+    let location = fs.groups.inode_location(&fs.layout, ino)?;
+    let block = fs.cache.read_unchecked(location.block)?;
+    let end = location.offset.saturating_add(fs.layout.inode_size.into());
     let format = format(&fs.layout);
     let encoded = h.modify(&block, |bytes| {
-        let record = bytes.get_mut(place.offset..end).unwrap_or_default();
+        let record = bytes.get_mut(location.offset..end).unwrap_or_default();
         if clear {
             record.fill(0);
         }

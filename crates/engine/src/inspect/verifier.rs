@@ -46,7 +46,7 @@ impl Verifier {
         let _unchecked = extant_lock_order::exempt();
         let _still: Vec<_> = files.iter().map(|inode| file::hold_still(inode)).collect();
         let mut seen = HashMap::new();
-        let mut promised = 0;
+        let mut reserved = 0;
         for inode in &files {
             let known = map::known(fs, inode).and_then(|known| {
                 check_sizes(inode, synced)?;
@@ -57,29 +57,29 @@ impl Verifier {
                 Ok(known)
             });
             let known = known.map_err(|why| format!("inode {}: {why}", inode.ino))?;
-            promised += known.delayed_blocks();
+            reserved += known.delayed_blocks();
             seen.insert((inode.ino, inode.generation), known);
         }
         self.seen = seen;
         let counts = &fs.alloc.counts;
         let (free, total) = (counts.free_blocks().get(), counts.reserved_blocks().get());
-        if promised != total {
+        if reserved != total {
             return Err(format!(
-                "{promised} blocks are delayed, {total} promised (J9)"
+                "{reserved} blocks are delayed, {total} reserved (J9)"
             ));
         }
         if counts.available().get() + total != free {
             let available = counts.available();
             return Err(format!(
-                "{free} free blocks, {available} available, {total} promised (J12)"
+                "{free} free blocks, {available} available, {total} reserved (J12)"
             ));
         }
         if synced && total != 0 {
-            return Err(format!("{total} blocks promised after a sync (J11)"));
+            return Err(format!("{total} blocks reserved after a sync (J11)"));
         }
         match counts.leaked() {
             0 => Ok(()),
-            leaked => Err(format!("{leaked} promises were dropped while full")),
+            leaked => Err(format!("{leaked} reservations were dropped while full")),
         }
     }
 }

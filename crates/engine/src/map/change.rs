@@ -50,7 +50,7 @@ pub(crate) fn allocate(
     len: u32,
     how: AllocateMode,
 ) -> Result<BlockMapping> {
-    place(fs, h, inode, (lblk, len), how, None)
+    allocate_or_find(fs, h, inode, (lblk, len), how, None)
 }
 
 /// As [`allocate`], at `goal` if that is free, and without a window for the file's next blocks.
@@ -65,10 +65,10 @@ pub(crate) fn allocate_at(
     how: AllocateMode,
     goal: Pblk,
 ) -> Result<BlockMapping> {
-    place(fs, h, inode, blocks, how, Some(goal))
+    allocate_or_find(fs, h, inode, blocks, how, Some(goal))
 }
 
-fn place(
+fn allocate_or_find(
     fs: &Fs,
     h: &mut Handle,
     inode: &Inode,
@@ -120,7 +120,7 @@ fn place(
             let room = alloc::room_for(fs, goal, before.saturating_add(u64::from(want)));
             room.map_or(goal, |start| start.saturating_add(before))
         });
-    let run = alloc::blocks(
+    let run = alloc::allocate_blocks(
         fs,
         h,
         &AllocRequest {
@@ -173,7 +173,7 @@ fn enter(
         Ok(())
     });
     let mut tree = inode.extents.lock(&fs.status);
-    let promise = if delayed {
+    let fate = if delayed {
         ReservationFate::Consume
     } else {
         ReservationFate::GiveBack
@@ -184,14 +184,14 @@ fn enter(
             state: MapState::Hole,
             ..Status::of(&extent)
         };
-        tree.set(hole, promise);
+        tree.set(hole, fate);
         drop(tree);
         let freed = alloc::free_blocks(fs, h, run, false);
         freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
         return Err(error);
     }
     fs.stats.extents_inserted.bump();
-    tree.set(Status::of(&extent), promise);
+    tree.set(Status::of(&extent), fate);
     Ok(tree.sequence())
 }
 

@@ -115,10 +115,10 @@ impl Nodes for DiskNodes<'_> {
     }
 
     fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
-        let place = at.map_or(Location::Inode(self.ino), |at| {
+        let location = at.map_or(Location::Inode(self.ino), |at| {
             Location::ExtentNode(self.ino, at)
         });
-        Error::corrupt(place, why)
+        Error::corrupt(location, why)
     }
 }
 
@@ -300,7 +300,7 @@ impl NodesMut for HandleNodes<'_> {
                 pool: self.pool,
                 ..AllocRequest::new(goal, Blocks::new(missing))
             };
-            match alloc::blocks(self.fs, self.h, &request) {
+            match alloc::allocate_blocks(self.fs, self.h, &request) {
                 Ok(run) => nodes.extend((0..run.len.get()).map(|i| run.start.saturating_add(i))),
                 Err(error) => {
                     // None of them was used: freed without a revoke. A failure here loses space

@@ -75,7 +75,7 @@ fn extent_at(fs: &Fs, inode: &Inode, at: Lblk, len: u32) -> Result<Extent> {
     part.ok_or_else(|| {
         Error::corrupt(
             Location::Inode(inode.ino),
-            "a place that was to be exchanged",
+            "no extent where blocks were to be exchanged",
         )
     })
 }

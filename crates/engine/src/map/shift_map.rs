@@ -70,7 +70,7 @@ pub(crate) fn plan(
             .inspect_err(|error| fs.fault.report(fs, error))?
     };
     let each = credits::remove_extent(&fs.layout);
-    let places = freed
+    let bitmap_blocks = freed
         .extents
         .saturating_mul(each)
         .saturating_add(freed.nodes.saturating_mul(2));
@@ -80,7 +80,7 @@ pub(crate) fn plan(
     let whole = freed
         .nodes
         .saturating_add(moved.nodes)
-        .saturating_add(places.min(fs.layout.groups.saturating_mul(2)))
+        .saturating_add(bitmap_blocks.min(fs.layout.groups.saturating_mul(2)))
         .saturating_add(least);
     // Each freed block that the journal knows may need a revoke record.
     let revoked = is_metadata(fs, inode) && gap.end.saturating_sub(gap.start) > METADATA_BLOCKS;

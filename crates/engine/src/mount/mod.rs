@@ -350,9 +350,9 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
                 .iter()
                 .for_each(|inode| file::evict(fs, inode));
         }
-        let promised = fs.alloc.counts.reserved_blocks();
-        if !promised.is_zero() && data.is_ok() {
-            tracing::error!(%promised, "blocks are still promised at unmount");
+        let reserved = fs.alloc.counts.reserved_blocks();
+        if !reserved.is_zero() && data.is_ok() {
+            tracing::error!(%reserved, "blocks are still reserved at unmount");
         }
     }
     // The journal ends whatever happened before: its threads must stop.

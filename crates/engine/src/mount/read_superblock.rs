@@ -133,7 +133,7 @@ fn with_hint(dev: &Arc<dyn BlockDevice>, offset: u64, error: SuperblockError) ->
     );
     match plain {
         Error::NotExt4(what) => Error::NotExt4(what + &hint),
-        Error::Corrupt { place, what } => Error::corrupt(place, format!("{what}{hint}")),
+        Error::Corrupt { location, what } => Error::corrupt(location, format!("{what}{hint}")),
         other => other,
     }
 }

@@ -179,11 +179,9 @@ fn a_damaged_copy_in_the_log_is_named_and_recorded() {
     let line = format!("FS block {block} logged at journal block ");
     let at = dump.split_once(&line).unwrap().1;
     let at = at.split([' ', '\n']).next().unwrap();
-    let place = image.debugfs(&format!("bmap <8> {at}")).unwrap();
-    let place: u64 = place.trim().parse().unwrap();
-    image
-        .patch(place * 1024, 1, |byte| byte[0] ^= 0x10)
-        .unwrap();
+    let pblk = image.debugfs(&format!("bmap <8> {at}")).unwrap();
+    let pblk: u64 = pblk.trim().parse().unwrap();
+    image.patch(pblk * 1024, 1, |byte| byte[0] ^= 0x10).unwrap();
 
     let report =
         extant_check::check_image(image.path(), &extant_check::CheckOptions::default()).unwrap();

@@ -75,7 +75,7 @@ pub(super) fn is_at_or_above(fs: &Arc<Fs>, ancestor: Ino, dir: &InodeRef) -> Res
             milestone = at.ino;
         }
     }
-    Err(damaged(fs, dir.ino, "the way up does not end at the root"))
+    Err(damaged(fs, dir.ino, "the parents do not end at the root"))
 }
 
 fn damaged(fs: &Fs, ino: Ino, what: &str) -> Error {

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 
 use extant_jbd2::Handle;
 
-use super::{Durable, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry};
+use super::{
+    PendingCommit, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry,
+};
 use crate::dir;
 use crate::inode::{self, Inode, InodeRef};
 use crate::namei::symlink_target;
@@ -168,7 +170,7 @@ fn make(
     if is_dot(name) {
         return Err(Error::Exists);
     }
-    let (inode, durable) = retry(fs, || {
+    let (inode, pending) = retry(fs, || {
         let _exclusive = dir.lock.write();
         if dir::lookup(fs, dir, name)?.is_some() {
             return Err(Error::Exists);
@@ -191,9 +193,9 @@ fn make(
                 }
             })
         })?;
-        Ok((inode, Durable::end(fs, h, &[dir])))
+        Ok((inode, PendingCommit::end(fs, h, &[dir])))
     })?;
-    durable.settle(fs)?;
+    pending.commit_and_wait(fs)?;
     Ok(inode)
 }
 

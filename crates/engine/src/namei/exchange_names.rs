@@ -1,7 +1,7 @@
 //! Exchanging the inodes of two directory entries.
 
 use super::parent_and_name::{ParentAndName, check_move};
-use super::{Durable, add_subdir, check_room_for_subdir, drop_subdir};
+use super::{PendingCommit, add_subdir, check_room_for_subdir, drop_subdir};
 use crate::dir;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
@@ -15,7 +15,7 @@ pub(super) fn swap(
     fs: &Fs,
     (old, source): (ParentAndName<'_>, &Inode),
     (new, target): (ParentAndName<'_>, &Inode),
-) -> Result<Durable> {
+) -> Result<PendingCommit> {
     check_move(fs, old, source, new.dir)?;
     check_move(fs, new, target, old.dir)?;
     let across = old.dir.ino != new.dir.ino;
@@ -48,5 +48,5 @@ pub(super) fn swap(
             }
         })?;
     }
-    Ok(Durable::end(fs, h, &[old.dir, new.dir]))
+    Ok(PendingCommit::end(fs, h, &[old.dir, new.dir]))
 }

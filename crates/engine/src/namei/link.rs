@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Durable, MAX_LINKS, ancestry, check_name, is_dot, may_create, retry};
+use super::{MAX_LINKS, PendingCommit, ancestry, check_name, is_dot, may_create, retry};
 use crate::dir;
 use crate::inode::{self, Inode, InodeFlags};
 use crate::orphan;
@@ -30,7 +30,7 @@ pub(crate) fn link(
     if is_dot(name) {
         return Err(Error::Exists);
     }
-    let durable = retry(fs, || {
+    let pending = retry(fs, || {
         let _locked = inode::lock_all(&[dir, inode]);
         if dir::lookup(fs, dir, name)?.is_some() {
             return Err(Error::Exists);
@@ -72,7 +72,7 @@ pub(crate) fn link(
             orphan::remove(fs, &mut h, inode)?;
         }
         dir.update(fs, &mut h, |core| inode::modified(core, now))?;
-        Ok(Durable::end(fs, h, &[dir]))
+        Ok(PendingCommit::end(fs, h, &[dir]))
     })?;
-    durable.settle(fs)
+    pending.commit_and_wait(fs)
 }

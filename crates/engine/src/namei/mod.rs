@@ -14,7 +14,7 @@
 //! takes all their `lock`s at once, by [`crate::inode::lock_all`], which needs no order among them.
 //! A rename that gives a directory another parent takes [`Fs::rename_lock`] first. Handles start
 //! below these. No operation waits for a commit under a lock: in a directory with `dirsync` it
-//! commits after it has released all ([`Durable`]).
+//! commits after it has released all ([`PendingCommit`]).
 
 mod ancestry;
 mod create;
@@ -184,9 +184,9 @@ fn retry<T>(fs: &Arc<Fs>, mut operation: impl FnMut() -> Result<T>) -> Result<T>
 
 /// The commit that an operation owes after it has released its locks.
 #[must_use]
-struct Durable(Option<Tid>);
+struct PendingCommit(Option<Tid>);
 
-impl Durable {
+impl PendingCommit {
     /// Ends the handle of a change to these directories.
     fn end(fs: &Fs, mut h: Handle, dirs: &[&Inode]) -> Self {
         let sync = InodeFlags::DIRSYNC | InodeFlags::SYNC;
@@ -203,7 +203,7 @@ impl Durable {
     }
 
     /// Waits for the commit, if the directory asks for it.
-    fn settle(self, fs: &Fs) -> Result<()> {
+    fn commit_and_wait(self, fs: &Fs) -> Result<()> {
         match self.0 {
             Some(tid) => fs.commit(tid),
             None => Ok(()),

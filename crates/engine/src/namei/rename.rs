@@ -12,7 +12,7 @@ use extant_jbd2::Handle;
 use super::create::{Wanted, make_credits, make_under};
 use super::parent_and_name::{ParentAndName, check_move};
 use super::{
-    Durable, add_subdir, ancestry, check_name, check_room_for_subdir, drop_link, drop_subdir,
+    PendingCommit, add_subdir, ancestry, check_name, check_room_for_subdir, drop_link, drop_subdir,
     exchange_names, is_dot, may_create, may_remove, retry,
 };
 use crate::dir;
@@ -69,7 +69,7 @@ pub(crate) fn rename(
         dir: new_dir,
         name: new_name,
     };
-    let (durable, replaced) = retry(fs, || {
+    let (pending, replaced) = retry(fs, || {
         loop {
             if let Some(done) = attempt(fs, old, new, flags, cred)? {
                 return Ok(done);
@@ -78,7 +78,7 @@ pub(crate) fn rename(
     })?;
     drop(replaced); // its last reference, perhaps: with no lock and no handle held
     fs.reap_if_behind();
-    durable.settle(fs)
+    pending.commit_and_wait(fs)
 }
 
 /// One attempt; `None` if the names changed between looking and locking.
@@ -88,7 +88,7 @@ fn attempt(
     new: ParentAndName<'_>,
     flags: RenameFlags,
     cred: &Cred,
-) -> Result<Option<(Durable, Option<InodeRef>)>> {
+) -> Result<Option<(PendingCommit, Option<InodeRef>)>> {
     let source = old.look(fs)?.ok_or(Error::NotFound)?;
     let target = new.look(fs)?;
     if flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
@@ -137,14 +137,14 @@ fn attempt(
     {
         return Ok(None);
     }
-    let durable = match &target {
-        Some(target) if target.ino == source.ino => Durable::nothing(),
+    let pending = match &target {
+        Some(target) if target.ino == source.ino => PendingCommit::nothing(),
         Some(target) if swap => exchange_names::swap(fs, (old, &source), (new, target))?,
         _ => replace(fs, (old, &source), (new, target.as_deref()), flags, cred)?,
     };
     drop(locked);
     drop(stable);
-    Ok(Some((durable, target)))
+    Ok(Some((pending, target)))
 }
 
 fn replace(
@@ -153,7 +153,7 @@ fn replace(
     (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
     flags: RenameFlags,
     cred: &Cred,
-) -> Result<Durable> {
+) -> Result<PendingCommit> {
     let directory = source.kind == FileKind::Directory;
     let across = old.dir.ino != new.dir.ino;
     check_move(fs, old, source, new.dir)?;
@@ -227,7 +227,7 @@ fn replace(
             }
         })?;
     }
-    Ok(Durable::end(fs, h, &[old.dir, new.dir]))
+    Ok(PendingCommit::end(fs, h, &[old.dir, new.dir]))
 }
 
 /// Credits of a rename.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Durable, ancestry, check_length, drop_link, drop_subdir, is_dot, may_remove};
+use super::{PendingCommit, ancestry, check_length, drop_link, drop_subdir, is_dot, may_remove};
 use crate::dir;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
@@ -42,11 +42,11 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
         if !ancestry::still(fs, dir, name, Some(&victim))? {
             continue;
         }
-        let durable = remove_locked(fs, dir, name, &victim, directory)?;
+        let pending = remove_locked(fs, dir, name, &victim, directory)?;
         drop(locked);
         drop(victim); // its last reference, perhaps: with no lock and no handle held
         fs.reap_if_behind();
-        return durable.settle(fs);
+        return pending.commit_and_wait(fs);
     }
 }
 
@@ -56,7 +56,7 @@ fn remove_locked(
     name: &[u8],
     victim: &Arc<Inode>,
     directory: bool,
-) -> Result<Durable> {
+) -> Result<PendingCommit> {
     may_remove(dir, victim)?;
     match (victim.kind == FileKind::Directory, directory) {
         (true, false) => return Err(Error::IsDir),
@@ -78,5 +78,5 @@ fn remove_locked(
             drop_subdir(core);
         }
     })?;
-    Ok(Durable::end(fs, h, &[dir]))
+    Ok(PendingCommit::end(fs, h, &[dir]))
 }

@@ -113,8 +113,8 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     if !fs.journal.has_log() || fs.tuning.failpoint.is(Failpoint::OrphanNotRecorded) {
         return Ok(());
     }
-    let mut place = inode.orphan.lock();
-    if *place != OrphanRecord::None {
+    let mut record = inode.orphan.lock();
+    if *record != OrphanRecord::None {
         return Ok(());
     }
     fs.stats.orphans_added.bump();
@@ -122,12 +122,12 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
     if let Some(file) = file
         && let Some((block, slot)) = file.add(fs, h, inode.ino)?
     {
-        *place = OrphanRecord::Slot { block, slot };
+        *record = OrphanRecord::Slot { block, slot };
         return Ok(());
     }
     fs.stats.orphans_listed.bump();
     fs.orphans.list.lock().add(fs, h, inode)?;
-    *place = OrphanRecord::Listed;
+    *record = OrphanRecord::Listed;
     Ok(())
 }
 
@@ -136,8 +136,8 @@ pub(crate) fn add(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>) -> Result<()> {
 /// # Errors
 /// A failed read; a stopped journal.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
-    let mut place = inode.orphan.lock();
-    match *place {
+    let mut record = inode.orphan.lock();
+    match *record {
         OrphanRecord::None => return Ok(()),
         OrphanRecord::Listed => fs.orphans.list.lock().remove(fs, h, inode)?,
         OrphanRecord::Slot { block, slot } => {
@@ -147,7 +147,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode) -> Result<()> {
             }
         }
     }
-    *place = OrphanRecord::None;
+    *record = OrphanRecord::None;
     Ok(())
 }
 

@@ -101,10 +101,10 @@ fn process_file(fs: &Arc<Fs>, truncate: Truncate) -> Result<u64> {
         match fs.iget_orphan(ino) {
             Ok(inode) => {
                 let already = {
-                    let mut place = inode.orphan.lock();
-                    let already = *place != OrphanRecord::None;
+                    let mut record = inode.orphan.lock();
+                    let already = *record != OrphanRecord::None;
                     if !already {
-                        *place = OrphanRecord::Slot { block, slot };
+                        *record = OrphanRecord::Slot { block, slot };
                     }
                     already
                 };

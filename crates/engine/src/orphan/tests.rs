@@ -222,7 +222,7 @@ fn a_full_orphan_file_spills_into_the_list() {
     again.unmount();
     crashed.fsck_clean().unwrap();
     snapshot(&dev).fsck_replay().unwrap();
-    // In any order, both places empty again.
+    // In any order, both kinds of record empty again.
     let mut rng = Rng::new(3);
     while !files.is_empty() {
         files.swap_remove(rng.index(files.len()));
@@ -368,7 +368,7 @@ fn hostile_orphan_files_end() {
     let (fs, dev) = in_memory(&image, "");
     let files = nameless(&fs, 4);
     fs.journal.checkpoint_all().unwrap();
-    let place = {
+    let record = {
         let file = fs.orphans.file.read();
         file.as_ref().unwrap().first_block().get() * 1024
     };
@@ -376,7 +376,7 @@ fn hostile_orphan_files_end() {
     drop(files);
     drop(fs);
     let mut rng = Rng::new(4);
-    let at = usize::try_from(place).unwrap();
+    let at = usize::try_from(record).unwrap();
     for round in 0..40 {
         let mut bad = bytes.clone();
         for _ in 0..6 {

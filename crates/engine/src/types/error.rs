@@ -49,16 +49,16 @@ pub enum Error {
     #[error("mount option {0}")]
     BadOption(String),
     /// A structure on disk is damaged. The file system's `errors=` policy has been applied.
-    #[error("corrupt {place}: {what}")]
+    #[error("corrupt {location}: {what}")]
     Corrupt {
         /// Where.
-        place: Location,
+        location: Location,
         /// What is wrong there.
         what: Arc<str>,
     },
-    /// The device failed.
-    #[error("I/O error: {0}")]
-    Io(Arc<str>),
+    /// The device failed. [`std::error::Error::source`] is the device's error, if there was one.
+    #[error(transparent)]
+    Io(IoFailure),
     /// The file system was shut down after an earlier failure, or by request.
     #[error("the file system is shut down: {0}")]
     Shutdown(Arc<str>),
@@ -147,11 +147,72 @@ pub enum Error {
     Stale,
 }
 
+/// What failed in [`Error::Io`], and the error that caused it.
+#[derive(Clone, Debug)]
+pub struct IoFailure {
+    what: Arc<str>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl IoFailure {
+    /// A failure that `cause` describes.
+    fn caused_by(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self {
+            what: cause.to_string().into(),
+            cause: Some(Arc::new(cause)),
+        }
+    }
+}
+
+impl fmt::Display for IoFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "I/O error: {}", self.what)
+    }
+}
+
+impl std::error::Error for IoFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = self.cause.as_deref()?;
+        Some(cause)
+    }
+}
+
+/// A failure without another error behind it.
+impl From<&str> for IoFailure {
+    fn from(what: &str) -> Self {
+        let what = what.into();
+        Self { what, cause: None }
+    }
+}
+
+/// A failure without another error behind it.
+impl From<String> for IoFailure {
+    fn from(what: String) -> Self {
+        what.as_str().into()
+    }
+}
+
 impl Error {
-    /// Damage at `place`.
-    pub fn corrupt(place: Location, what: impl fmt::Display) -> Self {
+    /// A failure of the device, or of the host, that `cause` describes.
+    pub fn io(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Io(IoFailure::caused_by(cause))
+    }
+
+    /// As [`Error::io`], for a failure while `doing` something.
+    pub(crate) fn io_while(
+        doing: &str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::Io(IoFailure {
+            what: format!("{doing}: {cause}").into(),
+            cause: Some(Arc::new(cause)),
+        })
+    }
+
+    /// Damage at `location`.
+    pub fn corrupt(location: Location, what: impl fmt::Display) -> Self {
         Self::Corrupt {
-            place,
+            location,
             what: what.to_string().into(),
         }
     }
@@ -243,15 +304,15 @@ impl From<SuperblockError> for Error {
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
-        Self::Io(error.to_string().into())
+        Self::io(error)
     }
 }
 
 impl From<BlockError> for Error {
     fn from(error: BlockError) -> Self {
-        match &error {
-            BlockError::Io { .. } => Self::Io(error.to_string().into()),
-            BlockError::OutOfRange { block, .. } => Self::corrupt(Location::Block(*block), &error),
+        match error {
+            BlockError::Io { .. } => Self::io(error),
+            BlockError::OutOfRange { block, .. } => Self::corrupt(Location::Block(block), error),
         }
     }
 }
@@ -270,7 +331,7 @@ impl From<JournalError> for Error {
             JournalError::CorruptSuperblock(what) => Self::corrupt(Location::Journal, what),
             JournalError::Io { .. }
             | JournalError::TooManyCredits { .. }
-            | JournalError::TransactionTooLarge { .. } => Self::Io(error.to_string().into()),
+            | JournalError::TransactionTooLarge { .. } => Self::io(error),
         }
     }
 }
@@ -292,12 +353,29 @@ mod tests {
     use extant_units::Group;
 
     #[test]
-    fn damage_names_its_place() {
+    fn damage_names_its_location() {
         let error = Error::corrupt(Location::GroupDesc(Group::new(7)), "bad checksum");
         assert_eq!(
             error.to_string(),
             "corrupt descriptor of group 7: bad checksum"
         );
         assert_eq!(error.errno(), 117);
+    }
+
+    #[test]
+    fn a_failed_device_is_the_cause() {
+        use std::error::Error as _;
+        let told = Error::from(io::Error::from_raw_os_error(121));
+        assert_eq!(told.errno(), 5);
+        let cause = told.source().and_then(|cause| cause.downcast_ref());
+        assert_eq!(cause.and_then(io::Error::raw_os_error), Some(121));
+        let block = BlockError::Io {
+            block: extant_units::Pblk::new(9),
+            source: Arc::new(io::Error::from_raw_os_error(121)),
+        };
+        let text = block.to_string();
+        let told = Error::from(JournalError::Block(block));
+        assert_eq!(told.to_string(), format!("I/O error: {text}"));
+        assert!(told.source().is_some_and(|cause| cause.is::<BlockError>()));
     }
 }

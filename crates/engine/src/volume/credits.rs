@@ -16,7 +16,7 @@ use crate::volume::layout::Layout;
 /// An inode's update: its table block, and the block of the superblock or of the orphan file that
 /// changes with it.
 pub(crate) const INODE_UPDATE: u32 = 2;
-/// [`crate::alloc::inode`]: inode bitmap, block bitmap (of a group that was uninitialised),
+/// [`crate::alloc::allocate_inode`]: inode bitmap, block bitmap (of a group that was uninitialised),
 /// descriptor block, block of the inode table.
 pub(crate) const INODE_ALLOC: u32 = 4;
 /// Blocks of the inode, the superblock and the group descriptor that go with any change of the map.
@@ -44,11 +44,11 @@ fn index_blocks(block_size: BlockSize, extents: u32) -> u32 {
 /// bitmap and a descriptor for each node and extent, up to the number of those on the volume.
 fn map_blocks(layout: &Layout, extents: u32) -> u32 {
     let nodes = index_blocks(layout.block_size, extents);
-    let places = nodes.saturating_add(extents);
+    let regions = nodes.saturating_add(extents);
     let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
     nodes
-        .saturating_add(places.min(layout.groups))
-        .saturating_add(places.min(descriptors))
+        .saturating_add(regions.min(layout.groups))
+        .saturating_add(regions.min(descriptors))
         .saturating_add(MAP_EXTRA)
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn convert(fs: &Fs) -> u32 {
     map_blocks(&fs.layout, 1).saturating_add(1)
 }
 
-/// [`crate::map::exchange_blocks`] of one extent each.
+/// [`crate::map::exchange`] of one extent each.
 pub(crate) fn exchange(fs: &Fs) -> u32 {
     convert(fs).saturating_add(INODE_UPDATE).saturating_mul(2)
 }
@@ -107,12 +107,12 @@ pub(crate) fn remove_extent(layout: &Layout) -> u32 {
 /// the revoke records, and the inode.
 pub(crate) fn rebuild(fs: &Fs, nodes: u32, freed: u32) -> u32 {
     let layout = &fs.layout;
-    let places = nodes.saturating_add(freed);
+    let regions = nodes.saturating_add(freed);
     let descriptors = layout.groups.div_ceil(descriptors_per_block(layout)).max(1);
     let records = freed.div_ceil(revokes_per_block(layout).max(1));
     nodes
-        .saturating_add(places.min(layout.groups))
-        .saturating_add(places.min(descriptors))
+        .saturating_add(regions.min(layout.groups))
+        .saturating_add(regions.min(descriptors))
         .saturating_add(records)
         .saturating_add(INODE_UPDATE)
         .saturating_add(MAP_EXTRA)

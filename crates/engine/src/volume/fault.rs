@@ -71,7 +71,7 @@ struct Event {
     ino: u32,
     block: u64,
     code: u8,
-    place: &'static str,
+    source: &'static str,
 }
 
 impl Record {
@@ -82,14 +82,14 @@ impl Record {
             raw.set_first_error_time(self.first.time);
             raw.first_error_ino.set(self.first.ino);
             raw.first_error_block.set(self.first.block);
-            raw.first_error_func = name(self.first.place);
+            raw.first_error_func = name(self.first.source);
             raw.first_error_line.set(0);
             raw.first_error_errcode = self.first.code;
         }
         raw.set_last_error_time(self.last.time);
         raw.last_error_ino.set(self.last.ino);
         raw.last_error_block.set(self.last.block);
-        raw.last_error_func = name(self.last.place);
+        raw.last_error_func = name(self.last.source);
         raw.last_error_line.set(0);
         raw.last_error_errcode = self.last.code;
         let count = raw.error_count.get().saturating_add(self.count);
@@ -237,14 +237,14 @@ impl Fault {
 
     /// Raises the level for a device that lost metadata. The first caller stops the journal and
     /// records the fault.
-    fn stopped(&self, fs: &Fs, why: &str, place: &'static str) {
+    fn stopped(&self, fs: &Fs, why: &str, source: &'static str) {
         let level = match self.policy {
             ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => StopLevel::ReadOnly,
             ErrorsPolicy::Panic => StopLevel::Shutdown,
         };
         let noted = |inner: &mut Inner| {
             fs.stats.faults.bump();
-            inner.remember(Event::new(place));
+            inner.remember(Event::new(source));
         };
         if self.raise(level, why, noted) {
             tracing::error!(why, "fault");
@@ -323,14 +323,14 @@ const EFSBADCRC: u8 = 4;
 const EFSCORRUPTED: u8 = 5;
 
 impl Event {
-    /// A failure of the device at `place`, now.
-    fn new(place: &'static str) -> Self {
+    /// A failure of the device, met by `source`, now.
+    fn new(source: &'static str) -> Self {
         Self {
             time: now(),
             ino: 0,
             block: 0,
             code: EIO,
-            place,
+            source,
         }
     }
 
@@ -338,9 +338,9 @@ impl Event {
     fn of(error: &Error) -> Option<Self> {
         let mut event = Self::new("io");
         match error {
-            Error::Corrupt { place, .. } => {
+            Error::Corrupt { location, .. } => {
                 event.code = EFSCORRUPTED;
-                (event.place, event.ino, event.block) = match *place {
+                (event.source, event.ino, event.block) = match *location {
                     Location::Superblock => ("superblock", 0, 0),
                     Location::GroupDesc(_) => ("group_desc", 0, 0),
                     Location::BlockBitmap(_) => ("block_bitmap", 0, 0),
@@ -361,10 +361,10 @@ impl Event {
     }
 }
 
-/// `place` as the superblock stores the location of an error.
-fn name(place: &str) -> [u8; 32] {
+/// `source` as the superblock stores the location of an error.
+fn name(source: &str) -> [u8; 32] {
     let mut field = [0; 32];
-    for (to, from) in field.iter_mut().zip(place.bytes()) {
+    for (to, from) in field.iter_mut().zip(source.bytes()) {
         *to = from;
     }
     field

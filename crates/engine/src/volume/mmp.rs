@@ -71,7 +71,7 @@ struct LastWritten {
 
 /// The block of the protection as a system zone; `None` without the feature.
 pub(crate) fn zone(sb: &Superblock) -> Option<Zone> {
-    let block = place(sb).ok()??;
+    let block = block_of(sb).ok()??;
     Some(Zone {
         start: block,
         end: block.saturating_add(1),
@@ -80,7 +80,7 @@ pub(crate) fn zone(sb: &Superblock) -> Option<Zone> {
 }
 
 /// The location of the block; `None` without the feature.
-fn place(sb: &Superblock) -> Result<Option<Pblk>> {
+fn block_of(sb: &Superblock) -> Result<Option<Pblk>> {
     if !sb.features().has_incompat(Incompat::MMP) {
         return Ok(None);
     }
@@ -94,7 +94,7 @@ fn place(sb: &Superblock) -> Result<Option<Pblk>> {
 
 /// The host that uses the volume, or left it without an unmount, as far as one look shows.
 pub(crate) fn user(dev: &Arc<dyn BlockDevice>, sb: &Superblock) -> Option<String> {
-    let block = place(sb).ok()??;
+    let block = block_of(sb).ok()??;
     let at = sb.block_size().dev_off(block)?;
     let mut bytes = [0; MMP_SIZE];
     dev.read_fresh_at(at, &mut bytes).ok()?;
@@ -112,7 +112,7 @@ impl Mmp {
     /// # Errors
     /// [`Error::InUse`]; the block is damaged; the device failed; the thread cannot be started.
     pub(crate) fn take(dev: &Arc<dyn BlockDevice>, sb: &Superblock) -> Result<Option<Self>> {
-        let Some(block) = place(sb)? else {
+        let Some(block) = block_of(sb)? else {
             return Ok(None);
         };
         let at = sb.block_size().dev_off(block);
@@ -152,7 +152,7 @@ impl Mmp {
         let spawned = thread::Builder::new()
             .name("mmp".into())
             .spawn(move || shared.keep_alive())
-            .map_err(|error| Error::Io(format!("starting a thread: {error}").into()))?;
+            .map_err(|error| Error::io_while("starting a thread", error))?;
         *protection.thread.lock() = Some(spawned);
         Ok(Some(protection))
     }

@@ -215,7 +215,8 @@ fn write_new(fs: &Fs, h: &mut Handle, inode: &Inode, bytes: &[u8], cred: &Cred) 
         privileged: alloc::may_use_reserve(fs, cred),
         ..AllocRequest::new(alloc::goal_for(fs, inode), Blocks::ONE)
     };
-    let run = alloc::blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))?;
+    let run =
+        alloc::allocate_blocks(fs, h, &request).inspect_err(|error| fs.fault.report(fs, error))?;
     let pblk = run.start;
     let shared = &fs.xattr_blocks;
     let _counted = shared.stripe(pblk);

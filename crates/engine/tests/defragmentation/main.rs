@@ -80,7 +80,7 @@ fn what_a_file_is_made_of_stays() {
         .unwrap();
     drop(room);
     let root = volume.root().unwrap();
-    volume.unlink(&root, b"room", &cred).unwrap();
+    volume.unlink(&root, b"room").unwrap();
     drop(root);
     volume.sync().unwrap();
     volume
@@ -196,7 +196,7 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
                     .unwrap();
                 drop(other);
                 let root = volume.root().unwrap();
-                volume.unlink(&root, b"again", &cred).unwrap();
+                volume.unlink(&root, b"again").unwrap();
             }
         }
         stop.store(true, Ordering::Relaxed);

@@ -281,7 +281,7 @@ fn churn(args: &str, options: &str, seed: u64) {
             }
             let wrong = content::first_wrong(number, 0, &rig.content(&node));
             assert_eq!(wrong, None, "'{options}', seed {seed}");
-            rig.volume.unlink(&root, name.as_bytes(), &user()).unwrap();
+            rig.volume.unlink(&root, name.as_bytes()).unwrap();
         }
     };
     std::thread::scope(|scope| {

@@ -326,7 +326,7 @@ impl World {
 
     fn recreate(&mut self, file: usize) -> Outcome {
         let root = self.volume.root().map_err(|error| text(&error))?;
-        let gone = self.volume.unlink(&root, &name(file), &self.cred);
+        let gone = self.volume.unlink(&root, &name(file));
         gone.map_err(|error| text(&error))?;
         self.files[file] = (self.create(file)?, Model::default());
         // So that a cut finds the new one.

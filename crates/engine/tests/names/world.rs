@@ -228,11 +228,11 @@ impl World for Ours<'_> {
     }
 
     fn unlink(&self, path: &str) -> Answer {
-        self.with(path, |dir, name| self.0.unlink(dir, name, &Cred::root()))
+        self.with(path, |dir, name| self.0.unlink(dir, name))
     }
 
     fn rmdir(&self, path: &str) -> Answer {
-        self.with(path, |dir, name| self.0.rmdir(dir, name, &Cred::root()))
+        self.with(path, |dir, name| self.0.rmdir(dir, name))
     }
 
     fn rename(&self, old: &str, new: &str, flags: RenameFlags) -> Answer {

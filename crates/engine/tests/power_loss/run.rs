@@ -280,7 +280,7 @@ impl Run {
 
     pub(crate) fn rmdir(&self, path: &str) {
         let (dir, name) = self.parent(path);
-        self.volume().rmdir(&dir, name, &self.cred).unwrap();
+        self.volume().rmdir(&dir, name).unwrap();
     }
 
     /// Makes a file of `len` bytes.
@@ -497,7 +497,7 @@ impl Run {
         let node = self.node(path);
         let id = self.ledger().unlink(path, now);
         let (dir, name) = self.parent(path);
-        self.volume().unlink(&dir, name, &self.cred).unwrap();
+        self.volume().unlink(&dir, name).unwrap();
         (node, id)
     }
 

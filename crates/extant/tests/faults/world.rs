@@ -139,7 +139,7 @@ impl World {
         let result = run(self);
         // What the step left to other threads is done before it is judged, and nobody else's requests are in the next one.
         if let Some(fs) = &self.fs {
-            fs.volume().settle();
+            fs.volume().wait_for_background_work();
         }
         let faults = self.fs.as_ref().map_or(0, |fs| {
             let stats = fs.volume().stats();

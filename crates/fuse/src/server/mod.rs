@@ -193,11 +193,11 @@ impl<'a> Server<'a> {
             }
             Op::Link { node: old, name } => self.link(old, &node()?, name, &cred(header, 0), reply),
             Op::Unlink { name } => {
-                self.volume.unlink(&node()?, name, &cred(header, 0))?;
+                self.volume.unlink(&node()?, name)?;
                 Ok(Done::Reply)
             }
             Op::Rmdir { name } => {
-                self.volume.rmdir(&node()?, name, &cred(header, 0))?;
+                self.volume.rmdir(&node()?, name)?;
                 Ok(Done::Reply)
             }
             Op::Rename {

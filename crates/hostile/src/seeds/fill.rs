@@ -47,14 +47,14 @@ pub(super) fn dirty(image: Vec<u8>) -> Result<Vec<u8>> {
     // Metadata blocks that were in the log are freed: revoke records.
     let crowd = volume.lookup(&root, b"crowd")?;
     for number in 0..DIRTY_NAMES - 10 {
-        volume.unlink(&crowd, crowd_name(number).as_bytes(), &cred)?;
+        volume.unlink(&crowd, crowd_name(number).as_bytes())?;
     }
-    volume.unlink(&root, b"comb", &cred)?;
-    volume.rmdir(&root, b"empty", &cred)?;
+    volume.unlink(&root, b"comb")?;
+    volume.rmdir(&root, b"empty")?;
     volume.sync()?;
     // Orphans: one deleted while open, one being cut.
     let held = volume.lookup(&root, b"sparse")?;
-    volume.unlink(&root, b"sparse", &cred)?;
+    volume.unlink(&root, b"sparse")?;
     let nameless = volume.tmpfile(&root, 0o600, &cred)?;
     volume.write(&nameless, 0, &content::fill(8, 0, 3000), &cred)?;
     volume.fsync(&nameless, false)?;

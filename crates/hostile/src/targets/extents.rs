@@ -63,7 +63,7 @@ fn change_all(volume: &Volume, feed: &mut Feed<'_>) {
                 volume.fallocate(file, mode, at, len, &cred)
             }
             _ => match feed.choose(&names) {
-                Some((dir, name)) => volume.unlink(dir, name, &cred),
+                Some((dir, name)) => volume.unlink(dir, name),
                 None => volume.sync(),
             },
         };

@@ -42,7 +42,7 @@ fn change_all(volume: &Volume, feed: &mut Feed<'_>) {
                 Err(_) => volume.create(dir, &name, 0o644, &cred).map(drop),
             },
             2 => volume.mkdir(dir, &name, 0o755, &cred).map(drop),
-            3 | 4 => volume.unlink(dir, &name, &cred),
+            3 | 4 => volume.unlink(dir, &name),
             5 => {
                 let to = (feed.choose(&dirs).unwrap_or(dir), long_name(feed));
                 volume.rename(dir, &name, to.0, &to.1, RenameFlags::empty(), &cred)

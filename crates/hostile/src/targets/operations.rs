@@ -127,11 +127,11 @@ impl Actor<'_> {
             }
             6 | 7 => {
                 let (dir, name) = self.place(feed)?;
-                let _ = v.unlink(&dir, &name, &cred);
+                let _ = v.unlink(&dir, &name);
             }
             8 => {
                 let (dir, name) = self.place(feed)?;
-                let _ = v.rmdir(&dir, &name, &cred);
+                let _ = v.rmdir(&dir, &name);
             }
             9 | 10 => {
                 let (old_dir, old) = self.place(feed)?;

@@ -12,8 +12,8 @@ fn attack(store: &MemoryDir, random: &mut Random) -> (u32, u32) {
     let (mut fine, mut corrupt) = (0, 0);
     let mut note = |result: Result<(), Error>| match result {
         Ok(()) => fine += 1,
-        Err(Error::Corrupt { place, .. }) => {
-            assert!(matches!(place, Location::DirBlock(..)));
+        Err(Error::Corrupt { location, .. }) => {
+            assert!(matches!(location, Location::DirBlock(..)));
             corrupt += 1;
         }
         Err(Error::NoSpace | Error::NotFound) => {}

@@ -29,8 +29,8 @@ fn hostile_inodes_never_panic() {
         &Cred::root(),
     )
     .unwrap();
-    let place = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
-    let at = place.block.get() * 1024 + place.offset as u64;
+    let location = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
+    let at = location.block.get() * 1024 + location.offset as u64;
     drop(file);
     fs.unmount();
     let good = image.bytes(0, 8 << 20).unwrap();
@@ -93,8 +93,8 @@ fn errors_name_the_inode() {
     let image = Image::of_mib(8).make().unwrap();
     let fs = TestFs::mount(image.path(), "");
     let file = fs.create("f");
-    let place = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
-    let at = place.block.get() * fs.layout.block_size.bytes_u64() + place.offset as u64;
+    let location = fs.groups.inode_location(&fs.layout, file.ino).unwrap();
+    let at = location.block.get() * fs.layout.block_size.bytes_u64() + location.offset as u64;
     let ino = file.ino;
     drop(file);
     fs.unmount();

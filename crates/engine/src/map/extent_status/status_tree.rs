@@ -326,7 +326,9 @@ impl StatusTree {
             ));
         }
         match self.last {
-            Some(last) if !all.contains(&last) => Err(format!("{last:?} found last, but gone")),
+            Some(last) if !all.contains(&last) => {
+                Err(format!("{last:?} found last, but not known"))
+            }
             _ => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ fn written(pblk: u64) -> MapState {
 
 const ROOM: u64 = 1 << 30;
 
-fn promise(counts: &Arc<SpaceCounts>, n: u32) -> Reservation {
+fn reservation_of(counts: &Arc<SpaceCounts>, n: u32) -> Reservation {
     Reservation::take(counts, Blocks::new(u64::from(n)), false).unwrap()
 }
 
@@ -92,8 +92,8 @@ fn iomap_12_sequence_grows_with_changes_alone() {
     tree.fill(range(100, 50, written(7000)));
     tree.find(Lblk::new(30));
     assert!(!grew(&tree));
-    tree.set_delayed(Lblk::new(10), 20, promise(&counts, 20));
-    assert!(grew(&tree), "a promise");
+    tree.set_delayed(Lblk::new(10), 20, reservation_of(&counts, 20));
+    assert!(grew(&tree), "a reservation");
     tree.fill(range(0, 200, MapState::Hole));
     tree.set(range(110, 5, written(7010)), ReservationFate::GiveBack);
     tree.set(range(0, 10, MapState::Hole), ReservationFate::GiveBack);
@@ -169,7 +169,7 @@ fn random_operations_equal_a_state_per_block() {
                 if model.blocks[slice.clone()].contains(&Some(MapState::Delayed)) {
                     continue;
                 }
-                tree.set_delayed(new.lblk, len, promise(&counts, len));
+                tree.set_delayed(new.lblk, len, reservation_of(&counts, len));
                 assert!(tree.sequence() > before);
                 model.blocks[slice].fill(Some(MapState::Delayed));
             }
@@ -191,8 +191,8 @@ fn random_operations_equal_a_state_per_block() {
             }
             _ => {
                 let known = tree.reclaimable();
-                let gone = tree.forget_some(rng.below(6) as usize);
-                assert_eq!(tree.reclaimable(), known - gone);
+                let forgotten = tree.forget_some(rng.below(6) as usize);
+                assert_eq!(tree.reclaimable(), known - forgotten);
                 assert_eq!(tree.sequence(), before, "forgetting is no change");
                 let mut still = vec![None; SPAN as usize];
                 for status in tree.iter() {
@@ -200,7 +200,7 @@ fn random_operations_equal_a_state_per_block() {
                         still[at as usize] = Some(Model::state_at(&status, at));
                     }
                 }
-                // What is gone is unknown now, and was not delayed.
+                // What is forgotten is unknown now, and was not delayed.
                 for (now, before) in still.iter().zip(&mut model.blocks) {
                     if now.is_none() {
                         assert_ne!(*before, Some(MapState::Delayed), "J15");
@@ -250,7 +250,7 @@ fn sequence_and_counts_are_seen_without_the_lock() {
     assert_eq!((inode.sequence(), cache.known()), (0, 1));
     inode
         .lock(&cache)
-        .set_delayed(Lblk::new(2), 3, promise(&counts, 3));
+        .set_delayed(Lblk::new(2), 3, reservation_of(&counts, 3));
     assert_eq!(
         (inode.sequence(), inode.delayed_blocks(), cache.known()),
         (1, 3, 2)
@@ -281,7 +281,7 @@ fn the_cache_stays_within_its_limit() {
                 .fill(range(at, 2, written(u64::from(at) * 3)));
             inode
                 .lock(&cache)
-                .set_delayed(Lblk::new(at + 3), 1, promise(&counts, 1));
+                .set_delayed(Lblk::new(at + 3), 1, reservation_of(&counts, 1));
             // Looked at all the time.
             let hot = inode.lock(&cache).find(Lblk::new(1)).is_some();
             if !hot {

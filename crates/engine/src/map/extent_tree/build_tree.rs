@@ -33,12 +33,12 @@ pub(in crate::map) fn build<N: NodesMut>(nodes: &mut N, extents: &[Extent]) -> R
         .map_err(|why| nodes.damaged(None, why))?;
     let goal = extents.first().map(|extent| extent.pblk);
     let count = nodes_for(nodes.block_size(), extents.len());
-    let mut places = nodes.allocate(goal, count)?.into_iter();
+    let mut blocks = nodes.allocate(goal, count)?.into_iter();
     let slots = |entries: &[(Lblk, Slot)]| entries.iter().map(|(_, slot)| *slot).collect();
     let mut depth = 0;
     while entries.len() > usize::from(ROOT_CAPACITY) {
         let mut above = Vec::with_capacity(entries.len().div_ceil(capacity));
-        for (part, at) in entries.chunks(capacity).zip(&mut places) {
+        for (part, at) in entries.chunks(capacity).zip(&mut blocks) {
             let below: Vec<Slot> = slots(part);
             nodes.create(at, depth, &below)?;
             let first = part.first().map_or(Lblk::ZERO, |(first, _)| *first);

@@ -26,11 +26,11 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
         let Ok(raw) = u32::try_from(at) else { break };
         let path = TreePath::to(nodes, Lblk::new(raw))?;
         let leaf = path.leaf();
-        let place = leaf
+        let index = leaf
             .extents
             .iter()
             .position(|e| e.end() > at && e.unwritten != unwritten);
-        let Some((place, &extent)) = place.and_then(|i| Some((i, leaf.extents.get(i)?))) else {
+        let Some((index, &extent)) = index.and_then(|i| Some((i, leaf.extents.get(i)?))) else {
             // Each leaf ends further right than the one before.
             at = leaf.end.max(at + 1);
             continue;
@@ -50,7 +50,7 @@ pub(in crate::map) fn convert_one<N: NodesMut>(
             unwritten,
             ..part
         };
-        put_part(nodes, &path, place, &extent, part)?;
+        put_part(nodes, &path, index, &extent, part)?;
         return Ok(Some(part));
     }
     Ok(None)
@@ -65,21 +65,21 @@ pub(in crate::map) fn put_one<N: NodesMut>(nodes: &mut N, part: Extent) -> Resul
     let holds = |extent: &Extent| extent.lblk <= part.lblk && part.end() <= extent.end();
     let leaf = path.leaf();
     let found = leaf.extents.iter().position(holds);
-    let Some((place, extent)) = found.and_then(|at| Some((at, *leaf.extents.get(at)?))) else {
+    let Some((index, extent)) = found.and_then(|at| Some((at, *leaf.extents.get(at)?))) else {
         let why = ExtentError::OutOfOrder {
             index: 0,
             lblk: part.lblk,
         };
         return Err(nodes.damaged(path.nearest_block(), why));
     };
-    put_part(nodes, &path, place, &extent, part)
+    put_part(nodes, &path, index, &extent, part)
 }
 
-/// Replaces a part of `extent`, the leaf's entry `place`, by `part`.
+/// Replaces a part of `extent`, the leaf's entry `index`, by `part`.
 fn put_part<N: NodesMut>(
     nodes: &mut N,
     path: &TreePath<N::Bytes>,
-    place: usize,
+    index: usize,
     extent: &Extent,
     part: Extent,
 ) -> Result<()> {
@@ -93,6 +93,6 @@ fn put_part<N: NodesMut>(
         .checked_add(part.len)
         .and_then(|next| extent.slice(next, u32::MAX));
     let pieces = before.into_iter().chain([part]).chain(after).collect();
-    let (range, joined) = join_neighbours(path.leaf(), place..place + 1, pieces);
+    let (range, joined) = join_neighbours(path.leaf(), index..index + 1, pieces);
     replace(nodes, path, range, &joined)
 }

@@ -133,13 +133,13 @@ fn set_first<N: NodesMut>(
         let slot = index_slot(nodes, first, index.child)?;
         match level.pblk {
             Some(at) => {
-                let place = level.at;
-                nodes.edit(at, |node| node.set(place, slot))?;
+                let index = level.at;
+                nodes.edit(at, |node| node.set(index, slot))?;
             }
             None => {
                 let mut entries = node.slots().to_vec();
-                if let Some(place) = entries.get_mut(level.at) {
-                    *place = slot;
+                if let Some(index) = entries.get_mut(level.at) {
+                    *index = slot;
                 }
                 write(nodes, level, node.depth(), &entries)?;
             }
@@ -166,8 +166,8 @@ fn remove_leaf<N: NodesMut>(nodes: &mut N, path: &TreePath<N::Bytes>) -> Result<
         match level.pblk {
             Some(at) if entries.is_empty() => unlinked.push(at),
             Some(at) => {
-                let place = level.at;
-                nodes.edit(at, |node| node.remove(place..place.saturating_add(1)))?;
+                let index = level.at;
+                nodes.edit(at, |node| node.remove(index..index.saturating_add(1)))?;
                 set_first(nodes, path, number, starts_at(&entries))?;
                 break;
             }
@@ -252,11 +252,11 @@ fn split<N: NodesMut>(
         let left = index_slot(nodes, starts_at(&entries), at)?;
         let right = index_slot(nodes, starts_at(&right), block)?;
         entries = parent.node(nodes)?.slots().to_vec();
-        if let Some(place) = entries.get_mut(parent.at) {
-            *place = left;
+        if let Some(index) = entries.get_mut(parent.at) {
+            *index = left;
         }
-        let place = parent.at.saturating_add(1).min(entries.len());
-        entries.insert(place, right);
+        let index = parent.at.saturating_add(1).min(entries.len());
+        entries.insert(index, right);
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(in crate::map) fn split_at<N: NodesMut>(nodes: &mut N, at: Lblk) -> Result<b
     let path = TreePath::to(nodes, at)?;
     let within = |e: &Extent| e.lblk < at && e.contains(at);
     let found = path.leaf().extents.iter().position(within);
-    let Some((place, extent)) = found.and_then(|i| Some((i, *path.leaf().extents.get(i)?))) else {
+    let Some((index, extent)) = found.and_then(|i| Some((i, *path.leaf().extents.get(i)?))) else {
         return Ok(false);
     };
     let before = at.distance_from(extent.lblk).unwrap_or(0);
@@ -31,7 +31,7 @@ pub(in crate::map) fn split_at<N: NodesMut>(nodes: &mut N, at: Lblk) -> Result<b
         extent.slice(at, u32::MAX),
     ];
     let parts: Vec<Extent> = parts.into_iter().flatten().collect();
-    replace(nodes, &path, place..place + 1, &parts)?;
+    replace(nodes, &path, index..index + 1, &parts)?;
     Ok(true)
 }
 

@@ -56,15 +56,15 @@ fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<PointerPath> {
     let mut inside = at - tree.base;
     for _ in 0..tree.levels {
         span = (span / per_block).max(1);
-        let place = usize::try_from(inside / span).unwrap_or(usize::MAX);
+        let index = usize::try_from(inside / span).unwrap_or(usize::MAX);
         inside %= span;
         if next == 0 {
-            path.missing.push(place);
+            path.missing.push(index);
             continue;
         }
         let block = read(nodes, next)?;
-        next = number(&block.data(), place);
-        path.blocks.push((block, place));
+        next = number(&block.data(), index);
+        path.blocks.push((block, index));
     }
     Ok(path)
 }
@@ -91,8 +91,8 @@ pub(in crate::map) fn prepare(nodes: &mut HandleNodes<'_>, lblk: Lblk) -> Result
     let made = nodes.allocate(goal, path.missing.len())?;
     // From the bottom up: an indirect block is complete before a pointer leads to it.
     let mut below = 0;
-    for (&at, &place) in made.iter().zip(&path.missing).rev() {
-        nodes.create_numbers(at, |bytes| set_number(bytes, place, below))?;
+    for (&at, &index) in made.iter().zip(&path.missing).rev() {
+        nodes.create_numbers(at, |bytes| set_number(bytes, index, below))?;
         below = narrow(nodes, at)?;
     }
     if !made.is_empty() {
@@ -115,7 +115,7 @@ pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Resu
 
 /// Writes `numbers` where `path` ends.
 fn put(nodes: &mut HandleNodes<'_>, path: &PointerPath, numbers: &[u32]) -> Result<()> {
-    let Some((block, place)) = path.blocks.last() else {
+    let Some((block, index)) = path.blocks.last() else {
         let mut root = super::checked_root(nodes.disk())?;
         for (at, &value) in (path.tree.slot..).zip(numbers) {
             set_number(&mut root, at, value);
@@ -123,7 +123,7 @@ fn put(nodes: &mut HandleNodes<'_>, path: &PointerPath, numbers: &[u32]) -> Resu
         return nodes.set_root(&root);
     };
     nodes.edit_numbers(block, |bytes| {
-        for (at, &value) in (*place..).zip(numbers) {
+        for (at, &value) in (*index..).zip(numbers) {
             set_number(bytes, at, value);
         }
     })
@@ -137,13 +137,13 @@ fn goal(nodes: &DiskNodes<'_>, path: &PointerPath, lblk: Lblk) -> Result<Option<
     {
         return Ok(at.checked_add(1));
     }
-    let Some((block, place)) = path.blocks.last().filter(|_| path.missing.is_empty()) else {
+    let Some((block, index)) = path.blocks.last().filter(|_| path.missing.is_empty()) else {
         return Ok(path.blocks.last().map(|(block, _)| block.pblk()));
     };
     let data = block.data();
-    let before = (1..=*place).find(|&gap| number(&data, place - gap) != 0);
+    let before = (1..=*index).find(|&gap| number(&data, index - gap) != 0);
     Ok(before.map_or(Some(block.pblk()), |gap| {
-        Pblk::new(number(&data, place - gap).into()).checked_add(gap as u64)
+        Pblk::new(number(&data, index - gap).into()).checked_add(gap as u64)
     }))
 }
 

@@ -157,16 +157,16 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
         }
         let data = read(nodes, next)?.data();
         span = (span / per_block).max(1);
-        let place = at.saturating_sub(base) / span;
-        base = base.saturating_add(place.saturating_mul(span));
-        let place = usize::try_from(place).unwrap_or(usize::MAX);
+        let index = at.saturating_sub(base) / span;
+        base = base.saturating_add(index.saturating_mul(span));
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
         let count = data.len() / 4;
         if span == 1 {
-            return Ok(run(&data, place, count, lblk));
+            return Ok(run(&data, index, count, lblk));
         }
-        next = number(&data, place);
+        next = number(&data, index);
         if next == 0 {
-            let zeros = (place..count)
+            let zeros = (index..count)
                 .take_while(|&at| number(&data, at) == 0)
                 .count() as u64;
             return hole_from(base, base.saturating_add(zeros.saturating_mul(span)));
@@ -178,13 +178,13 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
 /// The run of data blocks, or of holes, that starts at pointer `at` of `bytes`, which maps `lblk`.
 fn run(bytes: &[u8], at: usize, end: usize, lblk: Lblk) -> Status {
     let first = number(bytes, at);
-    let follows = |(skip, place): (u32, usize)| {
+    let follows = |(skip, index): (u32, usize)| {
         let expected = if first == 0 {
             Some(0)
         } else {
             first.checked_add(skip)
         };
-        Some(number(bytes, place)) == expected
+        Some(number(bytes, index)) == expected
     };
     let len = (0u32..)
         .zip(at..end)
@@ -373,9 +373,9 @@ pub(super) fn remove_some(
 
     // From here on only a stopped journal can fail.
     changed |= !zeroed.is_empty();
-    for (block, places) in zeroed {
+    for (block, indices) in zeroed {
         h.modify(&block, |bytes| {
-            for at in places {
+            for at in indices {
                 set_number(bytes, at, 0);
             }
         })?;

@@ -133,7 +133,7 @@ fn with_a_tree(args: &str) -> (Vec<u8>, extant_units::Ino, Pblk) {
 
 /// A damaged node: an error that names it, counted as a fault, whatever is tried. Nothing panics.
 #[test]
-fn damaged_nodes_are_reported_with_their_place() {
+fn damaged_nodes_are_reported_with_their_location() {
     for args in [
         "-b 1024 -O ^has_journal",
         "-b 1024 -O ^has_journal,^metadata_csum",
@@ -152,8 +152,10 @@ fn damaged_nodes_are_reported_with_their_place() {
             let (fs, inode) = (&mounted.fs, mounted.inode(ino));
             let result = map::lookup(fs, &inode, Lblk::new(3), 9);
             match &result {
-                Err(Error::Corrupt { place, .. }) => {
-                    assert!(matches!(place, Location::ExtentNode(i, p) if *i == ino && *p == node));
+                Err(Error::Corrupt { location, .. }) => {
+                    assert!(
+                        matches!(location, Location::ExtentNode(i, p) if *i == ino && *p == node)
+                    );
                     assert!(fs.stats.faults.get() > 0);
                     refused += 1;
                 }

@@ -65,12 +65,12 @@ pub(super) fn moving(run: &mut Run) {
                     dirs.push(made);
                 }
             }
-            2 => drop(volume.rmdir(&dirs[from], &old, cred)),
+            2 => drop(volume.rmdir(&dirs[from], &old)),
             3 => {
                 let unnamed = volume.tmpfile(&dirs[from], 0o600, cred);
                 let _ = unnamed.and_then(|file| volume.link(&file, &dirs[to], &new, cred));
             }
-            4 => drop(volume.unlink(&dirs[from], &old, cred)),
+            4 => drop(volume.unlink(&dirs[from], &old)),
             _ => drop(volume.rename(&dirs[from], &old, &dirs[to], &new, flags, cred)),
         }
         if run.rng.chance(8) {

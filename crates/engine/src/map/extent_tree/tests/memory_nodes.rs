@@ -127,10 +127,10 @@ impl Nodes for MemoryNodes {
     }
 
     fn damaged(&self, at: Option<Pblk>, why: ExtentError) -> Error {
-        let place = at.map_or(Location::Inode(Ino::ROOT), |at| {
+        let location = at.map_or(Location::Inode(Ino::ROOT), |at| {
             Location::ExtentNode(Ino::ROOT, at)
         });
-        Error::corrupt(place, why)
+        Error::corrupt(location, why)
     }
 }
 
