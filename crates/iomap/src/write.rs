@@ -40,7 +40,8 @@ pub fn overwrite<O: IomapOps + ?Sized>(
 ) -> bool {
     // A position that no file can have fails the comparison with the size.
     let end = pos.saturating_add(bytes.len() as u64);
-    let allowed = || end.get() <= ops.size() && is_unlocked();
+    // The size after the question: a truncation that has ended before it is seen.
+    let allowed = || is_unlocked() && end.get() <= ops.size();
     match write_one_folio(ops, recent, pos, bytes, allowed) {
         FastWrite::Done => true,
         FastWrite::Spans => write_several_folios(ops, recent, pos, bytes, allowed),
