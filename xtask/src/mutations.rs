@@ -21,6 +21,7 @@ const SUBJECTS: &[(&str, &[&str], &[&str])] = &[
         &["crates/extent-io-tree/src/**"],
         &[],
     ),
+    ("extant-range-lock", &["crates/range-lock/src/**"], &[]),
     ("extant-iomap", &["crates/iomap/src/**"], &[]),
     ("extant-bufferhead", &["crates/bufferhead/src/**"], &[]),
     ("extant-jbd2", &["crates/jbd2/src/**"], &[]),

@@ -45,8 +45,9 @@ impl std::ops::AddAssign for Totals {
 }
 
 /// The interleavings: a build of its own, in which a model checker schedules the locks of the page
-/// cache and of the I/O tree.
-pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree --test interleavings --target-dir target/interleavings";
+/// cache, of the I/O tree and of the range lock.
+pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree \
+    -p extant-range-lock --test interleavings --target-dir target/interleavings";
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 

@@ -111,7 +111,7 @@ pub(crate) const ALL: &[Variant] = &[
     },
     Variant {
         name: "nopost",
-        kind: Kind::Library(|tuning| tuning.post_ranges = false),
+        kind: Kind::Library(|tuning| tuning.lock_slots = false),
         about: "the same with a record in the I/O tree for every direct request",
     },
     Variant {
@@ -205,7 +205,7 @@ pub(crate) fn is_about_trims(kind: Kind) -> bool {
 pub(crate) fn is_about_locks(kind: Kind) -> bool {
     is_default_but(kind, |tuning| {
         tuning.trim_on_clear = true;
-        tuning.post_ranges = true;
+        tuning.lock_slots = true;
     })
 }
 

@@ -234,7 +234,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
             let r = row(&rows, case, variant);
             // Most requests post their range, and end without a clear. A few give back what they had no use for, which is timed as well
             // or not.
-            let ends = counted(r, "clears") + counted(r, "direct_posted");
+            let ends = counted(r, "clears") + counted(r, "direct_slots");
             let timed = r["times"]["count"].as_u64().unwrap_or_default();
             ensure!(ends > 0 && timed >= ends, "{r}");
             ensure!(case != "clear/mixed/each" || timed == ends, "{r}");

@@ -62,8 +62,8 @@ pub mod device {
 pub use api::*;
 pub use config::{AtimeMode, Backend, BufferedPath, DataMode, ErrorsPolicy, MountOptions, Tuning};
 pub use extant_blockdev::IoBuf;
-pub use extant_extent_io_tree::ClearProbe;
 pub use extant_iomap::{MAX_VIEW, ReadView};
+pub use extant_range_lock::ClearProbe;
 pub use file::Finished;
 #[doc(hidden)]
 pub use inspect::verifier::Verifier;

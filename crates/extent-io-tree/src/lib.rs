@@ -20,7 +20,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod bits;
-mod board;
 mod changeset;
 mod guard;
 mod hooks;
@@ -38,13 +37,12 @@ mod tree;
 mod waiters;
 
 pub use bits::Bits;
-pub use board::Posted;
 pub use changeset::Changeset;
 pub use guard::{OwnedRangeGuard, RangeGuard};
 pub use hooks::{Hooks, NoHooks};
 pub use locking::Conflict;
 pub use ops::Cached;
-pub use probe::ClearProbe;
+pub use probe::{ClearProbe, probed};
 pub use range::ByteRange;
 pub use stats::{Totals, TreeStats};
 pub use tree::{IoTree, TreeTuning};

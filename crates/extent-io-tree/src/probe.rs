@@ -18,7 +18,7 @@ impl Eq for ClearProbe {}
 
 /// Does `work`, and tells `probe`, if there is one, how long that took.
 #[inline]
-pub(crate) fn probed<R>(probe: Option<ClearProbe>, work: impl FnOnce() -> R) -> R {
+pub fn probed<R>(probe: Option<ClearProbe>, work: impl FnOnce() -> R) -> R {
     let Some(probe) = probe else { return work() };
     let start = Instant::now();
     let done = work();

@@ -7,7 +7,7 @@ pub(crate) use real::*;
 #[cfg(not(extant_shuttle))]
 mod real {
     pub(crate) use parking_lot::MutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
     pub(crate) use std::thread::{Thread, current, park};
 
     /// Looks at an atomic that is about to change before a thread sleeps.
@@ -54,8 +54,9 @@ pub(crate) use modelled::*;
 #[cfg(extant_shuttle)]
 mod modelled {
     pub(crate) use shuttle::sync::MutexGuard;
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
     pub(crate) use shuttle::thread::{Thread, current, park};
+    use std::sync::PoisonError;
 
     /// The checker decides who runs: nobody is worth waiting for on the spot.
     pub(crate) const SPINS: u32 = 0;
@@ -69,9 +70,10 @@ mod modelled {
             Self(shuttle::sync::Mutex::new(value))
         }
 
-        #[allow(clippy::unwrap_used, reason = "a model that panicked is over")]
+        /// A guard that is dropped while its thread panics poisons the lock; the model has failed
+        /// then, and guards of other threads still go.
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().unwrap()
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
 }

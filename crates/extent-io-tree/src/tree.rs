@@ -5,11 +5,10 @@
 //! afterwards. Whether anything is locked at all is known without the lock: see [`IoTree::is_locked`].
 
 use std::hint::spin_loop;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use crate::bits::{Bits, Resolved};
-use crate::board::{Board, Posted};
 use crate::hooks::{Hooks, NoHooks};
 use crate::locking::{Blocked, Conflict};
 use crate::probe::{ClearProbe, probed};
@@ -18,7 +17,7 @@ use crate::record::Id;
 use crate::records::Records;
 use crate::state::{State, lock_count};
 use crate::stats::{Totals, TreeStats};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS, fence};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS};
 use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 
 /// Records that a call may need: two to cut edges off, one for a gap. More gaps than that are filled with memory taken inside of the
@@ -51,8 +50,6 @@ pub struct IoTree<H = NoHooks> {
     locked: AtomicU64,
     /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes under the lock only.
     releases: AtomicU32,
-    /// Ranges that are locked without a record; there from the first of them on.
-    board: OnceLock<Board>,
     /// Where the counters go in the end.
     totals: Option<Arc<Totals>>,
     pub(crate) probe: Option<ClearProbe>,
@@ -99,7 +96,6 @@ impl<H: Hooks> IoTree<H> {
             state: Mutex::new(State::new(tuning.trim_on_clear, hooks)),
             locked: AtomicU64::new(0),
             releases: AtomicU32::new(0),
-            board: OnceLock::new(),
             totals: None,
             probe: tuning.clear_probe,
         }
@@ -113,13 +109,6 @@ impl<H: Hooks> IoTree<H> {
     /// What the tree did so far.
     pub fn stats(&self) -> TreeStats {
         self.state.lock().stats
-    }
-
-    /// Whether a thread sleeps until a posted range is given back: for tests. Threads that sleep
-    /// for a record are counted by [`TreeStats::lock_waits`] before they do.
-    #[doc(hidden)]
-    pub fn is_waiting_for_posts(&self) -> bool {
-        self.board.get().is_some_and(Board::has_sleepers)
     }
 
     /// Records in the tree.
@@ -140,63 +129,30 @@ impl<H: Hooks> IoTree<H> {
     /// Whether anybody has one of the lock bits on a byte of `range`; as [`IoTree::is_locked`].
     #[inline]
     pub fn is_locked_by(&self, range: ByteRange, bits: Bits) -> bool {
-        let in_tree = self.may_be_locked(bits) && {
+        self.may_be_locked(bits) && {
             let state = self.state.lock();
             let id = state.records.find(range.start(), Id::NONE);
             state.owned(range, bits, id).is_some()
-        };
-        in_tree || self.posted_in(range).is_some()
-    }
-
-    /// The first byte of `range` that is posted. For those who have just taken the tree's lock, or done something else that posters look at
-    /// afterwards.
-    #[inline]
-    fn posted_in(&self, range: ByteRange) -> Option<u64> {
-        self.board.get()?.first(range)
-    }
-
-    /// Waits, with `range` locked in the tree, until nobody else has posted a byte of it.
-    #[inline]
-    fn wait_for_posters(&self, range: ByteRange) {
-        if let Some(board) = self.board.get()
-            && board.first(range).is_some()
-            && board.wait(range)
-        {
-            self.state.lock().stats.lock_waits += 1;
         }
     }
 
-    /// Locks `range` with both lock bits and without a record, if that can be had at once: it is short (within 16 KiB that are aligned to
-    /// themselves, and of whole sectors), there is place, and nobody has a byte of it. Takes no lock, unless something is locked in the tree.
-    ///
-    /// `None` says little: [`IoTree::try_lock_bits`] may still succeed. Two who try for the same bytes at the same moment may both fail.
+    /// Whether a request to lock `range` with `bits` would have to wait: a byte of it is locked, or a
+    /// waiter that lost many times must not be overtaken. One atomic load if nothing in the tree is
+    /// locked.
     #[inline]
-    pub fn try_post(&self, range: ByteRange) -> Option<Posted> {
-        let board = self.board.get_or_init(Board::new);
-        board.announce(|| drop(self.state.lock()));
-        let posted = board.post(range)?;
-        if self.may_be_locked(Bits::LOCKS) && self.is_wanted(range) {
-            board.take_back(posted);
-            return None;
-        }
-        Some(posted)
+    pub fn would_block(&self, range: ByteRange, bits: Bits) -> bool {
+        self.may_be_locked(bits) && self.is_blocked(range, bits)
     }
 
-    /// Whether somebody has locked a byte of `range` in the tree, or nobody else may.
     #[cold]
-    fn is_wanted(&self, range: ByteRange) -> bool {
+    fn is_blocked(&self, range: ByteRange, bits: Bits) -> bool {
         let state = self.state.lock();
-        state.blocked(range, Bits::LOCKS, WaiterId::NONE).is_some()
+        state.blocked(range, bits, WaiterId::NONE).is_some()
     }
 
-    /// Unlocks what was [posted](IoTree::try_post) in this tree, and wakes who waits for it.
-    #[inline]
-    pub fn unpost(&self, posted: Posted) {
-        probed(self.probe, || {
-            if let Some(board) = self.board.get() {
-                board.take_back(posted);
-            }
-        });
+    /// Counts a sleep of a thread that holds a record and waits for what the tree does not know.
+    pub fn note_wait(&self) {
+        self.state.lock().stats.lock_waits += 1;
     }
 
     /// Whether any record has one of the lock bits.
@@ -225,11 +181,7 @@ impl<H: Hooks> IoTree<H> {
         let taken = state.try_lock(range, bits, WaiterId::NONE);
         let taken = taken.map_err(|blocked| state.conflict(range, blocked));
         self.leave(state);
-        let id = taken?;
-        self.posted_in(range).map_or(Ok(()), |at| {
-            self.give_back(range, bits, id);
-            Err(Conflict { at })
-        })
+        taken.map(drop)
     }
 
     /// Sets the lock bits `bits` all over `range`; waits until nobody has one of them on a byte of it. Holds nothing while waiting.
@@ -252,7 +204,6 @@ impl<H: Hooks> IoTree<H> {
 
     /// Waits until nobody has one of the lock bits on a byte of `range`; as [`IoTree::wait_unlocked`].
     pub fn wait_unlocked_by(&self, range: ByteRange, bits: Bits) {
-        fence(Ordering::SeqCst);
         if self.may_be_locked(bits) {
             let bits = bits & Bits::LOCKS;
             self.wait_until(range, bits, true, |state, _| {
@@ -263,34 +214,21 @@ impl<H: Hooks> IoTree<H> {
                 }
             });
         }
-        self.wait_for_posters(range);
     }
 
     /// [`IoTree::lock_bits`], with the record of the first byte.
     #[inline]
     pub(crate) fn take(&self, range: ByteRange, bits: Bits) -> Id {
-        let taken = self.try_record(range, bits).unwrap_or_else(|| {
+        self.try_take(range, bits).unwrap_or_else(|| {
             self.wait_until(range, bits & Bits::LOCKS, false, |state, me| {
                 state.try_lock(range, bits, me)
             })
-        });
-        self.wait_for_posters(range);
-        taken
+        })
     }
 
+    /// [`IoTree::try_lock_bits`], with the record of the first byte.
     #[inline]
     pub(crate) fn try_take(&self, range: ByteRange, bits: Bits) -> Option<Id> {
-        let taken = self.try_record(range, bits)?;
-        if self.posted_in(range).is_some() {
-            self.give_back(range, bits, taken);
-            return None;
-        }
-        Some(taken)
-    }
-
-    /// Locks `range` in the tree, whatever is posted.
-    #[inline]
-    fn try_record(&self, range: ByteRange, bits: Bits) -> Option<Id> {
         debug_assert!(Bits::LOCKS.contains(bits) && !bits.is_empty(), "{bits:?}");
         let mut state = self.enter(ROOM);
         let taken = state.try_lock(range, bits, WaiterId::NONE).ok();

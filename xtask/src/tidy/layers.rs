@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-extent-io-tree", &[]),
+    ("extant-range-lock", &["extant-extent-io-tree"]),
     ("extant-pagecache", &["extant-units", "extant-lock-order"]),
     (
         "extant-iomap",
@@ -65,7 +66,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
-            "extant-extent-io-tree",
+            "extant-range-lock",
             "extant-pagecache",
             "extant-iomap",
             "extant-bufferhead",

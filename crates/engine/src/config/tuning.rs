@@ -1,7 +1,7 @@
 //! The switches of the engine: every optimisation that can be measured against its absence.
 
-use extant_extent_io_tree::ClearProbe;
 use extant_failpoint::ActiveFailpoint;
+use extant_range_lock::ClearProbe;
 
 /// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,9 +30,9 @@ pub struct Tuning {
     /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that
     /// record. Off: the record is cut in two, and the part removed.
     pub trim_on_clear: bool,
-    /// Direct requests of a queue lock short ranges beside the file's I/O tree. Off: with a record
-    /// in it.
-    pub post_ranges: bool,
+    /// Direct requests of a queue lock short ranges by lock slots. Off: by records in the file's
+    /// I/O tree.
+    pub lock_slots: bool,
     /// Called with the time that each clear in a file's I/O tree takes: for measuring.
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
@@ -60,7 +60,7 @@ impl Default for Tuning {
             stop_at_range_end: true,
             dirty_inode_on_append: false,
             trim_on_clear: true,
-            post_ranges: true,
+            lock_slots: true,
             clear_probe: None,
             page_cache_bytes: None,
             block_cache_bytes: 64 << 20,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use extant_extent_io_tree::TreeStats;
 use extant_pagecache::CachedRun;
+use extant_range_lock::TreeStats;
 use extant_units::{Lblk, Pos};
 
 use super::iomap_ops::FileOps;
@@ -32,7 +32,7 @@ pub(crate) fn is_used(inode: &Inode) -> bool {
 /// Keeps writers, truncation, fills and writeback away from a file's data until it is dropped.
 pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
     let size = inode.lock.write();
-    range_lock::drain(inode);
+    range_lock::drain(inode, &size);
     let data = inode.data.get().map(|data| {
         let blocks = data.address_space.invalidate_lock().write();
         (blocks, data.address_space.writeback_pass())
@@ -40,10 +40,14 @@ pub(crate) fn hold_still(inode: &Inode) -> impl Sized {
     (size, data)
 }
 
-/// Waits for what is under way in parts of files: direct requests may be in flight that nobody waits for.
-pub(crate) fn settle_ranges(fs: &Fs) {
-    let inodes = fs.inodes.all();
-    inodes.iter().for_each(|inode| range_lock::drain(inode));
+/// Waits until the ranges that are locked now have been unlocked: direct requests may be in flight
+/// whose queue is not waited for.
+pub(crate) fn wait_for_range_locks(fs: &Fs) {
+    for inode in fs.inodes.all() {
+        if let Some(data) = inode.data.get() {
+            data.ranges.wait_unlocked();
+        }
+    }
 }
 
 /// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks to `each`.

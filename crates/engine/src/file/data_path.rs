@@ -52,12 +52,12 @@ pub(super) fn overwrite(
     pos: Pos,
     bytes: &(impl Payload + ?Sized),
 ) -> bool {
-    // Whoever holds the range (a truncation, a longer write), or the file as a whole, takes folios one by one: from its first look at a
-    // folio on, writes of this kind stay out of that part of it. What it changed about the file is seen here then.
+    // A holder of the range (a truncation, a longer write) or of the file's lock takes folios one by
+    // one. From its first folio on, writes of this kind stay out of its part of the folio. What it
+    // changed about the file before is seen by what is read after this look.
     let alone = || {
-        !ops.inode.lock.is_locked_exclusive()
+        !range_lock::is_locked(ops.inode, ops.data, pos, bytes.len())
             && ops.data.data_path.get() == ops.data_path
-            && !range_lock::is_held(ops.data, pos, bytes.len())
     };
     match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
@@ -65,8 +65,8 @@ pub(super) fn overwrite(
     }
 }
 
-/// Buffered write that makes the file longer by what fits into cached blocks, as one step; as [`overwrite`], but the caller has claimed
-/// the end of the file from `pos` on.
+/// Buffered write that makes the file longer by what fits into cached blocks, as one step; as [`overwrite`], but the caller holds
+/// the EOF lock from `pos` on.
 #[inline]
 pub(super) fn extend(
     ops: &FileOps<'_>,

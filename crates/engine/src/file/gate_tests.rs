@@ -45,12 +45,12 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(options: &str, post_ranges: bool) -> Self {
+    fn new(options: &str, lock_slots: bool) -> Self {
         let limit = Watchdog::new(Duration::from_secs(240));
         let image = Image::of_mib(8).args("-b 4096").junk().make().unwrap();
         let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
         let dev = Arc::new(GatedDevice::new(memory));
-        let fs = mounted(dev.clone(), options, post_ranges);
+        let fs = mounted(dev.clone(), options, lock_slots);
         Self {
             fs,
             dev,
@@ -102,16 +102,12 @@ impl Stage {
     }
 }
 
-fn mounted(
-    dev: Arc<dyn extant_blockdev::BlockDevice>,
-    options: &str,
-    post_ranges: bool,
-) -> Arc<Fs> {
+fn mounted(dev: Arc<dyn extant_blockdev::BlockDevice>, options: &str, lock_slots: bool) -> Arc<Fs> {
     let tuning = Tuning {
         page_cache_bytes: Some(32 << 20),
         max_folio_order: 0,
         flushers: 0,
-        post_ranges,
+        lock_slots,
         ..Tuning::default()
     };
     let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
@@ -154,9 +150,9 @@ fn waiting<'s>(
 /// file's by the time the write arrives.
 #[test]
 fn range_operations_wait_for_direct_writes_in_flight() {
-    for post_ranges in [true, false] {
+    for lock_slots in [true, false] {
         for mode in [PunchHole, CollapseRange, ZeroRange { keep_size: true }] {
-            let stage = Stage::new("", post_ranges);
+            let stage = Stage::new("", lock_slots);
             let (fs, inode) = (&stage.fs, stage.file());
             drop_clean(&inode);
             let mut queue = Queue::new(fs, Cred::root(), 4);
@@ -170,12 +166,12 @@ fn range_operations_wait_for_direct_writes_in_flight() {
             queue.submit(&inode, job);
             closed.wait_for(1);
             assert_eq!(fs.stats.direct_straight.get(), 1, "it went straight");
-            assert_eq!(fs.stats.direct_posted.get(), u64::from(post_ranges));
+            assert_eq!(fs.stats.direct_slots.get(), u64::from(lock_slots));
             let tree = &data(fs, &inode).ranges;
             let before = tree.stats().lock_waits;
             std::thread::scope(|scope| {
                 let closed = closed;
-                let waits = || tree.stats().lock_waits > before || tree.is_waiting_for_posts();
+                let waits = || tree.stats().lock_waits > before || tree.has_sleepers();
                 let work = || stage.change(&inode, mode, 4, 2);
                 let worker = waiting(scope, "a range operation", work, waits);
                 let there = map::lookup(fs, &inode, Lblk::new(4), 1).unwrap().state;

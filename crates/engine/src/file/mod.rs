@@ -16,6 +16,7 @@
 //! the mapping's invalidate lock shared, truncation exclusively. Writeback takes none of these. Handles are started with folios
 //! held shared at most, and never before calling into `iomap`.
 
+mod append_queue;
 mod buffer_ops;
 mod cached;
 mod change_way;
@@ -44,18 +45,17 @@ mod size;
 mod space;
 mod state;
 mod sync;
-mod tail;
 #[cfg(test)]
 mod tests;
 mod through;
 mod truncate;
-mod turns;
 mod view;
 mod write;
 mod writeback;
 
 pub(crate) use self::cached::{
-    drop_caches, drop_clean, evict, hold_still, is_used, settle_ranges, tree_stats, verify_cache,
+    drop_caches, drop_clean, evict, hold_still, is_used, tree_stats, verify_cache,
+    wait_for_range_locks,
 };
 pub(crate) use self::change_way::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,

@@ -85,9 +85,9 @@ fn piece(
     };
     let most = relocate::PIECE >> fs.layout.block_size.log2();
     let len = u32::try_from(len.min(most.max(1))).unwrap_or(1);
-    let _both = inode::lock_all(&[orig, donor]);
-    super::range_lock::drain(orig);
-    super::range_lock::drain(donor);
+    let both = inode::lock_all(&[orig, donor]);
+    super::range_lock::drain(orig, &both);
+    super::range_lock::drain(donor, &both);
     if orig.is_gone() || donor.is_gone() {
         return Err(Error::Stale);
     }

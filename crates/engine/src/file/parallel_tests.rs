@@ -9,14 +9,14 @@ use std::sync::mpsc;
 use std::thread::{Scope, ScopedJoinHandle, yield_now};
 
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
-use extant_extent_io_tree::ByteRange;
 use extant_iomap::Source;
 use extant_pagecache::Folio;
+use extant_range_lock::ByteRange;
 use extant_testkit::Image;
 use extant_units::{PageIdx, Pos};
 
 use super::iomap_ops::FileOps;
-use super::range_lock::{claim_alone, lock_range};
+use super::range_lock::{lock_range, try_lock_append};
 use super::{Reader, WriteAt, data, data_path, edit, fsync, lock, read, truncate, write};
 use crate::config::MountOptions;
 use crate::config::Tuning;
@@ -366,7 +366,7 @@ fn a_lock_out_of_order_is_refused() {
 
 /// An append that meets nobody locks nothing in the tree. All others find it all the same.
 #[test]
-fn a_claim_of_the_end_keeps_others_out_of_it() {
+fn the_eof_lock_keeps_others_out_of_the_end() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, FOLIO + 100);
     let file = data(&fs, &inode);
@@ -394,11 +394,11 @@ fn a_claim_of_the_end_keeps_others_out_of_it() {
     for other in others {
         truncate(&fs, &inode, FOLIO as u64, &Cred::root()).unwrap();
         put(&fs, &inode, FOLIO, &[1; 100]);
-        let claim = file.tail.claim(FOLIO as u64);
+        let eof = file.ranges.try_lock_eof(FOLIO as u64, &inode.lock);
         std::thread::scope(|scope| {
             let worker = waiting(scope, &fs, other, intact);
             elsewhere(|| small(0));
-            drop(claim);
+            drop(eof);
             worker.join().unwrap();
         });
         assert!(!intact());
@@ -407,39 +407,39 @@ fn a_claim_of_the_end_keeps_others_out_of_it() {
 }
 
 #[test]
-fn a_claim_without_a_turn_meets_nobody() {
+fn an_eof_lock_without_a_ticket_meets_no_other_thread() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 5000);
     let file = data(&fs, &inode);
-    let claimed = |at: WriteAt| {
-        let claim = claim_alone(&fs, &inode, file, at, 10);
-        assert_eq!(claim.is_some(), file.tail.is_claimed(u64::MAX));
-        claim.map(|(_, pos)| pos)
+    let locked = |at: WriteAt| {
+        let eof = try_lock_append(&fs, &inode, file, at, 10);
+        assert_eq!(eof.is_some(), file.ranges.is_eof_locked());
+        eof.map(|(_, pos)| pos)
     };
-    assert_eq!(claimed(WriteAt::End), Some(5000));
-    assert_eq!(claimed(WriteAt::Pos(4999)), Some(4999));
-    assert_eq!(claimed(WriteAt::Pos(4990)), None, "no longer");
-    assert_eq!(claimed(WriteAt::Pos(5001)), None, "zeros come before it");
-    let turn = file.turns.take(10);
-    assert_eq!(claimed(WriteAt::End), None, "somebody has the turn");
-    drop(turn);
+    assert_eq!(locked(WriteAt::End), Some(5000));
+    assert_eq!(locked(WriteAt::Pos(4999)), Some(4999));
+    assert_eq!(locked(WriteAt::Pos(4990)), None, "no longer");
+    assert_eq!(locked(WriteAt::Pos(5001)), None, "zeros come before it");
+    let ticket = file.append_queue.wait_for_ticket(10);
+    assert_eq!(locked(WriteAt::End), None, "the ticket is held");
+    drop(ticket);
     let attributes = inode.lock.write();
-    assert_eq!(claimed(WriteAt::End), None, "somebody has the file");
+    assert_eq!(locked(WriteAt::End), None, "the file is locked");
     drop(attributes);
     let range = |from: u64| ByteRange::from_len(from, 4096).unwrap();
     // No operation has both; but nobody waits here.
     let unchecked = extant_lock_order::exempt();
     let part = lock_range(&fs, &inode, range(4096)).unwrap();
-    assert_eq!(claimed(WriteAt::End), None, "somebody has the end");
+    assert_eq!(locked(WriteAt::End), None, "the end is locked");
     drop(part);
     let part = lock_range(&fs, &inode, range(0)).unwrap();
-    assert_eq!(claimed(WriteAt::End), Some(5000), "somebody elsewhere");
+    assert_eq!(locked(WriteAt::End), Some(5000), "a range elsewhere");
     drop((part, unchecked));
     end(&fs, &inode);
 }
 
 #[test]
-fn who_has_the_file_alone_has_waited_for_a_claim() {
+fn the_files_lock_waits_for_the_eof_lock() {
     let fs = over(Arc::new(memory(4096)));
     let inode = file(&fs, 100);
     let file = data(&fs, &inode);
@@ -451,8 +451,8 @@ fn who_has_the_file_alone_has_waited_for_a_claim() {
             write(&fs, &inode, None, at, &[2; 10], &Cred::root()).unwrap();
         };
         let writer = scope.spawn(append);
-        wait_until(|| file.tail.is_claimed(u64::MAX));
-        assert!(!inode.lock.is_locked(), "it takes the claim alone");
+        wait_until(|| file.ranges.is_eof_locked());
+        assert!(!inode.lock.is_locked(), "the EOF lock is enough");
         let other = scope.spawn(|| {
             let _alone = lock(&fs, &inode);
             inode.size()

@@ -1,34 +1,36 @@
-//! Who may change which part of a file: range locks, and the queue of those who make it longer.
+//! What a write, a truncation or an operation on the whole file locks of a file, and in which order.
 //!
-//! Writers of disjoint ranges run side by side, each with the inode's `lock` shared and its range, in whole blocks, locked in the
-//! file's I/O tree. Whatever changes the size holds a range that reaches to infinity; so for whoever holds a range below
-//! the end of the file, the file cannot become shorter than that.
+//! Writers of disjoint ranges run side by side, each with the inode's `lock` shared and its range,
+//! in whole blocks, locked in the file's [`RangeLock`]. An operation that changes the size locks a
+//! range that reaches to infinity: the EOF lock. So the file cannot become shorter than a range
+//! below its end that is locked. How the forms of range locks exclude each other is the crate
+//! `range-lock`'s.
 //!
 //! # Invariants
 //! * Two operations that change the same block never overlap in time, however many folios they touch.
-//! * `i_size` is raised only under a range that begins at or before the block of the old size, and lowered only under one that begins at or
-//!   before the block of the new one; both reach to infinity.
-//! * A range is locked with `lock` held shared, and never with a folio, a handle or the invalidate lock held.
+//! * `i_size` is raised only under an EOF lock that begins at or before the block of the old size, and
+//!   lowered only under one that begins at or before the block of the new one.
+//! * A range is locked with `lock` held shared or, by a slot or an append without a ticket, after a
+//!   look at `lock`; and never with a folio, a handle or the invalidate lock held.
 //!
 //! # Locks
-//! `lock` → range. Writers on the per-block path take `lock` exclusively instead, as do changes of attributes and of the way, and operations
-//! that move ranges. Writeback and completion take neither.
+//! Append queue → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead, as
+//! do changes of attributes and of the data path, and operations that move ranges. Writeback and
+//! completion take neither.
 //!
 //! # Concurrency
-//! A write to one cached folio takes no range: see `data_path::overwrite`. Appenders queue in front of everything (`Turns`), as they could
-//! not run side by side anyway: the queue is cheaper to wait in, and is no protection. Whoever has the turn, and finds nobody else, claims the end of the file without
-//! the tree (`tail`).
+//! A write to cached folios that changes nothing else locks no range: see `data_path::overwrite`.
+//! Threads that extend a file could not run side by side anyway, so they queue before they lock
+//! ([`AppendQueue`](super::append_queue::AppendQueue)): waiting there is cheaper, and protects nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
-use extant_extent_io_tree::{Bits, ByteRange, OwnedRangeGuard, RangeGuard};
 use extant_lock_order::{Locked, Rank};
+use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
 use extant_units::{BlockSize, Pos};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use super::tail::Claim;
-use super::turns::Turn;
+use super::append_queue::AppendTicket;
 use super::write::WriteAt;
 use super::{FileData, data};
 use crate::config::BufferedPath;
@@ -39,27 +41,25 @@ use crate::volume::Fs;
 /// Guesses of a range that the size made wrong, before the whole file is locked.
 const GUESSES: u32 = 8;
 
-/// A part of a file that nobody else changes, until this is dropped.
+/// A part of a file that no other thread changes, until this is dropped.
 #[must_use]
 pub(crate) struct Held<'a> {
     // Dropped in this order.
-    _range: Option<Part<'a>>,
+    _part: Option<Part<'a>>,
     _lock: Lock<'a>,
-    _turn: Option<Turn<'a>>,
+    _ticket: Option<AppendTicket<'a>>,
 }
 
-/// A locked range.
+/// A locked part.
 enum Part<'a> {
-    /// In the tree.
     Range(#[allow(dead_code, reason = "held")] Locked<RangeGuard<'a>>),
-    /// To infinity, without the tree.
-    Claim(#[allow(dead_code, reason = "held")] Locked<Claim<'a>>),
+    Eof(#[allow(dead_code, reason = "held")] Locked<EofGuard<'a>>),
 }
 
 /// How the inode's `lock` is held.
 enum Lock<'a> {
-    Shared(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>),
-    Alone(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+    Shared(RwLockReadGuard<'a, ()>),
+    Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
 }
 
 /// The bytes of all blocks that `[start, end)` touches; at least one block.
@@ -70,7 +70,7 @@ pub(crate) fn whole_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
 }
 
 /// From the block of byte `start` to infinity.
-pub(crate) fn to_the_end(bs: BlockSize, start: u64) -> ByteRange {
+fn to_the_end(bs: BlockSize, start: u64) -> ByteRange {
     ByteRange::to_infinity(floor(bs, start))
 }
 
@@ -78,30 +78,24 @@ fn floor(bs: BlockSize, pos: u64) -> u64 {
     bs.round_down(Pos::new(pos)).get()
 }
 
-/// The inode's `lock` against everybody, with all that is still under way in parts of the file at its end.
+/// The inode's `lock` exclusively, after all that was still under way in parts of the file.
 pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
     let guard = inode.lock.try_write().unwrap_or_else(|| {
         fs.stats.lock_waits.bump();
         inode.lock.write()
     });
-    drain(inode);
+    drain(inode, &guard);
     guard
 }
 
-/// Waits until nobody holds a part of the file. A new one needs the inode's `lock`, which the caller holds exclusively.
-pub(super) fn drain(inode: &Inode) {
-    // Before the first look: who looks at `lock` has made the file's data before.
-    fence(Ordering::SeqCst);
-    if let Some(data) = inode.data.get() {
-        data.ranges.wait_unlocked(ByteRange::ALL);
-        if data.tail.reaches(u64::MAX) {
-            data.tail.wait(u64::MAX);
-        }
-    }
+/// Waits until no part of the file is locked. A new one needs the inode's `lock` shared, or
+/// looks at it; `exclusive` holds it.
+pub(super) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
+    RangeLock::drain(|| inode.data.get().map(|data| &data.ranges), exclusive);
 }
 
-/// The inode's `lock` as those take it who change parts of the file: shared, unless the file's data takes the per-block
-/// path. The way does not change while it is held.
+/// The inode's `lock` as writers of parts of a file take it: shared, unless the file's data takes
+/// the buffer-head path. The path does not change while it is held.
 fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
     loop {
         let path = data.data_path.get().machinery;
@@ -110,7 +104,7 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
                 fs.stats.lock_waits.bump();
                 inode.lock.read()
             })),
-            BufferedPath::BufferHead => Lock::Alone(lock(fs, inode)),
+            BufferedPath::BufferHead => Lock::Exclusive(lock(fs, inode)),
         };
         if inode.is_gone() {
             return Err(Error::Stale);
@@ -121,35 +115,33 @@ fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
     }
 }
 
-/// A range of `file`, unless the file is held alone.
+/// A range of `file`, unless the file is held exclusively.
 fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -> Option<Part<'a>> {
-    let Lock::Shared(_) = lock else { return None };
-    let guard = extant_lock_order::lock(Rank::Range, || {
-        let guard = data.ranges.try_lock(range).unwrap_or_else(|| {
-            fs.stats.range_lock_waits.bump();
-            data.ranges.lock(range)
-        });
-        if data.tail.reaches(range.last()) {
-            fs.stats.range_lock_waits.bump();
-            data.tail.wait(range.last());
-        }
-        guard
-    });
-    Some(Part::Range(guard))
-}
-
-/// Claims `range`, which reaches to infinity, if nobody has locked any of it; for whoever has the turn.
-#[inline]
-fn claim<'a>(data: &'a FileData, range: ByteRange) -> Option<Part<'a>> {
+    let Lock::Shared(shared) = lock else {
+        return None;
+    };
+    let (ranges, waits) = (&data.ranges, || fs.stats.range_lock_waits.bump());
     let held = extant_lock_order::taking(Rank::Range);
-    let claim = data.tail.claim_in_turn(range.start())?;
-    (!data.ranges.is_locked(range)).then_some(Part::Claim(Locked::new(claim, held)))
+    if range.last() == u64::MAX {
+        let from = range.start();
+        let guard = ranges.try_lock_eof(from, shared).unwrap_or_else(|| {
+            waits();
+            ranges.lock_eof(from, shared)
+        });
+        return Some(Part::Eof(Locked::new(guard, held)));
+    }
+    let guard = ranges.try_lock(range, shared).unwrap_or_else(|| {
+        waits();
+        ranges.lock(range, shared)
+    });
+    Some(Part::Range(Locked::new(guard, held)))
 }
 
-/// Claims what a write of `len` bytes `at` a place changes if it makes the file longer and meets nobody, for somebody who has no turn and does not hold the
-/// inode's `lock`; returns where it goes, which is not behind the end of the file. Whoever takes `lock` exclusively waits for the claim ([`drain`]).
+/// The EOF lock for a write of `len` bytes `at` a position that extends the file, without a ticket
+/// and without the inode's `lock`: for a caller that then changes one cached block. `None` if
+/// any other thread is met. Returns where the write goes, which is not behind the end of the file.
 #[inline]
-pub(super) fn claim_alone<'a>(
+pub(super) fn try_lock_append<'a>(
     fs: &Fs,
     inode: &Inode,
     data: &'a FileData,
@@ -159,49 +151,20 @@ pub(super) fn claim_alone<'a>(
     let place = |size: u64| at.place().unwrap_or(size);
     let size = inode.size();
     let pos = place(size);
-    if pos > size || pos.saturating_add(len) <= size || data.turns.are_wanted() {
+    if pos > size || pos.saturating_add(len) <= size || data.append_queue.is_busy() {
         return None;
     }
-    let range = to_the_end(fs.layout.block_size, pos);
-    if data.ranges.is_locked(range) {
-        return None;
-    }
+    let from = floor(fs.layout.block_size, pos);
     let held = extant_lock_order::taking(Rank::Range);
-    let claim = Locked::new(data.tail.claim(range.start())?, held);
-    if inode.lock.is_locked_exclusive() || data.ranges.is_locked(range) {
-        return None;
-    }
-    // What they did who were not met is seen from here on.
-    fence(Ordering::Acquire);
+    let guard = Locked::new(data.ranges.try_lock_eof(from, &inode.lock)?, held);
+    // The size does not change from here on.
     let size = inode.size();
     let pos = place(size);
-    (range.start() <= pos && pos <= size).then_some((claim, pos))
+    (from <= pos && pos <= size).then_some((guard, pos))
 }
 
-/// Locks `range` and `bits` in the tree if nobody has to be waited for, to be handed on. The inode's `lock` is held shared until that is done.
-pub(super) fn try_lock_owned(
-    data: &FileData,
-    range: ByteRange,
-    bits: Bits,
-) -> Option<OwnedRangeGuard> {
-    let guard = data.ranges.try_lock_owned(range, bits)?;
-    (!data.tail.reaches(range.last())).then_some(guard)
-}
-
-/// Whether somebody has the file, or its end as far down as `range`, to himself. For who has posted `range`: whoever is not seen here will
-/// wait for that.
-#[inline]
-pub(super) fn is_shut(inode: &Inode, data: &FileData, range: ByteRange) -> bool {
-    // With a fence, which the second look needs as well.
-    let end_is_claimed = data.tail.reaches(range.last());
-    let shut = end_is_claimed || inode.lock.is_locked_exclusive();
-    // What they did who are not met is seen from here on: the map's sequence above all.
-    fence(Ordering::Acquire);
-    shut
-}
-
-/// Keeps everybody else from changing `range`, which is of whole blocks; on the per-block path, from changing the file. Whoever
-/// is going to change the size asks for a range to infinity, and looks at the size again afterwards.
+/// Keeps all other threads from changing `range`, which is of whole blocks; on the buffer-head path,
+/// from changing the file.
 ///
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
@@ -209,14 +172,14 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
     let data = data(fs, inode);
     let lock = enter(fs, inode, data)?;
     Ok(Held {
-        _range: lock_in(fs, data, &lock, range),
+        _part: lock_in(fs, data, &lock, range),
         _lock: lock,
-        _turn: None,
+        _ticket: None,
     })
 }
 
-/// Locks what a write of `len` bytes `at` a place changes; returns where it goes, and the size of the file, which does not change
-/// but by this write if this write changes it.
+/// Locks what a write of `len` bytes `at` a position changes; returns where it goes, and the size of
+/// the file, which does not change but by this write if this write changes it.
 ///
 /// # Errors
 /// [`Error::Stale`] if the inode is gone.
@@ -227,43 +190,25 @@ pub(super) fn lock_for_write<'a>(
     len: u64,
 ) -> Result<(Held<'a>, u64, u64)> {
     let data = data(fs, inode);
-    // Only a guess, as good as one is needed: see above.
+    // A guess is enough: the queue protects nothing.
     let grows = at
         .place()
         .is_none_or(|pos| pos.saturating_add(len) > inode.size());
-    let turn = grows.then(|| data.turns.take(len));
+    let ticket = grows.then(|| data.append_queue.wait_for_ticket(len));
     let lock = enter(fs, inode, data)?;
     let place = |size: u64| at.place().unwrap_or(size);
-    let wanted = |size: u64| {
+    let bs = fs.layout.block_size;
+    let (part, size) = lock_by_size(fs, inode, data, &lock, |size| {
         let (pos, end) = (place(size), place(size).saturating_add(len));
-        let bs = fs.layout.block_size;
-        if end > size {
-            to_the_end(bs, pos.min(size))
-        } else {
-            whole_blocks(bs, pos, end)
+        match end > size {
+            true => to_the_end(bs, pos.min(size)),
+            false => whole_blocks(bs, pos, end),
         }
-    };
-    if turn.is_some() && matches!(lock, Lock::Shared(_)) {
-        let range = wanted(inode.size());
-        if range.last() == u64::MAX
-            && let Some(part) = claim(data, range)
-        {
-            let size = inode.size();
-            if range.covers(wanted(size)) {
-                let held = Held {
-                    _range: Some(part),
-                    _lock: lock,
-                    _turn: turn,
-                };
-                return Ok((held, place(size), size));
-            }
-        }
-    }
-    let (range, size) = lock_by_size(fs, inode, data, &lock, wanted);
+    });
     let held = Held {
-        _range: range,
+        _part: part,
         _lock: lock,
-        _turn: turn,
+        _ticket: ticket,
     };
     Ok((held, place(size), size))
 }
@@ -279,21 +224,19 @@ pub(super) fn lock_for_size<'a>(
 ) -> Result<(Held<'a>, u64)> {
     let data = data(fs, inode);
     let lock = enter(fs, inode, data)?;
-    let (range, old) = lock_by_size(fs, inode, data, &lock, |old| {
+    let (part, old) = lock_by_size(fs, inode, data, &lock, |old| {
         to_the_end(fs.layout.block_size, old.min(size))
     });
-    Ok((
-        Held {
-            _range: range,
-            _lock: lock,
-            _turn: None,
-        },
-        old,
-    ))
+    let held = Held {
+        _part: part,
+        _lock: lock,
+        _ticket: None,
+    };
+    Ok((held, old))
 }
 
-/// Locks the range that `wanted` makes of the file's size, which may be another one by the time it is locked: then once more, unless
-/// what was locked is enough. Returns the size.
+/// Locks the range that `wanted` makes of the file's size. If the size has changed by the time the
+/// range is locked, so that it is not enough, tries again. Returns the size.
 fn lock_by_size<'a>(
     fs: &Fs,
     inode: &Inode,
@@ -309,18 +252,18 @@ fn lock_by_size<'a>(
         } else {
             ByteRange::ALL
         };
-        let guard = lock_in(fs, data, lock, range);
+        let part = lock_in(fs, data, lock, range);
         let size = inode.size();
-        let needed = wanted(size);
-        if guard.is_none() || range.covers(needed) {
-            return (guard, size);
+        if part.is_none() || range.covers(wanted(size)) {
+            return (part, size);
         }
     }
 }
 
-/// Whether somebody holds one of the `len` bytes at `pos`. To be asked with their folio locked.
+/// Whether another thread has locked one of the `len` bytes at `pos`, or the whole file. To be asked
+/// with the locks of their folios held; see [`RangeLock::is_locked`].
 #[inline]
-pub(super) fn is_held(data: &FileData, pos: Pos, len: usize) -> bool {
+pub(super) fn is_locked(inode: &Inode, data: &FileData, pos: Pos, len: usize) -> bool {
     let range = ByteRange::from_len(pos.get(), len as u64);
-    range.is_none_or(|range| data.tail.is_claimed(range.last()) || data.ranges.is_locked(range))
+    range.is_none_or(|range| data.ranges.is_locked(range, &inode.lock))
 }

@@ -6,18 +6,17 @@ use std::sync::{Arc, Weak};
 
 use extant_blockdev::memory_share;
 use extant_bufferhead::BufferCounters;
-use extant_extent_io_tree::{IoTree, Totals, TreeTuning};
 use extant_iomap::IomapCounters;
 use extant_pagecache::{
     AddressSpace, AddressSpaceParams, Config, ErrorCursor, PageCache, Readahead, RecentFolios,
     Writeback, WritebackErrors,
 };
+use extant_range_lock::{RangeLock, Totals, TreeTuning};
 
+use super::append_queue::AppendQueue;
 use super::direct::Direct;
 use super::logged::LoggedDevice;
 use super::ordered::{Flight, OrderedFile};
-use super::tail::Tail;
-use super::turns::Turns;
 use crate::config::Tuning;
 use crate::inode::Inode;
 use crate::inode::path_choice::{DataPath, DataPathCell};
@@ -82,12 +81,10 @@ pub(crate) struct FileData {
     pub(super) address_space: Arc<AddressSpace>,
     /// Which way the data takes.
     pub(super) data_path: DataPathCell,
-    /// Parts of the file that somebody changes.
-    pub(super) ranges: Arc<IoTree>,
-    /// The queue of those who make the file longer.
-    pub(super) turns: Turns,
-    /// What whoever has the turn has claimed.
-    pub(super) tail: Tail,
+    /// Parts of the file that are locked.
+    pub(super) ranges: RangeLock,
+    /// Threads that extend the file.
+    pub(super) append_queue: AppendQueue,
     /// What there was of direct I/O.
     pub(super) direct: Direct,
     /// What commits wait for.
@@ -147,8 +144,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             address_space,
             data_path: DataPathCell::new(DataPath::of(fs, inode.flags())),
             ranges: new_ranges(fs),
-            turns: Turns::default(),
-            tail: Tail::default(),
+            append_queue: AppendQueue::default(),
             direct: Direct::default(),
             ordered: OrderedFile::new(inode),
             flight: Flight::default(),
@@ -157,10 +153,10 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
     })
 }
 
-fn new_ranges(fs: &Fs) -> Arc<IoTree> {
+fn new_ranges(fs: &Fs) -> RangeLock {
     let tuning = TreeTuning {
         trim_on_clear: fs.tuning.trim_on_clear,
         clear_probe: fs.tuning.clear_probe,
     };
-    Arc::new(IoTree::counted(tuning, &fs.files.past_ranges))
+    RangeLock::new(tuning, &fs.files.past_ranges)
 }

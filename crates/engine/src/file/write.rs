@@ -1,7 +1,7 @@
 //! Writing to files: limits, privileges, the space behind the old end, and errors that a second try may cure.
 //!
 //! # Locks
-//! A write that changes nothing but cached bytes within one folio or a few takes their locks and no other, and claims the end of the file if it moves that;
+//! A write that changes nothing but cached bytes within one folio or a few takes their locks and no other, and the EOF lock if it moves the end;
 //! every other one holds the inode's `lock` and its range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
 use std::io::IoSlice;
@@ -13,7 +13,7 @@ use extant_iomap::{Payload, Source};
 use extant_units::Pos;
 
 use super::iomap_ops::FileOps;
-use super::range_lock::{claim_alone, lock_for_write};
+use super::range_lock::{lock_for_write, try_lock_append};
 use super::read::check_kind;
 use super::{OpenState, data_path, direct, max_size, space, through, truncate};
 use crate::inode::Inode;
@@ -152,8 +152,8 @@ fn put_in_folio(
     if let Some(pos) = at.place().filter(below_the_end) {
         return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
     }
-    let (_claim, pos) = claim_alone(fs, inode, ops.data, at, len)?;
-    // Whoever had the `lock` before the claim may have changed attributes.
+    let (_eof, pos) = try_lock_append(fs, inode, ops.data, at, len)?;
+    // A holder of `lock` before this may have changed attributes.
     if !noted() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! The `lock`s of several inodes at once, without an order among inodes.
 
+use extant_range_lock::HeldExclusively;
 use parking_lot::RwLockWriteGuard;
 
 use super::Inode;
@@ -9,6 +10,8 @@ use super::Inode;
 pub(crate) struct Locked<'a>(
     #[expect(dead_code, reason = "held, not read")] Vec<RwLockWriteGuard<'a, ()>>,
 );
+
+impl HeldExclusively for Locked<'_> {}
 
 /// Locks all of `inodes` (at most a handful, repeats allowed) exclusively. The caller holds no
 /// inode's `lock`.

@@ -337,7 +337,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
         return Ok(());
     }
     let writable = !fs.options.read_only();
-    file::settle_ranges(fs);
+    file::wait_for_range_locks(fs);
     let data = if writable { write_all(fs) } else { Ok(()) };
     fs.files.pages.stop();
     let mut metadata = fs.retire_inodes();

@@ -89,8 +89,8 @@ counters! {
     direct_fallbacks,
     /// Of both, those that went straight from a queue of requests to the device.
     direct_straight,
-    /// Of these, those whose range was locked beside the file's I/O tree.
-    direct_posted,
+    /// Of these, those whose range a lock slot locked.
+    direct_slots,
     /// Reads into the cache that waited for direct writes.
     direct_fill_waits,
     /// Writebacks started because reservations came close to the free space.

@@ -120,7 +120,7 @@ impl Config {
         tuning.stop_at_range_end = self.seed & 1 == 0;
         tuning.dirty_inode_on_append = self.seed & 6 == 0;
         tuning.trim_on_clear = self.seed & 8 == 0;
-        tuning.post_ranges = self.seed & 16 == 0;
+        tuning.lock_slots = self.seed & 16 == 0;
         tuning.failpoint = self
             .failpoint
             .map_or_else(ActiveFailpoint::default, ActiveFailpoint::only);

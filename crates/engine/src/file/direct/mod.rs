@@ -17,7 +17,7 @@
 //! # Locks
 //! The range (`LOCKED`), as every write has it, for reads as well: nobody truncates or writes it meanwhile. A write locks its blocks against
 //! fills, too (`DIO_LOCKED`), which take that bit alone for what they read: so fills meet direct writes and nobody else, and a
-//! writer may fill within its own range. Short requests of a queue post their range instead (`straight`), which is both. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
+//! writer may fill within its own range. Short requests of a queue take a lock slot instead (`straight`), which is both. The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
 
 mod clear;
 mod places;
@@ -29,10 +29,10 @@ mod write;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use extant_extent_io_tree::{Bits, ByteRange};
 use extant_iomap::FillGuard;
 use extant_lock_order::{Rank, taking};
 use extant_pagecache::AddressSpace;
+use extant_range_lock::ByteRange;
 use extant_units::Pos;
 
 pub(crate) use self::read::read;
@@ -46,18 +46,18 @@ pub(super) fn lock_fill<'a>(
     wanted: Range<Pos>,
     needed: Option<Range<Pos>>,
 ) -> Option<FillGuard<'a>> {
-    let tree = &ops.data.ranges;
+    let ranges = &ops.data.ranges;
     let bytes = |range: &Range<Pos>| {
         let last = range.end.get().saturating_sub(1);
         ByteRange::new(range.start.get(), last).unwrap_or(ByteRange::ALL)
     };
     let held = taking(Rank::Fill);
-    if let Some(guard) = tree.try_lock_with(bytes(&wanted), Bits::DIO_LOCKED) {
+    if let Some(guard) = ranges.try_lock_fill(bytes(&wanted)) {
         return Some(FillGuard::new(wanted, (guard, held)));
     }
     let needed = needed?;
     ops.fs.stats.direct_fill_waits.bump();
-    let guard = tree.lock_with(bytes(&needed), Bits::DIO_LOCKED);
+    let guard = ranges.lock_fill(bytes(&needed));
     Some(FillGuard::new(needed, (guard, held)))
 }
 

@@ -1,21 +1,21 @@
 //! Requests that can go straight to the device.
 //!
-//! Most touch nothing that other queues of the same file change: their range is posted, beside the I/O tree (`IoTree::try_post`); whether
-//! somebody has the file to himself is asked after that; sizes and the sequence of the map are read, and the place is remembered from
-//! an earlier request ([`Places`]). What cannot be posted (it is long, or there is no place) is done
-//! with the inode's `lock` held shared and the range in the tree, as every writer has them.
+//! Most touch nothing that other queues of the same file change: their range is locked by a lock slot
+//! ([`RangeLock::try_lock_slot`]), sizes and the sequence of the map are read, and the place is
+//! remembered from an earlier request ([`Places`]). A request that gets no slot (it is long, or none
+//! is free) takes the inode's `lock` shared and locks a record, as every writer does.
 //!
 //! # Concurrency
-//! Whoever has the inode's `lock` exclusively waits for posted ranges once he has it, and a request looks for him once it has posted: at least
-//! one sees the other. The same holds for those who claim the end of the file, and for the cache: who fills it or writes to it holds a range
-//! (`LOCKED` or `DIO_LOCKED`), which is looked for among the posted ones after the folio is there.
+//! The slot excludes writers, truncation, fills of the cache and holders of the inode's `lock`. Sizes,
+//! the map's sequence and the cache are looked at after it is held: a holder of a conflicting lock
+//! came to its end before, so what it did is seen, or comes later and waits.
 
 use std::io;
 use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
-use extant_extent_io_tree::{Bits, ByteRange, OwnedRangeGuard, Posted};
 use extant_iomap::{DeviceFault, DeviceRequest, IomapOps};
+use extant_range_lock::{ByteRange, HasRangeLock, OwnedRangeGuard, RangeLock, SlotGuard};
 use extant_units::{DevOff, Pos};
 use parking_lot::RwLockReadGuard;
 
@@ -23,9 +23,9 @@ use super::places::Places;
 use super::queue::What;
 use crate::config::BufferedPath;
 use crate::file::iomap_ops::FileOps;
-use crate::file::range_lock::{is_shut, try_lock_owned, whole_blocks};
+use crate::file::range_lock::whole_blocks;
 use crate::file::read::check_kind;
-use crate::file::{blocks_of, data, data_path};
+use crate::file::{FileData, blocks_of, data, data_path};
 use crate::inode::{self, InodeRef};
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
@@ -43,21 +43,16 @@ pub(super) struct Straight {
 
 /// A locked range, against writers and fills.
 enum Range {
-    Posted(#[allow(dead_code, reason = "held")] Posting),
-    Recorded(#[allow(dead_code, reason = "held")] OwnedRangeGuard),
+    Slot(#[allow(dead_code, reason = "held")] SlotGuard<InodeRef>),
+    Record(#[allow(dead_code, reason = "held")] OwnedRangeGuard),
 }
 
-/// A posted range of a file.
-struct Posting {
-    file: Arc<InodeRef>,
-    posted: Option<Posted>,
-}
-
-impl Drop for Posting {
+impl HasRangeLock for InodeRef {
     #[inline]
-    fn drop(&mut self) {
-        if let (Some(data), Some(posted)) = (self.file.data.get(), self.posted.take()) {
-            data.ranges.unpost(posted);
+    fn range_lock(&self) -> &RangeLock {
+        match self.data.get() {
+            Some(data) => &data.ranges,
+            None => unreachable!("a file's data is made before a range of it is locked"),
         }
     }
 }
@@ -122,10 +117,10 @@ pub(super) fn straight(
     }
     data.direct.announce(&data.address_space);
     let bytes = whole_blocks(bs, pos.get(), end.get());
-    let (range, _shared) = match post(fs, file, bytes) {
-        Some(posting) => (Range::Posted(posting), None),
-        None => match record(fs, file, bytes) {
-            Some((guard, shared)) => (Range::Recorded(guard), Some(shared)),
+    let (range, _shared) = match lock_slot(fs, file, bytes) {
+        Some(slot) => (Range::Slot(slot), None),
+        None => match lock_record(file, data, bytes) {
+            Some((record, shared)) => (Range::Record(record), Some(shared)),
             None => return Ok(None),
         },
     };
@@ -163,8 +158,8 @@ pub(super) fn straight(
         privileges::file_modified(fs, inode, wish.cred)?;
     }
     fs.stats.direct_straight.bump();
-    if matches!(range, Range::Posted(_)) {
-        fs.stats.direct_posted.bump();
+    if matches!(range, Range::Slot(_)) {
+        fs.stats.direct_slots.bump();
     }
     match wish.what {
         What::Read => {
@@ -185,29 +180,23 @@ pub(super) fn straight(
     }))
 }
 
-/// Posts `bytes`, if that is all that has to be done to have them.
-fn post(fs: &Fs, file: &Arc<InodeRef>, bytes: ByteRange) -> Option<Posting> {
-    if !fs.tuning.post_ranges {
-        return None;
-    }
-    let data = file.data.get()?;
-    let posted = data.ranges.try_post(bytes)?;
-    let posting = Posting {
-        file: Arc::clone(file),
-        posted: Some(posted),
-    };
-    (!is_shut(file, data, bytes)).then_some(posting)
+/// Locks `bytes` by a slot, if the mount uses them.
+#[inline]
+fn lock_slot(fs: &Fs, file: &Arc<InodeRef>, bytes: ByteRange) -> Option<SlotGuard<InodeRef>> {
+    let wanted = fs.tuning.lock_slots;
+    wanted.then(|| RangeLock::try_lock_slot(file, bytes, &file.lock))?
 }
 
-/// Locks `bytes` in the tree, and keeps those out who want the file to themselves: once the range is locked they wait for that.
-fn record<'a>(
-    fs: &Fs,
-    file: &'a Arc<InodeRef>,
+/// Locks `bytes` by a record. The guard of the inode's `lock` is needed until the request has been
+/// judged; a drain waits for the record after that.
+fn lock_record<'a>(
+    file: &'a InodeRef,
+    data: &FileData,
     bytes: ByteRange,
 ) -> Option<(OwnedRangeGuard, RwLockReadGuard<'a, ()>)> {
     let shared = file.lock.try_read()?;
-    let range = try_lock_owned(data(fs, file), bytes, Bits::LOCKED | Bits::DIO_LOCKED)?;
-    Some((range, shared))
+    let record = data.ranges.try_lock_direct(bytes, &shared)?;
+    Some((record, shared))
 }
 
 #[cfg(test)]
@@ -235,11 +224,11 @@ mod tests {
         data(fs, file).address_space.drop_clean(Pos::ZERO, Pos::MAX);
     }
 
-    fn set_up(post_ranges: bool) -> (Arc<Fs>, Arc<InodeRef>) {
+    fn set_up(lock_slots: bool) -> (Arc<Fs>, Arc<InodeRef>) {
         let image = Image::of_mib(32).args("-b 4096").make().unwrap();
         let device = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
         let tuning = Tuning {
-            post_ranges,
+            lock_slots,
             flushers: 0,
             ..Tuning::default()
         };
@@ -260,15 +249,15 @@ mod tests {
             cred: &Cred::root(),
         };
         let got = straight(fs, file, wish, places).unwrap();
-        let locked = data(fs, file).ranges.is_locked(ByteRange::ALL);
+        let locked = data(fs, file).ranges.is_range_locked();
         assert_eq!(locked, got.is_some(), "what is refused holds nothing");
         got
     }
 
     #[test]
     fn a_request_goes_straight_unless_somebody_has_the_file_or_its_end_to_himself() {
-        for post in [true, false] {
-            let (fs, file) = set_up(post);
+        for slots in [true, false] {
+            let (fs, file) = set_up(slots);
             let places = &mut Places::default();
             let data = data(&fs, &file);
             for _ in 0..2 {
@@ -276,16 +265,16 @@ mod tests {
                 let alone = range_lock::lock(&fs, &file);
                 assert!(ask(&fs, &file, places, 8192).is_none());
                 drop(alone);
-                let claim = data.tail.claim(8192).unwrap();
+                let end = data.ranges.try_lock_eof(8192, &file.lock).unwrap();
                 assert!(ask(&fs, &file, places, 8192).is_none());
                 assert!(ask(&fs, &file, places, 4096).is_some());
-                drop(claim);
+                drop(end);
             }
             let read = crate::file::Reader::Ordinary;
             crate::file::read(&fs, &file, None, read, 8192, &mut [0; 10]).unwrap();
             assert!(ask(&fs, &file, places, 8192).is_none(), "it is cached");
             assert_eq!(fs.stats.direct_straight.get(), 4);
-            assert_eq!(fs.stats.direct_posted.get(), if post { 4 } else { 0 });
+            assert_eq!(fs.stats.direct_slots.get(), if slots { 4 } else { 0 });
             drop(alone_is_granted(&fs, &file));
             mount::unmount(&fs).unwrap();
         }

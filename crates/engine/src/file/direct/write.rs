@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::io::IoSlice;
 
 use extant_disk::inode::InodeFlags;
-use extant_extent_io_tree::Bits;
 use extant_iomap::{
     DeviceFault, DeviceRequest, Ioend, Iomap, IomapKind, IomapOps, WritebackControl,
 };
@@ -52,7 +51,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     ops.data.direct.announce(&ops.data.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
-    let _nobody_fills = ops.data.ranges.lock_with(range, Bits::DIO_LOCKED);
+    let _nobody_fills = ops.data.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
     if !clear::clear(ops, bs.round_down(pos), last)? {
         return fall_back(0);

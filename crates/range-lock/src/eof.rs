@@ -1,0 +1,107 @@
+//! The EOF lock's word: the first byte of a range that reaches to infinity.
+
+use std::sync::atomic::Ordering;
+
+use crate::failpoint::{Failpoints, Step};
+use crate::sleepers::Sleepers;
+use crate::sync::AtomicU64;
+
+/// The word while no thread holds it.
+const FREE: u64 = u64::MAX;
+
+/// See the module. On a cache line of its own.
+#[repr(align(64))]
+pub(crate) struct EofWord {
+    /// The first byte that is locked.
+    from: AtomicU64,
+    sleepers: Sleepers,
+}
+
+impl Default for EofWord {
+    fn default() -> Self {
+        Self {
+            from: AtomicU64::new(FREE),
+            sleepers: Sleepers::default(),
+        }
+    }
+}
+
+impl EofWord {
+    /// Step 1: writes the word if it is free. The lock counts once its holder has looked.
+    #[inline]
+    pub(crate) fn publish(&self, from: u64, failpoints: Failpoints) -> bool {
+        assert!(from != FREE, "a file has no byte at {from}");
+        if failpoints.omits(Step::EofIsExchanged) {
+            let free = self.from.load(Ordering::SeqCst) == FREE;
+            if free {
+                self.from.store(from, Ordering::SeqCst);
+            }
+            return free;
+        }
+        let (free, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.from.compare_exchange(FREE, from, free, failed).is_ok()
+    }
+
+    /// Step 6: withdraws the word and wakes its waiters.
+    #[inline]
+    pub(crate) fn withdraw(&self, failpoints: Failpoints) {
+        let had = self.from.swap(FREE, Ordering::SeqCst);
+        let is_mine = had != FREE || failpoints.omits(Step::EofIsExchanged);
+        debug_assert!(is_mine, "the EOF word was published");
+        self.sleepers.wake(failpoints);
+    }
+
+    /// Step 3: whether a byte up to `last` is locked.
+    #[inline]
+    pub(crate) fn reaches(&self, last: u64) -> bool {
+        let from = self.from.load(Ordering::Acquire);
+        from <= last && from != FREE
+    }
+
+    /// Waits until no byte up to `last` is locked; see [`Sleepers::wait_while`].
+    pub(crate) fn wait(&self, last: u64, failpoints: Failpoints) -> bool {
+        self.sleepers.wait_while(failpoints, || self.reaches(last))
+    }
+
+    /// Whether a thread sleeps for the word.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.are_there()
+    }
+}
+
+#[cfg(all(test, not(extant_shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_eof_word_reaches_to_infinity() {
+        let (word, no) = (EofWord::default(), Failpoints::default());
+        assert!(!word.reaches(0) && !word.reaches(u64::MAX));
+        assert!(word.publish(4096, no));
+        assert!(
+            !word.publish(8192, no) && !word.publish(0, no),
+            "one at a time"
+        );
+        assert!(!word.reaches(4095) && word.reaches(4096) && word.reaches(u64::MAX));
+        word.withdraw(no);
+        assert!(!word.reaches(u64::MAX));
+        assert!(word.publish(0, no) && word.reaches(0));
+    }
+
+    #[test]
+    fn a_waiter_sleeps_for_its_bytes_alone_and_is_woken() {
+        let (word, no) = (EofWord::default(), Failpoints::default());
+        assert!(word.publish(10, no));
+        assert!(!word.wait(9, no), "nothing to wait for");
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| word.wait(10, no));
+            while !word.has_sleepers() {
+                std::thread::yield_now();
+            }
+            assert!(!waiter.is_finished());
+            word.withdraw(no);
+            assert!(waiter.join().unwrap());
+        });
+        assert!(!word.has_sleepers());
+    }
+}

@@ -1,0 +1,68 @@
+//! Threads that sleep until a lock word has been withdrawn.
+//!
+//! # Concurrency
+//! A waiter counts itself, fences and looks at the word (steps 1 to 3 of the crate's protocol: its
+//! count is its word). A release withdraws the lock word and then reads the count. So either the
+//! waiter sees that the word is gone, or the release sees the waiter. The release then passes
+//! through the mutex that a waiter holds from its count to its sleep: the wake cannot come between
+//! the last look and the sleep. Models: `a_waiter_for_a_slot_is_woken` and
+//! `a_waiter_for_the_eof_lock_is_woken`.
+
+use std::cell::Cell;
+use std::hint::spin_loop;
+use std::sync::atomic::Ordering;
+
+use crate::failpoint::{Failpoints, Step};
+use crate::sync::{AtomicU32, Monitor, SPINS, fence};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Sleepers {
+    /// Threads that sleep or are about to look for the last time.
+    count: AtomicU32,
+    monitor: Monitor,
+}
+
+impl Sleepers {
+    /// Waits while `blocked`: for a moment on the processor, then asleep. Returns whether the
+    /// moment was too short.
+    #[cold]
+    pub(crate) fn wait_while(&self, failpoints: Failpoints, blocked: impl Fn() -> bool) -> bool {
+        if !blocked() {
+            return false;
+        }
+        for _ in 0..SPINS {
+            spin_loop();
+            if !blocked() {
+                return false;
+            }
+        }
+        let is_early = failpoints.omits(Step::WaiterIsCountedFirst);
+        let early = Cell::new(is_early.then(&blocked));
+        let enter = || {
+            self.count.fetch_add(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        };
+        let leave = || {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        };
+        let look = || early.take().unwrap_or_else(&blocked);
+        self.monitor.wait_while(enter, look, leave);
+        true
+    }
+
+    /// Wakes all waiters. To be called after a sequentially consistent operation has withdrawn
+    /// the word that they wait for.
+    #[inline]
+    pub(crate) fn wake(&self, failpoints: Failpoints) {
+        if self.are_there() && !failpoints.omits(Step::ReleaseWakes) {
+            self.monitor.wake_all();
+        }
+    }
+
+    /// Whether a thread sleeps or is about to.
+    #[inline]
+    pub(crate) fn are_there(&self) -> bool {
+        self.count.load(Ordering::SeqCst) != 0
+    }
+}
