@@ -1,4 +1,5 @@
-//! Publishing a write: the blocks that it covered are uptodate and dirty.
+//! Publishing a write: the blocks that it covered become uptodate and dirty. (Linux's
+//! `block_commit_write`; a commit of the journal is something else.)
 
 use std::ops::Range;
 
@@ -8,9 +9,10 @@ use crate::ops::BufferOps;
 use crate::record::BufferState;
 use crate::ring::Ring;
 
-/// Publishes `[from, to)` of a locked folio; `dirty` unless somebody else takes care of the bytes.
+/// Publishes `range` of a locked folio; `dirty` unless the journal has taken the bytes.
 ///
-/// A folio that was not uptodate is walked to its end: only a complete walk can tell that it has become uptodate.
+/// The walk ends after the range only if the folio was uptodate: otherwise only a complete walk can tell
+/// that it has become uptodate.
 pub(crate) fn commit<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,

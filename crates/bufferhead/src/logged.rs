@@ -1,7 +1,8 @@
 //! Writeback of files whose data goes through the journal (data=journal).
 //!
-//! Written data was logged when it was written and is not dirty. What is dirty all the same was changed past that: zeroed, or stored
-//! through a view. It must not go to its place directly, as a replay would put an older version over it; so it is logged here.
+//! Written data was logged when it was written, and is not dirty. Dirty data was changed in another way:
+//! zeroed, or stored through a view. It must not be written in place directly, as a replay would put an
+//! older version over it; so it is logged here.
 
 use std::sync::Arc;
 
@@ -9,19 +10,19 @@ use extant_iomap::WritebackControl;
 use extant_pagecache::{Folio, Tag, WritebackPass};
 use extant_units::{DevOff, Pos};
 
-use crate::MAX_RUN;
 use crate::ops::BufferWriteback;
 use crate::record::BufferState;
-use crate::submission::{Dirty, Held, settle};
+use crate::ring::MAX_RUN;
+use crate::submission::{DirtyBlock, LockedFolio, record_mapping};
 
 /// Folios looked up at a time.
 const BATCH_FOLIOS: usize = 64;
 
-/// Logs what is dirty in `control`'s range; returns the bytes logged. The caller holds the pass.
+/// Logs the dirty data in `control`'s range; returns the bytes logged.
 ///
 /// # Errors
-/// The first error met. It is recorded in the mapping, and what could not be logged is clean.
-pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
+/// The first error met. It is recorded in the address space, and data that could not be logged is clean.
+pub(crate) fn log_dirty<O: BufferWriteback + ?Sized>(
     ops: &O,
     pass: &WritebackPass<'_>,
     control: WritebackControl,
@@ -45,7 +46,7 @@ pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
                 Ok(bytes) => taken += bytes,
                 Err(error) => {
                     pages.errors().record(O::fault_of(&error));
-                    forget(ops, folio);
+                    drop_dirty(ops, folio);
                     failed.get_or_insert(error);
                 }
             }
@@ -54,7 +55,7 @@ pub(crate) fn log_back<O: BufferWriteback + ?Sized>(
     failed.map_or(Ok(taken), Err)
 }
 
-/// Logs the dirty blocks of a folio, as many under one handle as that can pay for.
+/// Logs the dirty blocks of a folio, as many under one handle as it has credits for.
 fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result<u64, O::Error> {
     let size = ops.address_space().block_size().bytes();
     let mut logged = 0;
@@ -63,32 +64,34 @@ fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result
         let Some((mut handle, most)) = ops.start_write(folio.start(), MAX_RUN)? else {
             return Ok(logged);
         };
-        let Some(mut held) = Held::lock(ops, folio, 0) else {
+        let Some(mut locked) = LockedFolio::lock(ops, folio, 0) else {
             return Ok(logged);
         };
         let mut blocks = Vec::new();
-        held.scan(ops, 0, &mut blocks);
+        locked.scan(ops, 0, &mut blocks);
         let more = blocks.len() > most as usize;
         blocks.truncate(most as usize);
-        let mut group = [held];
+        let mut group = [locked];
         let result = log_blocks(ops, &mut handle, &mut group, &mut blocks);
-        let [mut held] = group;
+        let [mut locked] = group;
         if result.is_ok() {
             for block in &blocks {
                 let bytes = block.offset..block.offset + size;
-                held.ring
+                locked
+                    .ring
                     .each_in(bytes.clone(), |_, head| head.clear(BufferState::DIRTY));
-                held.guard.cancel_dirty(bytes);
+                locked.guard.cancel_dirty(bytes);
             }
             logged += (blocks.len() * size) as u64;
         }
-        let past = held.limit..folio.len();
+        let past = locked.limit..folio.len();
         if !past.is_empty() {
-            held.ring
+            locked
+                .ring
                 .each_in(past.clone(), |_, head| head.clear(BufferState::DIRTY));
-            held.guard.cancel_dirty(past);
+            locked.guard.cancel_dirty(past);
         }
-        held.unlock();
+        locked.unlock();
         result?;
         if !more {
             return Ok(logged);
@@ -96,21 +99,21 @@ fn log_folio<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) -> Result
     }
 }
 
-/// Gives `blocks` of the folio in `group` their places and logs them.
+/// Allocates space for `blocks` of the folio in `group` and logs them.
 fn log_blocks<O: BufferWriteback + ?Sized>(
     ops: &O,
     handle: &mut O::Handle,
-    group: &mut [Held<'_>; 1],
-    blocks: &mut [Dirty],
+    group: &mut [LockedFolio<'_>; 1],
+    blocks: &mut [DirtyBlock],
 ) -> Result<(), O::Error> {
     let size = ops.address_space().block_size().bytes_u64();
     for number in 0..blocks.len() {
-        if !blocks[number].is_placed() {
+        if !blocks[number].has_written_space() {
             let pos = blocks[number].pos;
-            let map = ops.allocate(handle, pos, size)?;
-            settle(group, &mut blocks[number..=number], &map);
-            let end = pos.saturating_add(size);
-            if ops.publish(handle, pos, end)? {
+            let map = ops.allocate(group[0].guard.locked(), handle, pos, size)?;
+            record_mapping(group, &mut blocks[number..=number], &map);
+            let end = pos.plus(size);
+            if ops.publish(group[0].guard.locked(), handle, pos, end)? {
                 let bytes = blocks[number].offset..blocks[number].offset + 1;
                 let ring = &mut group[0].ring;
                 ring.each_in(bytes, |_, head| head.clear(BufferState::UNWRITTEN));
@@ -123,23 +126,24 @@ fn log_blocks<O: BufferWriteback + ?Sized>(
         .iter()
         .filter_map(|block| Some((block.at?, &bytes[block.offset..block.offset + size])))
         .collect();
-    ops.log_data(Some(handle), &logged)?;
+    debug_assert_eq!(logged.len(), blocks.len(), "every block has its space");
+    ops.log_data(group[0].guard.locked(), Some(handle), &logged)?;
     match blocks.last() {
         Some(last) => {
-            let end = last.pos.saturating_add(size as u64);
+            let end = last.pos.plus(size as u64);
             ops.raise_disk_size(handle, end.min(Pos::new(ops.size())))
         }
         None => Ok(()),
     }
 }
 
-/// The dirty blocks of `folio` cannot be logged: they are clean, and their promises are given back.
-fn forget<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) {
-    let Some(mut held) = Held::lock(ops, folio, 0) else {
+/// Drops the dirty state of `folio`, which cannot be logged, and gives its reservations back.
+fn drop_dirty<O: BufferWriteback + ?Sized>(ops: &O, folio: &Arc<Folio>) {
+    let Some(mut locked) = LockedFolio::lock(ops, folio, 0) else {
         return;
     };
-    held.ring.each(|head| head.clear(BufferState::DIRTY));
-    held.guard.cancel_dirty(0..folio.len());
-    held.unlock();
+    locked.ring.each(|head| head.clear(BufferState::DIRTY));
+    locked.guard.cancel_dirty(0..folio.len());
+    locked.unlock();
     ops.discard(folio.start(), folio.len() as u64);
 }

@@ -1,27 +1,28 @@
 //! What a file system implements, beside [`extant_iomap::IomapOps`].
 
 use extant_iomap::{Iomap, IomapOps, WritebackOps};
+use extant_pagecache::FolioLocked;
 use extant_units::{DevOff, Pos};
 
-use crate::stats::BufferCounters;
+use crate::counters::BufferCounters;
 
 /// Where a block is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockLocation {
-    /// Space is promised, but not chosen.
+    /// Nowhere yet: space is reserved, and not allocated.
     Delayed,
-    /// There, without data: reads as zero.
+    /// In allocated space without data: reads as zero.
     Unwritten(DevOff),
-    /// There, with data.
+    /// In space with data.
     Written(DevOff),
 }
 
-/// The answer to a question about one block.
+/// The file system's answer about one block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockMap {
     /// Where it is.
     pub location: BlockLocation,
-    /// It has no data of its own yet: the space was made for this write, or reads as zero.
+    /// The block has no data of its own yet: the space was made for this write, or reads as zero.
     pub new: bool,
 }
 
@@ -34,8 +35,8 @@ pub struct FolioWrite {
     pub end: Pos,
     /// The file's size before.
     pub old_size: u64,
-    /// The block of the last byte has written space: writeback will choose no place for it, and so will not move the
-    /// size on disk.
+    /// The block of the last byte has written space: writeback will allocate nothing for it, and so will
+    /// not move the size on disk.
     pub last_block_written: bool,
 }
 
@@ -46,20 +47,21 @@ impl FolioWrite {
     }
 }
 
-/// One file, as seen by the per-block path.
+/// One file, as the buffer-head path sees it.
 pub trait BufferOps: IomapOps {
-    /// A journal handle, for writes that choose their space at once.
+    /// A journal handle, for writes that allocate their space at once.
     type Handle;
 
-    /// Where to count.
+    /// The counters to use.
     fn buffer_counters(&self) -> &BufferCounters;
 
-    /// Whether walks over the records stop after the range where nothing behind it can matter. (The other setting is
-    /// for comparison.)
+    /// Whether walks over the records stop after the range where no record after it can matter. (The
+    /// other setting is for comparison.)
     fn stop_at_range_end(&self) -> bool;
 
-    /// How the next folio write, of `blocks` blocks at `pos`, gets its space: `None` by promises, otherwise at once, under the handle
-    /// that this starts. The number is of blocks that it has credits for, at least one. No folio is locked.
+    /// Decides how the next folio write, of `blocks` blocks at `pos`, gets its space. `None`: it is
+    /// reserved. Otherwise it is allocated at once, under the handle that this starts; the number is of
+    /// blocks that the handle has credits for, at least one. The caller holds no folio lock.
     ///
     /// # Errors
     /// The file system's.
@@ -69,23 +71,25 @@ pub trait BufferOps: IomapOps {
         blocks: u32,
     ) -> Result<Option<(Self::Handle, u32)>, Self::Error>;
 
-    /// The block at `pos`, with space: promised, or allocated under `handle`. The folio is locked.
+    /// The block at `pos`, with space: reserved, or allocated under `handle`.
     ///
     /// # Errors
     /// No space; damage; a stopped journal.
     fn map_block(
         &self,
+        _locked: FolioLocked<'_>,
         handle: Option<&mut Self::Handle>,
         pos: Pos,
     ) -> Result<BlockMap, Self::Error>;
 
-    /// The bytes `[start, end)`, whose space was chosen under `handle`, are in the cache. Returns whether their space counts as
-    /// written from now on. The folio is locked.
+    /// The bytes `[start, end)`, whose space was allocated under `handle`, are in the cache. Returns
+    /// whether their space counts as written from now on.
     ///
     /// # Errors
     /// The journal's; the write counts as failed.
     fn publish(
         &self,
+        _locked: FolioLocked<'_>,
         handle: &mut Self::Handle,
         start: Pos,
         end: Pos,
@@ -94,12 +98,13 @@ pub trait BufferOps: IomapOps {
         Ok(false)
     }
 
-    /// Where [`BufferOps::logs_data`]: takes the new content of whole blocks, by place, into the journal. The folio is locked.
+    /// Where [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the journal.
     ///
     /// # Errors
     /// The journal's.
     fn log_data(
         &self,
+        _locked: FolioLocked<'_>,
         handle: Option<&mut Self::Handle>,
         blocks: &[(DevOff, &[u8])],
     ) -> Result<(), Self::Error> {
@@ -112,23 +117,23 @@ pub trait BufferOps: IomapOps {
         false
     }
 
-    /// Ends the write to a folio, after [`BufferOps::release`] of what it does not need; the folio is not locked any more. The size
-    /// in memory was raised already.
+    /// Ends the write to a folio, after [`BufferOps::release`] of the space that it does not need. The
+    /// folio is not locked any more, and the size in memory was raised already.
     ///
     /// # Errors
     /// The journal's.
     fn end_write(&self, handle: Option<Self::Handle>, wrote: FolioWrite)
     -> Result<(), Self::Error>;
 
-    /// Space in `[start, end)` past the end of the file was made for a write that did not come about, under `handle` if it was
-    /// chosen at once: gives it back. The folio is not locked.
+    /// Gives back the space in `[start, end)`, past the end of the file, that was made for a write that
+    /// failed: under `handle` if it was allocated at once. The folio is not locked.
     fn release(&self, handle: Option<&mut Self::Handle>, start: Pos, end: Pos);
 }
 
 /// A file whose records can be written.
 pub trait BufferWriteback: BufferOps + WritebackOps {
-    /// A handle with credits to give one extent its place, and for the conversion of what is allocated unwritten. No folio
-    /// is locked.
+    /// Starts a handle with credits to allocate one extent, and to convert what is allocated unwritten.
+    /// The caller holds no folio lock.
     ///
     /// # Errors
     /// The journal's.
@@ -140,29 +145,37 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// The journal's.
     fn has_credits(&self, handle: &mut Self::Handle) -> Result<bool, Self::Error>;
 
-    /// Gives `len` delayed bytes at `pos`, whole blocks, a place, or says where they are by now. The answer covers the first
-    /// block at least. The folios are locked.
+    /// Allocates space for `len` delayed bytes at `pos`, whole blocks, or finds the space that they have
+    /// by now. The answer covers the first block at least.
     ///
     /// # Errors
     /// No space; damage; a stopped journal.
-    fn allocate(&self, handle: &mut Self::Handle, pos: Pos, len: u64)
-    -> Result<Iomap, Self::Error>;
+    fn allocate(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: &mut Self::Handle,
+        pos: Pos,
+        len: u64,
+    ) -> Result<Iomap, Self::Error>;
 
-    /// Data is about to be handed to the device: a place was found under a handle that is still open, or was known. Followed by
-    /// [`BufferWriteback::data_io_ends`], with no handle started and no folio waited for in between.
+    /// Data is about to be handed to the device: its space was known, or was allocated under a handle
+    /// that is still open. [`BufferWriteback::data_io_ends`] follows; between the two the thread starts
+    /// no handle and waits for no folio.
     fn data_io_begins(&self) {}
 
-    /// The device has answered for what left last, well or not.
+    /// The device has answered for the data of the last [`BufferWriteback::data_io_begins`], with or
+    /// without an error.
     fn data_io_ends(&self) {}
 
-    /// Whether it may help to end the handle, make room (`attempt` counts from 0), and try again after `error`; false
-    /// after finitely many attempts. No folio is locked and no handle open.
+    /// Makes room after `error`, if ending the handle and waiting may bring some, and returns whether to
+    /// try again. `attempt` counts from 0; false after finitely many attempts. The caller holds no folio
+    /// lock and has no handle open.
     fn make_room(&self, error: &Self::Error, attempt: u32) -> bool {
         let _ = (error, attempt);
         false
     }
 
-    /// Everything up to `end` has its place and is about to be written: the size on disk may move there.
+    /// Everything up to `end` has its space and is about to be written: the size on disk may move there.
     ///
     /// # Errors
     /// The journal's.

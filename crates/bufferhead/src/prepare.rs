@@ -1,4 +1,5 @@
-//! Preparing a write: every block of the range has space, and the blocks that it covers only partly have their old content.
+//! Preparing a write: every block of the range has space, and the blocks that it covers only partly have
+//! their old content.
 
 use std::ops::Range;
 
@@ -19,14 +20,15 @@ struct Edges {
 impl Edges {
     fn add(&mut self, block: usize, at: DevOff) {
         let slot = usize::from(self.blocks[0].is_some());
+        debug_assert!(self.blocks[slot].is_none(), "a range has two ends");
         self.blocks[slot] = Some((block, at));
     }
 }
 
-/// Prepares `[from, to)` of a locked folio. On an error the caller cleans up.
+/// Prepares `range` of a locked folio. On an error the caller cleans up ([`clean_up`]).
 ///
-/// The walk begins at the head. It may end after the range only if the folio was uptodate when it began: otherwise blocks behind
-/// the range can still have something to say.
+/// The walk begins at the head. It may end after the range only if the folio was uptodate when it began:
+/// then no record after the range has news.
 pub(crate) fn prepare<O: BufferOps + ?Sized>(
     ops: &O,
     mut handle: Option<&mut O::Handle>,
@@ -34,7 +36,7 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
     ring: &mut Ring,
     range: Range<usize>,
 ) -> Result<(), O::Error> {
-    let stats = ops.buffer_counters();
+    let counters = ops.buffer_counters();
     let uptodate = guard.is_uptodate(0..guard.folio().len());
     let may_stop = uptodate && ops.stop_at_range_end();
     let start = guard.folio().start();
@@ -58,8 +60,9 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
         } else {
             head.clear(BufferState::NEW);
             if !head.is(BufferState::MAPPED) {
-                stats.block_maps.bump();
-                match ops.map_block(handle.as_deref_mut(), start.saturating_add(at as u64)) {
+                counters.block_maps.bump();
+                let pos = start.plus(at as u64);
+                match ops.map_block(guard.locked(), handle.as_deref_mut(), pos) {
                     Ok(map) => head.map(map),
                     Err(error) => {
                         failed = Some(error);
@@ -84,8 +87,8 @@ pub(crate) fn prepare<O: BufferOps + ?Sized>(
             break;
         }
     }
-    stats.begins.bump();
-    stats.begin_visits.add(visits);
+    counters.begins.bump();
+    counters.begin_visits.add(visits);
     failed.map_or_else(|| read_edges(ops, guard, ring, &edges), Err)
 }
 
@@ -99,7 +102,7 @@ fn zero_around(bytes: &mut [u8], block: Range<usize>, range: &Range<usize>) {
     }
 }
 
-/// Reads the edge blocks; what they hold past the end of the file is nobody's.
+/// Reads the edge blocks. Past the end of the file the device may hold anything: that part is zeroed.
 fn read_edges<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,
@@ -120,6 +123,7 @@ fn read_edges<O: BufferOps + ?Sized>(
             })
         })?;
         if end < block + size {
+            // The whole block if the file ends before it.
             bytes[end.saturating_sub(block)..].fill(0);
         }
         guard.mark_uptodate(block..block + size);
@@ -128,8 +132,9 @@ fn read_edges<O: BufferOps + ?Sized>(
     Ok(())
 }
 
-/// After a write that failed or came out short: the blocks of `range` whose space was made for it become dirty, as zeros or as
-/// what the folio held, below the end of the file; past it they forget their space. Returns the range to be released, if any.
+/// Cleans up after a write that failed or was short. The blocks of `range` whose space was made for the
+/// write become dirty below the end of the file, as zeros or with what the folio held; past the end they
+/// forget their space. Returns the range whose space the caller releases, if any.
 pub(crate) fn clean_up<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,
@@ -149,7 +154,7 @@ pub(crate) fn clean_up<O: BufferOps + ?Sized>(
             kept.push((at, head.is(BufferState::UPTODATE)));
             head.set(BufferState::UPTODATE | BufferState::DIRTY);
         } else {
-            head.forget_place();
+            head.unmap();
             let start = released.as_ref().map_or(at, |range| range.start);
             released = Some(start..at + size);
         }

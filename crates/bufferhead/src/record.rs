@@ -10,22 +10,22 @@ bitflags::bitflags! {
     pub struct BufferState: u16 {
         /// The folio holds its bytes.
         const UPTODATE = 1;
-        /// They are newer than the device's.
+        /// The folio's bytes are newer than the device's.
         const DIRTY = 1 << 1;
-        /// The file system was asked: `DELAY`, `UNWRITTEN`, or a device address is true.
+        /// The file system was asked: `DELAY`, `UNWRITTEN` or the device address is valid.
         const MAPPED = 1 << 2;
         /// The space was made for the write under way.
         const NEW = 1 << 3;
-        /// Space is promised, but not chosen.
+        /// Space is reserved, and not allocated yet.
         const DELAY = 1 << 4;
-        /// Space is chosen and reads as zero.
+        /// Space is allocated and reads as zero.
         const UNWRITTEN = 1 << 5;
-        /// On its way to the device.
+        /// Under writeback.
         const ASYNC_WRITE = 1 << 6;
     }
 }
 
-/// The record of one block. Equality is of state and place.
+/// The record of one block. Equality is of state and location.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BufferHead {
     state: BufferState,
@@ -33,7 +33,7 @@ pub struct BufferHead {
 }
 
 impl BufferHead {
-    /// A record with `state` and no place.
+    /// A record with `state` and no location.
     pub fn new(state: BufferState) -> Self {
         Self { state, at: None }
     }
@@ -44,7 +44,7 @@ impl BufferHead {
         self.state
     }
 
-    /// Where the block is, if it has a place.
+    /// Where the block is on the device, if it is.
     #[inline]
     pub fn at(&self) -> Option<DevOff> {
         self.at
@@ -68,9 +68,9 @@ impl BufferHead {
         self.state -= state;
     }
 
-    /// Notes the file system's answer.
+    /// Records the file system's answer.
     pub fn map(&mut self, map: BlockMap) {
-        self.forget_place();
+        self.unmap();
         self.state |= BufferState::MAPPED;
         match map.location {
             BlockLocation::Delayed => self.state |= BufferState::DELAY,
@@ -85,16 +85,22 @@ impl BufferHead {
         }
     }
 
-    /// Forgets where the block is: the file system will be asked again.
-    pub fn forget_place(&mut self) {
+    /// Forgets where the block is: the file system is asked again.
+    pub fn unmap(&mut self) {
         self.state -=
             BufferState::MAPPED | BufferState::DELAY | BufferState::UNWRITTEN | BufferState::NEW;
         self.at = None;
     }
 
-    /// Whether a write home needs no mapping: the block has written space.
+    /// Whether writeback needs no mapping: the block has written space.
     #[inline]
     pub fn has_written_space(&self) -> bool {
+        debug_assert!(
+            !self
+                .state
+                .contains(BufferState::DELAY | BufferState::UNWRITTEN),
+            "delayed space is not allocated (J7): {self:?}"
+        );
         self.is(BufferState::MAPPED)
             && !self
                 .state

@@ -3,16 +3,20 @@
 //! # Invariants
 //! * As many records as the folio has blocks, linked in block order; the last leads back to the head.
 //! * A record is reached from the head, one link after the other: each step depends on the load before it.
-//! * A folio that is uptodate as a whole has no record that is not.
+//! * If a folio is uptodate as a whole, so are all of its records.
 
 use std::ops::Range;
 
 use extant_pagecache::{FolioGuard, FolioPrivate};
 
+use crate::counters::BufferCounters;
 use crate::record::{BufferHead, BufferState};
-use crate::stats::BufferCounters;
 
-/// A place in a ring.
+/// The most blocks that are mapped at once: a folio has no more, and one unwritten extent can hold
+/// them.
+pub const MAX_RUN: u32 = 2048;
+
+/// The position of a record in its ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link(u32);
 
@@ -30,7 +34,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring of `blocks` records, at least one, that know nothing.
+    /// A ring of `blocks` records, at least one, without state.
     pub fn new(blocks: u32, block_shift: u32) -> Self {
         debug_assert!(blocks > 0);
         let node = |number: u32| Node {
@@ -47,18 +51,23 @@ impl Ring {
     pub(crate) fn take(
         guard: &mut FolioGuard<'_>,
         block_shift: u32,
-        stats: &BufferCounters,
+        counters: &BufferCounters,
     ) -> Box<Self> {
         guard.take_private::<Self>().unwrap_or_else(|| {
-            stats.rings.bump();
+            counters.rings.bump();
             Box::new(Self::of(guard, block_shift))
         })
     }
 
     #[cold]
     fn of(guard: &FolioGuard<'_>, block_shift: u32) -> Self {
-        let blocks = guard.folio().len() >> block_shift;
-        let mut ring = Self::new(u32::try_from(blocks).unwrap_or(u32::MAX), block_shift);
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a folio has 2048 blocks at most"
+        )]
+        let blocks = (guard.folio().len() >> block_shift) as u32;
+        debug_assert!(blocks <= MAX_RUN, "{blocks} blocks in a folio");
+        let mut ring = Self::new(blocks, block_shift);
         let size = 1usize << block_shift;
         let mut at = 0;
         ring.each(|head| {
@@ -73,7 +82,7 @@ impl Ring {
         ring
     }
 
-    /// The first record's place.
+    /// The link to the first record.
     #[inline]
     pub(crate) fn head(&self) -> Link {
         Link(0)
@@ -92,7 +101,7 @@ impl Ring {
         1 << self.block_shift
     }
 
-    /// Calls `each` for every record, from the head on; returns how many that were.
+    /// Calls `each` for every record, from the head on; returns the number of records.
     pub(crate) fn each(&mut self, mut each: impl FnMut(&mut BufferHead)) -> u64 {
         let mut visits = 0;
         let mut link = self.head();
@@ -107,8 +116,8 @@ impl Ring {
         }
     }
 
-    /// Calls `each` for the records of the blocks that `bytes` touches, with each block's first byte; the records before
-    /// are visited on the way. Returns how many were visited.
+    /// Calls `each` for the records of the blocks that `bytes` touches, with each block's first byte. The
+    /// records before them are visited on the way. Returns the number of records visited.
     pub(crate) fn each_in(
         &mut self,
         bytes: Range<usize>,
@@ -153,6 +162,6 @@ impl FolioPrivate for Ring {
     }
 
     fn unmapped(&mut self, bytes: Range<usize>) {
-        self.each_in(bytes, |_, head| head.forget_place());
+        self.each_in(bytes, |_, head| head.unmap());
     }
 }

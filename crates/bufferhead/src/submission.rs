@@ -1,4 +1,4 @@
-//! What a pass has in hand: locked folios, their dirty blocks, and the submissions that they become.
+//! The parts of a writeback pass: locked folios, their dirty blocks, and the submissions made of them.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -8,32 +8,33 @@ use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IoendKind, Iomap, IomapKin
 use extant_pagecache::{Folio, FolioGuard, FolioRef};
 use extant_units::{DevOff, Pos};
 
-use crate::MAX_RUN;
 use crate::ops::{BlockLocation, BlockMap, BufferWriteback};
 use crate::record::BufferState;
+use crate::ring::MAX_RUN;
 use crate::ring::Ring;
 
 /// A dirty block of a group.
-pub(crate) struct Dirty {
+pub(crate) struct DirtyBlock {
+    /// Index of the folio in its group.
     pub(crate) folio: usize,
     pub(crate) offset: usize,
     pub(crate) pos: Pos,
-    /// Where it is, if it has a place.
+    /// Where it is on the device, if it has space there.
     pub(crate) at: Option<DevOff>,
     pub(crate) unwritten: bool,
 }
 
-impl Dirty {
-    /// Whether it can be written without asking for a place.
-    pub(crate) fn is_placed(&self) -> bool {
+impl DirtyBlock {
+    /// Whether it can be written without an allocation or a conversion.
+    pub(crate) fn has_written_space(&self) -> bool {
         self.at.is_some() && !self.unwritten
     }
 }
 
-/// A locked folio of a group, its ring in hand.
-pub(crate) struct Held<'a> {
+/// A locked folio of a group, with its ring taken out.
+pub(crate) struct LockedFolio<'a> {
     pub(crate) folio: &'a Arc<Folio>,
-    /// Its place in the list that is being worked on.
+    /// Its index in the list of folios that the pass works on.
     pub(crate) number: usize,
     pub(crate) guard: FolioGuard<'a>,
     pub(crate) ring: Box<Ring>,
@@ -47,12 +48,12 @@ struct Submission {
     parts: Vec<(usize, Range<usize>)>,
 }
 
-/// Writes `blocks`, all of which have their places, and `completes` them. What else is dirty in their folios stays so. Returns the
-/// first error; it is recorded in the mapping.
+/// Writes `blocks`, all of which have their space, and completes them if `completes`. Other dirty blocks of
+/// their folios stay dirty. Returns the first error; it is recorded in the address space.
 pub(crate) fn write<O: BufferWriteback + ?Sized>(
     ops: &O,
-    group: Vec<Held<'_>>,
-    blocks: &[Dirty],
+    group: Vec<LockedFolio<'_>>,
+    blocks: &[DirtyBlock],
     completes: bool,
 ) -> Option<O::Error> {
     let size = ops.address_space().block_size().bytes();
@@ -65,11 +66,13 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
     let mut parts = blocks.chunk_by(|a, b| a.folio == b.folio).peekable();
     for (number, mut held) in group.into_iter().enumerate() {
         let part = parts.next_if(|part| part[0].folio == number);
-        held.take(part.unwrap_or_default(), size);
+        // A folio may be locked only for blocks past the end of the file, and have none to write.
+        held.start_writeback(part.unwrap_or_default(), size);
         held.guard.put_private(held.ring);
         folios.push(held.folio);
         shared.push(held.guard.downgrade());
     }
+    debug_assert!(parts.next().is_none(), "every block has its folio");
     let mut failed = None;
     let mut fail = |error: O::Error| {
         ops.address_space().errors().record(O::fault_of(&error));
@@ -93,7 +96,7 @@ pub(crate) fn write<O: BufferWriteback + ?Sized>(
     failed
 }
 
-/// The records of what has arrived are written ones; the folios leave writeback.
+/// Marks the records of what was converted as written, and ends the writeback of the folios.
 fn finish<O: BufferWriteback + ?Sized>(
     ops: &O,
     folios: &[&Arc<Folio>],
@@ -147,8 +150,9 @@ impl Submission {
     }
 }
 
-impl<'a> Held<'a> {
-    /// Locks a folio that has something to be written and is not under writeback; zeroes what lies past the end of the file.
+impl<'a> LockedFolio<'a> {
+    /// Locks a folio and zeroes its part past the end of the file. `None` if it has nothing to be written,
+    /// or is under writeback.
     pub(crate) fn lock<O: BufferWriteback + ?Sized>(
         ops: &'a O,
         folio: &'a Arc<Folio>,
@@ -156,11 +160,11 @@ impl<'a> Held<'a> {
     ) -> Option<Self> {
         let pages = ops.address_space();
         let mut guard = pages.lock(folio)?;
-        // Sampled under the folio lock: whoever extends the file does so holding the last folio.
+        // Sampled under the folio lock: a write raises the size with the last folio locked.
         let size = Pos::new(ops.size());
+        // A folio past the end is about to be dropped by a truncation.
         let nothing = folio.start() >= size || !guard.has_dirty();
         if nothing || folio.is_under_writeback() {
-            // Past the end: a truncation is about to drop it.
             return None;
         }
         let end = folio.offset_of(size);
@@ -177,12 +181,13 @@ impl<'a> Held<'a> {
         })
     }
 
-    /// Adds the folio's dirty blocks to `blocks`, as of folio number `folio` of a group. Returns whether some have no written space.
+    /// Adds the folio's dirty blocks to `blocks`, as those of folio number `folio` of a group. Returns
+    /// whether some have no written space.
     pub(crate) fn scan<O: BufferWriteback + ?Sized>(
         &mut self,
         ops: &O,
         folio: usize,
-        blocks: &mut Vec<Dirty>,
+        blocks: &mut Vec<DirtyBlock>,
     ) -> bool {
         let start = self.folio.start();
         let mut needs = false;
@@ -191,10 +196,10 @@ impl<'a> Held<'a> {
                 return;
             }
             needs |= !head.has_written_space();
-            blocks.push(Dirty {
+            blocks.push(DirtyBlock {
                 folio,
                 offset,
-                pos: start.saturating_add(offset as u64),
+                pos: start.plus(offset as u64),
                 at: head.at(),
                 unwritten: head.is(BufferState::UNWRITTEN),
             });
@@ -203,13 +208,14 @@ impl<'a> Held<'a> {
         needs
     }
 
-    /// Unlocks the folio as it is.
+    /// Puts the ring back and unlocks the folio.
     pub(crate) fn unlock(mut self) {
         self.guard.put_private(self.ring);
     }
 
-    /// Cleans `blocks` of the folio and puts it under writeback; past the end of the file nothing is dirty.
-    fn take(&mut self, blocks: &[Dirty], size: usize) {
+    /// Cleans `blocks` of the folio and puts it under writeback. Past the end of the file nothing is dirty
+    /// afterwards.
+    fn start_writeback(&mut self, blocks: &[DirtyBlock], size: usize) {
         let runs = runs(blocks, size);
         for run in &runs {
             self.ring.each_in(run.clone(), |_, head| {
@@ -228,17 +234,17 @@ impl<'a> Held<'a> {
 }
 
 /// The bytes of a folio's `blocks`, adjacent ones together.
-fn runs(blocks: &[Dirty], size: usize) -> Vec<Range<usize>> {
+fn runs(blocks: &[DirtyBlock], size: usize) -> Vec<Range<usize>> {
     let adjacent = blocks.chunk_by(|a, b| a.offset + size == b.offset);
     adjacent
         .map(|run| run[0].offset..run[run.len() - 1].offset + size)
         .collect()
 }
 
-/// How many blocks, from the first on, are adjacent and in equal state.
-pub(crate) fn run_at(blocks: &[Dirty], size: u64) -> usize {
-    let like = |pair: &[Dirty]| {
-        pair[0].pos.saturating_add(size) == pair[1].pos
+/// The number of blocks, from the first on, that are adjacent and in equal state.
+pub(crate) fn run_length(blocks: &[DirtyBlock], size: u64) -> usize {
+    let like = |pair: &[DirtyBlock]| {
+        pair[0].pos.plus(size) == pair[1].pos
             && pair[0].unwritten == pair[1].unwritten
             && pair[0].at.is_some() == pair[1].at.is_some()
     };
@@ -246,8 +252,13 @@ pub(crate) fn run_at(blocks: &[Dirty], size: u64) -> usize {
     (more + 1).min(MAX_RUN as usize)
 }
 
-/// Notes `map` in `blocks`, all of which it covers, and in their records, folio by folio; returns how many records were visited.
-pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) -> u64 {
+/// Records `map` in `blocks`, all of which it covers, and in their folios' records. Returns the number of
+/// records visited.
+pub(crate) fn record_mapping(
+    group: &mut [LockedFolio<'_>],
+    blocks: &mut [DirtyBlock],
+    map: &Iomap,
+) -> u64 {
     let unwritten = matches!(map.kind, IomapKind::Unwritten(_));
     let mut visits = 0;
     for part in blocks.chunk_by_mut(|a, b| a.folio == b.folio) {
@@ -255,21 +266,22 @@ pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) 
             block.at = map.device_at(block.pos);
             block.unwritten = unwritten;
         }
-        let mut places = part.iter();
+        let mut mapped = part.iter();
         let held = &mut group[part[0].folio];
         let first = part[0].offset;
         let last = part[part.len() - 1].offset;
         visits += held.ring.each_in(first..last + 1, |_, head| {
-            let Some(at) = places.next().and_then(|block| block.at) else {
+            let Some(at) = mapped.next().and_then(|block| block.at) else {
+                debug_assert!(false, "the mapping has space for each block");
                 return;
             };
-            let place = if unwritten {
+            let location = if unwritten {
                 BlockLocation::Unwritten(at)
             } else {
                 BlockLocation::Written(at)
             };
             head.map(BlockMap {
-                location: place,
+                location,
                 new: false,
             });
         });
@@ -277,9 +289,12 @@ pub(crate) fn settle(group: &mut [Held<'_>], blocks: &mut [Dirty], map: &Iomap) 
     visits
 }
 
-/// Adds a block to the last submission if it goes on there.
-fn add(submissions: &mut Vec<Submission>, block: &Dirty, size: usize) {
-    let Some(at) = block.at else { return };
+/// Adds a block to the last submission if it continues there, or as a new one.
+fn add(submissions: &mut Vec<Submission>, block: &DirtyBlock, size: usize) {
+    let Some(at) = block.at else {
+        debug_assert!(false, "the block at {} has its space", block.pos);
+        return;
+    };
     let kind = if block.unwritten {
         IoendKind::Unwritten
     } else {

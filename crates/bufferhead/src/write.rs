@@ -8,15 +8,14 @@ use extant_pagecache::{Folio, FolioGuard};
 use extant_units::{DevOff, PAGE_SIZE, Pos};
 
 use crate::commit::{commit, has_written_space};
-use crate::index;
 use crate::ops::{BufferOps, FolioWrite};
 use crate::prepare::{clean_up, prepare};
 use crate::record::{BufferHead, BufferState};
 use crate::ring::Ring;
 
-/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source runs dry. The caller keeps other
-/// writers, and truncation, away from the range and has zeroed the space between the old end of the file and `pos`. No handle may
-/// be open.
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends early.
+/// The caller excludes other writers of the range and truncation, has zeroed the range from the old end
+/// of the file to `pos`, and has no handle open.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes written before it.
@@ -28,12 +27,12 @@ pub fn write<O: BufferOps + ?Sized>(
 ) -> Result<usize, Stopped<O::Error>> {
     let mut done = 0;
     while done < len {
-        let at = pos.saturating_add(done as u64);
+        let at = pos.plus(done as u64);
         let step = write_folio(ops, at, len - done, &mut |into| source.copy_at(done, into));
         match step {
             Ok(Some(0)) => break,
             Ok(Some(copied)) => done += copied,
-            // The folio went away, or came under writeback, before it was locked.
+            // The folio was removed, or came under writeback, before it was locked.
             Ok(None) => {}
             Err(error) => {
                 return Err(Stopped {
@@ -46,14 +45,14 @@ pub fn write<O: BufferOps + ?Sized>(
     Ok(done)
 }
 
-/// What a locked folio's part of a write came to.
+/// What a write did to a locked folio.
 struct Written {
     copied: usize,
     last_block_written: bool,
     released: Option<Range<Pos>>,
 }
 
-/// Writes up to `len` bytes at `pos` into one folio; `None` if it has to be looked up again.
+/// Writes up to `len` bytes at `pos` into one folio; `None` if the caller must look the folio up again.
 fn write_folio<O: BufferOps + ?Sized>(
     ops: &O,
     pos: Pos,
@@ -67,10 +66,14 @@ fn write_folio<O: BufferOps + ?Sized>(
     let from = folio.offset_of(pos);
     let mut range = from..folio.len().min(from + len);
     let size = pages.block_size().bytes();
-    let blocks = range.end.div_ceil(size) - range.start / size;
-    let started = ops.start_write(pos, u32::try_from(blocks).unwrap_or(u32::MAX))?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "a folio has 2048 blocks at most"
+    )]
+    let blocks = (range.end.div_ceil(size) - range.start / size) as u32;
+    let started = ops.start_write(pos, blocks)?;
     let mut handle = started.map(|(handle, most)| {
-        range.end = range.end.min(paid_end(range.start, most as usize, size));
+        range.end = range.end.min(covered_end(range.start, most as usize, size));
         handle
     });
     let Some(mut guard) = pages.lock(&folio) else {
@@ -98,7 +101,7 @@ fn write_folio<O: BufferOps + ?Sized>(
     };
     let wrote = FolioWrite {
         pos,
-        end: pos.saturating_add(written.copied as u64),
+        end: pos.plus(written.copied as u64),
         old_size,
         last_block_written: written.last_block_written,
     };
@@ -113,18 +116,20 @@ fn write_folio<O: BufferOps + ?Sized>(
     Ok(Some(written.copied))
 }
 
-/// Where the part of a write from byte `start` of its folio on ends that a handle pays for with
-/// `most` blocks of `size` bytes. The rest is written under the next, from a page's start on: what
-/// a write puts into one page is in one transaction, if that can hold a page.
-fn paid_end(start: usize, most: usize, size: usize) -> usize {
-    let paid = (start / size + most.max(1)) * size;
-    let page = paid / PAGE_SIZE * PAGE_SIZE;
-    if page > start { page } else { paid }
+/// The end of the part of a write, from byte `start` of its folio on, that a handle with credits for
+/// `most` blocks of `size` bytes covers. The rest is written under the next handle, from a page's start
+/// on: what a write puts into one page is in one transaction, if that can hold a page.
+fn covered_end(start: usize, most: usize, size: usize) -> usize {
+    let covered = (start / size + most.max(1)) * size;
+    let page = covered / PAGE_SIZE * PAGE_SIZE;
+    if page > start { page } else { covered }
 }
 
+/// An error, and the range whose space is to be released.
 type Failed<E> = (Option<Range<Pos>>, E);
 
-/// Prepare, copy, publish. The size in memory is raised before the folio is unlocked, or writeback would zero the new tail.
+/// Prepares, copies and publishes. The size in memory is raised before the folio is unlocked, or writeback
+/// would zero the bytes past the old end.
 fn write_locked<O: BufferOps + ?Sized>(
     ops: &O,
     mut handle: Option<&mut O::Handle>,
@@ -151,7 +156,7 @@ fn write_locked<O: BufferOps + ?Sized>(
         if let Some(handle) = handle.as_deref_mut() {
             let folio = guard.folio();
             let (start, end) = (folio.pos_of(written.start), folio.pos_of(written.end));
-            match ops.publish(handle, start, end) {
+            match ops.publish(guard.locked(), handle, start, end) {
                 Ok(true) => {
                     ring.each_in(written.clone(), |_, head| {
                         head.clear(BufferState::UNWRITTEN)
@@ -164,7 +169,7 @@ fn write_locked<O: BufferOps + ?Sized>(
         commit(ops, guard, ring, written.clone(), !ops.logs_data());
         if ops.logs_data() {
             let blocks = blocks_of(guard, ring, written.clone(), |_| true);
-            if let Err(error) = ops.log_data(handle, &blocks) {
+            if let Err(error) = ops.log_data(guard.locked(), handle, &blocks) {
                 return Err((released, error));
             }
         }
@@ -182,7 +187,8 @@ fn write_locked<O: BufferOps + ?Sized>(
     })
 }
 
-/// [`clean_up`]; and what it left as zeros in space that counts as written goes into the journal with that space.
+/// [`clean_up`]; where data is logged, zeros that it left in space that counts as written are logged with
+/// that space.
 fn undo<O: BufferOps + ?Sized>(
     ops: &O,
     handle: Option<&mut O::Handle>,
@@ -194,13 +200,13 @@ fn undo<O: BufferOps + ?Sized>(
     if ops.logs_data() && handle.is_some() {
         let zeroed = |head: &BufferHead| head.is(BufferState::DIRTY) && head.has_written_space();
         let blocks = blocks_of(guard, ring, range, zeroed);
-        // They stay dirty: should this fail, they are logged later.
-        let _ = ops.log_data(handle, &blocks);
+        // The blocks stay dirty: if this fails, writeback logs them later.
+        let _ = ops.log_data(guard.locked(), handle, &blocks);
     }
     released
 }
 
-/// The blocks that `range` touches and that `which` takes, each with its place and its bytes.
+/// The blocks that `range` touches and that `which` accepts, each with its device address and its bytes.
 fn blocks_of<'a>(
     guard: &'a FolioGuard<'_>,
     ring: &mut Ring,
@@ -209,7 +215,7 @@ fn blocks_of<'a>(
 ) -> Vec<(DevOff, &'a [u8])> {
     let size = ring.block();
     let bytes = guard.bytes();
-    let mut blocks = Vec::with_capacity(index(range.len() as u64) / size + 2);
+    let mut blocks = Vec::with_capacity(range.len() / size + 2);
     ring.each_in(range, |at, head| {
         if let Some(device) = head.at().filter(|_| which(head)) {
             blocks.push((device, &bytes[at..at + size]));
@@ -220,16 +226,16 @@ fn blocks_of<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::paid_end;
+    use super::covered_end;
 
     #[test]
     fn handles_end_at_pages_where_they_can() {
-        assert_eq!(paid_end(0, 9, 1024), 8192, "two pages and a block");
-        assert_eq!(paid_end(0, 4, 1024), 4096);
-        assert_eq!(paid_end(3000, 4, 1024), 4096, "from within a page");
-        assert_eq!(paid_end(4096, 3, 1024), 7168, "less than a page");
-        assert_eq!(paid_end(4096, 0, 1024), 5120, "a block at least");
-        assert_eq!(paid_end(100, 3, 4096), 12288);
-        assert_eq!(paid_end(65536, 1, 65536), 131_072);
+        assert_eq!(covered_end(0, 9, 1024), 8192, "two pages and a block");
+        assert_eq!(covered_end(0, 4, 1024), 4096);
+        assert_eq!(covered_end(3000, 4, 1024), 4096, "from within a page");
+        assert_eq!(covered_end(4096, 3, 1024), 7168, "less than a page");
+        assert_eq!(covered_end(4096, 0, 1024), 5120, "a block at least");
+        assert_eq!(covered_end(100, 3, 4096), 12288);
+        assert_eq!(covered_end(65536, 1, 65536), 131_072);
     }
 }

@@ -18,10 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_pagecache::{Folio, FolioGuard, Window};
-use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos};
+use extant_units::{DevOff, PAGE_SHIFT, PageIdx, Pos, index};
 
 use crate::fill_lock::lock_for_fill;
-use crate::index;
 use crate::map::{Iomap, IomapKind};
 use crate::ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome};
 

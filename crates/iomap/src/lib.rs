@@ -38,8 +38,6 @@ mod write;
 mod writeback;
 mod zero;
 
-pub(crate) use extant_units::index;
-
 pub use buffers::{Payload, Scatter, Source, Target};
 pub use counters::{IomapCounters, IomapStats};
 pub use fill_guard::FillGuard;

@@ -4,12 +4,11 @@
 //! that is neither cached nor stored is answered with zeros, without making folios for it.
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
-use extant_units::{PAGE_SHIFT, PageIdx, Pos};
+use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
 
 use crate::buffers::Target;
 use crate::fill::{fill, read_fault};
 use crate::fill_lock::lock_for_fill;
-use crate::index;
 use crate::iter::Stopped;
 use crate::map::IomapKind;
 use crate::ops::{IomapOp, IomapOps, Outcome};

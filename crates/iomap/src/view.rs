@@ -15,10 +15,9 @@
 use std::ops::Range;
 
 use extant_pagecache::{Folio, FolioGuard, FolioLocked, Pinned, Readahead};
-use extant_units::Pos;
+use extant_units::{Pos, index};
 
 use crate::fill::{fill, fill_block};
-use crate::index;
 use crate::iter::Stopped;
 use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};

@@ -14,11 +14,10 @@
 use std::sync::Arc;
 
 use extant_pagecache::{Folio, FolioGuard, RecentFolios};
-use extant_units::{PAGE_SIZE, Pos};
+use extant_units::{PAGE_SIZE, Pos, index};
 
 use crate::buffers::{Payload, Source};
 use crate::fill::fill_block;
-use crate::index;
 use crate::iter::{Stopped, apply};
 use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};

@@ -27,9 +27,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extant_pagecache::{Folio, FolioRef, Tag, WritebackFault};
-use extant_units::Pos;
+use extant_units::{Pos, index};
 
-use crate::index;
 use crate::ioend::{Ioend, IoendKind};
 use crate::map::Iomap;
 use crate::ops::{DeviceFault, DeviceRequest, WritebackOps};

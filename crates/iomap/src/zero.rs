@@ -6,10 +6,9 @@
 use std::ops::Range;
 
 use extant_pagecache::FolioGuard;
-use extant_units::Pos;
+use extant_units::{Pos, index};
 
 use crate::fill::read_block;
-use crate::index;
 use crate::iter::{Stopped, apply};
 use crate::map::{Iomap, IomapKind};
 use crate::ops::{IomapOp, IomapOps, Outcome};

@@ -21,8 +21,8 @@ use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(miri))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-use crate::MAX_ORDER;
 use crate::buddy::Buddy;
+use crate::config::MAX_ORDER;
 
 /// The size of the huge pages that are asked for.
 #[cfg(not(miri))]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::MAX_ORDER;
+/// The largest folio order: 2 MiB, a huge page.
+pub const MAX_ORDER: u32 = 9;
 
 /// Limits and periods of a [`crate::PageCache`].
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::MAX_ORDER;
+use crate::config::MAX_ORDER;
 
 /// The cache's live counters.
 #[derive(Default)]

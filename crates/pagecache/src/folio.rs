@@ -168,7 +168,7 @@ impl Folio {
     pub fn offset_of(&self, pos: Pos) -> usize {
         // Saturating is the meaning: a position before the folio gives its start.
         let offset = pos.get().saturating_sub(self.start().get());
-        crate::index(offset.min(self.len() as u64))
+        extant_units::index(offset.min(self.len() as u64))
     }
 
     /// The file position of the byte at `offset`, or of the folio's end.

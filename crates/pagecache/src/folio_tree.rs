@@ -83,7 +83,7 @@ impl<T> Node<T> {
     /// The slot that covers `index`, which lies below this node.
     #[inline]
     fn slot(&self, index: u64) -> usize {
-        crate::index((index >> self.shift) & (SLOTS as u64 - 1))
+        extant_units::index((index >> self.shift) & (SLOTS as u64 - 1))
     }
 
     /// Whether a node of this height at the root covers `index`.

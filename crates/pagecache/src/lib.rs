@@ -53,11 +53,9 @@ mod sync;
 mod verify;
 mod wakeup;
 
-pub(crate) use extant_units::index;
-
 pub use address_space::{AddressSpace, AddressSpaceParams};
 pub use cache::PageCache;
-pub use config::Config;
+pub use config::{Config, MAX_ORDER};
 pub use counters::PageCacheStats;
 pub use dirty_list::{Writeback, WritebackReason};
 pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
@@ -70,6 +68,3 @@ pub use private::FolioPrivate;
 pub use readahead::{Readahead, Window};
 pub use recent::RecentFolios;
 pub use verify::CachedRun;
-
-/// The largest folio order: 2 MiB.
-pub const MAX_ORDER: u32 = 9;

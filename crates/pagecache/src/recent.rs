@@ -164,7 +164,7 @@ impl RecentFolios {
     fn with_cached<R>(&self, f: impl FnOnce(&mut Cached) -> R) -> Option<R> {
         let look = |all: &RefCell<[Cached; OPENERS]>| {
             let mut all = all.try_borrow_mut().ok()?;
-            let cached = &mut all[crate::index(self.number % OPENERS as u64)];
+            let cached = &mut all[extant_units::index(self.number % OPENERS as u64)];
             if cached.opener != self.number {
                 *cached = Cached {
                     opener: self.number,

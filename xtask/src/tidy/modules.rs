@@ -25,7 +25,7 @@ struct Order {
 }
 
 const ORDERS: &[Order] = &[
-    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, JBD2, BLOCKDEV,
+    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV,
 ];
 
 const CHECK: Order = Order {
@@ -248,6 +248,24 @@ const IOMAP: Order = Order {
         "view",
         "zero",
         "seek",
+        "writeback",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const BUFFERHEAD: Order = Order {
+    root: "crates/bufferhead/src",
+    modules: &[
+        "counters",
+        "ops",
+        "record",
+        "ring",
+        "commit",
+        "prepare",
+        "write",
+        "submission",
+        "logged",
         "writeback",
     ],
     state: &[],

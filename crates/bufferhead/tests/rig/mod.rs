@@ -211,7 +211,12 @@ impl BufferOps for Rig {
         Ok(at_once.then_some((Handle { left: u32::MAX }, blocks.min(5))))
     }
 
-    fn map_block(&self, handle: Option<&mut Handle>, pos: Pos) -> Result<BlockMap, ToyError> {
+    fn map_block(
+        &self,
+        _: FolioLocked<'_>,
+        handle: Option<&mut Handle>,
+        pos: Pos,
+    ) -> Result<BlockMap, ToyError> {
         let size = self.address_space().block_size().bytes_u64();
         let mut map = self.toy.begin(IomapOp::Write, pos, size)?;
         if handle.is_some() && map.kind == IomapKind::Delalloc {
@@ -256,7 +261,13 @@ impl BufferWriteback for Rig {
         Ok(handle.left > 0)
     }
 
-    fn allocate(&self, _: &mut Handle, pos: Pos, len: u64) -> Result<Iomap, ToyError> {
+    fn allocate(
+        &self,
+        _: FolioLocked<'_>,
+        _: &mut Handle,
+        pos: Pos,
+        len: u64,
+    ) -> Result<Iomap, ToyError> {
         if self.crowd.load(Ordering::Relaxed) > 0 {
             return Err(ToyError::NoSpace);
         }

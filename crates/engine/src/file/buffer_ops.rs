@@ -19,6 +19,7 @@ use extant_bufferhead::{
 use extant_disk::inode::InodeFlags;
 use extant_iomap::{Iomap, IomapKind};
 use extant_jbd2::Handle;
+use extant_pagecache::FolioLocked;
 use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
 
 use super::iomap_ops::FileOps;
@@ -155,7 +156,12 @@ impl BufferOps for FileOps<'_> {
         Ok(Some((self.fs.start(credits)?, blocks)))
     }
 
-    fn map_block(&self, handle: Option<&mut Handle>, pos: Pos) -> Result<BlockMap> {
+    fn map_block(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: Option<&mut Handle>,
+        pos: Pos,
+    ) -> Result<BlockMap> {
         self.fs.fault.check_alive()?;
         let (lblk, _) = blocks_of(self.fs, pos, 1).ok_or(Error::FileTooBig)?;
         let known = map::lookup(self.fs, self.inode, lblk, 1)?;
@@ -183,7 +189,13 @@ impl BufferOps for FileOps<'_> {
         self.one_block(&made)
     }
 
-    fn publish(&self, handle: &mut Handle, start: Pos, end: Pos) -> Result<bool> {
+    fn publish(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: &mut Handle,
+        start: Pos,
+        end: Pos,
+    ) -> Result<bool> {
         if !self.converts_at_once() || !self.has_extents() {
             return Ok(false);
         }
@@ -198,7 +210,12 @@ impl BufferOps for FileOps<'_> {
         self.data_path.journalled
     }
 
-    fn log_data(&self, handle: Option<&mut Handle>, blocks: &[(DevOff, &[u8])]) -> Result<()> {
+    fn log_data(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: Option<&mut Handle>,
+        blocks: &[(DevOff, &[u8])],
+    ) -> Result<()> {
         match handle {
             Some(h) => logged::log(self.fs, h, self.inode, blocks),
             None => Ok(()),
@@ -251,7 +268,13 @@ impl BufferWriteback for FileOps<'_> {
         Ok(handle.ensure(self.extent_credits())?)
     }
 
-    fn allocate(&self, handle: &mut Handle, pos: Pos, len: u64) -> Result<Iomap> {
+    fn allocate(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: &mut Handle,
+        pos: Pos,
+        len: u64,
+    ) -> Result<Iomap> {
         let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
         let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
         if map.state == MapState::Delayed {

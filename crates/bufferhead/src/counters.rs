@@ -1,10 +1,10 @@
-//! Counters of the per-block path.
+//! Counters of the buffer-head path.
 
 use extant_counter::Counter;
 
-macro_rules! stats {
+macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// Live counters; one per file system.
+        /// Live counters; one set per file system.
         #[derive(Default, Debug)]
         pub struct BufferCounters {
             $($(#[$meta])* pub $name: Counter,)*
@@ -25,7 +25,7 @@ macro_rules! stats {
     };
 }
 
-stats! {
+counters! {
     /// Folio writes prepared.
     begins,
     /// Records visited while preparing.
@@ -36,16 +36,16 @@ stats! {
     last_block_visits,
     /// Records visited by writeback.
     writeback_visits,
-    /// Records visited to clean up after a write that failed or came out short.
+    /// Records visited to clean up after a write that failed or was short.
     cleanup_visits,
-    /// Blocks that the file system was asked about.
+    /// Blocks that the file system was asked to map.
     block_maps,
     /// Blocks read because a write covers them only partly.
     edge_reads,
     /// Rings made.
     rings,
-    /// Extents that writeback had mapped.
+    /// Extents that writeback asked the file system for.
     extent_maps,
-    /// Times that writeback ran out of credits in the middle of a folio and began a new handle.
+    /// Times that writeback could not map all of its blocks under one handle and started another.
     restarts,
 }
