@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 pub use extant_check::{CheckOptions, Finding, Report};
-
 use extant_engine::{Error, Location, Result};
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See

@@ -1,173 +1,46 @@
-//! An open file, and how it is opened.
+//! An open file.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
-use std::path::Path;
+
+use extant_engine::{
+    Cred, DirectTarget, Error, Extents, FallocateMode, Node, ReadView, Result, SeekTarget, SetAttr,
+    Volume,
+};
 
 use crate::metadata::{FileTimes, Metadata, Permissions};
-use crate::walk::{Target, walk};
-use extant_engine::DirectTarget;
-use extant_engine::Extents;
-use extant_engine::Node;
-use extant_engine::Volume;
-use extant_engine::{Cred, Error, ReadView, Result};
-use extant_engine::{FallocateMode, FileKind, SeekTarget, SetAttr};
 
-/// How to open a file: as [`std::fs::OpenOptions`].
-#[derive(Clone)]
-pub struct OpenOptions<'a> {
-    volume: &'a Volume,
-    cred: &'a Cred,
-    access: Access,
-    truncate: bool,
-    create: bool,
-    create_new: bool,
-    mode: u32,
-}
-
-/// What an open file may be used for.
+/// The access for which a file is opened.
 #[derive(Clone, Copy, Default)]
-struct Access {
-    read: bool,
-    write: bool,
-    append: bool,
-    direct: bool,
+pub(crate) struct Access {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) append: bool,
+    pub(crate) direct: bool,
 }
 
-impl<'a> OpenOptions<'a> {
-    pub(crate) fn new(volume: &'a Volume, cred: &'a Cred) -> Self {
-        let access = Access::default();
-        Self {
-            volume,
-            cred,
-            access,
-            truncate: false,
-            create: false,
-            create_new: false,
-            mode: 0o666,
-        }
+impl Access {
+    /// Whether writes are allowed, be it at the end only.
+    pub(crate) fn writes(self) -> bool {
+        self.write || self.append
     }
 
-    /// Allows reading.
-    pub fn read(&mut self, yes: bool) -> &mut Self {
-        self.access.read = yes;
-        self
-    }
-
-    /// Allows writing.
-    pub fn write(&mut self, yes: bool) -> &mut Self {
-        self.access.write = yes;
-        self
-    }
-
-    /// Allows writing, always at the end of the file.
-    pub fn append(&mut self, yes: bool) -> &mut Self {
-        self.access.append = yes;
-        self
-    }
-
-    /// Has [`File::read_at`], [`File::write_at`], [`Read`] and [`Write`] go past the page cache (`O_DIRECT`): straight between the caller's
-    /// bytes and the device. A write that returned is on the device, though not durable before [`File::sync_data`]. Others may
-    /// use the file through the cache at the same time; all see one file.
-    ///
-    /// Bytes may lie anywhere, but whole blocks are cheap and parts of blocks are not: a block that is written in part is read and
-    /// written as a whole. Data that goes through the journal, and what else cannot be written directly, goes through the cache and to
-    /// the device from there. For many requests at a time see [`crate::DirectQueue`].
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
-    /// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
-    /// let mut options = fs.open_options();
-    /// let file = options.read(true).write(true).create(true).direct(true).open("/table")?;
-    /// file.write_at(&[7; 8192], 4096)?;
-    /// file.sync_data()?;
-    /// assert_eq!(fs.read("/table")?[4096..], [7; 8192]);
-    /// # Ok(()) }
-    /// ```
-    pub fn direct(&mut self, yes: bool) -> &mut Self {
-        self.access.direct = yes;
-        self
-    }
-
-    /// Empties the file.
-    pub fn truncate(&mut self, yes: bool) -> &mut Self {
-        self.truncate = yes;
-        self
-    }
-
-    /// Creates the file if it does not exist.
-    pub fn create(&mut self, yes: bool) -> &mut Self {
-        self.create = yes;
-        self
-    }
-
-    /// Creates the file; fails if the name exists, be it as a symbolic link.
-    pub fn create_new(&mut self, yes: bool) -> &mut Self {
-        self.create_new = yes;
-        self
-    }
-
-    /// Permissions of a file that is created, less the umask. 0o666 unless set.
-    pub fn mode(&mut self, mode: u32) -> &mut Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Opens the file at `path`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] if neither reading nor writing is asked for, or creating or truncating without writing;
-    /// [`Error::IsDir`] for directories; otherwise as open(2).
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
-        let writes = self.access.write || self.access.append;
-        let makes = self.truncate || self.create || self.create_new;
-        let senseless = if writes {
-            self.access.append && self.truncate && !self.create_new
-        } else {
-            makes || !self.access.read
-        };
-        if senseless {
-            return Err(Error::Invalid);
-        }
-        let (volume, cred) = (self.volume, self.cred);
-        let perm = Permissions::from_mode(self.mode).bits();
-        let mut made = false;
-        let node = match walk(volume, path.as_ref(), !self.create_new)? {
-            Target::Found(_) if self.create_new => return Err(Error::Exists),
-            Target::Found(node) => node,
-            Target::Missing { dir, name } if self.create || self.create_new => {
-                made = true;
-                volume.create(&dir, &name, perm, cred)?
-            }
-            Target::Missing { .. } => return Err(Error::NotFound),
-        };
-        match node.kind() {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsDir),
-            _ => return Err(Error::NotSupported("opening anything but a regular file")),
-        }
-        if writes && volume.read_only() {
-            return Err(Error::ReadOnly);
-        }
-        // From here on this opener is told of failures to write the file back.
-        volume.open(&node);
-        let file = File {
-            volume: volume.clone(),
-            cred: cred.clone(),
-            node,
-            access: self.access,
-            pos: 0,
-        };
-        if self.truncate && !made {
-            file.set_len(0)?;
-        }
-        Ok(file)
+    /// Whether writes are allowed at chosen positions.
+    fn writes_anywhere(self) -> bool {
+        self.write && !self.append
     }
 }
 
-/// An open regular file with a position of its own: [`Read`], [`Write`] and [`Seek`]. It stays usable when its name is
-/// removed, and fails once the file system is unmounted.
+/// An error unless `allowed`.
+fn ensure(allowed: bool) -> Result<()> {
+    match allowed {
+        true => Ok(()),
+        false => Err(Error::BadHandle),
+    }
+}
+
+/// An open regular file with a position of its own: [`Read`], [`Write`] and [`Seek`]. It stays
+/// usable when its name is removed; its calls fail once the file system is unmounted.
 pub struct File {
     volume: Volume,
     cred: Cred,
@@ -177,22 +50,32 @@ pub struct File {
 }
 
 impl File {
+    /// Opens `node`: from here on, failures to write it back are told to this file.
+    pub(crate) fn new(volume: &Volume, cred: &Cred, node: Node, access: Access) -> File {
+        volume.open(&node);
+        File {
+            volume: volume.clone(),
+            cred: cred.clone(),
+            node,
+            access,
+            pos: 0,
+        }
+    }
+
     /// Reads from byte `pos`; less than asked for only at the end of the file.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for reading, or those of reading.
     pub fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize> {
-        if !self.access.read {
-            return Err(Error::BadHandle);
-        }
+        ensure(self.access.read)?;
         if self.access.direct {
             return self.volume.read_direct(&self.node, pos, buf);
         }
         self.volume.read(&self.node, pos, buf)
     }
 
-    /// Writes at byte `pos`; less than given only if space ran out on the way. A file opened for appending is written at its
-    /// end instead.
+    /// Writes at byte `pos`; less than given only if space runs out on the way. A file opened for
+    /// appending is written at its end instead.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for writing, or those of writing.
@@ -210,7 +93,7 @@ impl File {
         }
     }
 
-    /// Writes at the end; says where that was.
+    /// Writes at the end; returns the position of the first byte, and the number written.
     fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         if self.access.direct {
             return self.volume.append_direct(&self.node, data, &self.cred);
@@ -218,18 +101,15 @@ impl File {
         self.volume.append(&self.node, data, &self.cred)
     }
 
-    /// What a write, or else a read, of this handle works on.
+    /// Volume, node and credentials for a write, or else for a read.
     ///
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for that.
     pub(crate) fn target(&self, write: bool) -> Result<(&Volume, &Node, &Cred)> {
-        let allowed = match write {
-            true => self.access.write || self.access.append,
+        ensure(match write {
+            true => self.access.writes(),
             false => self.access.read,
-        };
-        if !allowed {
-            return Err(Error::BadHandle);
-        }
+        })?;
         Ok((&self.volume, &self.node, &self.cred))
     }
 
@@ -243,8 +123,9 @@ impl File {
         self.access.direct
     }
 
-    /// Shows the bytes of `range`, or as many of them as the file has ([`crate::MAX_VIEW`] at most), where they lie in the page cache. The view is a
-    /// snapshot: what is written, cut off or unmounted later does not change it, and it keeps nobody waiting.
+    /// Shows the bytes of `range` where they lie in the page cache: as many as the file has there,
+    /// at most [`crate::MAX_VIEW`]. The view is a snapshot: later writes, truncations and an
+    /// unmount do not change it, and it makes no other thread wait.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -261,15 +142,13 @@ impl File {
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for reading, or those of reading.
     pub fn view(&self, range: Range<u64>) -> Result<ReadView> {
-        if !self.access.read {
-            return Err(Error::BadHandle);
-        }
+        ensure(self.access.read)?;
         let (pos, len) = pos_and_len(&range);
         self.volume.view(&self.node, pos, len)
     }
 
-    /// Has `change` alter the bytes of `range` in place, as a store into a shared mapping of the file would: without a copy,
-    /// piece by piece. The rest is told at [`Volume::edit`].
+    /// Changes the bytes of `range` in place by `change`, piece by piece and without a copy, as a
+    /// store into a shared mapping of the file would. See [`Volume::edit`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -283,26 +162,24 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadHandle`] unless the file was opened for reading and writing, not appending; those of writing, if nothing was shown.
+    /// [`Error::BadHandle`] unless the file was opened for reading and writing, not appending;
+    /// those of writing, if they come before the first piece.
     pub fn edit(&self, range: Range<u64>, change: impl FnMut(u64, &mut [u8])) -> Result<u64> {
-        if !self.access.read || !self.access.write || self.access.append {
-            return Err(Error::BadHandle);
-        }
+        ensure(self.access.read && self.access.writes_anywhere())?;
         let (pos, len) = pos_and_len(&range);
         let done = self.volume.edit(&self.node, pos, len, &self.cred, change)?;
         Ok(done as u64)
     }
 
-    /// Copies up to `len` bytes, from byte `pos` on, into `to` at byte `to_pos`, wherever the positions of the files are. Returns how many
-    /// that were: see [`Volume::copy_range`].
+    /// Copies up to `len` bytes, from byte `pos` on, into `to` at byte `to_pos`, whatever the
+    /// positions of the files. Returns the number copied: see [`Volume::copy_range`].
     ///
     /// # Errors
-    /// [`Error::BadHandle`] unless this file was opened for reading, and `to` for writing, not appending; [`Error::CrossDevice`] if they are in
-    /// different file systems; those of [`Volume::copy_range`].
+    /// [`Error::BadHandle`] unless this file was opened for reading, and `to` for writing, not
+    /// appending; [`Error::CrossDevice`] if they are in different file systems; those of
+    /// [`Volume::copy_range`].
     pub fn copy_range(&self, pos: u64, to: &File, to_pos: u64, len: u64) -> Result<u64> {
-        if !self.access.read || !to.access.write || to.access.append {
-            return Err(Error::BadHandle);
-        }
+        ensure(self.access.read && to.access.writes_anywhere())?;
         if !self.volume.is_same(&to.volume) {
             return Err(Error::CrossDevice);
         }
@@ -313,12 +190,12 @@ impl File {
     /// Makes content and attributes durable.
     ///
     /// # Errors
-    /// Those of writing; a failed write-back is reported once.
+    /// Those of writing; a failed writeback is reported once.
     pub fn sync_all(&self) -> Result<()> {
         self.volume.fsync(&self.node, false)
     }
 
-    /// Makes content durable, and of the attributes what is needed to read it back.
+    /// Makes content durable, and those attributes that are needed to read it back.
     ///
     /// # Errors
     /// As [`File::sync_all`].
@@ -331,7 +208,7 @@ impl File {
     /// # Errors
     /// [`Error::Invalid`] if the file was not opened for writing, or those of changing it.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        if !self.access.write && !self.access.append {
+        if !self.access.writes() {
             return Err(Error::Invalid);
         }
         self.change(&SetAttr {
@@ -340,7 +217,8 @@ impl File {
         })
     }
 
-    /// Gives `range` space, which reads as zeros until it is written, and makes the file as long as that needs. As posix_fallocate(3).
+    /// Allocates `range`, which reads as zeros until it is written, and extends the file to its
+    /// end, as posix_fallocate(3).
     ///
     /// # Errors
     /// [`Error::BadHandle`] if the file was not opened for writing; those of [`Volume::fallocate`].
@@ -348,7 +226,7 @@ impl File {
         self.fallocate(FallocateMode::Allocate { keep_size: false }, range)
     }
 
-    /// The same without making the file longer: a part of the space may lie behind its end.
+    /// Allocates `range` without extending the file: a part of it may lie behind the end.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -356,7 +234,7 @@ impl File {
         self.fallocate(FallocateMode::Allocate { keep_size: true }, range)
     }
 
-    /// Makes `range` a hole: it reads as zeros and has no space. The file stays as long as it is.
+    /// Makes `range` a hole: it reads as zeros and has no blocks. The size stays.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -364,7 +242,8 @@ impl File {
         self.fallocate(FallocateMode::PunchHole, range)
     }
 
-    /// Has `range` read as zeros, and gives it space; the file becomes as long as that needs unless it shall keep its size.
+    /// Makes `range` read as zeros, and allocates it; extends the file to its end unless
+    /// `keep_size`.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -372,7 +251,7 @@ impl File {
         self.fallocate(FallocateMode::ZeroRange { keep_size }, range)
     }
 
-    /// Takes `range`, whole blocks before the end of the file, out: what lies behind it moves up.
+    /// Removes `range`, whole blocks before the end of the file: the data behind it moves up.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -380,7 +259,7 @@ impl File {
         self.fallocate(FallocateMode::CollapseRange, range)
     }
 
-    /// Puts a hole in at `range`, whole blocks: what lay from its start on begins at its end.
+    /// Inserts a hole at `range`, whole blocks: the data from its start on moves to its end.
     ///
     /// # Errors
     /// As [`File::allocate`].
@@ -393,11 +272,8 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn fallocate(&self, mode: FallocateMode, range: Range<u64>) -> Result<()> {
-        if !self.access.write && !self.access.append {
-            return Err(Error::BadHandle);
-        }
-        let len = range.end.saturating_sub(range.start);
-        let volume = &self.volume;
+        ensure(self.access.writes())?;
+        let (volume, len) = (&self.volume, len_of(&range));
         volume.fallocate(&self.node, mode, range.start, len, &self.cred)
     }
 
@@ -436,12 +312,12 @@ impl File {
         self.volume.seek(&self.node, target)
     }
 
-    /// Where the content is on the device: see [`Volume::map`].
+    /// The extents of the content on the device: see [`Volume::map`].
     pub fn extents(&self) -> Extents {
         self.volume.map(&self.node, 0)
     }
 
-    /// Drops from memory what is cached and also on the device: see [`Volume::drop_cached`].
+    /// Drops clean cached data from memory: see [`Volume::drop_cached`].
     pub fn drop_cached(&self) {
         self.volume.drop_cached(&self.node);
     }
@@ -457,31 +333,32 @@ impl File {
             .map(drop)
     }
 
+    /// Moves the position past `by` bytes that were read or written there.
     fn advance(&mut self, by: usize) {
-        self.pos = self.pos.saturating_add(by as u64);
+        // No overflow: no file reaches past 2^63 bytes.
+        self.pos += by as u64;
     }
 }
 
 impl DirectTarget for File {
     fn readable(&self) -> Result<&Node> {
-        match self.access.read {
-            true => Ok(&self.node),
-            false => Err(Error::BadHandle),
-        }
+        ensure(self.access.read).map(|()| &self.node)
     }
 
     fn writable(&self) -> Result<&Node> {
-        match self.access.write && !self.access.append {
-            true => Ok(&self.node),
-            false => Err(Error::BadHandle),
-        }
+        ensure(self.access.writes_anywhere()).map(|()| &self.node)
     }
 }
 
-/// The first byte of `range`, and how many it has.
+/// The bytes in `range`: none if it ends before it begins, as with the ranges of `std`.
+fn len_of(range: &Range<u64>) -> u64 {
+    range.end.saturating_sub(range.start)
+}
+
+/// The first byte of `range`, and the number of bytes that memory can hold of it.
 fn pos_and_len(range: &Range<u64>) -> (u64, usize) {
-    let len = range.end.saturating_sub(range.start);
-    (range.start, usize::try_from(len).unwrap_or(usize::MAX))
+    let len = usize::try_from(len_of(range)).unwrap_or(usize::MAX);
+    (range.start, len)
 }
 
 impl Read for File {

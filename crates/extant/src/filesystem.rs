@@ -4,25 +4,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
-
+use extant_engine::{
+    Cred, DirectQueue, Error, FileKind, FsStat, Node, RenameFlags, Result, SetAttr, Volume,
+    XattrMode,
+};
 use tracing::error;
 
-use crate::file::{File, OpenOptions};
+use crate::file::File;
 use crate::metadata::{FileTimes, Metadata, Permissions};
+use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
 use crate::walk::{resolve, resolve_parent};
-use extant_engine::DirectQueue;
-use extant_engine::Node;
-use extant_engine::Volume;
-use extant_engine::{Cred, Error, Result};
-use extant_engine::{FileKind, FsStat, RenameFlags, SetAttr, XattrMode};
 
-/// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths inside of the file
-/// system, and follow symbolic links inside of it.
+/// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
+/// inside of the file system, and follow symbolic links inside of it.
 ///
-/// Permissions (rwx) are not checked: whoever can open the image owns it. Dropping it unmounts, and logs
-/// what [`Filesystem::unmount`] would have returned.
+/// Permissions (rwx) are not checked, because a process that can open the image can read and write
+/// all of it. A drop unmounts, and logs the error that [`Filesystem::unmount`] would have returned.
 pub struct Filesystem {
     volume: Volume,
     cred: Cred,
@@ -30,7 +29,7 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
-    /// How to open one.
+    /// Options to open one with.
     pub fn options() -> Options {
         Options::new()
     }
@@ -56,7 +55,7 @@ impl Filesystem {
         &self.volume
     }
 
-    /// The inode of `path`: for a symbolic link what it leads to if `follow`, else itself.
+    /// The inode of `path`: for a symbolic link its target if `follow`, else itself.
     ///
     /// # Errors
     /// Those of following the path.
@@ -64,12 +63,12 @@ impl Filesystem {
         resolve(&self.volume, path.as_ref(), follow)
     }
 
-    /// Who its operations run as.
+    /// The credentials of its operations.
     pub fn cred(&self) -> &Cred {
         &self.cred
     }
 
-    /// How to open a file in it.
+    /// Options to open a file with.
     pub fn open_options(&self) -> OpenOptions<'_> {
         OpenOptions::new(&self.volume, &self.cred)
     }
@@ -102,7 +101,8 @@ impl Filesystem {
     /// The whole content of a file.
     ///
     /// # Errors
-    /// Those of opening and reading; [`Error::FileTooBig`] if it does not fit the memory of the host.
+    /// Those of opening and reading; [`Error::FileTooBig`] if it does not fit the memory of the
+    /// host.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open_file(path)?;
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| Error::FileTooBig)?;
@@ -139,7 +139,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Attributes of what `path` leads to.
+    /// Attributes of `path`; a symbolic link is followed.
     ///
     /// # Errors
     /// Those of following the path.
@@ -147,7 +147,7 @@ impl Filesystem {
         self.attributes(path.as_ref(), true)
     }
 
-    /// Attributes of `path` itself, be it a symbolic link.
+    /// Attributes of `path` itself, also if it is a symbolic link.
     ///
     /// # Errors
     /// Those of following the path.
@@ -160,7 +160,7 @@ impl Filesystem {
         Ok(Metadata(self.volume.getattr(&node)?))
     }
 
-    /// Whether `path` leads to something.
+    /// Whether `path` leads to an inode.
     ///
     /// # Errors
     /// Those of following the path, other than that it leads nowhere.
@@ -203,7 +203,7 @@ impl Filesystem {
         self.volume.mkdir(&dir, &name, perm, &self.cred).map(drop)
     }
 
-    /// The parent and name for a name to be made: a path that leads to the root exists.
+    /// Parent and name of a name to create: for a path that leads to the root, that exists.
     pub(crate) fn parent_of_new(&self, path: &Path) -> Result<(Node, Vec<u8>)> {
         match resolve_parent(&self.volume, path) {
             Err(Error::Invalid) => Err(Error::Exists),
@@ -229,7 +229,7 @@ impl Filesystem {
         self.volume.rmdir(&dir, &name)
     }
 
-    /// Moves `from` to `to`, replacing what is there as rename(2) does.
+    /// Moves `from` to `to`, and replaces an entry that is there, as rename(2).
     ///
     /// # Errors
     /// As rename(2).
@@ -253,7 +253,7 @@ impl Filesystem {
             .rename(&old_dir, &old, &new_dir, &new, flags, &self.cred)
     }
 
-    /// Gives `original` (a link itself, not what it leads to) another name.
+    /// Gives `original` another name; a symbolic link is not followed.
     ///
     /// # Errors
     /// As link(2).
@@ -263,7 +263,7 @@ impl Filesystem {
         self.volume.link(&node, &dir, &name, &self.cred)
     }
 
-    /// Creates a symbolic link at `link` that says `target`.
+    /// Creates a symbolic link at `link` with the target `target`.
     ///
     /// # Errors
     /// As symlink(2).
@@ -276,7 +276,7 @@ impl Filesystem {
             .map(drop)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     ///
     /// # Errors
     /// [`Error::Invalid`] for anything else.
@@ -317,7 +317,7 @@ impl Filesystem {
         self.change(path.as_ref(), true, &changes)
     }
 
-    /// Sets owner and group; `None` leaves one alone.
+    /// Sets owner and group; `None` leaves one as it is.
     ///
     /// # Errors
     /// As chown(2).
@@ -346,7 +346,7 @@ impl Filesystem {
         self.change(path.as_ref(), true, &times.into())
     }
 
-    /// Makes any changes to the attributes, of a symbolic link itself unless `follow`.
+    /// Changes any attributes, of a symbolic link itself unless `follow`.
     ///
     /// # Errors
     /// Those of the changes.
@@ -364,7 +364,8 @@ impl Filesystem {
         self.volume.setattr(&node, changes, &self.cred).map(drop)
     }
 
-    /// The value of an extended attribute (`user.note`) of `path` itself, be it a symbolic link.
+    /// The value of an extended attribute (`user.note`) of `path` itself, also if it is a symbolic
+    /// link.
     ///
     /// # Errors
     /// [`Error::NoAttribute`] if there is none.
@@ -385,7 +386,8 @@ impl Filesystem {
     /// Sets an extended attribute of `path` itself.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if it does not fit, [`Error::NotSupported`] for names without a known namespace.
+    /// [`Error::NoSpace`] if it does not fit, [`Error::NotSupported`] for names without a known
+    /// namespace.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -406,7 +408,7 @@ impl Filesystem {
         self.volume.removexattr(&node, name.as_ref(), &self.cred)
     }
 
-    /// Totals.
+    /// Totals and limits, as statfs(2).
     ///
     /// # Errors
     /// Those of the file system's state.
@@ -419,7 +421,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Volume::trim`].
     pub fn trim(&self) -> Result<u64> {
-        self.volume().trim(0..u64::MAX, 0)
+        self.volume.trim(0..u64::MAX, 0)
     }
 
     /// Makes everything durable.
@@ -430,10 +432,11 @@ impl Filesystem {
         self.volume.sync()
     }
 
-    /// Writes everything home, marks the image clean and closes it. Files still open fail from then on.
+    /// Writes and flushes everything, marks the image clean and closes it. Calls of files that are
+    /// still open fail from then on.
     ///
     /// # Errors
-    /// What writing brings: then the image is not clean, and the next mount replays its journal.
+    /// Those of writing: then the image is not clean, and the next mount replays its journal.
     pub fn unmount(mut self) -> Result<()> {
         self.mounted = false;
         self.volume.unmount()
@@ -455,7 +458,7 @@ impl Options {
     /// Opens the image file or block device at `path`.
     ///
     /// # Errors
-    /// See [`VolumeOptions::open`].
+    /// See [`crate::VolumeOptions::open`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
         Ok(Filesystem::new(self.open_volume(path)?, self.cred.clone()))
     }
@@ -463,7 +466,7 @@ impl Options {
     /// Opens any block device.
     ///
     /// # Errors
-    /// See [`VolumeOptions::open_on`].
+    /// See [`crate::VolumeOptions::open_on`].
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         Ok(Filesystem::new(
             self.open_volume_on(device)?,

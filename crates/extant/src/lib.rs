@@ -1,7 +1,8 @@
 //! Extant: ext4 outside of the kernel.
 //!
-//! This crate opens ext4 images and block devices inside of the calling process: it replays and writes the journal, allocates,
-//! caches, and serves any number of threads without a global lock. A damaged image is an [`Error`], never a panic.
+//! This crate opens ext4 images and block devices inside of the calling process. It replays and
+//! writes the journal, allocates, caches, and serves any number of threads without a global lock. A
+//! damaged image is an [`Error`], never a panic.
 //!
 //! [`Filesystem`] has the habits of [`std::fs`]; a [`File`] reads, writes and seeks:
 //!
@@ -17,55 +18,59 @@
 //! for entry in fs.read_dir("/srv")? {
 //!     println!("{}", entry?.file_name().display());
 //! }
-//! fs.unmount()?; // dropping it does the same, and logs what it would have returned
+//! fs.unmount()?; // a drop does the same, and logs the error
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! An image is made by `mke2fs -t ext4 disk.img 1G`, which needs no root either. The directory `examples` has whole programs.
+//! `mke2fs -t ext4 disk.img 1G` makes an image, without root. The directory `examples` has whole
+//! programs.
 //!
 //! # Where to look
 //!
 //! | for | see |
 //! |---|---|
-//! | opening: read-only or not, mount options by Linux's names, who operations run as | [`Options`] |
+//! | opening: read-only or not, mount options by Linux's names, credentials | [`Options`] |
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
-//! | inodes and names in directories, for front ends (FUSE, a VMM): all of them at once are fine | [`Volume`], [`Node`] |
-//! | a device of one's own in the place of an image file | [`device`] |
+//! | inodes and names in directories, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
+//! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
-//! | what an image is made of, and whether it is sound, without mounting it | [`ImageInfo`], [`check_image`] |
+//! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
-//! | switches of the engine, and what it counts | [`Tuning`], [`Volume::stats`] |
+//! | switches and counters of the engine | [`Tuning`], [`Volume::stats`] |
 //!
-//! # What holds
+//! # Responsibility
 //!
-//! - After a crash at any moment the journal makes the file system consistent, with everything in it that `sync_all` has returned for.
-//! - An image has one writer or many readers; the others get [`Error::InUse`].
-//! - Damage that is found later stops changes ([`Error::Shutdown`], or [`Error::ReadOnly`]), of that file system only.
-//! - Opening for reading never writes to the image: a journal that was left dirty is replayed in
-//!   memory.
+//! This crate is the level of paths. `extant-engine` is the file system by inodes, `extant-check`
+//! the check; their public items are exported here too. `docs/ARCHITECTURE.md` has the map.
+//!
+//! # Invariants
+//!
+//! - After a crash at any moment the journal makes the file system consistent. It then has
+//!   everything for which `sync_all` returned.
+//! - An image has one writer or many readers; other openers get [`Error::InUse`].
+//! - Damage that is found later stops changes ([`Error::Shutdown`], or [`Error::ReadOnly`]), of
+//!   that file system only.
+//! - Opening for reading never writes to the image: a journal that holds transactions is replayed
+//!   in memory.
 //!
 //! Diagnostics are events of [`tracing`]; without a subscriber they go nowhere.
-//!
-//! # How it is cut
-//!
-//! This crate is the level of paths. `extant-engine` is the file system by inodes, `extant-check` the check; their public items are
-//! exported here too. `docs/ARCHITECTURE.md` has the map.
 #![forbid(unsafe_code)]
 
 mod check;
 mod file;
 mod filesystem;
 mod metadata;
+mod open_options;
 mod options;
 mod read_dir;
 mod trees;
 mod vectored;
 mod walk;
 
-/// Making file systems: [`mkfs::make`] on a file or block device, [`mkfs::Options`] for what it is to
-/// be like.
+/// Making file systems: [`mkfs::make`] on a file or block device, [`mkfs::Options`] for what it is
+/// to be like.
 pub use extant_mkfs as mkfs;
 
 pub use check::{CheckOptions, Finding, Report, check, check_image};
@@ -79,8 +84,9 @@ pub use extant_engine::{
     Result, SeekTarget, SetAttr, SetTime, Timestamp, Tuning, Volume, VolumeOptions, XattrMode,
     device,
 };
-pub use file::{File, OpenOptions};
+pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::{FileTimes, Metadata, Permissions};
+pub use open_options::OpenOptions;
 pub use options::Options;
 pub use read_dir::{DirEntry, ReadDir};

@@ -2,9 +2,8 @@
 
 use std::time::SystemTime;
 
-use extant_units::Ino;
-
 use extant_engine::{Attr, FileKind, SetAttr, SetTime, Timestamp};
+use extant_units::Ino;
 
 /// Attributes of a file, as [`std::fs::Metadata`] with its Unix extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +104,8 @@ pub struct Permissions(u16);
 impl Permissions {
     /// From the low twelve bits of a mode; others are ignored.
     pub fn from_mode(mode: u32) -> Permissions {
-        Permissions(u16::try_from(mode & 0o7777).unwrap_or(0))
+        let [low, high, ..] = mode.to_le_bytes();
+        Permissions(u16::from_le_bytes([low, high]) & 0o7777)
     }
 
     /// The bits.
@@ -113,12 +113,12 @@ impl Permissions {
         u32::from(self.0)
     }
 
-    /// Whether nobody may write.
+    /// Whether no class of users may write.
     pub fn readonly(self) -> bool {
         self.0 & 0o222 == 0
     }
 
-    /// Takes the permission to write from everybody, or gives it to everybody.
+    /// Takes the permission to write from owner, group and others, or gives it to all of them.
     pub fn set_readonly(&mut self, readonly: bool) {
         self.0 = if readonly {
             self.0 & !0o222

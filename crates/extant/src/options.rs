@@ -6,7 +6,8 @@ use std::sync::Arc;
 use extant_blockdev::BlockDevice;
 use extant_engine::{Backend, Cred, Result, Tuning, Volume, VolumeOptions};
 
-/// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's names.
+/// How to open a file system: the habits of [`std::fs::OpenOptions`], plus mount options by Linux's
+/// names.
 ///
 /// Opens for reading only unless [`Options::write`] says otherwise.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl Options {
         self
     }
 
-    /// Owner and umask of what the operations of a [`crate::Filesystem`] create: root, with umask 022, unless set.
+    /// Credentials of the operations of a [`crate::Filesystem`]: root, with umask 022, unless set.
     pub fn cred(&mut self, cred: Cred) -> &mut Options {
         self.cred = cred;
         self

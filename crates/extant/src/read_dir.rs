@@ -5,20 +5,17 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use extant_engine::{FileKind, Node, Result, Volume};
 use extant_units::Ino;
 
 use crate::metadata::Metadata;
 use crate::walk::resolve;
-use extant_engine::FileKind;
-use extant_engine::Node;
-use extant_engine::Result;
-use extant_engine::Volume;
 
 /// Entries taken from the directory at once.
 const BATCH: usize = 256;
 
-/// The entries of a directory, `.` and `..` left out. Entries that others create or remove meanwhile may show or not; each of the
-/// rest shows once.
+/// The entries of a directory, without `.` and `..`. An entry that is created or removed during the
+/// listing may occur or not; each other one occurs once.
 pub struct ReadDir {
     volume: Volume,
     dir: Node,

@@ -1,13 +1,12 @@
-//! Whole trees: making the directories above a path, removing everything below one.
+//! Whole trees: creating the directories above a path, removing everything below one.
 
 use std::collections::VecDeque;
 use std::path::Path;
 
+use extant_engine::{Error, FileKind, Location, Node, Result};
+
 use crate::filesystem::Filesystem;
 use crate::walk::{resolve, resolve_parent};
-use extant_engine::FileKind;
-use extant_engine::Node;
-use extant_engine::{Error, Location, Result};
 
 /// Names taken from a directory at once.
 const BATCH: usize = 1024;
@@ -17,12 +16,13 @@ struct Doomed {
     parent: Node,
     name: Vec<u8>,
     dir: Node,
-    /// Names in it that were not looked at yet.
+    /// Names in it that are still to be removed.
     names: VecDeque<Vec<u8>>,
 }
 
 impl Filesystem {
-    /// Creates a directory and those above it that are missing. A directory that exists is fine.
+    /// Creates a directory and those above it that are missing. A directory that exists is no
+    /// error.
     ///
     /// # Errors
     /// As mkdir(2).
@@ -58,7 +58,7 @@ impl Filesystem {
         if dir.kind() != FileKind::Directory {
             return volume.unlink(&parent, &name);
         }
-        // A stack and not recursion: how deep a tree is, its image decides.
+        // A stack and not recursion: the depth of a tree is a matter of the image.
         let mut stack = vec![Doomed {
             parent,
             name,

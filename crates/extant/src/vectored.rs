@@ -1,4 +1,4 @@
-//! Vectored I/O on open files: one operation on several buffers, as preadv(2) and pwritev(2) have it.
+//! Vectored I/O on open files: one operation on several buffers, as preadv(2) and pwritev(2).
 
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
@@ -61,7 +61,7 @@ impl File {
         }
         let mut whole = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
         let done = self.read_at(&mut whole, pos)?;
-        let mut rest = whole.get(..done).unwrap_or_default();
+        let mut rest = &whole[..done];
         for buf in bufs {
             let part;
             (part, rest) = rest.split_at(rest.len().min(buf.len()));
@@ -71,7 +71,7 @@ impl File {
     }
 }
 
-/// The bytes of `bufs` in a row.
+/// The bytes of `bufs`, one after the other.
 fn joined<'a>(bufs: &'a [IoSlice<'_>]) -> Cow<'a, [u8]> {
     match bufs {
         [one] => Cow::Borrowed(one),

@@ -1,27 +1,25 @@
 //! From paths to inodes.
 //!
-//! Paths are those of the file system, not of the host: they begin at its root whether or not they begin with a slash,
-//! and an absolute symbolic link leads to its root too. `..` of the root is the root.
+//! A path is one of the file system, not of the host: it begins at the root of the file system,
+//! with or without a slash, and so does the target of an absolute symbolic link. `..` of the root
+//! is the root.
 
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use extant_engine::FileKind;
-use extant_engine::Node;
-use extant_engine::Volume;
-use extant_engine::{Error, Result};
+use extant_engine::{Error, FileKind, Node, Result, Volume};
 
-/// Symbolic links followed on one path, as Linux has it.
+/// The most symbolic links followed on one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
-/// Longest path and longest expansion of links, in bytes: `PATH_MAX` less its NUL.
+/// The longest path, and the longest expansion of links, in bytes: `PATH_MAX` less its NUL.
 const MAX_PATH: usize = 4095;
 
-/// Where a path leads.
+/// The end of a path.
 pub(crate) enum Target {
-    /// To an inode.
+    /// An inode.
     Found(Node),
-    /// To a name that does not exist, in a directory that does.
+    /// A name that does not exist, in a directory that does.
     Missing {
         /// The directory.
         dir: Node,
@@ -53,8 +51,11 @@ pub(crate) fn resolve(volume: &Volume, path: &Path, follow: bool) -> Result<Node
     }
 }
 
-/// The directory that holds the last component of `path`, and that component: for calls that make or remove a
-/// name. [`Error::Invalid`] for paths that end in no name (`/`, `..`).
+/// The directory that holds the last component of `path`, and that component: for calls that create
+/// or remove a name.
+///
+/// # Errors
+/// [`Error::Invalid`] for paths that end in no name (`/`, `..`); else those of following the path.
 pub(crate) fn resolve_parent(volume: &Volume, path: &Path) -> Result<(Node, Vec<u8>)> {
     let mut walk = Walk::new(volume, path)?;
     let name = walk
@@ -115,7 +116,7 @@ impl<'a> Walk<'a> {
         Ok(Target::Found(self.dir))
     }
 
-    /// Puts the target of a link in the place of its name.
+    /// Replaces the name of a link by the components of its target.
     fn enter_link(&mut self, link: &Node, last: bool) -> Result<()> {
         self.links += 1;
         if self.links > MAX_LINKS {

@@ -159,6 +159,7 @@ const EXTANT: Order = Order {
         "options",
         "file",
         "vectored",
+        "open_options",
         "read_dir",
         "filesystem",
         "trees",

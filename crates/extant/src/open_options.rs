@@ -1,0 +1,147 @@
+//! Opening a file.
+
+use std::path::Path;
+
+use extant_engine::{Cred, Error, FileKind, Result, Volume};
+
+use crate::file::{Access, File};
+use crate::metadata::Permissions;
+use crate::walk::{Target, walk};
+
+/// How to open a file: as [`std::fs::OpenOptions`].
+#[derive(Clone)]
+pub struct OpenOptions<'a> {
+    volume: &'a Volume,
+    cred: &'a Cred,
+    access: Access,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: u32,
+}
+
+impl<'a> OpenOptions<'a> {
+    pub(crate) fn new(volume: &'a Volume, cred: &'a Cred) -> Self {
+        let access = Access::default();
+        Self {
+            volume,
+            cred,
+            access,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: 0o666,
+        }
+    }
+
+    /// Allows reading.
+    pub fn read(&mut self, yes: bool) -> &mut Self {
+        self.access.read = yes;
+        self
+    }
+
+    /// Allows writing.
+    pub fn write(&mut self, yes: bool) -> &mut Self {
+        self.access.write = yes;
+        self
+    }
+
+    /// Allows writing, always at the end of the file.
+    pub fn append(&mut self, yes: bool) -> &mut Self {
+        self.access.append = yes;
+        self
+    }
+
+    /// Makes reads and writes bypass the page cache (`O_DIRECT`): they go between the caller's
+    /// bytes and the device. When a write returns, its data is on the device, but it is not durable
+    /// before [`File::sync_data`]. Other openers may use the file through the cache at the same
+    /// time, and see the same content.
+    ///
+    /// Any position and length will do, but only whole blocks are cheap: a block that is written in
+    /// part is read and written whole. Data that cannot be written directly, such as data that goes
+    /// through the journal, goes through the cache and from there to the device. For many requests
+    /// in flight see [`crate::DirectQueue`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let image = extant_testkit::Image::of_mib(16).make().expect("mke2fs");
+    /// # let fs = extant::Filesystem::options().write(true).open(image.path())?;
+    /// let mut options = fs.open_options();
+    /// let file = options.read(true).write(true).create(true).direct(true).open("/table")?;
+    /// file.write_at(&[7; 8192], 4096)?;
+    /// file.sync_data()?;
+    /// assert_eq!(fs.read("/table")?[4096..], [7; 8192]);
+    /// # Ok(()) }
+    /// ```
+    pub fn direct(&mut self, yes: bool) -> &mut Self {
+        self.access.direct = yes;
+        self
+    }
+
+    /// Empties the file.
+    pub fn truncate(&mut self, yes: bool) -> &mut Self {
+        self.truncate = yes;
+        self
+    }
+
+    /// Creates the file if it does not exist.
+    pub fn create(&mut self, yes: bool) -> &mut Self {
+        self.create = yes;
+        self
+    }
+
+    /// Creates the file; fails if the name exists, also as a symbolic link.
+    pub fn create_new(&mut self, yes: bool) -> &mut Self {
+        self.create_new = yes;
+        self
+    }
+
+    /// Permissions of a new file, less the umask: 0o666 unless set.
+    pub fn mode(&mut self, mode: u32) -> &mut Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without reading and writing, or for creating or truncating without
+    /// writing; [`Error::IsDir`] for directories; otherwise as open(2).
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        let writes = self.access.write || self.access.append;
+        let makes = self.truncate || self.create || self.create_new;
+        let senseless = if writes {
+            self.access.append && self.truncate && !self.create_new
+        } else {
+            makes || !self.access.read
+        };
+        if senseless {
+            return Err(Error::Invalid);
+        }
+        let (volume, cred) = (self.volume, self.cred);
+        let perm = Permissions::from_mode(self.mode).bits();
+        let mut made = false;
+        let node = match walk(volume, path.as_ref(), !self.create_new)? {
+            Target::Found(_) if self.create_new => return Err(Error::Exists),
+            Target::Found(node) => node,
+            Target::Missing { dir, name } if self.create || self.create_new => {
+                made = true;
+                volume.create(&dir, &name, perm, cred)?
+            }
+            Target::Missing { .. } => return Err(Error::NotFound),
+        };
+        match node.kind() {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(Error::IsDir),
+            _ => return Err(Error::NotSupported("opening anything but a regular file")),
+        }
+        if writes && volume.read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let file = File::new(volume, cred, node, self.access);
+        if self.truncate && !made {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+}
