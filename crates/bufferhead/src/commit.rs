@@ -11,8 +11,8 @@ use crate::ring::Ring;
 
 /// Publishes `range` of a locked folio; `dirty` unless the journal has taken the bytes.
 ///
-/// The walk ends after the range only if the folio was uptodate: otherwise only a complete walk can tell
-/// that it has become uptodate.
+/// The walk ends after the range only if the folio was uptodate: otherwise only a complete walk can
+/// tell that it has become uptodate.
 pub(crate) fn commit<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,

@@ -1,8 +1,8 @@
 //! Writeback of files whose data goes through the journal (data=journal).
 //!
-//! Written data was logged when it was written, and is not dirty. Dirty data was changed in another way:
-//! zeroed, or stored through a view. It must not be written in place directly, as a replay would put an
-//! older version over it; so it is logged here.
+//! Written data was logged when it was written, and is not dirty. Dirty data was changed in another
+//! way: zeroed, or stored through a view. It must not be written in place directly, as a replay
+//! would put an older version over it; so it is logged here.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ const BATCH_FOLIOS: usize = 64;
 /// Logs the dirty data in `control`'s range; returns the bytes logged.
 ///
 /// # Errors
-/// The first error met. It is recorded in the address space, and data that could not be logged is clean.
+/// The first error met. It is recorded in the address space, and data that could not be logged is
+/// clean.
 pub(crate) fn log_dirty<O: BufferWriteback + ?Sized>(
     ops: &O,
     pass: &WritebackPass<'_>,

@@ -35,8 +35,8 @@ pub struct FolioWrite {
     pub end: Pos,
     /// The file's size before.
     pub old_size: u64,
-    /// The block of the last byte has written space: writeback will allocate nothing for it, and so will
-    /// not move the size on disk.
+    /// The block of the last byte has written space: writeback will allocate nothing for it, and so
+    /// will not move the size on disk.
     pub last_block_written: bool,
 }
 
@@ -55,13 +55,13 @@ pub trait BufferOps: IomapOps {
     /// The counters to use.
     fn buffer_counters(&self) -> &BufferCounters;
 
-    /// Whether walks over the records stop after the range where no record after it can matter. (The
-    /// other setting is for comparison.)
+    /// Whether walks over the records stop after the range where no record after it can matter.
+    /// (The other setting is for comparison.)
     fn stop_at_range_end(&self) -> bool;
 
     /// Decides how the next folio write, of `blocks` blocks at `pos`, gets its space. `None`: it is
-    /// reserved. Otherwise it is allocated at once, under the handle that this starts; the number is of
-    /// blocks that the handle has credits for, at least one. The caller holds no folio lock.
+    /// reserved. Otherwise it is allocated at once, under the handle that this starts; the number
+    /// is of blocks that the handle has credits for, at least one. The caller holds no folio lock.
     ///
     /// # Errors
     /// The file system's.
@@ -82,8 +82,8 @@ pub trait BufferOps: IomapOps {
         pos: Pos,
     ) -> Result<BlockMap, Self::Error>;
 
-    /// The bytes `[start, end)`, whose space was allocated under `handle`, are in the cache. Returns
-    /// whether their space counts as written from now on.
+    /// The bytes `[start, end)`, whose space was allocated under `handle`, are in the cache.
+    /// Returns whether their space counts as written from now on.
     ///
     /// # Errors
     /// The journal's; the write counts as failed.
@@ -98,7 +98,8 @@ pub trait BufferOps: IomapOps {
         Ok(false)
     }
 
-    /// Where [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the journal.
+    /// Where [`BufferOps::logs_data`]: adds the new content of whole blocks, by location, to the
+    /// journal.
     ///
     /// # Errors
     /// The journal's.
@@ -117,23 +118,23 @@ pub trait BufferOps: IomapOps {
         false
     }
 
-    /// Ends the write to a folio, after [`BufferOps::release`] of the space that it does not need. The
-    /// folio is not locked any more, and the size in memory was raised already.
+    /// Ends the write to a folio, after [`BufferOps::release`] of the space that it does not need.
+    /// The folio is not locked any more, and the size in memory was raised already.
     ///
     /// # Errors
     /// The journal's.
     fn end_write(&self, handle: Option<Self::Handle>, wrote: FolioWrite)
     -> Result<(), Self::Error>;
 
-    /// Gives back the space in `[start, end)`, past the end of the file, that was made for a write that
-    /// failed: under `handle` if it was allocated at once. The folio is not locked.
+    /// Gives back the space in `[start, end)`, past the end of the file, that was made for a write
+    /// that failed: under `handle` if it was allocated at once. The folio is not locked.
     fn release(&self, handle: Option<&mut Self::Handle>, start: Pos, end: Pos);
 }
 
 /// A file whose records can be written.
 pub trait BufferWriteback: BufferOps + WritebackOps {
-    /// Starts a handle with credits to allocate one extent, and to convert what is allocated unwritten.
-    /// The caller holds no folio lock.
+    /// Starts a handle with credits to allocate one extent, and to convert what is allocated
+    /// unwritten. The caller holds no folio lock.
     ///
     /// # Errors
     /// The journal's.
@@ -145,8 +146,8 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
     /// The journal's.
     fn has_credits(&self, handle: &mut Self::Handle) -> Result<bool, Self::Error>;
 
-    /// Allocates space for `len` delayed bytes at `pos`, whole blocks, or finds the space that they have
-    /// by now. The answer covers the first block at least.
+    /// Allocates space for `len` delayed bytes at `pos`, whole blocks, or finds the space that they
+    /// have by now. The answer covers the first block at least.
     ///
     /// # Errors
     /// No space; damage; a stopped journal.
@@ -158,24 +159,25 @@ pub trait BufferWriteback: BufferOps + WritebackOps {
         len: u64,
     ) -> Result<Iomap, Self::Error>;
 
-    /// Data is about to be handed to the device: its space was known, or was allocated under a handle
-    /// that is still open. [`BufferWriteback::data_io_ends`] follows; between the two the thread starts
-    /// no handle and waits for no folio.
+    /// Data is about to be handed to the device: its space was known, or was allocated under a
+    /// handle that is still open. [`BufferWriteback::data_io_ends`] follows; between the two the
+    /// thread starts no handle and waits for no folio.
     fn data_io_begins(&self) {}
 
-    /// The device has answered for the data of the last [`BufferWriteback::data_io_begins`], with or
-    /// without an error.
+    /// The device has answered for the data of the last [`BufferWriteback::data_io_begins`], with
+    /// or without an error.
     fn data_io_ends(&self) {}
 
-    /// Makes room after `error`, if ending the handle and waiting may bring some, and returns whether to
-    /// try again. `attempt` counts from 0; false after finitely many attempts. The caller holds no folio
-    /// lock and has no handle open.
+    /// Makes room after `error`, if ending the handle and waiting may bring some, and returns
+    /// whether to try again. `attempt` counts from 0; false after finitely many attempts. The
+    /// caller holds no folio lock and has no handle open.
     fn make_room(&self, error: &Self::Error, attempt: u32) -> bool {
         let _ = (error, attempt);
         false
     }
 
-    /// Everything up to `end` has its space and is about to be written: the size on disk may move there.
+    /// Everything up to `end` has its space and is about to be written: the size on disk may move
+    /// there.
     ///
     /// # Errors
     /// The journal's.

@@ -1,5 +1,5 @@
-//! Preparing a write: every block of the range has space, and the blocks that it covers only partly have
-//! their old content.
+//! Preparing a write: every block of the range has space, and the blocks that it covers only partly
+//! have their old content.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ impl Edges {
 
 /// Prepares `range` of a locked folio. On an error the caller cleans up ([`clean_up`]).
 ///
-/// The walk begins at the head. It may end after the range only if the folio was uptodate when it began:
-/// then no record after the range has news.
+/// The walk begins at the head. It may end after the range only if the folio was uptodate when it
+/// began: then no record after the range has news.
 pub(crate) fn prepare<O: BufferOps + ?Sized>(
     ops: &O,
     mut handle: Option<&mut O::Handle>,
@@ -102,7 +102,8 @@ fn zero_around(bytes: &mut [u8], block: Range<usize>, range: &Range<usize>) {
     }
 }
 
-/// Reads the edge blocks. Past the end of the file the device may hold anything: that part is zeroed.
+/// Reads the edge blocks. Past the end of the file the device may hold anything: that part is
+/// zeroed.
 fn read_edges<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,
@@ -132,9 +133,9 @@ fn read_edges<O: BufferOps + ?Sized>(
     Ok(())
 }
 
-/// Cleans up after a write that failed or was short. The blocks of `range` whose space was made for the
-/// write become dirty below the end of the file, as zeros or with what the folio held; past the end they
-/// forget their space. Returns the range whose space the caller releases, if any.
+/// Cleans up after a write that failed or was short. The blocks of `range` whose space was made for
+/// the write become dirty below the end of the file, as zeros or with what the folio held; past the
+/// end they forget their space. Returns the range whose space the caller releases, if any.
 pub(crate) fn clean_up<O: BufferOps + ?Sized>(
     ops: &O,
     guard: &mut FolioGuard<'_>,

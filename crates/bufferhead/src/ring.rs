@@ -1,8 +1,10 @@
 //! The ring of a folio's records.
 //!
 //! # Invariants
-//! * As many records as the folio has blocks, linked in block order; the last leads back to the head.
-//! * A record is reached from the head, one link after the other: each step depends on the load before it.
+//! * As many records as the folio has blocks, linked in block order; the last leads back to the
+//!   head.
+//! * A record is reached from the head, one link after the other: each step depends on the load
+//!   before it.
 //! * If a folio is uptodate as a whole, so are all of its records.
 
 use std::ops::Range;
@@ -116,8 +118,8 @@ impl Ring {
         }
     }
 
-    /// Calls `each` for the records of the blocks that `bytes` touches, with each block's first byte. The
-    /// records before them are visited on the way. Returns the number of records visited.
+    /// Calls `each` for the records of the blocks that `bytes` touches, with each block's first
+    /// byte. The records before them are visited on the way. Returns the number of records visited.
     pub(crate) fn each_in(
         &mut self,
         bytes: Range<usize>,

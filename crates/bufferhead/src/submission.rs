@@ -1,4 +1,5 @@
-//! The parts of a writeback pass: locked folios, their dirty blocks, and the submissions made of them.
+//! The parts of a writeback pass: locked folios, their dirty blocks, and the submissions made of
+//! them.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -48,8 +49,8 @@ struct Submission {
     parts: Vec<(usize, Range<usize>)>,
 }
 
-/// Writes `blocks`, all of which have their space, and completes them if `completes`. Other dirty blocks of
-/// their folios stay dirty. Returns the first error; it is recorded in the address space.
+/// Writes `blocks`, all of which have their space, and completes them if `completes`. Other dirty
+/// blocks of their folios stay dirty. Returns the first error; it is recorded in the address space.
 pub(crate) fn write<O: BufferWriteback + ?Sized>(
     ops: &O,
     group: Vec<LockedFolio<'_>>,
@@ -151,8 +152,8 @@ impl Submission {
 }
 
 impl<'a> LockedFolio<'a> {
-    /// Locks a folio and zeroes its part past the end of the file. `None` if it has nothing to be written,
-    /// or is under writeback.
+    /// Locks a folio and zeroes its part past the end of the file. `None` if it has nothing to be
+    /// written, or is under writeback.
     pub(crate) fn lock<O: BufferWriteback + ?Sized>(
         ops: &'a O,
         folio: &'a Arc<Folio>,
@@ -181,8 +182,8 @@ impl<'a> LockedFolio<'a> {
         })
     }
 
-    /// Adds the folio's dirty blocks to `blocks`, as those of folio number `folio` of a group. Returns
-    /// whether some have no written space.
+    /// Adds the folio's dirty blocks to `blocks`, as those of folio number `folio` of a group.
+    /// Returns whether some have no written space.
     pub(crate) fn scan<O: BufferWriteback + ?Sized>(
         &mut self,
         ops: &O,
@@ -213,8 +214,8 @@ impl<'a> LockedFolio<'a> {
         self.guard.put_private(self.ring);
     }
 
-    /// Cleans `blocks` of the folio and puts it under writeback. Past the end of the file nothing is dirty
-    /// afterwards.
+    /// Cleans `blocks` of the folio and puts it under writeback. Past the end of the file nothing
+    /// is dirty afterwards.
     fn start_writeback(&mut self, blocks: &[DirtyBlock], size: usize) {
         let runs = runs(blocks, size);
         for run in &runs {
@@ -252,8 +253,8 @@ pub(crate) fn run_length(blocks: &[DirtyBlock], size: u64) -> usize {
     (more + 1).min(MAX_RUN as usize)
 }
 
-/// Records `map` in `blocks`, all of which it covers, and in their folios' records. Returns the number of
-/// records visited.
+/// Records `map` in `blocks`, all of which it covers, and in their folios' records. Returns the
+/// number of records visited.
 pub(crate) fn record_mapping(
     group: &mut [LockedFolio<'_>],
     blocks: &mut [DirtyBlock],

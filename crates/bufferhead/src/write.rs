@@ -13,9 +13,9 @@ use crate::prepare::{clean_up, prepare};
 use crate::record::{BufferHead, BufferState};
 use crate::ring::Ring;
 
-/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends early.
-/// The caller excludes other writers of the range and truncation, has zeroed the range from the old end
-/// of the file to `pos`, and has no handle open.
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends
+/// early. The caller excludes other writers of the range and truncation, has zeroed the range from
+/// the old end of the file to `pos`, and has no handle open.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes written before it.
@@ -52,7 +52,8 @@ struct Written {
     released: Option<Range<Pos>>,
 }
 
-/// Writes up to `len` bytes at `pos` into one folio; `None` if the caller must look the folio up again.
+/// Writes up to `len` bytes at `pos` into one folio; `None` if the caller must look the folio up
+/// again.
 fn write_folio<O: BufferOps + ?Sized>(
     ops: &O,
     pos: Pos,
@@ -116,9 +117,9 @@ fn write_folio<O: BufferOps + ?Sized>(
     Ok(Some(written.copied))
 }
 
-/// The end of the part of a write, from byte `start` of its folio on, that a handle with credits for
-/// `most` blocks of `size` bytes covers. The rest is written under the next handle, from a page's start
-/// on: what a write puts into one page is in one transaction, if that can hold a page.
+/// The end of the part of a write, from byte `start` of its folio on, that a handle with credits
+/// for `most` blocks of `size` bytes covers. The rest is written under the next handle, from a
+/// page's start on: what a write puts into one page is in one transaction, if that can hold a page.
 fn covered_end(start: usize, most: usize, size: usize) -> usize {
     let covered = (start / size + most.max(1)) * size;
     let page = covered / PAGE_SIZE * PAGE_SIZE;
@@ -128,8 +129,8 @@ fn covered_end(start: usize, most: usize, size: usize) -> usize {
 /// An error, and the range whose space is to be released.
 type Failed<E> = (Option<Range<Pos>>, E);
 
-/// Prepares, copies and publishes. The size in memory is raised before the folio is unlocked, or writeback
-/// would zero the bytes past the old end.
+/// Prepares, copies and publishes. The size in memory is raised before the folio is unlocked, or
+/// writeback would zero the bytes past the old end.
 fn write_locked<O: BufferOps + ?Sized>(
     ops: &O,
     mut handle: Option<&mut O::Handle>,
@@ -187,8 +188,8 @@ fn write_locked<O: BufferOps + ?Sized>(
     })
 }
 
-/// [`clean_up`]; where data is logged, zeros that it left in space that counts as written are logged with
-/// that space.
+/// [`clean_up`]; where data is logged, zeros that it left in space that counts as written are
+/// logged with that space.
 fn undo<O: BufferOps + ?Sized>(
     ops: &O,
     handle: Option<&mut O::Handle>,
@@ -206,7 +207,8 @@ fn undo<O: BufferOps + ?Sized>(
     released
 }
 
-/// The blocks that `range` touches and that `which` accepts, each with its device address and its bytes.
+/// The blocks that `range` touches and that `which` accepts, each with its device address and its
+/// bytes.
 fn blocks_of<'a>(
     guard: &'a FolioGuard<'_>,
     ring: &mut Ring,

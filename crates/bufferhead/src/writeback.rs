@@ -1,22 +1,25 @@
 //! Writeback: from dirty records to the device.
 //!
-//! A pass goes over the dirty folios in ascending order, a batch at a time, and over each batch twice:
+//! A pass goes over the dirty folios in ascending order, a batch at a time, and over each batch
+//! twice:
 //!
 //! 1. The folios whose dirty blocks all have written space are submitted, without a handle.
-//! 2. The other folios follow group by group. A handle is started and the group's folios are locked;
-//!    adjacent records in equal state are mapped together; the size on disk moves up to the last block
-//!    that has its space; the handle ends; the data is written, and unwritten space is converted.
+//! 2. The other folios follow group by group. A handle is started and the group's folios are
+//!    locked; adjacent records in equal state are mapped together; the size on disk moves up to the
+//!    last block that has its space; the handle ends; the data is written, and unwritten space is
+//!    converted.
 //!
 //! # Invariants
 //! * The size on disk moves when data is *submitted*. A crash then shows zeros in space that is not
 //!   converted yet, never old bytes. (The iomap path moves it afterwards.)
-//! * Each extent has its credits before it is mapped. When they run out in the middle of a folio, the
-//!   mapped part is written, the rest stays dirty, and a new handle continues there.
-//! * A failed write converts nothing (J19). Data that could not be mapped or written is clean afterwards
-//!   and recorded for fsync.
+//! * Each extent has its credits before it is mapped. When they run out in the middle of a folio,
+//!   the mapped part is written, the rest stays dirty, and a new handle continues there.
+//! * A failed write converts nothing (J19). Data that could not be mapped or written is clean
+//!   afterwards and recorded for fsync.
 //!
 //! # Locks
-//! One pass per file at a time. Handle → folios, ascending. Folios are held shared while they are written.
+//! One pass per file at a time. Handle → folios, ascending. Folios are held shared while they are
+//! written.
 
 use std::sync::Arc;
 
@@ -37,8 +40,8 @@ const BATCH_BYTES: u64 = 16 << 20;
 /// Folios that a commit writes together.
 const ORDERED_FOLIOS: usize = 256;
 
-/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded in the
-/// address space as well.
+/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded
+/// in the address space as well.
 ///
 /// # Errors
 /// The first error met. The pass goes on after it.
@@ -76,12 +79,12 @@ pub fn write_back<O: BufferWriteback + ?Sized>(
     pass.failed.map_or(Ok(pass.taken), Err)
 }
 
-/// Writes the dirty data in `[start, end)` that has written space, for a commit that must not overtake it
-/// (data=ordered). Folios that are under writeback already are left to that.
+/// Writes the dirty data in `[start, end)` that has written space, for a commit that must not
+/// overtake it (data=ordered). Folios that are under writeback already are left to that.
 ///
-/// This runs on the thread that commits, so it starts no handle: it maps nothing, and completes nothing.
-/// There is nothing to convert in written space, and the write that made the file longer moves the size
-/// on disk itself, or did so when it allocated the space.
+/// This runs on the thread that commits, so it starts no handle: it maps nothing, and completes
+/// nothing. There is nothing to convert in written space, and the write that made the file longer
+/// moves the size on disk itself, or did so when it allocated the space.
 ///
 /// # Errors
 /// The first error met. The rest is written all the same.
@@ -175,8 +178,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         }
     }
 
-    /// Locks a folio that has something to be written, after the end of a commit's write of it: that needs
-    /// no handle, so this may wait for it with one.
+    /// Locks a folio that has something to be written, after the end of a commit's write of it:
+    /// that needs no handle, so this may wait for it with one.
     fn lock<'f>(&self, folio: &'f Arc<Folio>, number: usize) -> Option<LockedFolio<'f>>
     where
         'a: 'f,
@@ -192,8 +195,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         }
     }
 
-    /// Maps and writes the first folios of `folios`, as many as one run of blocks can span. Returns the
-    /// number of folios that are done.
+    /// Maps and writes the first folios of `folios`, as many as one run of blocks can span. Returns
+    /// the number of folios that are done.
     fn group(&mut self, folios: &[&Arc<Folio>]) -> usize {
         let mut handle = match self.ops.start_mapping() {
             Ok(handle) => handle,
@@ -234,8 +237,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         done
     }
 
-    /// Locks the first of `folios`, as many as one run of blocks can span, and lists their dirty blocks.
-    /// Returns the number of folios looked at as well.
+    /// Locks the first of `folios`, as many as one run of blocks can span, and lists their dirty
+    /// blocks. Returns the number of folios looked at as well.
     fn lock_group<'f>(
         &self,
         folios: &[&'f Arc<Folio>],
@@ -260,8 +263,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         (group, blocks, looked_at)
     }
 
-    /// Maps the blocks without written space, run by run. Returns the number of blocks, from the first on,
-    /// that have their space. Blocks that cannot get any leave the list.
+    /// Maps the blocks without written space, run by run. Returns the number of blocks, from the
+    /// first on, that have their space. Blocks that cannot get any leave the list.
     fn map(
         &mut self,
         handle: &mut O::Handle,
@@ -331,7 +334,8 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         self.ops.discard(block.pos, len);
     }
 
-    /// Drops the dirty state of `folio`, of which nothing can be written, and gives its reservations back.
+    /// Drops the dirty state of `folio`, of which nothing can be written, and gives its
+    /// reservations back.
     fn drop_folio(&mut self, folio: &Arc<Folio>) {
         let Some(mut held) = self.lock(folio, 0) else {
             return;

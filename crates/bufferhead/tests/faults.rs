@@ -23,7 +23,7 @@ fn a_short_write_gives_back_what_it_did_not_use() {
     assert_eq!(
         rig.toy.reserved(),
         rig.toy.pages.dirty_bytes() / 4096,
-        "each promise has its dirty block"
+        "each reserved block is dirty"
     );
     rig.check_rings();
     rig.sync().unwrap();
@@ -38,7 +38,7 @@ fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
         ..Setup::default()
     };
     let rig = Rig::new(setup, true);
-    // Into a folio that is uptodate already, below the end of the file: the blocks it got stay dirty.
+    // Into an uptodate folio below the end of the file: the blocks that got space stay dirty.
     rig.toy.truncate(64 << 10);
     let stopped = rig.write(0, &[3; 64 << 10]).unwrap_err();
     assert!(matches!(stopped.error, ToyError::NoSpace));
@@ -60,7 +60,8 @@ fn lack_of_space_ends_a_write_at_the_last_block_that_had_some() {
     assert_eq!(rig.toy.pages.dirty_bytes(), 0);
 }
 
-/// The file system says how long there is hope for a place, and when that has gone it is not asked again for each block.
+/// The file system decides how often to try again for space. After it has given up, each block is
+/// asked for once.
 #[test]
 fn a_place_is_looked_for_as_long_as_room_can_be_made() {
     for (crowd, arrives) in [(20, true), (1021, false)] {
@@ -148,8 +149,9 @@ fn a_failed_write_converts_nothing_and_is_told() {
     );
 }
 
-/// A write that makes the file longer over written space moves the size on disk when its folio is unlocked already. A commit that comes
-/// in between writes the data, and leaves the size to the write: moving it would take a handle, on the thread that commits.
+/// A write that makes the file longer over written space moves the size on disk after its folio is
+/// unlocked. A commit that comes in between writes the data, and leaves the size to the write:
+/// moving it would take a handle, on the thread that commits.
 #[test]
 fn a_commit_writes_ordered_data_and_starts_no_handle() {
     let rig = Rig::new(Setup::default(), true);

@@ -1,4 +1,4 @@
-//! Large folios on the per-block path: the rows of the seed that brought them.
+//! Large folios on the buffer-head path: what each must cost, and no more.
 
 mod rig;
 #[path = "../../iomap/tests/toy/mod.rs"]

@@ -1,4 +1,5 @@
-//! Random operations against a vector of bytes, for both ways of walking: the same bytes, and the same records.
+//! Random operations against a vector of bytes, with walks that stop early and walks that do not:
+//! the same bytes, and the same records.
 
 mod rig;
 #[path = "../../iomap/tests/toy/mod.rs"]
@@ -139,7 +140,7 @@ impl Run {
         }
         assert!(
             self.rigs[0].folios() == self.rigs[1].folios(),
-            "both ways of walking leave the same state"
+            "walks that stop early and walks that do not leave the same state"
         );
     }
 
@@ -190,7 +191,7 @@ fn run(block: BlockSize, order: u32, steps: u32, seed: u64) {
 }
 
 #[test]
-fn tail_33_both_ways_of_walking_leave_the_same_state() {
+fn tail_33_walks_that_stop_early_leave_the_same_state() {
     let mut seed = 1;
     for log2 in [10, 11, 12] {
         for order in [0, 3, 9] {

@@ -1,15 +1,15 @@
 //! Where the bytes of writes come from and the bytes of reads go: one buffer, or several as one.
 //!
-//! A vectored call is one operation: it looks at the cache once for each folio, whatever the number of
-//! buffers, and each folio is read or written whole.
+//! A vectored call is one operation: it looks at the cache once for each folio, whatever the number
+//! of buffers, and each folio is read or written whole.
 
 use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 
 /// Where written bytes come from.
 pub trait Source {
-    /// Copies bytes from `offset` of the source to `into`; returns how many there were. Called with a
-    /// folio locked: must not touch the same file system.
+    /// Copies bytes from `offset` of the source to `into`; returns how many there were. Called with
+    /// a folio locked: must not touch the same file system.
     fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize;
 }
 
@@ -107,8 +107,8 @@ impl Payload for [u8] {
 impl Payload for [IoSlice<'_>] {
     #[inline]
     fn len(&self) -> usize {
-        // The slices may share memory, so that their sum may be more than any memory: such a write is
-        // refused by its length.
+        // The slices may share memory, so that their sum may be more than any memory: such a write
+        // is refused by its length.
         self.iter()
             .fold(0, |sum: usize, buf| sum.saturating_add(buf.len()))
     }
@@ -136,8 +136,8 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// Moves to the buffer that has byte `offset`; returns the byte's offset inside of it. `None` past
-    /// the last buffer.
+    /// Moves to the buffer that has byte `offset`; returns the byte's offset inside of it. `None`
+    /// past the last buffer.
     #[inline]
     fn seek(&mut self, offset: usize, len_of: impl Fn(usize) -> Option<usize>) -> Option<usize> {
         if offset < self.start {

@@ -5,13 +5,13 @@
 //! write that covers it only partly.
 //!
 //! # Invariants
-//! * A block becomes uptodate only after all of its bytes are in the folio. Bytes past the end of the
-//!   file are zeroed before that (J31).
+//! * A block becomes uptodate only after all of its bytes are in the folio. Bytes past the end of
+//!   the file are zeroed before that (J31).
 //!
 //! # Locks
-//! `fill` locks its range against direct writes where the file has any ([`crate::FillGuard`]), takes
-//! the invalidate lock shared, so that no block of the window loses its place, makes the folios, locks
-//! them in ascending order, and maps and reads with all of them locked.
+//! `fill` locks its range against direct writes where the file has any ([`crate::FillGuard`]),
+//! takes the invalidate lock shared, so that no block of the window loses its place, makes the
+//! folios, locks them in ascending order, and maps and reads with all of them locked.
 
 use std::io::IoSliceMut;
 use std::ops::Range;
@@ -32,9 +32,9 @@ struct FillPart {
     from: DevOff,
 }
 
-/// Makes the window's blocks below the file's end uptodate. The folio of the byte `needed`, which is in
-/// the first page, is waited for; the rest of the window is given up where memory is short. Returns an
-/// error only if it concerns the needed byte.
+/// Makes the window's blocks below the file's end uptodate. The folio of the byte `needed`, which
+/// is in the first page, is waited for; the rest of the window is given up where memory is short.
+/// Returns an error only if it concerns the needed byte.
 pub(crate) fn fill<O: IomapOps + ?Sized>(
     ops: &O,
     window: Window,
@@ -129,8 +129,8 @@ fn make_folios<O: IomapOps + ?Sized>(
     folios
 }
 
-/// Splits the blocks of `range` that are missing into device reads; blocks that read as zero are filled
-/// at once. Stops at the first mapping error.
+/// Splits the blocks of `range` that are missing into device reads; blocks that read as zero are
+/// filled at once. Stops at the first mapping error.
 fn plan<O: IomapOps + ?Sized>(
     ops: &O,
     guards: &mut [FolioGuard<'_>],
@@ -283,8 +283,8 @@ fn zero_past(guard: &mut FolioGuard<'_>, bytes: Range<usize>, size: u64) {
     }
 }
 
-/// Reads the block at `offset` of a locked folio, which `map` covers, from the device into the folio.
-/// The caller marks it uptodate.
+/// Reads the block at `offset` of a locked folio, which `map` covers, from the device into the
+/// folio. The caller marks it uptodate.
 pub(crate) fn read_block<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,
@@ -305,8 +305,8 @@ pub(crate) fn read_block<O: IomapOps + ?Sized>(
     Ok(())
 }
 
-/// Makes the block at `offset` of a locked folio uptodate, for a write that covers it only partly. `map`
-/// covers the block.
+/// Makes the block at `offset` of a locked folio uptodate, for a write that covers it only partly.
+/// `map` covers the block.
 pub(crate) fn fill_block<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,

@@ -1,8 +1,8 @@
 //! What a thread locks before it reads a file's blocks from the device into the cache.
 //!
 //! A direct write to a block that is being read could tear the read, or let it cache what the block
-//! held before: an old block after its newer one was read. So once a file is written directly at all
-//! ([`IomapOps::has_direct_writes`]), every fill locks its range against direct writes.
+//! held before: an old block after its newer one was read. So once a file is written directly at
+//! all ([`IomapOps::has_direct_writes`]), every fill locks its range against direct writes.
 //!
 //! # Locks
 //! A [`FillGuard`] comes before the invalidate lock and all folio locks. What a writer reads for
@@ -13,11 +13,11 @@
 //!
 //! 1. The direct writer sets the flag, then takes the invalidate lock exclusively for a moment.
 //! 2. A fill takes the invalidate lock shared, then looks at the flag again.
-//! 3. If the fill has its lock before the writer, the writer waits for it. Otherwise the fill sees the
-//!    flag, and starts over with a guard.
+//! 3. If the fill has its lock before the writer, the writer waits for it. Otherwise the fill sees
+//!    the flag, and starts over with a guard.
 //!
-//! The model `fills_beside_writes_past_the_cache` tries it; two broken twins show that step 1 needs
-//! both the wait and the range lock.
+//! The model `fills_beside_direct_writes` tries it. Its two broken twins show that the direct
+//! writer needs both the wait of step 1 and its own lock against fills.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ use extant_units::{PAGE_SHIFT, Pos};
 use crate::fill_guard::FillGuard;
 use crate::ops::IomapOps;
 
-/// The right to read a range of the file from the device: its blocks keep their place, and no thread
-/// writes them directly.
+/// The right to read a range of the file from the device: its blocks keep their place, and no
+/// thread writes them directly.
 pub(crate) struct FillLock<'a> {
     /// What may be read, whole blocks.
     pub(crate) range: Range<Pos>,

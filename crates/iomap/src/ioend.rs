@@ -24,8 +24,9 @@ pub struct Ioend {
     pub at: DevOff,
     /// What the space was.
     pub kind: IoendKind,
-    /// The end of the last run before this one that the same pass failed to write into written space.
-    /// What the device holds there past the end of the file must not come to lie inside of it.
+    /// The end of the last run before this one that the same pass failed to write into written
+    /// space. What the device holds there past the end of the file must not come to lie inside of
+    /// it.
     pub failed_before: Option<Pos>,
 }
 

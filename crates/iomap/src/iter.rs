@@ -20,8 +20,8 @@ impl<E> Stopped<E> {
     }
 }
 
-/// Runs `body` over `[pos, pos + len)`, one mapping at a time, and returns the bytes processed. A body
-/// that processes nothing ends the loop, unless it found its mapping stale.
+/// Runs `body` over `[pos, pos + len)`, one mapping at a time, and returns the bytes processed. A
+/// body that processes nothing ends the loop, unless it found its mapping stale.
 ///
 /// # Errors
 /// The first error of `begin`, of the body or of `end`, with the bytes processed before.

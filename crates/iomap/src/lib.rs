@@ -1,8 +1,8 @@
 //! Buffered file I/O over mappings of byte ranges: Linux's iomap.
 //!
 //! A file system describes ranges of a file by [`Iomap`]s, as long as it can make them, through
-//! [`IomapOps`]. On that basis this crate moves bytes between callers, the page cache and the device.
-//! It knows no on-disk format and no journal.
+//! [`IomapOps`]. On that basis this crate moves bytes between callers, the page cache and the
+//! device. It knows no on-disk format and no journal.
 //!
 //! # Invariants
 //! * [`IomapOps::begin`] answers with one mapping that covers at least the first byte asked for. No
@@ -14,11 +14,11 @@
 //!
 //! # Locks
 //! Writers of a file are excluded from each other by the caller, which locks the byte range that a
-//! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock. Readers
-//! take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its range if
-//! the file is written directly. Writeback takes folio locks only, in ascending order, with one pass
-//! per file at a time; the file system may start handles inside of [`WritebackOps`] and [`IomapOps`]
-//! calls. The caller has no handle open when it calls this crate.
+//! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock.
+//! Readers take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its
+//! range if the file is written directly. Writeback takes folio locks only, in ascending order,
+//! with one pass per file at a time; the file system may start handles inside of [`WritebackOps`]
+//! and [`IomapOps`] calls. The caller has no handle open when it calls this crate.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

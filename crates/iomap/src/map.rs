@@ -7,7 +7,8 @@ use extant_units::{DevOff, Pos};
 pub enum IomapKind {
     /// Nothing: reads as zero. Never the answer to a write.
     Hole,
-    /// Space that is reserved, and not allocated yet (delayed allocation). The data is in the cache.
+    /// Space that is reserved, and not allocated yet (delayed allocation). The data is in the
+    /// cache.
     Delalloc,
     /// Space with data, from this device byte on.
     Mapped(DevOff),
@@ -37,7 +38,8 @@ impl Iomap {
         self.offset.plus(self.length)
     }
 
-    /// The bytes of this mapping that lie at `pos` and after, at most `len`; zero if `pos` is outside.
+    /// The bytes of this mapping that lie at `pos` and after, at most `len`; zero if `pos` is
+    /// outside.
     pub fn clamp(&self, pos: Pos, len: u64) -> u64 {
         if pos < self.offset {
             return 0;

@@ -148,15 +148,15 @@ pub trait IomapOps: Sync {
 /// A file whose dirty folios can be written.
 pub trait WritebackOps: IomapOps {
     /// The mapping for `len` dirty bytes at `pos`, whole blocks. Reserved space is allocated here,
-    /// unwritten, as much as possible at once; the answer may be longer than `len`. A hole means that
-    /// the data has no space.
+    /// unwritten, as much as possible at once; the answer may be longer than `len`. A hole means
+    /// that the data has no space.
     ///
     /// # Errors
     /// No space; damage; a stopped journal.
     fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap, Self::Error>;
 
-    /// The data of `ioend` is on the device: converts unwritten space, and then moves the size on disk.
-    /// Folios leave writeback after this.
+    /// The data of `ioend` is on the device: converts unwritten space, and then moves the size on
+    /// disk. Folios leave writeback after this.
     ///
     /// # Errors
     /// The journal's.

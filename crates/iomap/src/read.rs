@@ -1,7 +1,7 @@
 //! Buffered reads.
 //!
-//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A range
-//! that is neither cached nor stored is answered with zeros, without making folios for it.
+//! Cached blocks are copied under the folio's shared lock, so that each folio is seen whole. A
+//! range that is neither cached nor stored is answered with zeros, without making folios for it.
 
 use extant_pagecache::{InvalidateShared, Readahead, RecentFolios};
 use extant_units::{PAGE_SHIFT, PageIdx, Pos, index};
@@ -18,8 +18,8 @@ use crate::ops::{IomapOp, IomapOps, Outcome};
 pub enum Miss<'a> {
     /// Fills the cache, and reads ahead.
     Fill(&'a Readahead),
-    /// Reads from the device straight into the caller's buffer, for callers that keep the bytes in a
-    /// cache of their own. A block that is written meanwhile may be torn.
+    /// Reads from the device straight into the caller's buffer, for callers that keep the bytes in
+    /// a cache of their own. A block that is written meanwhile may be torn.
     Bypass(&'a Readahead),
 }
 
@@ -69,8 +69,9 @@ pub fn read<O: IomapOps + ?Sized>(
     Ok(done)
 }
 
-/// Reads from the device what no folio holds, up to the next folio and the end of the mapping. Returns
-/// the number of bytes, zero if a folio is there. The fill lock keeps the blocks in place meanwhile.
+/// Reads from the device what no folio holds, up to the next folio and the end of the mapping.
+/// Returns the number of bytes, zero if a folio is there. The fill lock keeps the blocks in place
+/// meanwhile.
 fn read_uncached<O: IomapOps + ?Sized>(
     ops: &O,
     pos: Pos,
@@ -109,8 +110,8 @@ fn read_uncached<O: IomapOps + ?Sized>(
     result.map(|()| index(read))
 }
 
-/// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on. Returns
-/// their number, zero if the byte at `pos` is not cached.
+/// Calls `copy` with the bytes that the folio at `pos` has of the `len` bytes from `pos` on.
+/// Returns their number, zero if the byte at `pos` is not cached.
 #[inline]
 fn copy_cached<O: IomapOps + ?Sized>(
     ops: &O,
@@ -179,8 +180,8 @@ pub(crate) fn zeros_at<O: IomapOps + ?Sized>(
 }
 
 /// The number of the `len` bytes at `pos` that come before the first folio. Asked for before the
-/// mapping, under the invalidate lock: data that was written before this and has no folio any more is
-/// on the device, and in the map.
+/// mapping, under the invalidate lock: data that was written before this and has no folio any more
+/// is on the device, and in the map.
 fn uncached<O: IomapOps + ?Sized>(
     ops: &O,
     _blocks_stay: &InvalidateShared<'_>,

@@ -15,9 +15,9 @@ pub enum Whence {
     Hole,
 }
 
-/// The first byte at or after `pos` that is what `whence` says; `None` if `pos` is at or past the end of
-/// the file, or no data follows. Reserved space is data. A hole is a hole even if it is cached.
-/// Unwritten space is data where the cache has it.
+/// The first byte at or after `pos` that is what `whence` says; `None` if `pos` is at or past the
+/// end of the file, or no data follows. Reserved space is data. A hole is a hole even if it is
+/// cached. Unwritten space is data where the cache has it.
 ///
 /// # Errors
 /// The first error of the file system.

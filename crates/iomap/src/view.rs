@@ -1,11 +1,11 @@
 //! Views: file bytes where they lie in the cache, without a copy.
 //!
-//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when the
-//! view was taken, whatever is written, truncated or dropped afterwards. It holds no lock. Bytes that
-//! are neither cached nor stored are shown as zeros that belong to no folio.
+//! A [`ReadView`] pins the folios of a range and shows their bytes: each folio's as they were when
+//! the view was taken, whatever is written, truncated or dropped afterwards. It holds no lock.
+//! Bytes that are neither cached nor stored are shown as zeros that belong to no folio.
 //!
-//! [`edit`] is the writable view. Like a store through a memory mapping in Linux (`page_mkwrite`), it
-//! goes folio by folio:
+//! [`edit`] is the writable view. Like a store through a memory mapping in Linux (`page_mkwrite`),
+//! it goes folio by folio:
 //!
 //! 1. Map the range and reserve space, with no folio locked.
 //! 2. Lock the folio, after the end of its writeback.
@@ -60,8 +60,8 @@ impl ReadView {
         })
     }
 
-    /// The number of bytes that are shared with the cache. The others were copied, because too much was
-    /// pinned already or the folio was locked.
+    /// The number of bytes that are shared with the cache. The others were copied, because too much
+    /// was pinned already or the folio was locked.
     pub fn shared(&self) -> usize {
         let shared = self.chunks.iter().filter_map(|chunk| match chunk {
             Chunk::Cached(bytes) => bytes.is_shared().then_some(bytes.len()),
@@ -76,8 +76,8 @@ impl ReadView {
     }
 }
 
-/// A view of `len` bytes at `pos`, or as many as the file has there, [`MAX_VIEW`] at most. Fills the
-/// cache as a read does.
+/// A view of `len` bytes at `pos`, or as many as the file has there, [`MAX_VIEW`] at most. Fills
+/// the cache as a read does.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes before it.
@@ -131,14 +131,14 @@ fn populate<O: IomapOps + ?Sized>(
     fill(ops, window, Some(pos))
 }
 
-/// Lets `change` alter `len` bytes at `pos` in place. It is called for one piece after the other, each
-/// within one folio, which is locked meanwhile, with the position of the piece's first byte. Ends at
-/// the end of the file, which does not grow. Returns the bytes shown to `change`; they are dirty.
-/// `change` must not touch the file.
+/// Lets `change` alter `len` bytes at `pos` in place. It is called for one piece after the other,
+/// each within one folio, which is locked meanwhile, with the position of the piece's first byte.
+/// Ends at the end of the file, which does not grow. Returns the bytes shown to `change`; they are
+/// dirty. `change` must not touch the file.
 ///
 /// # Errors
-/// The first error of the file system or the device, with the bytes done before. The reservation of the
-/// failing piece is given back.
+/// The first error of the file system or the device, with the bytes done before. The reservation of
+/// the failing piece is given back.
 pub fn edit<O: IomapOps + ?Sized>(
     ops: &O,
     readahead: &Readahead,
@@ -204,8 +204,8 @@ fn edit_folio<O: IomapOps + ?Sized>(
     }
 }
 
-/// Space for one piece of an edit: reserved before the folio is locked, checked under its lock, given
-/// back if it was not used.
+/// Space for one piece of an edit: reserved before the folio is locked, checked under its lock,
+/// given back if it was not used.
 struct EditSpace<'a, O: IomapOps + ?Sized> {
     ops: &'a O,
     pos: Pos,
@@ -230,8 +230,8 @@ impl<'a, O: IomapOps + ?Sized> EditSpace<'a, O> {
         }
     }
 
-    /// Maps the range and reserves its space. That changes the map, so that it may take a second round
-    /// until all mappings are valid together.
+    /// Maps the range and reserves its space. That changes the map, so that it may take a second
+    /// round until all mappings are valid together.
     fn reserve(&mut self) -> Result<(), O::Error> {
         self.maps.clear();
         let mut done = 0;

@@ -1,15 +1,15 @@
 //! Buffered writes.
 //!
-//! Where a folio is cached and the blocks of the range are uptodate and have space, the block map is
-//! not asked at all. [`overwrite`] and [`extend`] are the fast paths: they write to one folio or a few
-//! under no other lock than theirs. [`write()`] checks each folio on its way for the same. Otherwise
-//! the range is mapped, and each folio is locked *before* the mapping's cookie is checked. Only the
-//! blocks at the edges of a range can need their old content.
+//! Where a folio is cached and the blocks of the range are uptodate and have space, the block map
+//! is not asked at all. [`overwrite`] and [`extend`] are the fast paths: they write to one folio or
+//! a few under no other lock than theirs. [`write()`] checks each folio on its way for the same.
+//! Otherwise the range is mapped, and each folio is locked *before* the mapping's cookie is
+//! checked. Only the blocks at the edges of a range can need their old content.
 //!
 //! # Invariants
 //! * No bytes are copied through a stale mapping (J17).
-//! * Bytes that a short copy left in uptodate blocks are part of the file: the cache shows nothing that
-//!   is neither written nor dirty.
+//! * Bytes that a short copy left in uptodate blocks are part of the file: the cache shows nothing
+//!   that is neither written nor dirty.
 
 use std::sync::Arc;
 
@@ -22,13 +22,14 @@ use crate::iter::{Stopped, apply};
 use crate::map::Iomap;
 use crate::ops::{IomapOp, IomapOps, Outcome};
 
-/// The fast path of an overwrite: writes `bytes` at `pos`, below the end of the file, if one folio or a
-/// few have all of the range, uptodate and with space. Returns whether it did; otherwise nothing has
-/// changed.
+/// The fast path of an overwrite: writes `bytes` at `pos`, below the end of the file, if one folio
+/// or a few have all of the range, uptodate and with space. Returns whether it did; otherwise
+/// nothing has changed.
 ///
-/// The caller needs no lock against other writers: the locks of all these folios, held at once, make
-/// the write one step. `is_unlocked` is called with them held, and returns whether no thread holds a
-/// lock that excludes writers from the range: such a thread may look at one folio after the other.
+/// The caller needs no lock against other writers: the locks of all these folios, held at once,
+/// make the write one step. `is_unlocked` is called with them held, and returns whether no thread
+/// holds a lock that excludes writers from the range: such a thread may look at one folio after the
+/// other.
 #[inline]
 pub fn overwrite<O: IomapOps + ?Sized>(
     ops: &O,
@@ -48,9 +49,9 @@ pub fn overwrite<O: IomapOps + ?Sized>(
     }
 }
 
-/// The fast path of an append: as [`overwrite`], to one folio, for a write that makes the file longer
-/// within blocks that have space. The caller excludes other writers of these blocks and changes of the
-/// size; `pos` is not past the end of the file.
+/// The fast path of an append: as [`overwrite`], to one folio, for a write that makes the file
+/// longer within blocks that have space. The caller excludes other writers of these blocks and
+/// changes of the size; `pos` is not past the end of the file.
 #[inline]
 pub fn extend<O: IomapOps + ?Sized>(
     ops: &O,
@@ -116,8 +117,8 @@ fn write_one_folio<O: IomapOps + ?Sized>(
     }
 }
 
-/// Overwrites several folios at once. Their locks are only tried: a thread that holds one may wait for
-/// another of them.
+/// Overwrites several folios at once. Their locks are only tried: a thread that holds one may wait
+/// for another of them.
 fn write_several_folios<O: IomapOps + ?Sized>(
     ops: &O,
     recent: &RecentFolios,
@@ -160,9 +161,9 @@ fn write_several_folios<O: IomapOps + ?Sized>(
     true
 }
 
-/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends early.
-/// The caller excludes other writers of the range and truncation, and has zeroed the range from the
-/// old end of the file to `pos`.
+/// Writes `len` bytes of `source` at `pos`; returns the bytes written, fewer if the source ends
+/// early. The caller excludes other writers of the range and truncation, and has zeroed the range
+/// from the old end of the file to `pos`.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes written before it.
@@ -209,8 +210,8 @@ struct Writer<'a, O: ?Sized, S> {
 }
 
 impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
-    /// Writes into the folio at byte `done` without a mapping, if it is cached, uptodate and has space.
-    /// Returns the bytes written.
+    /// Writes into the folio at byte `done` without a mapping, if it is cached, uptodate and has
+    /// space. Returns the bytes written.
     #[inline]
     fn overwrite_folio(&mut self, done: usize, len: usize) -> usize {
         let pages = self.ops.address_space();
@@ -300,9 +301,9 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
     }
 }
 
-/// The number of `copied` bytes at `from` that become part of the file after a source ended early. A
-/// block that was to be covered wholly, and is partly new and partly undefined, does not. The blocks
-/// before it do: some may have been uptodate, and hold the new bytes already.
+/// The number of `copied` bytes at `from` that become part of the file after a source ended early.
+/// A block that was to be covered wholly, and is partly new and partly undefined, does not. The
+/// blocks before it do: some may have been uptodate, and hold the new bytes already.
 pub fn usable_after_short_copy(
     guard: &FolioGuard<'_>,
     block: usize,

@@ -5,22 +5,23 @@
 //! 1. Each folio is locked, zeroed past the end of the file, cleaned and put under writeback.
 //! 2. The dirty runs are mapped, as long as they can be, and joined into ioends.
 //! 3. Each ioend is written to the device.
-//! 4. The file system completes each ioend: it converts unwritten space, then moves the size on disk.
+//! 4. The file system completes each ioend: it converts unwritten space, then moves the size on
+//!    disk.
 //! 5. The folios leave writeback.
 //!
 //! # Invariants
 //! * A failed write converts nothing and moves no size (J19). The file shows zeros past it if the
-//!   space was unwritten. If it was written space around the old end of the file, nothing past it is
-//!   converted or moves the size either.
-//! * Data that could not be mapped or written is clean afterwards and recorded for fsync: dirty data
-//!   never piles up over a broken device.
+//!   space was unwritten. If it was written space around the old end of the file, nothing past it
+//!   is converted or moves the size either.
+//! * Data that could not be mapped or written is clean afterwards and recorded for fsync: dirty
+//!   data never piles up over a broken device.
 //! * An integrity pass tags the dirty folios first and writes what is tagged, so writers that go on
 //!   dirtying cannot keep it busy.
 //!
 //! # Locks
-//! One pass per file at a time. A batch's folios are held shared while they are mapped and written, so
-//! that their bytes cannot change; completion holds none. The file system starts its handles inside of
-//! the calls.
+//! One pass per file at a time. A batch's folios are held shared while they are mapped and written,
+//! so that their bytes cannot change; completion holds none. The file system starts its handles
+//! inside of the calls.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -35,8 +36,8 @@ use crate::ops::{DeviceFault, DeviceRequest, WritebackOps};
 
 /// The most folios that are under writeback at once in a pass: a batch of single pages.
 const BATCH_FOLIOS: usize = 4096;
-/// About the most bytes under writeback at once in a pass. Enough for long device writes; little enough
-/// that a writer waits for a batch no longer than for a few of those.
+/// About the most bytes under writeback at once in a pass. Enough for long device writes; little
+/// enough that a writer waits for a batch no longer than for a few of those.
 const BATCH_BYTES: u64 = 16 << 20;
 
 /// What a pass writes.
@@ -74,8 +75,8 @@ impl WritebackControl {
     }
 }
 
-/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded in
-/// the address space as well.
+/// Writes dirty data back and waits for it; returns the bytes that were dirty. Errors are recorded
+/// in the address space as well.
 ///
 /// # Errors
 /// The first error met. The pass goes on after it.
@@ -189,8 +190,8 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         self.held.push(guard.downgrade());
     }
 
-    /// Maps, writes and completes everything taken. `failed_before` is the end of the last run that the
-    /// pass failed to write into written space.
+    /// Maps, writes and completes everything taken. `failed_before` is the end of the last run that
+    /// the pass failed to write into written space.
     fn write(mut self, failed_before: &mut Option<Pos>) -> Result<(), O::Error> {
         let mut arrived = Vec::new();
         for submission in self.map() {
@@ -265,14 +266,15 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         }
     }
 
-    /// Gives up `len` dirty bytes at `pos` that have no space; `silent`: no error was recorded for them.
+    /// Gives up `len` dirty bytes at `pos` that have no space; `silent`: no error was recorded for
+    /// them.
     fn lose(&mut self, pos: Pos, len: u64, silent: bool) {
         if silent {
             self.ops.address_space().errors().record(WritebackFault::Io);
         }
         self.ops.discard(pos, len);
-        // The next write must ask for space again. The folio is held shared here; its flag is cleared
-        // after the batch.
+        // The next write must ask for space again. The folio is held shared here; its flag is
+        // cleared after the batch.
         self.lost.push(pos..pos.plus(len));
     }
 

@@ -1,7 +1,7 @@
 //! Zeroing parts of files in the cache.
 //!
-//! Only what has data is zeroed: holes stay holes, and unwritten space is touched only where the cache
-//! holds newer data for it. Zeroing never allocates.
+//! Only what has data is zeroed: holes stay holes, and unwritten space is touched only where the
+//! cache holds newer data for it. Zeroing never allocates.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::map::{Iomap, IomapKind};
 use crate::ops::{IomapOp, IomapOps, Outcome};
 use crate::write::prepare;
 
-/// Zeroes `len` bytes at `pos`; returns whether any byte changed (and is dirty now). The caller keeps
-/// writers away from the range, and has no handle open.
+/// Zeroes `len` bytes at `pos`; returns whether any byte changed (and is dirty now). The caller
+/// keeps writers away from the range, and has no handle open.
 ///
 /// # Errors
 /// The first error of the file system or the device, with the bytes processed before it.
@@ -37,8 +37,8 @@ pub fn zero_range<O: IomapOps + ?Sized>(
     Ok(changed)
 }
 
-/// Zeroes from `pos` to the end of its block; nothing if a block begins at `pos`. Returns whether any
-/// byte changed.
+/// Zeroes from `pos` to the end of its block; nothing if a block begins at `pos`. Returns whether
+/// any byte changed.
 ///
 /// # Errors
 /// As [`zero_range`].
@@ -129,8 +129,8 @@ fn zero_mapped<O: IomapOps + ?Sized>(
     Ok((outcome, changed))
 }
 
-/// Whether a part of one block that is not cached is zero on the device already: the usual case for the
-/// rest of the block at the end of a file. If so, the block is uptodate afterwards.
+/// Whether a part of one block that is not cached is zero on the device already: the usual case for
+/// the rest of the block at the end of a file. If so, the block is uptodate afterwards.
 fn already_zero<O: IomapOps + ?Sized>(
     ops: &O,
     map: &Iomap,

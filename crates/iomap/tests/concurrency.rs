@@ -1,5 +1,6 @@
-//! Many threads on one file: every block a reader sees is whole, from one write; nothing written is lost. (Not
-//! more than a block: where one mapping ends within a folio, a write takes the folio's lock twice.)
+//! Many threads on one file: every block that a reader sees is whole, from one write, and no write
+//! is lost. (Not more than a block: where a mapping ends within a folio, a write takes the folio's
+//! lock twice.)
 
 mod toy;
 
@@ -23,7 +24,7 @@ fn stamp(number: u64, version: u64, len: usize) -> Vec<u8> {
     block
 }
 
-/// The version that a block says it is, or `None` for zeros. Anything else is a torn or foreign block.
+/// The version in a block, or `None` for zeros. Anything else is a torn or foreign block.
 fn check(number: u64, block: &[u8]) -> Option<u64> {
     if block.iter().all(|&byte| byte == 0) {
         return None;
@@ -32,6 +33,20 @@ fn check(number: u64, block: &[u8]) -> Option<u64> {
     let good = stamp(number, version, block.len());
     assert!(block == good, "block {number} is torn");
     Some(version)
+}
+
+/// Reads and checks random blocks until `stop`.
+fn read_until(stop: &AtomicBool, toy: &Toy, blocks: u64, mut rng: Rng) {
+    let len = toy.pages.block_size().bytes();
+    let bs = len as u64;
+    while !stop.load(Ordering::Relaxed) {
+        let first = rng.below(blocks);
+        let count = 1 + rng.below(40);
+        let bytes = toy.read(first * bs, usize::try_from(count * bs).unwrap());
+        for (i, block) in bytes.chunks_exact(len).enumerate() {
+            check(first + i as u64, block);
+        }
+    }
 }
 
 fn storm(toy: &Arc<Toy>, blocks: u64, time: Duration) {
@@ -64,17 +79,7 @@ fn storm(toy: &Arc<Toy>, blocks: u64, time: Duration) {
         }
         for seed in 1..=3 {
             let stop = &stop;
-            scope.spawn(move || {
-                let mut rng = Rng(seed * 104_729);
-                while !stop.load(Ordering::Relaxed) {
-                    let first = rng.below(blocks);
-                    let count = 1 + rng.below(40);
-                    let bytes = toy.read(first * bs, usize::try_from(count * bs).unwrap());
-                    for (i, block) in bytes.chunks_exact(len).enumerate() {
-                        check(first + i as u64, block);
-                    }
-                }
-            });
+            scope.spawn(move || read_until(stop, toy, blocks, Rng(seed * 104_729)));
         }
         let (lock, stop_ref) = (&lock, &stop);
         scope.spawn(move || {

@@ -1,5 +1,5 @@
-//! The border's contract, clause by clause: begin and end, blocks that are covered in part, what lies behind the end of the file,
-//! data that has no place.
+//! The contract of `IomapOps`, clause by clause: begin and end, blocks that are covered in part,
+//! bytes past the end of the file, data that has no space.
 
 mod toy;
 
@@ -149,7 +149,8 @@ fn writes_reads_and_zeroing_end_what_they_begin() {
     watched.done();
 }
 
-/// Blocks that a write covers in part: read only if there is something to read that the cache does not have.
+/// A block that a write covers in part is read only if the device has content that the cache has
+/// not.
 #[test]
 fn only_written_blocks_at_the_edges_are_read() {
     let toy = Setup::default().build();
@@ -181,7 +182,8 @@ fn only_written_blocks_at_the_edges_are_read() {
     assert!(toy.on_disk()[..10 * 4096] == expected);
 }
 
-/// With blocks smaller than a page: a file that grows over a block's end, within one page, has to ask for the next block.
+/// With blocks smaller than a page, a file that grows over a block's end within one page asks for
+/// the next block.
 #[test]
 fn growth_within_a_page_asks_for_each_block() {
     let toy = Setup {
@@ -214,7 +216,8 @@ fn growth_within_a_page_asks_for_each_block() {
     assert!(toy.on_disk() == expected);
 }
 
-/// What somebody stores behind the end of the file, as through a mapping, never gets to the device, however often it is written.
+/// Bytes stored past the end of the file, as through a memory mapping, never reach the device,
+/// however often the folio is written.
 #[test]
 fn the_tail_is_zeroed_at_every_writeback() {
     for block in [BlockSize::KIB1, BlockSize::KIB4] {
@@ -249,7 +252,7 @@ fn the_tail_is_zeroed_at_every_writeback() {
     }
 }
 
-/// Folios wholly behind the end belong to a truncation that is under way: they are left to it.
+/// Folios wholly past the end are left to the truncation that is under way.
 #[test]
 fn folios_behind_the_end_are_not_written() {
     let toy = Setup {
@@ -277,9 +280,10 @@ fn folios_behind_the_end_are_not_written() {
     assert_eq!(toy.pages.dirty_bytes(), 0);
 }
 
-/// Dirty data over a hole has nowhere to go (a bug somewhere): nothing is written, it is told, and the folio is clean.
+/// Dirty data over a hole has no space, which takes a bug: nothing is written, the loss is
+/// recorded, and the folio is clean.
 #[test]
-fn data_over_a_hole_is_given_up_and_told() {
+fn data_over_a_hole_is_dropped_and_recorded() {
     let toy = Setup::default().build();
     toy.write(0, &[1; 3 * 4096]).unwrap();
     toy.discard(Pos::new(4096), 4096);
@@ -372,7 +376,8 @@ fn a_short_copy_counts_only_into_uptodate_blocks() {
     assert!(toy.read(0, 100_000) == expected);
 }
 
-/// What a failing copy did reach of uptodate blocks counts, or the cache would show what is neither written nor dirty.
+/// Bytes that a short copy left in uptodate blocks count, or the cache would show bytes that are
+/// neither written nor dirty.
 #[test]
 fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
     let toy = Setup {
@@ -383,7 +388,7 @@ fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
     toy.write(0, &[1; 8192]).unwrap();
     toy.sync().unwrap();
     toy.pages.drop_clean(Pos::ZERO, Pos::MAX);
-    // Of two pages on the device one block each is cached, the first of one and the last of the other.
+    // Of two stored pages one block each is cached: the first of one, the last of the other.
     toy.write(0, &[1; 100]).unwrap();
     toy.write(7168, &[1; 100]).unwrap();
     toy.sync().unwrap();
@@ -405,7 +410,7 @@ fn a_short_copy_leaves_nothing_in_the_cache_that_does_not_count() {
     assert!(toy.on_disk() == cached);
 }
 
-/// A toy that is appended to, written and evicted right after somebody has looked at its size for the `at`th time.
+/// A toy that is appended to, synced and evicted right after its size was read for the `at`th time.
 struct Growing<'a> {
     toy: &'a Toy,
     looks: AtomicU32,
@@ -444,8 +449,8 @@ impl IomapOps for Growing<'_> {
     }
 }
 
-/// A reader that looked at the size before an append does not take what was appended, and is on the device by then, for what lies
-/// behind the end.
+/// A reader that read the size before an append does not take the appended bytes, which are on the
+/// device by then, for bytes past the end.
 #[test]
 fn a_fill_keeps_what_was_appended_while_it_began() {
     // Three looks come before the folios are locked: afterwards an append waits.

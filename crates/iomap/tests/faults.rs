@@ -1,5 +1,5 @@
-//! Failures: of the device, of space. What was accepted and lost is told once to each opener, nothing is converted, no
-//! size moves, and what succeeded is there.
+//! Failures of the device and of space. Data that was accepted and lost is reported once to each
+//! opener, nothing is converted, no size moves, and data that was written is there.
 
 mod toy;
 
@@ -60,7 +60,7 @@ fn j19_a_failed_write_converts_nothing_and_moves_no_size() {
 }
 
 #[test]
-fn a_failed_read_is_told_and_not_remembered() {
+fn a_failed_read_is_reported_and_not_cached() {
     let (toy, switch) = fragile();
     let data = Rng(5).bytes(100_000);
     toy.write(0, &data).unwrap();
@@ -78,7 +78,7 @@ fn a_failed_read_is_told_and_not_remembered() {
     .unwrap_err();
     assert!(matches!(failed.error, ToyError::Device(_)));
     assert_eq!(failed.done, 0);
-    // The block around a partial write cannot be had either; whole blocks can be written all the same.
+    // The block around a partial write cannot be read either; whole blocks can be written.
     assert!(toy.write(10, &[1; 10]).is_err());
     toy.write(4096, &[1; 4096]).unwrap();
     switch.store(0, Ordering::Relaxed);
@@ -88,7 +88,7 @@ fn a_failed_read_is_told_and_not_remembered() {
 }
 
 #[test]
-fn no_space_is_told_by_the_write_and_costs_no_byte_that_succeeded() {
+fn no_space_is_reported_by_the_write_and_keeps_what_was_written() {
     let toy = Setup {
         blocks: 100,
         ..Setup::default()
@@ -111,7 +111,7 @@ fn no_space_is_told_by_the_write_and_costs_no_byte_that_succeeded() {
 }
 
 #[test]
-fn a_promise_that_cannot_be_kept_is_recorded_as_no_space() {
+fn a_reservation_without_space_is_recorded_as_no_space() {
     let toy = Setup {
         blocks: 10,
         block: BlockSize::KIB4,
@@ -134,7 +134,8 @@ fn a_promise_that_cannot_be_kept_is_recorded_as_no_space() {
 
 #[test]
 fn what_follows_a_lost_old_end_does_not_move_the_size_past_it() {
-    // Three runs: a block far before the old end, that of the old end, and what is new. One of them is lost.
+    // Three runs: a block far before the old end, the block of the old end, and new blocks. One is
+    // lost.
     for (lost, size) in [(0, 5 * 4096), (1, 10_000), (2, 3 * 4096)] {
         let calls = Arc::new(AtomicU64::new(u64::MAX));
         let (setup, left) = (Setup::default(), calls.clone());

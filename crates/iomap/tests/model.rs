@@ -1,4 +1,4 @@
-//! Random operations against a vector of bytes: the same bytes always, whatever the block size and folio size,
+//! Random operations against a vector of bytes: the same bytes for every block size and folio size,
 //! and never a stale one, in the cache or on the device.
 
 mod toy;

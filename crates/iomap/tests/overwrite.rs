@@ -1,4 +1,5 @@
-//! The shortest way of a write: what it takes, what it leaves to the longer way, and that it respects whoever holds the lock.
+//! The fast path of a write: what it writes, what it leaves to the mapped path, and that it
+//! respects range locks.
 
 mod toy;
 
@@ -66,7 +67,7 @@ fn several_folios_are_written_at_once_or_not_at_all() {
     let held = toy.pages.lock(&third).unwrap();
     assert!(
         !quick(4096, 10_000),
-        "somebody has one: nobody waits for it"
+        "another thread holds one: the fast path does not wait"
     );
     drop(held);
     let refused = overwrite(&*toy, &toy.recent, Pos::new(4000), &[2; 200][..], || false);
@@ -116,7 +117,7 @@ fn it_extends_within_blocks_that_are_there() {
 }
 
 #[test]
-fn truncated_blocks_are_left_to_the_longer_way() {
+fn truncated_blocks_are_left_to_the_mapped_path() {
     let toy = Setup::default().build();
     toy.write(0, &[1; 100_000]).unwrap();
     toy.sync().unwrap();
@@ -128,7 +129,8 @@ fn truncated_blocks_are_left_to_the_longer_way() {
     toy.check_idle();
 }
 
-/// Writers that take no lock beside a thread that cuts the file and grows it again: what was cut off never comes back.
+/// Writers without range locks beside a thread that truncates the file and extends it again: bytes
+/// that were cut off never come back.
 #[test]
 fn writers_without_the_lock_stay_out_of_a_truncation() {
     const SIZE: u64 = 300_000;

@@ -1,4 +1,5 @@
-//! Views: snapshots for reading; for writing, space before the folio, and truncation and writeback beside it.
+//! Views: snapshots for reading; edits, which reserve space before they lock a folio, beside
+//! truncation and writeback.
 
 mod toy;
 
@@ -59,7 +60,8 @@ fn holes_are_shown_without_folios() {
     assert_eq!(toy.pages.folio_count(), 1);
 }
 
-/// SPEC A2, row 18: space comes before the folio's lock, since taking it may write back; the bytes are dirty afterwards.
+/// Space is reserved before the folio is locked, since that may write back; the bytes are dirty
+/// afterwards.
 #[test]
 fn iomap_18_an_edit_takes_space_with_no_folio_locked() {
     /// Low on space: whenever a write asks for some, everything dirty is written first.
@@ -134,7 +136,7 @@ fn iomap_18_no_space_shows_when_the_edit_begins() {
     let toy = setup.build();
     toy.write(0, &[1; 4 * 4096]).unwrap();
     toy.truncate(1 << 20);
-    // The hole needs more than there is: the piece fails before anybody saw it.
+    // The hole needs more space than there is: the piece fails before it is shown.
     let mut calls = 0;
     let result = edit(
         &*toy,
@@ -182,12 +184,13 @@ fn an_edit_ends_at_the_end_of_the_file_and_keeps_what_is_around_it() {
     }
 }
 
-/// An edit of a hole whose promise turns out stale is tried again, and neither promises twice nor loses the promise.
+/// An edit of a hole whose mappings turn out stale is tried again, and neither reserves twice nor
+/// loses the reservation.
 #[test]
 fn stale_mappings_are_taken_again() {
     let toy = Setup::default().build();
     toy.write(2 << 20, &[1; 10]).unwrap();
-    // Each promise makes the mappings before it stale.
+    // Each reservation makes the mappings before it stale.
     toy.max_map.store(3, Ordering::Relaxed);
     assert_eq!(store(&toy, 5000, 50_000, 4).unwrap(), 50_000);
     toy.check_idle();
@@ -197,8 +200,8 @@ fn stale_mappings_are_taken_again() {
     assert!(toy.on_disk()[5000..55_000].iter().all(|&byte| byte == 4));
 }
 
-/// Truncation, writeback, reads, views and edits at once: every view and read shows one edit's byte in a block, and what is
-/// left adds up.
+/// Truncation, writeback, reads, views and edits at once: every view and read shows one edit's byte
+/// in a block, and the accounts add up afterwards.
 #[test]
 fn edits_race_with_truncation_and_writeback() {
     const SIZE: u64 = 256 << 10;
@@ -230,7 +233,7 @@ fn edits_race_with_truncation_and_writeback() {
             while !stop.load(Ordering::Relaxed) {
                 let at = rng.below(SIZE / 1024) * 1024;
                 for bytes in [shown(&take(toy, at, 1024)), toy.read(at, 1024)] {
-                    // Whole, or cut off on the way: zeros behind the moving end.
+                    // Whole, or cut off by a truncation: zeros past the moving end.
                     let first = bytes.first().copied().unwrap_or(0);
                     assert!(bytes.iter().all(|&byte| byte == first || byte == 0));
                     assert!(!bytes.contains(&STALE));

@@ -14,8 +14,8 @@
 //!
 //! 1. The waiter holds `stable_lock`, adds itself to `stable_waiters`, then looks at the folio.
 //! 2. The end of writeback clears the folio's count, then (after a fence) loads `stable_waiters`.
-//! 3. Either the waiter sees the folio stable, or the other thread sees the waiter. That thread takes
-//!    `stable_lock` before it notifies, and the waiter holds the lock until it sleeps.
+//! 3. Either the waiter sees the folio stable, or the other thread sees the waiter. That thread
+//!    takes `stable_lock` before it notifies, and the waiter holds the lock until it sleeps.
 //!
 //! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
@@ -144,8 +144,8 @@ impl AddressSpace {
         self.folios.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits, at a dirty limit, until enough has been written. The caller holds no folio lock and has
-    /// no journal handle open.
+    /// Waits, at a dirty limit, until enough has been written. The caller holds no folio lock and
+    /// has no journal handle open.
     #[inline]
     pub fn throttle(&self) {
         self.state.throttle(&self.dirty);
@@ -163,8 +163,8 @@ impl AddressSpace {
     }
 
     /// The folio that covers the byte at `pos`, or a new one that begins at `pos`'s page and is as
-    /// large as `len` bytes from there, alignment and neighbours allow. Waits for memory if there is
-    /// none: the caller holds no folio lock and has no journal handle open.
+    /// large as `len` bytes from there, alignment and neighbours allow. Waits for memory if there
+    /// is none: the caller holds no folio lock and has no journal handle open.
     pub fn get_or_create(&self, pos: Pos, len: u64) -> Arc<Folio> {
         let page = pos.page();
         loop {
@@ -177,7 +177,8 @@ impl AddressSpace {
         }
     }
 
-    /// The order for a write of `len` bytes at `pos`: the largest that the bytes fill within one largest folio.
+    /// The order for a write of `len` bytes at `pos`: the largest that the bytes fill within one
+    /// largest folio.
     fn order_for(&self, pos: Pos, len: u64) -> u32 {
         let largest = 1u64 << (self.max_order + PAGE_SHIFT);
         let bytes = len.min(largest - (pos.get() & (largest - 1)));
@@ -186,8 +187,8 @@ impl AddressSpace {
     }
 
     /// A new folio of at most `order`, without content, that begins at `page` (rounded down to the
-    /// address space's smallest folio). `None` if another folio covers the page or, unless `wait`, if
-    /// there is no memory.
+    /// address space's smallest folio). `None` if another folio covers the page or, unless `wait`,
+    /// if there is no memory.
     pub fn create(&self, page: PageIdx, order: u32, wait: bool) -> Option<Arc<Folio>> {
         let page = PageIdx::new(page.get() >> self.min_order << self.min_order);
         let room = {
@@ -230,8 +231,8 @@ impl AddressSpace {
         guard.is_attached().then_some(guard)
     }
 
-    /// As [`AddressSpace::lock_stable`], but without waiting: `None` also if another thread holds the
-    /// folio lock, or the folio is under writeback.
+    /// As [`AddressSpace::lock_stable`], but without waiting: `None` also if another thread holds
+    /// the folio lock, or the folio is under writeback.
     #[inline]
     pub fn try_lock_stable<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
         let guard = FolioGuard::try_lock(folio, self)?;

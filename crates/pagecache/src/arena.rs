@@ -1,14 +1,17 @@
 //! Folio memory: contiguous, naturally aligned, recycled. The crate's only unsafe code.
 //!
 //! # Invariants
-//! * A chunk is `PAGE_SIZE << chunk_order` bytes from the host, aligned to its size, zero when it is made; its bytes are
-//!   initialised from then on. It is given back only by [`Arena::trim`] while no block of it is handed out, or when the arena
-//!   is dropped; the host has the memory at once then, which an allocator between would not promise.
-//! * Chunks of 2 MiB ask for a huge page each: one entry of the TLB for all folios in it, and one fault in the place of 512.
-//! * A [`FolioMemory`] owns its block: the buddy allocator hands a page to one block at a time. It keeps the
-//!   arena alive. One beyond the budget has a chunk of its own instead.
-//! * The bytes of a recycled block are whatever its last user left. Nobody may show them before they
-//!   are overwritten; the per-block uptodate state of folios takes care of that.
+//! * A chunk is `PAGE_SIZE << chunk_order` bytes from the host, aligned to its size and zero when
+//!   it is made; its bytes are initialised from then on. It goes back to the host by
+//!   [`Arena::trim`], while no block of it is handed out, or when the arena is dropped. It is a
+//!   mapping of its own, so that the host has the memory at once; an allocator in between might
+//!   keep it.
+//! * A chunk of 2 MiB asks for a huge page: one entry of the TLB for all folios in it, and one
+//!   fault instead of 512.
+//! * A [`FolioMemory`] owns its block: the buddy allocator hands a page to one block at a time. It
+//!   keeps the arena alive. One beyond the budget has a chunk of its own instead.
+//! * The bytes of a recycled block are what its last user left. They are not shown before they are
+//!   overwritten; the uptodate state of folios takes care of that.
 #![allow(unsafe_code, reason = "the memory of folios")]
 
 use std::alloc::Layout;
@@ -32,16 +35,16 @@ const HUGE_PAGE: usize = 2 << 20;
 pub(crate) struct Arena {
     chunk_order: u32,
     max_chunks: usize,
-    state: Mutex<State>,
+    state: Mutex<ArenaState>,
 }
 
-struct State {
+struct ArenaState {
     buddy: Buddy,
     /// By chunk number; `None` after a trim, until the number is used again.
     chunks: Vec<Option<Chunk>>,
-    /// Chunks that are there, or being made.
+    /// Chunks that exist, or are being made.
     live: usize,
-    /// The most that there ever were.
+    /// The most that ever existed at once.
     most: usize,
 }
 
@@ -63,7 +66,8 @@ impl Chunk {
             chunk = Self::map(bytes.checked_mul(2)?)?.trimmed(bytes);
         }
         if bytes >= HUGE_PAGE {
-            // A host without huge pages says no, and nothing is lost. SAFETY: the advice changes no byte of the chunk.
+            // A host without huge pages refuses, and nothing is lost.
+            // SAFETY: the advice changes no byte of the chunk.
             let _ = unsafe { madvise(chunk.base.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
         }
         Some(chunk)
@@ -72,7 +76,7 @@ impl Chunk {
     fn map(bytes: usize) -> Option<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the host's choice touches no memory that there is.
+        // SAFETY: a new mapping at an address of the host's choice touches no existing memory.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
         let base = NonNull::new(start.ok()?.cast())?;
         Some(Self { base, bytes })
@@ -104,13 +108,13 @@ impl Drop for Chunk {
         if self.bytes == 0 {
             return;
         }
-        // SAFETY: the range is mapped, this chunk is its only owner, and this its end.
+        // SAFETY: the range is mapped, this chunk is its only owner, and this is its last use.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok(), "a chunk's mapping is there");
+        debug_assert!(unmapped.is_ok(), "a chunk is mapped");
     }
 }
 
-/// The interpreter knows no mappings.
+/// Under Miri, which supports no mappings.
 #[cfg(miri)]
 impl Chunk {
     fn new(bytes: usize) -> Option<Self> {
@@ -125,7 +129,8 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, self.bytes) {
-            // SAFETY: `base` came from `alloc_zeroed` with this very layout and is freed once, here.
+            // SAFETY: `base` came from `alloc_zeroed` with this very layout and is freed once,
+            // here.
             unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) }
         }
     }
@@ -137,13 +142,15 @@ impl Arena {
         let pages = (budget >> PAGE_SHIFT).max(64);
         // At least eight chunks, so that one pinned block never blocks the whole budget.
         let chunk_order = (pages / 8).ilog2().min(MAX_ORDER);
+        // Page numbers of the buddy allocator have 32 bits. A budget beyond that, or beyond the
+        // address space, counts as that much.
         let max_chunks = usize::try_from(pages >> chunk_order)
             .unwrap_or(usize::MAX)
             .min(1 << (31 - MAX_ORDER));
         Arc::new(Self {
             chunk_order,
             max_chunks,
-            state: Mutex::new(State {
+            state: Mutex::new(ArenaState {
                 buddy: Buddy::new(chunk_order),
                 chunks: Vec::new(),
                 live: 0,
@@ -163,7 +170,7 @@ impl Arena {
         (((state.live as u64) << self.chunk_order) - state.buddy.free_pages()) << PAGE_SHIFT
     }
 
-    /// Bytes taken from the host, handed out or waiting to be used again.
+    /// Bytes taken from the host, handed out or free to be used again.
     pub(crate) fn held_bytes(&self) -> u64 {
         (self.state.lock().live as u64) << (self.chunk_order + PAGE_SHIFT)
     }
@@ -193,6 +200,10 @@ impl Arena {
         };
         let chunk = state.chunks[(page >> self.chunk_order) as usize].as_ref()?;
         let offset = (page as usize & ((1 << self.chunk_order) - 1)) << PAGE_SHIFT;
+        debug_assert!(
+            offset + (PAGE_SIZE << order) <= chunk.bytes,
+            "inside of its chunk"
+        );
         // SAFETY: the block lies within the chunk, so the offset stays inside of the allocation.
         let ptr = unsafe { chunk.base.add(offset) };
         Some(FolioMemory {
@@ -203,8 +214,12 @@ impl Arena {
         })
     }
 
-    /// Adds a chunk, if the budget allows one more. The host is asked with the lock released: it may take its time.
-    fn grow<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Option<MutexGuard<'a, State>> {
+    /// Adds a chunk, if the budget allows one more. Asks the host with the lock released, as a
+    /// fault of a huge page takes long.
+    fn grow<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, ArenaState>,
+    ) -> Option<MutexGuard<'a, ArenaState>> {
         if state.live >= self.max_chunks {
             return None;
         }
@@ -218,6 +233,8 @@ impl Arena {
             state.live -= 1;
             return None;
         };
+        debug_assert!(state.live <= self.max_chunks, "within the budget");
+        // A number that a trim left free, or the next.
         let free = state.chunks.iter().position(Option::is_none);
         let number = free.unwrap_or(state.chunks.len());
         // Bounded by `max_chunks`, which is below 2^22.
@@ -230,7 +247,8 @@ impl Arena {
         Some(state)
     }
 
-    /// Gives unused chunks back to the host until at most `keep` bytes are held; returns the bytes given back.
+    /// Gives unused chunks back to the host until at most `keep` bytes are held. Returns the bytes
+    /// given back.
     pub(crate) fn trim(&self, keep: u64) -> u64 {
         let mut freed = 0;
         let mut state = self.state.lock();
@@ -257,7 +275,7 @@ pub(crate) struct FolioMemory {
 /// What keeps a block's memory alive.
 enum Owner {
     Arena(Arc<Arena>),
-    /// Held for its drop.
+    /// A chunk of its own, held for its drop.
     Alone {
         _chunk: Chunk,
     },
@@ -273,7 +291,8 @@ impl FolioMemory {
         self.order
     }
 
-    /// Zeroed memory of the same size that counts against no budget. Aborts, as any allocation does, if the host has none.
+    /// Zeroed memory of the same size that counts against no budget. Aborts, as any allocation
+    /// does, if the host has none.
     pub(crate) fn beyond_budget(&self) -> Self {
         let bytes = PAGE_SIZE << self.order;
         let Some(chunk) = Chunk::new(bytes) else {
@@ -294,8 +313,8 @@ impl Deref for FolioMemory {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block's bytes are initialised, in one allocation that `owner` keeps alive, and owned by
-        // `self`, so that nobody writes them while `&self` lives.
+        // SAFETY: the block's bytes are initialised, in one allocation that `owner` keeps alive,
+        // and owned by `self`, so that no thread writes them while `&self` lives.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), PAGE_SIZE << self.order) }
     }
 }
@@ -363,7 +382,7 @@ mod tests {
             held.push(Chunk::new(bytes).unwrap());
         }
         for chunk in &held {
-            // SAFETY: the chunk is mapped, its own, and nobody else looks at it.
+            // SAFETY: the chunk is mapped, owns its range, and no other reference to it exists.
             let all = unsafe { std::slice::from_raw_parts_mut(chunk.base.as_ptr(), chunk.bytes) };
             assert!(
                 all.iter().all(|&byte| byte == 0),

@@ -1,8 +1,13 @@
 //! One bit per block of a folio.
 //!
-//! Bits come in words of 64. A word whose bits are all equal is one bit of a summary, so most folios own no bitmap; only words
-//! with both kinds are kept, in memory that is made when the first such word appears. An operation touches the summary
-//! and the words of its range, however large the folio; the search for a bit looks at two words at most.
+//! Bits come in words of 64. A word whose bits are all equal is one bit of a summary, so most
+//! folios own no bitmap. Only words with both kinds of bits are kept, in memory that is allocated
+//! when the first such word appears. An operation touches the summary and the words of its range,
+//! however large the folio; the search for a bit looks at two words at most.
+//!
+//! # Invariants
+//! * The count of set bits and the summary agree with the words (J3): checked after every change in
+//!   debug builds, by [`BlockBits::verify`].
 
 use std::ops::Range;
 
@@ -23,7 +28,7 @@ pub(crate) struct BlockBits {
 
 #[derive(Debug)]
 enum Words {
-    /// There was no mixed word yet.
+    /// There has been no mixed word yet.
     None,
     /// At most 64 blocks.
     One(u64),
@@ -118,7 +123,8 @@ impl BlockBits {
         Some(start..self.next_clear(start).unwrap_or(self.len))
     }
 
-    /// The first bit at or after `from` that `pick` leaves of its word. `somewhere` are the words in which it leaves any.
+    /// The first bit at or after `from` that `pick` leaves set in its word. `somewhere` has the
+    /// words in which it leaves any.
     fn next(&self, from: u32, somewhere: u32, pick: impl Fn(u64, u64) -> u64) -> Option<u32> {
         if from >= self.len {
             return None;
@@ -135,7 +141,7 @@ impl BlockBits {
         Some(word * WORD + found.trailing_zeros())
     }
 
-    /// The bits of word number `word` that there are.
+    /// The bits of word number `word` that exist: the last word may be shorter.
     #[inline]
     fn valid(&self, word: u32) -> u64 {
         let bits = (self.len - word * WORD).min(WORD);
@@ -147,7 +153,10 @@ impl BlockBits {
         let bit = 1 << word;
         if self.mixed & bit != 0 {
             return match &self.words {
-                Words::None => 0,
+                Words::None => {
+                    debug_assert!(false, "a mixed word is kept (J3)");
+                    0
+                }
                 Words::One(bits) => *bits,
                 Words::Many(words) => words[word as usize],
             };
@@ -212,6 +221,7 @@ fn masks(range: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
     let first = range.start / WORD;
     let last = (range.end - 1) / WORD;
     (first..=last).map(move |word| {
+        // Zero in the words after the first.
         let low = range.start.saturating_sub(word * WORD);
         let high = (range.end - word * WORD).min(WORD);
         let mask = (u64::MAX << low) & (u64::MAX >> (WORD - high));

@@ -1,8 +1,12 @@
 //! A buddy allocator over page numbers: pure bookkeeping, no memory.
 //!
-//! Pages come in chunks of `2^chunk_order`; blocks of any order up to that are split off and merged
-//! again, so that a block is always aligned to its size within its chunk. All operations take time
+//! Pages come in chunks of `2^chunk_order`. Blocks of any order up to that are split off and merged
+//! again, so that a block is always aligned to its size within its chunk. Each operation takes time
 //! in the number of orders. Free blocks of one order form a doubly linked list through `pages`.
+//!
+//! # Invariants
+//! * A page is in one allocated block, in one free block, or in a chunk that was taken out.
+//! * Two free buddies are merged: no list has both.
 
 /// The end of a list.
 const NIL: u32 = u32::MAX;
@@ -39,8 +43,8 @@ impl Buddy {
         self.free_pages
     }
 
-    /// Makes the pages of chunk number `chunk` available. Chunks are numbered from zero without gaps;
-    /// one that was taken out with [`Buddy::take_chunk`] may come back.
+    /// Makes the pages of chunk number `chunk` available. Chunks are numbered from zero without
+    /// gaps; one that was taken out with [`Buddy::take_chunk`] may come back.
     pub(crate) fn add_chunk(&mut self, chunk: u32) {
         let first = chunk << self.chunk_order;
         let end = (first as usize) + (1 << self.chunk_order);
@@ -71,12 +75,21 @@ impl Buddy {
             from -= 1;
             self.push(page + (1 << from), from);
         }
+        debug_assert_eq!(page % (1 << order), 0, "a block is aligned to its size");
         self.free_pages -= 1 << order;
         Some(page)
     }
 
     /// Gives back a block that [`Buddy::allocate`] returned.
     pub(crate) fn free(&mut self, mut page: u32, mut order: u32) {
+        debug_assert!(
+            order <= self.chunk_order && page.is_multiple_of(1 << order),
+            "{page}+{order} came from `allocate`"
+        );
+        debug_assert_eq!(
+            self.pages[page as usize].free_order, USED,
+            "page {page} is freed once"
+        );
         self.free_pages += 1 << order;
         while order < self.chunk_order {
             let buddy = page ^ (1 << order);

@@ -126,8 +126,8 @@ impl CacheState {
         self.clock.reclaim(want, &self.counters)
     }
 
-    /// A folio enters an index, whose lock the caller holds: no other thread can remove it before it
-    /// is counted.
+    /// A folio enters an index, whose lock the caller holds: no other thread can remove it before
+    /// it is counted.
     pub(crate) fn added(&self, folio: &Arc<Folio>) {
         let live = self.folios.fetch_add(1, Ordering::Relaxed) + 1;
         bump(&self.counters.folios_by_order[folio.order() as usize]);
@@ -250,8 +250,8 @@ impl CacheState {
         true
     }
 
-    /// Memory for a folio of at most `order` and at least `min_order`. Reclaims if there is none. If
-    /// `wait`, waits for writeback until there is some.
+    /// Memory for a folio of at most `order` and at least `min_order`. Reclaims if there is none.
+    /// If `wait`, waits for writeback until there is some.
     pub(crate) fn allocate(&self, order: u32, min_order: u32, wait: bool) -> Option<FolioMemory> {
         let order = order.min(self.arena.max_order()).max(min_order);
         loop {

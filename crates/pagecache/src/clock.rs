@@ -1,9 +1,9 @@
 //! Reclaim: the second-chance clock.
 //!
 //! Every folio joins the end of the clock's queue when it is made. Reclaim takes folios from the
-//! front. A folio that was used since the last look, is dirty, locked or under writeback goes to the
-//! end again; other folios leave the cache. The queue holds weak references: one whose folio is gone
-//! is skipped.
+//! front. A folio that was used since the last look, is dirty, locked or under writeback goes to
+//! the end again; other folios leave the cache. The queue holds weak references: one whose folio is
+//! gone is skipped.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -48,8 +48,8 @@ impl Clock {
         self.queue.lock().len()
     }
 
-    /// Takes folios out of the cache until `want` bytes are free, or each folio was looked at twice.
-    /// Returns the bytes freed.
+    /// Takes folios out of the cache until `want` bytes are free, or each folio was looked at
+    /// twice. Returns the bytes freed.
     pub(crate) fn reclaim(&self, want: u64, counters: &CacheCounters) -> u64 {
         let mut freed = 0;
         let most_looks = 2 * self.len() + BATCH;

@@ -8,26 +8,30 @@ pub const MAX_ORDER: u32 = 9;
 /// Limits and periods of a [`crate::PageCache`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The most bytes of folio memory, in use and recycled together. Never exceeded: writers wait
-    /// for writeback instead. (Copies of folios that are changed while pinned may come on top, a quarter at most.) At least 256 KiB are used.
+    /// The most bytes of folio memory, in use and recycled together. Writers wait for writeback
+    /// rather than exceed it. Only copies of folios that are changed while pinned come on top, a
+    /// quarter of the budget at most. Smaller budgets count as 256 KiB.
     pub budget_bytes: u64,
     /// The largest folio order, 0..=9. Small budgets lower it.
     pub max_order: u32,
-    /// Dirty and under-writeback bytes at which all writers wait; halfway to it, those of files with more than an equal share
-    /// of it do.
+    /// Bytes dirty and under writeback at which all writers wait. Halfway from the background limit
+    /// to this one, writers of files with more than an equal share of it wait.
     pub dirty_limit_bytes: u64,
-    /// Dirty bytes at which the flushers start without being asked.
+    /// Dirty bytes above which the flushers write, however young the data is: the background limit.
     pub background_bytes: u64,
-    /// How often the flushers look for expired dirty mappings.
+    /// How often the flushers look for files that have been dirty for long enough.
     pub flush_interval: Duration,
-    /// The age at which a dirty mapping is written without being asked.
+    /// How long a file may be dirty before a flusher writes it.
     pub dirty_expire: Duration,
-    /// The number of flusher threads. With none, whoever needs clean memory writes back by itself.
+    /// The number of flusher threads. With none, a thread that waits at a limit or for memory
+    /// writes back by itself.
     pub flushers: usize,
 }
 
 impl Config {
-    /// The limits that go with a budget: half of it may be dirty, flushing begins at an eighth.
+    /// The limits that go with a budget. Half of it may be dirty, and flushing begins at an eighth:
+    /// so writers rarely wait, and reads keep half of the cache. The periods are Linux's
+    /// (`dirty_writeback_centisecs`, `dirty_expire_centisecs`).
     pub fn with_budget(budget_bytes: u64) -> Self {
         Self {
             budget_bytes,

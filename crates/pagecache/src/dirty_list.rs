@@ -34,8 +34,8 @@ pub enum WritebackReason {
 
 /// The owner of an address space: it can write the dirty data of its file.
 pub trait Writeback: Send + Sync {
-    /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures are
-    /// recorded in the address space's errors; data that cannot be written is clean afterwards.
+    /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures
+    /// are recorded in the address space's errors; data that cannot be written is clean afterwards.
     ///
     /// Runs on a flusher thread, or on a thread that waits for memory. It takes no lock that such a
     /// thread may hold: no file lock and not the invalidate lock.

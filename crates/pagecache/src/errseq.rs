@@ -1,4 +1,9 @@
-//! Writeback errors: recorded once per mapping, seen once by every opener.
+//! Writeback errors: recorded once per file, reported once to every opener (Linux's `errseq_t`).
+//!
+//! # Concurrency
+//! One word holds the last fault, whether an opener has seen it, and a count. The count grows only
+//! with a recording after the last one was seen, so that a cursor tells each fault that it has not
+//! seen from the one before.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,13 +16,15 @@ pub enum WritebackFault {
     NoSpace,
 }
 
-/// Low bits: the last fault, and whether somebody saw it. The rest counts recordings.
+/// The bits of the last fault; zero before the first.
 const FAULT_MASK: u64 = 0b11;
+/// An opener has seen the last fault.
 const SEEN: u64 = 0b100;
+/// One in the count, which has the other bits.
 const STEP: u64 = 0b1000;
 
-/// The error sequence of a mapping: the last fault and a count that grows with each recording that
-/// somebody could tell from the one before.
+/// The error sequence of a file: the last fault, and a count of the recordings that an opener can
+/// tell from the one before.
 #[derive(Default)]
 pub struct WritebackErrors(AtomicU64);
 
@@ -47,7 +54,7 @@ impl WritebackErrors {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
-    /// A cursor for a new opener. A fault that nobody has seen yet is new to it as well.
+    /// A cursor for a new opener. A fault that no opener has seen yet is new to it as well.
     pub fn cursor(&self) -> ErrorCursor {
         let now = self.0.load(Ordering::Acquire);
         ErrorCursor(AtomicU64::new(if now & SEEN != 0 { now } else { 0 }))
@@ -63,6 +70,7 @@ impl WritebackErrors {
         if cursor.0.swap(seen, Ordering::AcqRel) == seen {
             return None;
         }
+        debug_assert_ne!(seen & FAULT_MASK, 0, "a fault was recorded");
         match seen & FAULT_MASK {
             2 => Some(WritebackFault::NoSpace),
             _ => Some(WritebackFault::Io),
@@ -91,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_nobody_saw_meets_the_next_opener() {
+    fn an_unseen_fault_is_reported_to_the_next_opener() {
         let errors = WritebackErrors::default();
         errors.record(WritebackFault::Io);
         let late = errors.cursor();

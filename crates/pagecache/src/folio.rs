@@ -4,10 +4,10 @@
 //! * A folio of order *k* begins at a page number that is a multiple of 2^k (J2).
 //! * A dirty block is uptodate. Bytes of an uptodate block past the end of the file are zero (J31),
 //!   unless a write that holds the folio lock is about to raise the size.
-//! * `backed`: every block of the folio has space, allocated or reserved (J7). An operation that takes
-//!   space away removes the folio or clears the flag, under the folio lock.
-//! * A detached folio is never attached again. It has no memory any more: that went back to the arena
-//!   when the folio was detached, whatever references to the folio are left.
+//! * `backed`: every block of the folio has space, allocated or reserved (J7). An operation that
+//!   takes space away removes the folio or clears the flag, under the folio lock.
+//! * A detached folio is never attached again. It has no memory any more: that went back to the
+//!   arena when the folio was detached, whatever references to the folio are left.
 //!
 //! # Concurrency
 //! Bytes and state lie under one reader-writer lock, the folio lock; see the guards in
@@ -192,8 +192,8 @@ impl Folio {
     /// Notes that the folio was used, for reclaim.
     #[inline]
     pub fn mark_referenced(&self) {
-        // Most folios in use are marked already: a store only where it changes something keeps their
-        // cache line shared.
+        // Most folios in use are marked already: a store only where it changes something keeps
+        // their cache line shared.
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }

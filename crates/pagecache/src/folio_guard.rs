@@ -178,7 +178,8 @@ impl<'a> FolioGuard<'a> {
         &mut self.state.memory
     }
 
-    /// The whole folio's bytes, to be changed. The caller marks uptodate bytes that it changes dirty.
+    /// The whole folio's bytes, to be changed. The caller marks uptodate bytes that it changes
+    /// dirty.
     #[inline]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let owner = self.owner;
@@ -328,16 +329,17 @@ impl<'a> FolioGuard<'a> {
         self.state.private = Some(private);
     }
 
-    /// Whether a write to `bytes` needs no block map: all of its blocks are uptodate and have space.
+    /// Whether a write to `bytes` needs no block map: all of its blocks are uptodate and have
+    /// space.
     #[inline]
     pub fn can_overwrite(&self, bytes: Range<usize>) -> bool {
         self.is_uptodate(bytes.clone()) && (self.state.backed || self.is_dirty(bytes))
     }
 
     /// Begins writeback of the dirty blocks below byte `end`: calls `each` with every run of bytes,
-    /// cleans the blocks, and puts the folio under writeback if there were any. The caller ends that
-    /// with [`crate::AddressSpace::end_writeback`]. Dirty blocks at or past `end` are cleaned too,
-    /// without being written.
+    /// cleans the blocks, and puts the folio under writeback if there were any. The caller ends
+    /// that with [`crate::AddressSpace::end_writeback`]. Dirty blocks at or past `end` are cleaned
+    /// too, without being written.
     pub fn start_writeback(&mut self, end: usize, mut each: impl FnMut(Range<usize>)) {
         let limit = self.folio.blocks(&(0..end.min(self.folio.len()))).end;
         let mut from = 0;
@@ -381,7 +383,8 @@ impl<'a> FolioGuard<'a> {
         self.after_clean(removed, written);
     }
 
-    /// Accounts for `removed` blocks that ceased to be dirty, `written` of which are under writeback.
+    /// Accounts for `removed` blocks that ceased to be dirty, `written` of which are under
+    /// writeback.
     fn after_clean(&mut self, removed: u32, written: u32) {
         debug_assert!(written <= removed);
         if removed == 0 {
@@ -397,7 +400,8 @@ impl<'a> FolioGuard<'a> {
         );
     }
 
-    /// Takes the folio, which is not under writeback, out of its address space with all its content.
+    /// Takes the folio, which is not under writeback, out of its address space with all its
+    /// content.
     pub(crate) fn detach(mut self) {
         debug_assert!(
             !self.folio.is_under_writeback(),

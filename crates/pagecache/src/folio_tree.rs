@@ -1,11 +1,18 @@
-//! The index of a mapping: from page number to entry, for entries of any power-of-two size.
+//! The index of an address space: from page number to entry, for entries of any power-of-two size.
 //!
-//! A radix tree of 64-way nodes. An entry of order *k* lies at a multiple of 2^k and fills that many
-//! page numbers: at the level where a slot covers at most its size it takes one or several neighbouring slots, the
-//! first of which owns it. Depth follows the largest index in use, so a lookup in a small file visits one or two nodes.
+//! A radix tree of 64-way nodes, as Linux's xarray. An entry of order *k* lies at a multiple of 2^k
+//! and fills that many page numbers. At the level where a slot covers at most its size it takes one
+//! or several adjacent slots, the first of which owns it. Depth follows the largest index in use,
+//! so a lookup in a small file visits one or two nodes.
 //!
-//! Each node keeps one word per [`Tag`]: a slot's bit is set if its entry, or anything below it, carries the
-//! tag. Setting a tag needs only shared access (an atomic or); clearing needs `&mut`.
+//! # Invariants
+//! * Entries do not overlap (J2). A node without entries is removed at once.
+//! * Each node has one word per [`Tag`]: a slot's bit is set if its entry, or anything below it,
+//!   carries the tag (J4).
+//!
+//! # Concurrency
+//! Setting a tag needs only shared access (an atomic or); everything else that changes needs
+//! `&mut`.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::array;
@@ -15,7 +22,7 @@ const SLOTS: usize = 1 << SHIFT;
 /// Bits of a page number: 2^64 bytes of 4 KiB pages.
 const INDEX_BITS: u32 = 52;
 
-/// A mark that entries can be searched by.
+/// A mark by which entries can be searched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tag {
     /// Has dirty blocks.
@@ -37,7 +44,7 @@ pub(crate) trait Entry {
     }
 }
 
-/// The place is taken, wholly or partly.
+/// Another entry covers the range, wholly or partly.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Occupied;
 
@@ -58,7 +65,7 @@ struct Node<T> {
     slots: [Slot<T>; SLOTS],
 }
 
-/// See the module.
+/// The tree. The module's documentation has its invariants.
 pub(crate) struct FolioTree<T> {
     root: Option<Box<Node<T>>>,
     len: usize,
@@ -135,10 +142,13 @@ impl<T: Entry> FolioTree<T> {
         })
     }
 
-    /// Puts `entry` in its place.
+    /// Adds `entry`.
     pub(crate) fn insert(&mut self, entry: T) -> Result<(), Occupied> {
         let (index, order) = (entry.index(), entry.order());
-        debug_assert!(index & ((1 << order) - 1) == 0, "natural alignment");
+        debug_assert!(
+            index & ((1 << order) - 1) == 0,
+            "entry {index}+{order} is aligned (J2)"
+        );
         if self
             .next(index)
             .is_some_and(|next| next.index() < entry.end())
@@ -155,13 +165,20 @@ impl<T: Entry> FolioTree<T> {
             }
             match &mut node.slots[at] {
                 Slot::Node(child) => node = child,
-                // Nothing overlaps the entry, so no other entry covers its index.
-                _ => return Err(Occupied),
+                _ => {
+                    debug_assert!(false, "no other entry covers the range (J2)");
+                    return Err(Occupied);
+                }
             }
         }
         let at = node.slot(index);
         let count = 1u8 << (order - level);
-        // Empty nodes are removed at once, so slots without entries are empty.
+        debug_assert!(
+            node.slots[at..at + usize::from(count)]
+                .iter()
+                .all(|slot| matches!(slot, Slot::Empty)),
+            "empty nodes are removed, so slots without entries are empty"
+        );
         node.slots[at] = Slot::Entry(entry);
         for back in 1..count {
             node.slots[at + usize::from(back)] = Slot::Sibling(back);
@@ -233,8 +250,8 @@ impl<T: Entry> FolioTree<T> {
     }
 }
 
-/// The first entry below `node` that ends after `from`, among the slots that `allowed` gives at each node.
-/// Recursion is bounded by the height: nine levels.
+/// The first entry below `node` that ends after `from`, among the slots that `allowed` returns for
+/// each node. Recursion is bounded by the height: nine levels.
 fn search<'a, T: Entry>(
     node: &'a Node<T>,
     from: u64,
@@ -255,7 +272,7 @@ fn search<'a, T: Entry>(
         match &node.slots[at] {
             Slot::Entry(entry) => return Some(entry),
             Slot::Node(child) => {
-                // Within the first slot the search starts at `from`, within later ones at their beginning.
+                // The search starts at `from` within the first slot, at the start of later ones.
                 let inner = if at == first {
                     from & ((1 << node.shift) - 1)
                 } else {
@@ -378,11 +395,7 @@ mod tests {
             for _ in 0..6_000 {
                 let order = u32::try_from(random(10)).unwrap();
                 let index = (base + random(span)) & !((1 << order) - 1);
-                let tag = if random(2) == 0 {
-                    Tag::Dirty
-                } else {
-                    Tag::ToWrite
-                };
+                let tag = [Tag::Dirty, Tag::ToWrite][extant_units::index(random(2))];
                 match random(6) {
                     0 | 1 => {
                         let item = Item { index, order };

@@ -9,9 +9,9 @@ use crate::folio_guard::FolioGuard;
 use crate::locks::InvalidateExclusive;
 
 impl AddressSpace {
-    /// Drops the cache of `[start, end)`, dirty or not, without writing it. Whole folios go; of other
-    /// folios whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits for
-    /// writeback. `_no_fills` keeps other threads from filling the range again.
+    /// Drops the cache of `[start, end)`, dirty or not, without writing it. Whole folios go; of
+    /// other folios whole blocks are not uptodate any more, and parts of blocks are zeroed. Waits
+    /// for writeback. `_no_fills` keeps other threads from filling the range again.
     pub fn drop_range(&self, _no_fills: &InvalidateExclusive<'_>, start: Pos, end: Pos) {
         self.drop_folios(start, end);
     }
@@ -71,8 +71,8 @@ impl AddressSpace {
         gone
     }
 
-    /// Forgets that the blocks of folios in `[start, end)` have space: the next write to them asks the
-    /// block map again.
+    /// Forgets that the blocks of folios in `[start, end)` have space: the next write to them asks
+    /// the block map again.
     pub fn clear_backed(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |mut guard| {
             let all = 0..guard.folio().len();
@@ -80,8 +80,8 @@ impl AddressSpace {
         });
     }
 
-    /// Calls `each` with every folio that touches `[start, end)`, locked; if `stable`, after the end
-    /// of its writeback.
+    /// Calls `each` with every folio that touches `[start, end)`, locked; if `stable`, after the
+    /// end of its writeback.
     fn for_each_folio(
         &self,
         start: Pos,

@@ -6,9 +6,9 @@
 //!
 //! # Invariants
 //! * Memory that is shared with a pin is never written (`pinnable.rs`).
-//! * Pins share at most a quarter of the budget. What is pinned beyond that, or while another thread
-//!   holds the folio lock, is copied instead. So pins cannot use up the cache, and the copies that
-//!   changes make beside them, which may lie beyond the budget, are bounded as well.
+//! * Pins share at most a quarter of the budget. What is pinned beyond that, or while another
+//!   thread holds the folio lock, is copied instead. So pins cannot use up the cache, and the
+//!   copies that changes make beside them, which may lie beyond the budget, are bounded as well.
 //! * A pinned folio is not reclaimed: that would free nothing.
 
 use std::ops::{Deref, Range};
@@ -64,8 +64,9 @@ impl Drop for Pinned {
 }
 
 impl AddressSpace {
-    /// Pins the uptodate bytes of `folio` from `from` on, up to `to`. `None` if the byte at `from` is
-    /// not uptodate, or the folio no longer part of the address space. Does not wait for writeback.
+    /// Pins the uptodate bytes of `folio` from `from` on, up to `to`. `None` if the byte at `from`
+    /// is not uptodate, or the folio no longer part of the address space. Does not wait for
+    /// writeback.
     pub fn pin(&self, folio: &Arc<Folio>, from: usize, to: usize) -> Option<Pinned> {
         let may_share = self.state().reserve_pin(folio.len() as u64);
         let found = self.find_pin(folio, from..to, may_share);

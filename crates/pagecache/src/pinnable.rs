@@ -1,8 +1,8 @@
 //! A folio's memory, which pins can share.
 //!
 //! # Invariants
-//! * Memory that is shared with a pin is never written: the first change after a pin goes to a copy,
-//!   which becomes the folio's own memory. The pin keeps the old bytes.
+//! * Memory that is shared with a pin is never written: the first change after a pin goes to a
+//!   copy, which becomes the folio's own memory. The pin keeps the old bytes.
 //! * Memory is released once, when the folio leaves its address space. Pins keep theirs.
 
 use std::sync::Arc;

@@ -5,9 +5,9 @@
 //! `folio->private` in Linux.
 //!
 //! # Concurrency
-//! The private state lies under the folio lock. A path takes it out of the folio while it works, and
-//! puts it back before it unlocks the folio. Changes by other paths at other times are reported to
-//! the private state by the calls of this trait.
+//! The private state lies under the folio lock. A path takes it out of the folio while it works,
+//! and puts it back before it unlocks the folio. Changes by other paths at other times are reported
+//! to the private state by the calls of this trait.
 
 use std::any::Any;
 use std::ops::Range;

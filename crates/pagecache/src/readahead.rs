@@ -1,13 +1,15 @@
 //! The readahead window: how much to read, and in folios of which size.
 //!
-//! A reader's first miss opens a window sized by its request; as long as it reads on from where it was, windows
-//! grow until the largest. Reading past the window's marker calls for the next window before the last is used
-//! up. Folio orders grow from window to window, by two beyond that of the folio with the marker. A miss elsewhere, in
-//! the middle of the file, reads only what was asked for, in folios as a write of that length would make them.
+//! A reader's first miss opens a window sized by its request. While the reader goes on from there,
+//! windows grow up to the largest. A read past the window's marker opens the next window before the
+//! last one is used up. Folio orders grow from window to window, by two beyond that of the folio
+//! with the marker. A miss elsewhere, in the middle of the file, reads only what was asked for, in
+//! folios as a write of that length would make them.
 //!
 //! # Concurrency
-//! What a cached read needs (the marker, the end of the last read) are two words that it reads and writes without a lock; threads
-//! that share a reader's state may at worst open a window too many, or none.
+//! A cached read needs two words, the marker and the end of the last read. It reads and writes them
+//! without a lock: threads that share a reader's state may at worst open a window too many, or
+//! none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +34,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The page after the last.
+    /// The page after the last. A window may reach past the last page there can be.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.pages)
     }
@@ -65,13 +67,13 @@ impl Readahead {
         end > self.marker.load(Ordering::Relaxed)
     }
 
-    /// The page that reading past calls for the next window; `None` without a window.
+    /// The page past which a read calls for the next window; `None` without a window.
     pub fn marker(&self) -> Option<u64> {
         Some(self.marker.load(Ordering::Relaxed)).filter(|&page| page != NOWHERE)
     }
 
-    /// The window for a miss at `page`, by a reader that wants `request` pages from there. It holds the request, or as much of
-    /// it as the largest window can.
+    /// The window for a miss at `page`, by a reader that wants `request` pages from there. It holds
+    /// the request, or as much of it as the largest window can.
     pub fn miss(&self, page: u64, request: u64, max_order: u32) -> Window {
         let request = request.clamp(1, self.max_pages);
         let mut window = self.window.lock();
@@ -92,12 +94,18 @@ impl Readahead {
             _ => self.first(request),
         };
         let pages = pages.max(request);
-        // A miss says nothing of the folios before it: orders begin anew.
+        // A miss says nothing about the folios before it: orders start again.
         let order = next_order(0, pages, max_order);
-        self.open(&mut window, page, pages, order, request)
+        let new = Window {
+            start: page,
+            pages,
+            order,
+        };
+        self.open(&mut window, new, request)
     }
 
-    /// The next window, after a cached read up to `end` that reached the marker, which is in a folio of `order`.
+    /// The next window, after a cached read up to `end` that reached the marker, which is in a
+    /// folio of `order`.
     pub fn advance(&self, end: u64, order: u32, max_order: u32) -> Option<Window> {
         let mut window = self.window.lock();
         let last = (*window)?;
@@ -112,10 +120,15 @@ impl Readahead {
         }
         let pages = self.grown(last.pages);
         let order = next_order(order, pages, max_order);
-        Some(self.open(&mut window, last.end(), pages, order, 0))
+        let new = Window {
+            start: last.end(),
+            pages,
+            order,
+        };
+        Some(self.open(&mut window, new, 0))
     }
 
-    /// Remembers a cached read of the pages before `end`.
+    /// Notes a cached read of the pages before `end`.
     #[inline]
     pub fn hit(&self, end: u64) {
         self.expected.store(end, Ordering::Relaxed);
@@ -144,25 +157,15 @@ impl Readahead {
         }
     }
 
-    fn open(
-        &self,
-        window: &mut Option<Window>,
-        start: u64,
-        pages: u64,
-        order: u32,
-        used: u64,
-    ) -> Window {
-        let new = Window {
-            start,
-            pages,
-            order,
-        };
+    /// Makes `new` the reader's window. The first `used` pages were asked for; the first page after
+    /// them is the marker.
+    fn open(&self, window: &mut Option<Window>, new: Window, used: u64) -> Window {
+        debug_assert!(used <= new.pages && new.pages > 0, "{used} of {new:?}");
         *window = Some(new);
-        // The part that the reader did not ask for is the asynchronous one; its first page is the marker.
-        let marker = if used < pages {
-            start + used
+        let marker = if used < new.pages {
+            new.start + used
         } else {
-            start + pages - 1
+            new.start + new.pages - 1
         };
         self.marker.store(marker, Ordering::Relaxed);
         new
@@ -186,7 +189,8 @@ fn next_order(last: u32, pages: u64, max_order: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Reads page by page from page 0; the windows after the first, each with the order that its folios got.
+    /// Reads page by page from page 0; the windows after the first, each with the order that its
+    /// folios got.
     fn stream(ra: &Readahead, pages: u64) -> (Window, Vec<(u64, u32)>) {
         let first = ra.miss(0, 1, 9);
         let mut window = first;

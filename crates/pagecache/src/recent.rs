@@ -1,7 +1,8 @@
-//! The folios that an opener used last: repeated and sequential accesses find them without the index.
+//! The folios that an opener used last: repeated and sequential accesses find them without the
+//! index.
 //!
-//! Each thread has its own cache of recent folios, for the openers that it used last; no other thread
-//! reads it. So a look takes no lock, and threads that share an opener do not meet here.
+//! Each thread has its own cache of recent folios, for the openers that it used last; no other
+//! thread reads it. So a look takes no lock, and threads that share an opener do not meet here.
 //!
 //! # Invariants
 //! * A recent folio keeps its record alive, not its memory: a folio gives that back when it leaves
@@ -9,8 +10,8 @@
 //! * A thread caches [`FOLIOS`] folios of each of [`OPENERS`] openers at most.
 //!
 //! # Concurrency
-//! While a thread uses its cache (a destructor may run within that), lookups go to the index instead.
-//! A recent folio may have left its address space: the lock functions tell.
+//! While a thread uses its cache (a destructor may run within that), lookups go to the index
+//! instead. A recent folio may have left its address space: the lock functions tell.
 
 #[cfg(extant_shuttle)]
 use shuttle::thread_local;
@@ -108,8 +109,8 @@ impl RecentFolios {
     /// The most folios that [`RecentFolios::with_folios`] finds.
     pub const MAX_FOLIOS: usize = 4;
 
-    /// Calls `f` with the folio of `pages` that covers `page`, if there is one. The folio may have left
-    /// the address space by the time it is locked.
+    /// Calls `f` with the folio of `pages` that covers `page`, if there is one. The folio may have
+    /// left the address space by the time it is locked.
     #[inline]
     pub fn with_folio<R>(
         &self,
@@ -128,8 +129,8 @@ impl RecentFolios {
         })
     }
 
-    /// Calls `f` with the folios of `pages` that cover `[start, end)`, ascending; `None` if some part
-    /// is not cached, or the folios are more than [`RecentFolios::MAX_FOLIOS`].
+    /// Calls `f` with the folios of `pages` that cover `[start, end)`, ascending; `None` if some
+    /// part is not cached, or the folios are more than [`RecentFolios::MAX_FOLIOS`].
     #[inline]
     pub fn with_folios<R>(
         &self,

@@ -1,8 +1,8 @@
-//! The locks and atomics of the crate: the real ones, or, built with `--cfg extant_shuttle`, ones whose every step a model
-//! checker schedules (`crates/iomap/tests/interleavings.rs`).
+//! The locks and atomics of the crate: the real ones or, built with `--cfg extant_shuttle`, ones
+//! whose every step a model checker schedules (`crates/iomap/tests/interleavings/`).
 //!
-//! What protects folios, mappings and the lists of the cache comes from here. Counters and what nothing else is done under
-//! (the arena, readahead) stay with the real ones.
+//! The locks of folios, address spaces and the cache's lists come from here. Counters, and locks
+//! under which no other lock is taken (the arena, readahead), stay the real ones.
 
 #[cfg(extant_shuttle)]
 mod modelled;

@@ -1,9 +1,10 @@
-//! A walk over an address space that checks the invariants of its folios (J2 to J7, J31): for tests and
-//! for debugging.
+//! A walk over an address space that checks the invariants of its folios (J2 to J7, J31): for tests
+//! and for debugging.
 //!
 //! # Locks
-//! Takes the index and then, one at a time, the folios, shared. The caller keeps writers, truncation,
-//! fills (by the invalidate lock) and writeback (by the pass) away: only readers may run meanwhile.
+//! Takes the index and then, one at a time, the folios, shared. The caller keeps writers,
+//! truncation, fills (by the invalidate lock) and writeback (by the pass) away: only readers may
+//! run meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -178,7 +178,7 @@ fn what_is_dirty_can_be_written_before_its_time() {
     while files.iter().any(|file| file.mapping.dirty_bytes() > 0) {
         std::thread::yield_now();
     }
-    // Without flushers nobody is woken, and nothing happens.
+    // Without flushers there is no thread to wake, and nothing happens.
     let alone = PageCache::new(Config {
         flushers: 0,
         ..Config::with_budget(8 << 20)
@@ -215,7 +215,7 @@ fn writers_wait_for_flushers_at_the_limit() {
 }
 
 #[test]
-fn who_writes_little_does_not_wait_for_who_writes_a_lot() {
+fn a_file_written_little_does_not_wait_for_one_written_a_lot() {
     // Flushing begins at 1 MiB, all wait at 4 MiB, halfway is 2.5 MiB.
     let cache = PageCache::new(config(8 << 20));
     let heavy = Sink::new(&cache, BlockSize::KIB4);
@@ -343,7 +343,7 @@ fn invalidation_loses_nothing_that_is_dirty() {
     drop(guard);
     assert!(
         !file.mapping.invalidate(kib(32), kib(36), false),
-        "it may be on its way"
+        "it is under writeback"
     );
     file.mapping.end_writeback([&folio]);
     assert!(file.mapping.invalidate(kib(32), kib(36), false));
@@ -365,7 +365,7 @@ fn invalidation_loses_nothing_that_is_dirty() {
 }
 
 #[test]
-fn a_mapping_that_goes_takes_its_accounts_with_it() {
+fn a_dropped_address_space_takes_its_accounts_with_it() {
     let cache = PageCache::new(config(8 << 20));
     let file = Sink::new(&cache, BlockSize::KIB4);
     file.dirty(0, 1 << 20);

@@ -1,4 +1,4 @@
-//! Pins are snapshots: nothing that happens to the folio afterwards shows, and nothing waits for them.
+//! Pins are snapshots: later changes of the folio do not show, and no thread waits for a pin.
 
 use std::sync::{Arc, Weak};
 
@@ -20,8 +20,8 @@ fn mapping(budget: u64) -> (Arc<PageCache>, Arc<AddressSpace>) {
         block_size: BlockSize::KIB4,
         max_order: 9,
     };
-    let nobody: Weak<NoWriteback> = Weak::new();
-    let mapping = AddressSpace::new(&cache, nobody, params);
+    let owner: Weak<NoWriteback> = Weak::new();
+    let mapping = AddressSpace::new(&cache, owner, params);
     (cache, mapping)
 }
 
@@ -125,7 +125,8 @@ fn pins_cannot_use_up_the_cache() {
     assert!(mapping.pin(&folio, 0, 1).unwrap().is_shared());
 }
 
-/// With all memory in use a change to a pinned folio still goes through: its copy is made beyond the budget.
+/// With all memory in use a change to a pinned folio still succeeds: its copy lies beyond the
+/// budget.
 #[test]
 fn a_full_cache_does_not_stop_a_change_to_a_pinned_folio() {
     let (cache, mapping) = mapping(1 << 20);

@@ -1,4 +1,4 @@
-//! The toy file system of `extant-iomap`'s tests, driven through records instead of ranges.
+//! The toy file system of `extant-iomap`'s tests, used through records instead of ranges.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub struct Rig {
     pub toy: Arc<Toy>,
     pub buffers: BufferCounters,
     pub stop: bool,
-    /// Space is chosen at once, not promised.
+    /// Space is allocated at once, not reserved.
     pub at_once: AtomicBool,
     /// Extents that one handle pays for.
     pub credits: AtomicU32,
-    /// How often room has to be made before a place is found.
+    /// How often room must be made before an allocation succeeds.
     pub crowd: AtomicU32,
     /// How often room can be made.
     pub patience: AtomicU32,
@@ -285,7 +285,8 @@ impl BufferWriteback for Rig {
     }
 }
 
-/// A folio as a test sees it: where, how large, its uptodate and dirty blocks, its ring and its bytes.
+/// A folio as a test sees it: its start, its order, its uptodate and dirty blocks, its ring and its
+/// bytes.
 #[derive(PartialEq)]
 pub struct Seen {
     pub start: u64,

@@ -1,4 +1,4 @@
-//! Writes past the cache, as the file system makes them: the protocol of `Hold`.
+//! Direct writes, as a file system makes them: the protocol of `FillGuard`.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 use super::tiny::{BLOCK, Tiny};
 
-/// What a direct write does for those who fill the cache.
+/// How a direct write excludes fills of the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Care {
-    /// Waits for fills that have begun before they had to hold anything.
+    /// Waits for fills that began before they had to take a guard.
     pub(crate) waits: bool,
-    /// Keeps those that begin later out.
+    /// Locks the range against fills that begin later.
     pub(crate) locks: bool,
 }
 
@@ -26,7 +26,7 @@ impl Care {
     };
 }
 
-/// Whether anything was written past the cache.
+/// Whether the file was written directly.
 #[derive(Default)]
 pub(crate) struct Bypass(AtomicBool);
 

@@ -1,11 +1,13 @@
-//! The real page cache and the real buffered path under a model checker that chooses every switch between threads (shuttle): folio
-//! lock, cookie and truncation; writeback against redirtying; reclaim against lookup; views; writes past the cache. Built with
-//! `--cfg extant_shuttle` only: `cargo xtask test` does that, and
-//! `RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-iomap --test interleavings --target-dir target/interleavings`.
+//! The real page cache and the real buffered path under a model checker (shuttle), which chooses
+//! every switch between threads: folio lock, cookie and truncation; writeback against redirtying;
+//! reclaim against lookup; views; direct writes. Built with `--cfg extant_shuttle` only: `cargo
+//! xtask test` does that, and `RUSTFLAGS='--cfg extant_shuttle' cargo test -p extant-iomap --test
+//! interleavings --target-dir target/interleavings`.
 //!
-//! Each model runs under random schedules and under ones with few, well-placed switches; a failing one is printed, to be
-//! replayed. What a model is for is shown by a second test that breaks the protocol and expects the failure. The checker knows one
-//! order of memory only: it finds wrong orders of steps, not wrong memory orderings.
+//! Each model runs under random schedules and under schedules with few, well-placed switches; a
+//! failing one is printed, to be replayed. A broken twin of each model shows that it can fail: it
+//! breaks the protocol and expects the failure. The checker knows sequential consistency only: it
+//! finds wrong orders of steps, not wrong memory orderings.
 #![cfg(extant_shuttle)]
 
 mod direct;
@@ -34,8 +36,9 @@ fn join(threads: Vec<thread::JoinHandle<()>>) {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// A write that begins in a dirty block and ends in a hole, while the dirty block is written, converted and dropped from the cache:
-/// a mapping taken before that says "nothing stored here".
+/// A write that begins in a dirty block and ends in a hole, while the dirty block is written,
+/// converted and dropped from the cache: a mapping taken before that says that nothing is stored
+/// there.
 fn stale_mapping(cookies: bool) {
     let tiny = Tiny::new(cookies);
     tiny.write(0, &[1; BLOCK]);
@@ -45,7 +48,7 @@ fn stale_mapping(cookies: bool) {
         thread::spawn(move || b.sync()),
         thread::spawn(move || c.pages.drop_clean(Pos::ZERO, Pos::MAX)),
     ]);
-    tiny.settle();
+    tiny.check_idle();
     let disk = tiny.on_disk();
     assert!(
         disk[..100] == [1; 100],
@@ -64,7 +67,8 @@ fn j17_without_the_cookie_data_is_lost() {
     check_fails(|| stale_mapping(false));
 }
 
-/// Truncation frees blocks, which become another file's at once, beside a read, a write and writeback.
+/// Truncation frees blocks, which become another file's at once, beside a read, a write and
+/// writeback.
 fn truncation(drops_cache: bool) {
     let tiny = Tiny::new(true);
     tiny.write(0, &[1; 2 * BLOCK]);
@@ -77,7 +81,7 @@ fn truncation(drops_cache: bool) {
         thread::spawn(move || c.sync()),
         thread::spawn(move || assert!(!d.read(0, 2 * BLOCK).contains(&FOREIGN))),
     ]);
-    tiny.settle();
+    tiny.check_idle();
     assert!(
         !tiny.on_disk().contains(&FOREIGN),
         "nothing of another file's shows"
@@ -107,7 +111,7 @@ fn lockless(polite: bool) {
         }),
         thread::spawn(move || c.sync()),
     ]);
-    tiny.settle();
+    tiny.check_idle();
     assert_eq!(tiny.on_disk().len(), 100);
 }
 
@@ -117,11 +121,12 @@ fn overwrites_beside_truncation() {
 }
 
 #[test]
-fn overwrites_that_ask_nobody_are_found_out() {
+fn overwrites_that_ignore_range_locks_are_found_out() {
     check_fails(|| lockless(false));
 }
 
-/// Two writes to the same blocks, part of which have no space yet, and a read: neither write shows half in the end.
+/// Two writes to the same blocks, some of which have no space yet, and writeback: the file shows
+/// one write, never half of each.
 fn overlapping(write: fn(&Tiny, u64, &[u8])) {
     let tiny = Tiny::new(true);
     tiny.write(0, &[1; BLOCK]);
@@ -131,7 +136,7 @@ fn overlapping(write: fn(&Tiny, u64, &[u8])) {
         thread::spawn(move || write(&b, 100, &[3; 2 * BLOCK])),
         thread::spawn(move || c.sync()),
     ]);
-    tiny.settle();
+    tiny.check_idle();
     let disk = tiny.on_disk();
     assert!(disk[..100] == [1; 100]);
     assert!(disk[100..] == [2; 2 * BLOCK] || disk[100..] == [3; 2 * BLOCK]);
@@ -147,7 +152,8 @@ fn writes_without_ranges_interleave() {
     check_fails(|| overlapping(Tiny::write_unlocked));
 }
 
-/// Writes of the same bytes of two folios, with a range and without, and writeback: none shows half in the end.
+/// Writes of the same bytes of two folios, with a range lock and without, and writeback: the file
+/// shows one write, never half of each.
 fn spanning(polite: bool) {
     let tiny = Tiny::new(true);
     let folio = 4 * BLOCK;
@@ -166,7 +172,7 @@ fn spanning(polite: bool) {
         thread::spawn(move || quick(&c, 4)),
         thread::spawn(move || d.sync()),
     ]);
-    tiny.settle();
+    tiny.check_idle();
     let disk = tiny.on_disk();
     let part = &disk[folio - 300..folio + 300];
     assert!(part[0] != 1 && part.iter().all(|byte| *byte == part[0]));
@@ -178,11 +184,12 @@ fn writes_to_two_folios_do_not_interleave() {
 }
 
 #[test]
-fn writes_to_two_folios_that_ask_nobody_are_found_out() {
+fn writes_to_two_folios_that_ignore_range_locks_are_found_out() {
     check_fails(|| spanning(false));
 }
 
-/// Writers of different blocks of one folio, one behind the end, beside a truncation that concerns only that one, and writeback.
+/// Writers of different blocks of one folio, one past the end, beside a truncation that concerns
+/// only that one, and writeback.
 #[test]
 fn writers_of_different_blocks_beside_truncation() {
     check(|| {
@@ -202,7 +209,7 @@ fn writers_of_different_blocks_beside_truncation() {
                 d.sync();
             }),
         ]);
-        tiny.settle();
+        tiny.check_idle();
         let disk = tiny.on_disk();
         let first = [&[1; 10][..], &[2; 500], &[1; 414], &[3; 50], &[1; 150]].concat();
         assert!(disk[..BLOCK + 100] == first);
@@ -214,8 +221,8 @@ fn writers_of_different_blocks_beside_truncation() {
     });
 }
 
-/// Writeback beside writes to the same block: what was written before a sync began is on the device when it ends, and bytes on their
-/// way to the device do not change (the device looks twice).
+/// Writeback beside writes to the same block: data that was written before a sync began is on the
+/// device when it ends, and bytes under writeback do not change (the device looks twice).
 fn redirtying(sync: fn(&Tiny)) {
     let tiny = Tiny::new(true);
     let written = Arc::new(AtomicU64::new(0));
@@ -245,7 +252,7 @@ fn redirtying(sync: fn(&Tiny)) {
     ]);
     sync(&tiny);
     assert_eq!(tiny.on_disk()[10..60], [3; 50]);
-    tiny.settle();
+    tiny.check_idle();
 }
 
 #[test]
@@ -280,7 +287,7 @@ fn reclaim_beside_lookups() {
                 assert!(other.read(0, BLOCK) == [9; BLOCK]);
             }),
         ]);
-        tiny.settle();
+        tiny.check_idle();
     });
 }
 
@@ -314,14 +321,15 @@ fn views_beside_everything() {
                 d.pages.drop_clean(Pos::ZERO, Pos::MAX);
             }),
         ]);
-        tiny.settle();
+        tiny.check_idle();
         let disk = tiny.on_disk();
         assert!(disk == [2; BLOCK] || disk == [3; BLOCK]);
     });
 }
 
-/// A write past the cache beside a read of the same block, and a write into the cache of the next, which shares its page.
-fn past_the_cache(care: Care) {
+/// A direct write beside a read of the same block, and a buffered write of the next block, which
+/// shares its page.
+fn direct_write(care: Care) {
     let tiny = Tiny::new(true);
     tiny.write(0, &[1; 2 * BLOCK]);
     tiny.sync();
@@ -337,19 +345,19 @@ fn past_the_cache(care: Care) {
     ]);
     assert!(tiny.read(0, BLOCK) == [2; BLOCK], "an old block is cached");
     assert!(tiny.read(BLOCK as u64, BLOCK) == [3; BLOCK]);
-    tiny.settle();
+    tiny.check_idle();
     assert!(tiny.on_disk() == [[2; BLOCK], [3; BLOCK]].concat());
 }
 
 #[test]
-fn fills_beside_writes_past_the_cache() {
-    check(|| past_the_cache(Care::FULL));
+fn fills_beside_direct_writes() {
+    check(|| direct_write(Care::FULL));
 }
 
 #[test]
-fn fills_that_nobody_keeps_out_cache_what_is_old() {
+fn direct_writes_that_lock_no_fills_leave_old_blocks_cached() {
     check_fails(|| {
-        past_the_cache(Care {
+        direct_write(Care {
             locks: false,
             ..Care::FULL
         });
@@ -357,9 +365,9 @@ fn fills_that_nobody_keeps_out_cache_what_is_old() {
 }
 
 #[test]
-fn fills_that_nobody_waited_for_cache_what_is_old() {
+fn direct_writes_that_wait_for_no_fills_leave_old_blocks_cached() {
     check_fails(|| {
-        past_the_cache(Care {
+        direct_write(Care {
             waits: false,
             ..Care::FULL
         });

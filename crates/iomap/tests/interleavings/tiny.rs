@@ -1,4 +1,5 @@
-//! A file system of a few blocks, as small as the protocol allows, whose own locks the checker sees as well.
+//! A file system of a few blocks, as small as the protocol allows, with locks that the checker sees
+//! as well.
 #![allow(unreachable_pub, reason = "a module of one test")]
 
 use std::io::{self, IoSlice};
@@ -80,7 +81,7 @@ pub struct Tiny {
     pub cache: Arc<PageCache>,
     pub pages: Arc<AddressSpace>,
     pub readahead: Readahead,
-    /// Parts of the file that somebody changes.
+    /// Range locks of the file.
     pub ranges: IoTree,
     pub bypass: Bypass,
     pub device: Slow,
@@ -145,7 +146,7 @@ impl Tiny {
         self.write_unlocked(pos, data);
     }
 
-    /// A write that keeps nobody away.
+    /// A write without a range lock.
     pub fn write_unlocked(&self, pos: u64, mut data: &[u8]) {
         let old = self.size();
         if pos > old {
@@ -155,7 +156,8 @@ impl Tiny {
         assert_eq!(write(self, Pos::new(pos), len, &mut data).unwrap(), len);
     }
 
-    /// What the write changes, as the file system locks it: whole blocks; to infinity if the file grows.
+    /// Locks what a write changes, as a file system does: whole blocks, up to infinity if the file
+    /// grows.
     pub fn lock_for_write(&self, pos: u64, len: usize) -> RangeGuard<'_> {
         let end = pos + len as u64;
         self.lock_by_size(|size| match end > size {
@@ -173,7 +175,7 @@ impl Tiny {
         }
     }
 
-    /// A write without a range, which asks whether somebody has it only if `polite`.
+    /// The fast path of a write, which respects range locks only if `polite`.
     pub fn overwrite(&self, pos: u64, data: &[u8], polite: bool) -> bool {
         let mine = ByteRange::from_len(pos, data.len() as u64).unwrap();
         let alone = || !polite || !self.ranges.is_locked(mine);
@@ -223,7 +225,7 @@ impl Tiny {
         self.seq.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A sync that has it the wrong way round: writes first, marks clean afterwards.
+    /// A sync with its steps in the wrong order: writes first, marks clean afterwards.
     pub fn clean_too_late(&self) {
         let _one = self.pages.writeback_pass();
         for folio in self.pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, 4) {
@@ -244,8 +246,9 @@ impl Tiny {
         }
     }
 
-    /// With nobody else at work: what is in memory is consistent, and a sync leaves nothing behind.
-    pub fn settle(&self) {
+    /// With no other thread at work: the state in memory is consistent, and a sync leaves nothing
+    /// behind.
+    pub fn check_idle(&self) {
         self.verify();
         self.sync();
         self.verify();
@@ -255,7 +258,7 @@ impl Tiny {
         let map = self.map.lock().unwrap();
         assert!(
             !map.blocks.contains(&Block::Delayed),
-            "promises without data (J8)"
+            "reservations without data (J8)"
         );
         let whole = self.device.0.to_bytes();
         let size = usize::try_from(self.size()).unwrap();

@@ -1,5 +1,5 @@
-//! A file system of one file, in memory: delayed allocation, unwritten space, late sizes. It proves that the
-//! buffered path needs nothing of ext4, and checks the invariants of its border as it goes.
+//! A file system of one file, in memory: delayed allocation, unwritten space, late sizes. It shows
+//! that the buffered path needs nothing of ext4, and checks the invariants of its border.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use extant_iomap::*;
 use extant_pagecache::*;
 use extant_units::{BlockSize, DevOff, Pos};
 
-/// What the device holds where nobody wrote.
+/// What the device holds where nothing was written.
 pub const STALE: u8 = 0xEE;
 
 #[derive(Debug)]
@@ -189,7 +189,8 @@ impl Toy {
         write_back(self, WritebackControl::integrity(Pos::ZERO, Pos::MAX))
     }
 
-    /// Moves the size on disk before the data, as a file system does whose unwritten space reads as zero.
+    /// Moves the size on disk before the data, as a file system may whose unwritten space reads as
+    /// zero.
     pub fn raise_disk_size(&self, end: u64) {
         let mut map = self.map.lock().unwrap();
         map.disk_size = map.disk_size.max(end);
@@ -200,7 +201,7 @@ impl Toy {
         self.size.store(size, Ordering::SeqCst);
     }
 
-    /// Takes space that was promised, as a broken file system might.
+    /// Takes space that was reserved, as a broken file system might.
     pub fn steal(&self, blocks: u64) {
         self.map.lock().unwrap().next += blocks;
     }
@@ -209,7 +210,7 @@ impl Toy {
         self.map.lock().unwrap().reserved
     }
 
-    /// Whether the bytes after `disk_size` changed since the last look do not matter: the size on disk.
+    /// The size on disk.
     pub fn disk_size(&self) -> u64 {
         self.map.lock().unwrap().disk_size
     }
@@ -230,9 +231,9 @@ impl Toy {
         out
     }
 
-    /// J7, J8, J11: promised blocks are exactly the dirty ones that have no place.
+    /// J7, J8, J11: the reserved blocks are exactly the dirty ones that have no space.
     pub fn check_idle(&self) {
-        // Nobody else is at work: the map's lock may be held over looks into folios.
+        // No other thread is at work, so that the map's lock may be held over looks into folios.
         let map = self.map.lock().unwrap();
         let delayed = |block: &&Block| **block == Block::Delayed;
         let count = map.blocks.values().filter(delayed).count() as u64;
@@ -357,7 +358,7 @@ impl IomapOps for Toy {
         }
         let bs = self.block.bytes_u64();
         let from = (pos.get() + outcome.done).next_multiple_of(bs);
-        // Looks into folios, so it comes before the map's lock: fills ask for the map with folios locked.
+        // Looks into folios, so before the map's lock: fills ask for the map with folios locked.
         let unused = self.pages.clean_ranges(Pos::new(from), map.end());
         let mut inner = self.map.lock().unwrap();
         for clean in unused {
@@ -423,7 +424,11 @@ impl WritebackOps for Toy {
                 IoendKind::Mapped => Block::Written(at),
                 IoendKind::Unwritten => Block::Unwritten(at),
             };
-            assert_eq!(map.blocks.get(&number), Some(&expected), "nobody moved it");
+            assert_eq!(
+                map.blocks.get(&number),
+                Some(&expected),
+                "the map kept the block"
+            );
             map.blocks.insert(number, Block::Written(at));
         }
         if ioend.kind == IoendKind::Unwritten {

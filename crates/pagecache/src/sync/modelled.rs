@@ -1,11 +1,12 @@
-//! The locks under the model checker: same interface, every acquisition and release a point where it may switch threads.
+//! The locks under the model checker: the same interface, with every acquisition and release a
+//! point where the checker may switch threads.
 //!
-//! The value lies in a real lock that is never contended: who may have it is decided by a gate that the checker sees. Timeouts run out
-//! at once, after the checker had its chance to switch.
+//! The value lies in a real lock that is never contended: a gate that the checker sees decides
+//! which thread may take it. Timeouts expire at once, after the checker had its chance to switch.
 
 #![allow(
     unreachable_pub,
-    reason = "the real ones are public, and so are signatures that name them"
+    reason = "the real ones are public, as are signatures that name them"
 )]
 #![allow(clippy::unwrap_used, reason = "nothing here outlives a test")]
 
@@ -56,7 +57,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(checked::Condvar);
 
 impl Condvar {
-    /// Nobody waits yet.
+    /// A condition without waiters.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,20 +68,20 @@ impl Condvar {
         guard.held = Some(self.0.wait(held).unwrap());
     }
 
-    /// Lets others run for a moment.
+    /// Lets other threads run, and returns.
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
         drop(guard.held.take());
         shuttle::thread::yield_now();
         guard.held = Some(guard.mutex.0.lock().unwrap());
     }
 
-    /// Wakes everybody.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// Who has a [`RwLock`].
+/// Which accesses to a [`RwLock`] there are.
 #[derive(Default)]
 struct Gate {
     readers: usize,
@@ -141,7 +142,7 @@ impl<T> RwLock<T> {
         RwLockWriteGuard { lock: self, held }
     }
 
-    /// Exclusive access, if nobody has any.
+    /// Exclusive access, if there is no other access.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let mut gate = self.gate.lock().unwrap();
         if gate.writer || gate.readers > 0 {
@@ -152,14 +153,14 @@ impl<T> RwLock<T> {
         Some(RwLockWriteGuard { lock: self, held })
     }
 
-    /// The value: nobody else can reach it.
+    /// The value, which no other thread can reach.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
 impl<'a, T> RwLockWriteGuard<'a, T> {
-    /// From exclusive to shared, with nobody in between.
+    /// From exclusive to shared, with no other access in between.
     pub fn downgrade(mut this: Self) -> RwLockReadGuard<'a, T> {
         let lock = this.lock;
         let mut gate = lock.gate.lock().unwrap();
