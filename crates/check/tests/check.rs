@@ -1,4 +1,5 @@
-//! `check` against images that mke2fs and Linux make, and against damage: it must agree with e2fsck.
+//! `check` against images that mke2fs and Linux make, and against damage: it must agree with
+//! e2fsck.
 
 mod check_kit;
 
@@ -23,7 +24,7 @@ fn assert_clean(image: &Image, what: &str) {
     assert_eq!(report.notes, [], "{what}");
 }
 
-/// A tree with everything that a directory of the host can hold, put in by mke2fs itself.
+/// A tree with all kinds of entries of a host's directory, put in by mke2fs itself.
 fn filled(args: &str) -> Image {
     let tree = extant_testkit::TempDir::new("tree").unwrap();
     for dir in 0..3 {
@@ -70,9 +71,11 @@ fn images_that_linux_filled_are_clean_dirty_journal_included() {
     for args in ["-b 1024", "-b 4096 -O orphan_file"] {
         let image = Image::of_mib(96).args(args).make().unwrap();
         let mount = Subject::Ext4.mount(image.path(), "").unwrap();
-        let script = "for i in $(seq 1 6000); do echo $i > a_name_that_is_long_enough_to_split_$i; done; \
+        let script = "for i in $(seq 1 6000); do \
+                          echo $i > a_name_that_is_long_enough_to_split_$i; done; \
                       mkdir sub; ln a_name_that_is_long_enough_to_split_7 sub/seven; rm *_1?; \
-                      ln -s /$(printf 'z%.0s' $(seq 100)) sub/link; setfattr -n user.a -v b sub; sync";
+                      ln -s /$(printf 'z%.0s' $(seq 100)) sub/link; \
+                      setfattr -n user.a -v b sub; sync";
         Cmd::new("sh")
             .args(["-c", script])
             .dir(mount.dir())
@@ -87,7 +90,8 @@ fn images_that_linux_filled_are_clean_dirty_journal_included() {
     }
 }
 
-/// A crash while a removed directory is open leaves it as an orphan whose ".." still leads up; that is no damage.
+/// A crash while a removed directory is open leaves it as an orphan whose ".." still leads to its
+/// parent; that is no damage.
 #[test]
 fn a_removed_directory_that_was_open_is_clean() {
     for args in ["-b 1024 -O orphan_file", "-b 1024 -O ^orphan_file"] {
@@ -111,7 +115,8 @@ fn a_removed_directory_that_was_open_is_clean() {
     }
 }
 
-/// One damage each, that debugfs can do: base (by its place in [`BASES`]), requests, and what the finding says.
+/// Damages that debugfs can make: base (by its index in [`BASES`]), requests, and a part of the
+/// finding.
 const DAMAGES: &[(usize, &str, &str)] = &[
     // Superblock.
     (0, "ssv r_blocks_count 3000", "more than half of all"),

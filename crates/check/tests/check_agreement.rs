@@ -1,6 +1,8 @@
-//! Images that are damaged at random: `check` and `e2fsck -fn` agree on clean or not, and each disagreement is explained.
+//! Images with random damage: `check` and `e2fsck -fn` agree on clean or not, and each disagreement
+//! is explained.
 //!
-//! `EXTANT_MUTANTS` (250) says how many, `EXTANT_SEED` (0) where to begin. A failure prints the line that repeats it.
+//! `EXTANT_MUTANTS` (250) is the number of images, `EXTANT_SEED` (0) the first seed. A failure
+//! prints the line that repeats it.
 
 mod check_kit;
 
@@ -83,7 +85,8 @@ fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
     let explained: u64 = totals.by_cause.values().sum();
     let agreed = count - explained - totals.unexplained.len() as u64;
     report(&format!(
-        "{count} mutated images, {} damaged and {} clean by both of {agreed} agreed on; {explained} explained: {:?}",
+        "{count} mutated images, {} damaged and {} clean by both of {agreed} agreed on; \
+         {explained} explained: {:?}",
         totals.damaged, totals.clean, totals.by_cause
     ));
     ensure!(
@@ -101,7 +104,7 @@ fn mutated_images_are_judged_as_e2fsck_judges_them() -> Result<()> {
     Ok(())
 }
 
-/// Every exception is real: its own damage is seen by one side alone, for that reason.
+/// Every exception is real: only one side reports its damage, for that reason.
 #[test]
 fn each_exception_is_shown() -> Result<()> {
     if !need(NEEDS) {

@@ -54,7 +54,7 @@ fn agree_damaged(image: &Image, says: &str) -> Result<()> {
     Ok(())
 }
 
-/// The number behind `words` in what dumpe2fs says.
+/// The number behind `words` in the output of dumpe2fs.
 fn number(image: &Image, words: &str) -> Result<u64> {
     let said = Cmd::new("dumpe2fs").arg(image.path()).ok()?.out;
     let rest = said.split_once(words).map_or("", |(_, rest)| rest);

@@ -1,4 +1,5 @@
-//! Fills an image, without root and without mounting it: a directory, a file, a link, owners and times.
+//! Fills an image, without root and without mounting it: a directory, a file, a link, owners and
+//! times.
 //!
 //! ```sh
 //! mke2fs -q -t ext4 disk.img 64M

@@ -1,5 +1,5 @@
-//! The same file system however its image is read and written: through the host's cache and past it, with and without
-//! io_uring.
+//! The same file system however its image is read and written: through the host's cache and past
+//! it, with and without io_uring.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use extant::{Backend, Error, Filesystem};
 use extant_testkit::{Image, LoopDevice, Need, Rng, content, need};
 
-/// Opens it. A process that another test is starting just now shares the files of this one, a block device that was closed
-/// included, until it executes its program.
+/// Opens it. A process that another test is starting at this moment shares the open files of this
+/// one, also a block device that was closed, until it executes its program.
 fn open(path: &Path, backend: Backend) -> Filesystem {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
@@ -80,7 +80,8 @@ fn a_file_system_is_the_same_over_every_backend() {
     if !need(&[Need::IoUring, Need::Loop, Need::Tool("mke2fs")]) {
         return;
     }
-    // Blocks smaller than the device's sectors are no ext4 for Linux, but an image can be on any disk.
+    // Blocks smaller than the device's sectors are no ext4 for Linux, but an image can be on any
+    // disk.
     for (blocks, sector) in [(4096, 512), (4096, 4096), (1024, 512), (1024, 4096)] {
         let image = Image::of_mib(48)
             .args(&format!("-b {blocks}"))
@@ -107,13 +108,13 @@ fn a_file_system_is_the_same_over_every_backend() {
             assert_eq!(counters["device_direct"], u64::from(past));
             let rings = backend != Backend::Syscalls;
             assert_eq!(counters["device_io_uring"], u64::from(rings));
-            // Blocks that cut sectors go by calls.
+            // Blocks smaller than a sector go by calls.
             if !past || blocks >= sector {
                 assert_eq!(counters["uring_requests"] > 0, rings);
             }
             assert!(counters["direct_straight"] > 0);
-            // Metadata is not aligned in memory. What cuts sectors (small blocks, the superblock) is merged with what is
-            // around it.
+            // Metadata is not aligned in memory. Requests for parts of sectors (small blocks, the
+            // superblock) are merged with the rest of the sector.
             assert_eq!(counters["device_copied"] > 0, past);
             assert_eq!(counters["device_merged"] > 0, past && sector == 4096);
             compare(&fs, &all);
@@ -138,7 +139,7 @@ fn in_flight(fs: &Filesystem, round: u8) {
         let mut buf = queue.buffer(4096);
         buf.fill(round ^ u8::try_from(block).unwrap());
         queue.write(&file, block * 4096, buf, block).unwrap();
-        // What is finished brings its buffer back.
+        // A finished request brings its buffer back.
         for finished in queue.wait(0) {
             assert_eq!(finished.result.unwrap(), 4096);
         }
@@ -190,7 +191,7 @@ fn a_mount_option_chooses_and_the_builder_goes_before_it() {
             options.backend(backend);
         }
         let fs = options.open(image.path()).unwrap();
-        // Whoever leaves it open is told with the first queue.
+        // A program that leaves it open gets the error with its first queue.
         drop(fs.direct_queue(1));
         assert_eq!(counters(&fs)["device_io_uring"], rings, "{option}");
         fs.unmount().unwrap();

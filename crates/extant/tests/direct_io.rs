@@ -1,4 +1,4 @@
-//! Direct I/O of the library: one file, whether it is used past the cache or through it.
+//! Direct I/O of the library: one file content, past the cache or through it.
 
 use extant::{BufferedPath, DirectQueue, Error, File, Filesystem, IoBuf, Tuning};
 use extant_testkit::{Image, Rng, content};
@@ -81,7 +81,7 @@ fn an_aligned_overwrite_goes_to_the_device_and_nowhere_else() {
         "fill_reads",
     ];
     let counts = || names.map(|name| counter(&fs, name));
-    // Now and then a thread of the file system's stores times that were noted; not every time.
+    // Sometimes a thread of the file system stores times that were noted.
     let quiet = (0..10).any(|_| {
         let (before, ioends) = (counts(), counter(&fs, "ioends"));
         for block in 0..16 {
@@ -146,7 +146,7 @@ fn parts_of_blocks_leave_zeros_where_nobody_wrote() {
             model.resize(size, 0);
             model[pos..pos + len].fill(fill);
         };
-        // Into nothing, behind the end, far behind it, across blocks, before the end of a block that ends the file.
+        // In a hole, behind the end, far behind it, across blocks, before the end of a last block.
         for (fill, (pos, len)) in (1..).zip([
             (100, 50),
             (700, 1),
@@ -180,7 +180,7 @@ fn parts_of_blocks_leave_zeros_where_nobody_wrote() {
             assert_eq!(read(&direct, 350_000, 100).len(), 0);
             fs.volume().drop_caches();
         }
-        // What lies behind the end in its last block is zero as well.
+        // The rest of the last block is zero as well.
         buffered.set_len(400_000).unwrap();
         model.resize(400_000, 0);
         assert!(read(&direct, 0, 400_000) == model, "{args} {options}");
@@ -279,7 +279,8 @@ fn nobody_waits_for_somebody_to_reap() {
         queue.write(&direct, tag * 8192, buf, tag).unwrap();
     }
     assert_eq!(counter(&fs, "direct_straight"), 4);
-    // Each needs something that a request holds, whose result lies about: the range, the file alone, the file cut.
+    // Each needs something that a request in flight holds: the range, the file alone, the file
+    // truncated.
     buffered.write_at(&[3; 100], 4000).unwrap();
     buffered.allocate(0..65536).unwrap();
     assert_eq!(

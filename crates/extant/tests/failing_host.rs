@@ -1,11 +1,11 @@
-//! A host of Linux whose writeback fails: what was promised is there, or no call had promised it.
+//! A host of Linux whose writeback fails: data for which a sync returned success is there.
 //!
 //! # Responsibility
 //! Threads write and sync files, data and names, while Linux fails to write some of the image back
 //! ([`extant_testkit::failing_host`]). Then the volume is unmounted, or killed, and the host's
-//! cache dropped. Whatever a sync had promised must be there, and the replayed volume must check
-//! clean. `EXTANT_SECONDS` makes it a stage of the soak; `EXTANT_RUNS` and `EXTANT_SEED` choose
-//! runs.
+//! cache dropped. Everything that a sync acknowledged must be there, and the replayed volume must
+//! check clean. `EXTANT_SECONDS` makes it a stage of the soak; `EXTANT_RUNS` and `EXTANT_SEED`
+//! choose runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,10 +48,10 @@ fn options(mount: &str, failpoint: ActiveFailpoint) -> Options {
     options
 }
 
-/// What was promised, and what went wrong.
+/// Acknowledged versions, and failures.
 #[derive(Default)]
 struct Ledger {
-    /// The version that a sync has promised of each file, or of a name that is new.
+    /// The version that a sync has acknowledged of each file, or of a name that is new.
     promised: Mutex<BTreeMap<String, u8>>,
     /// Some sync has failed.
     told: AtomicBool,
@@ -72,7 +72,7 @@ impl Ledger {
             }
             Err(_) => {
                 self.told.store(true, Ordering::SeqCst);
-                // Asked again, for what the next answer is.
+                // Asked again, to see the next answer.
                 !told
             }
         }
@@ -119,12 +119,12 @@ fn work(nth: usize, fs: &Filesystem, files: &[File], ledger: &Ledger) {
     }
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Default)]
 struct Outcome {
-    /// Some call was told of a failure.
+    /// Some call returned a failure.
     told: bool,
-    /// Promises that were kept.
+    /// Acknowledged versions that were there.
     kept: usize,
 }
 
@@ -160,7 +160,7 @@ fn run(
     drop(files);
     let mut told = ledger.told.load(Ordering::SeqCst);
     if seed.is_multiple_of(3) {
-        // As if it were killed.
+        // As after a kill.
         let _ = fs.volume().shutdown(false);
         drop(fs);
     } else {
@@ -182,7 +182,7 @@ fn run(
     Ok(Outcome { told, kept })
 }
 
-/// Whether what was promised is there, on a volume that is replayed and checks clean.
+/// Whether all acknowledged versions are there, on a volume that is replayed and checks clean.
 fn judge(
     left: &[u8],
     promised: BTreeMap<String, u8>,

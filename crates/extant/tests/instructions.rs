@@ -19,7 +19,7 @@ use extant_testkit::{Cmd, Image, Need, TempDir, need, report};
 const COUNTED: &str = "EXTANT_COUNTED_IMAGE";
 /// Calls in each function.
 const CALLS: u64 = 400;
-/// How much more than recorded is too much, in percent.
+/// The allowed increase over the recorded number, in percent.
 const MARGIN: u64 = 5;
 
 /// The operations, and the instructions of one call.
@@ -81,7 +81,7 @@ fn guarded_listing(fs: &Filesystem) {
     assert_eq!(names.map(black_box).count() as u64, CALLS);
 }
 
-/// What is counted. Runs in a process of its own, under callgrind.
+/// The counted operations. Runs in a process of its own, under callgrind.
 #[test]
 fn operations() {
     let Some(image) = std::env::var_os(COUNTED) else {

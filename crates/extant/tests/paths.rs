@@ -125,7 +125,8 @@ fn paths_follow_links_inside_of_the_image() -> Result<()> {
     assert!(matches!(fs.metadata("/a/b/file/x"), Err(Error::NotDir)));
     assert!(matches!(fs.metadata(""), Err(Error::NotFound)));
     assert!(!fs.exists("/a/dangling").unwrap());
-    // As open(2): a link to nothing is made something by creating through it... in the directory of the link.
+    // As open(2): creating through a link whose target is missing creates the target, in the
+    // directory of the link.
     assert!(matches!(
         fs.open_options()
             .create_new(true)
@@ -197,7 +198,7 @@ fn listings_and_memory_devices() -> Result<()> {
                 .all(|(i, name)| *name == format!("n{i:04}"))
     );
     drop(fs);
-    // What the drop left behind is a clean image.
+    // The drop leaves a clean image.
     let copy = Image::of_bytes(&device.to_bytes())?;
     ensure!(!copy.needs_recovery()?, "not unmounted");
     copy.fsck_clean()

@@ -1,4 +1,4 @@
-//! Trimming and `discard`: which bytes the device is told of, and when.
+//! Trimming and `discard`: which bytes are reported to the device as free, and when.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::Image;
 use extant_units::DevOff;
 
-/// A device that loses what it is told to be worthless, and remembers it.
+/// A device that loses the bytes that it is told to discard, and records them.
 struct Forgetful {
     inner: MemoryDevice,
     discards: Mutex<Vec<Range<u64>>>,
@@ -70,7 +70,7 @@ impl Rig {
         how.open_device(dev.clone()).unwrap()
     }
 
-    /// What was discarded since the last call: bytes, and calls.
+    /// Discards since the last call: bytes, and calls.
     fn discarded(&self) -> (u64, usize) {
         let all = std::mem::take(&mut *self.dev.discards.lock().unwrap());
         (
@@ -142,7 +142,7 @@ fn ranges_and_short_runs_are_left_out() {
     let runs = rig.dev.discards.lock().unwrap().clone();
     assert!(runs.iter().all(|run| run.end - run.start >= 4096));
     rig.discarded();
-    // What was left out is not forgotten.
+    // A run that was left out is trimmed later.
     assert!(volume.trim(0..u64::MAX, 0).unwrap() >= 24 * 1024);
     rig.discarded();
     // A part of two groups, from and to the middle of a block.
@@ -210,8 +210,8 @@ fn freed_blocks_are_discarded_when_that_is_durable_and_not_before() {
     }
 }
 
-/// Writers, deletions and trimming at the same time on a volume that is nearly full: nobody loses a byte, nobody is told that there
-/// is no space because a run is being trimmed.
+/// Writers, deletions and trimming at the same time on a volume that is nearly full: no byte is
+/// lost, and no call fails for want of space because a run is being trimmed.
 #[test]
 fn trimming_beside_writers() {
     let rig = Rig::new("commit=300");

@@ -82,7 +82,7 @@ fn an_edit_is_a_write_in_place() {
     }
 }
 
-/// Cached blocks with space are changed where they are: no mapping is needed twice, nothing is read, nothing is reserved.
+/// Cached blocks with space are changed in place: no second mapping, no read, no reservation.
 #[test]
 fn an_edit_of_cached_bytes_touches_no_device() {
     let image = Image::of_mib(32).make().unwrap();
@@ -143,7 +143,8 @@ fn access_and_limits() {
     );
 }
 
-/// Whatever code within an edit asks the same file system for would wait for itself; another file system is fine.
+/// A call within an edit to the same file system would wait for itself, so it fails; another file
+/// system serves it.
 #[test]
 fn calls_from_within_an_edit_fail_instead_of_hanging() {
     for path in PATHS {
@@ -193,7 +194,8 @@ fn calls_from_within_an_edit_fail_instead_of_hanging() {
     }
 }
 
-/// Code that panics within an edit leaves the file system usable, and what it had changed is written like the rest.
+/// A panic within an edit leaves the file system usable, and the changes before it are written like
+/// others.
 #[test]
 fn a_panic_within_an_edit_is_survived() {
     let image = Image::of_mib(16).make().unwrap();
@@ -258,7 +260,8 @@ fn no_space_is_told_when_the_edit_begins_and_nothing_stays_promised() {
     image.fsck_clean().unwrap();
 }
 
-/// Edits beside truncation, sync and readers: every view shows one edit's byte, or zeros behind the moving end.
+/// Edits beside truncation, sync and readers: every view shows one edit's byte, or zeros behind the
+/// moving end.
 #[test]
 fn edits_and_views_beside_truncation_and_sync() {
     const SIZE: u64 = 200_000;

@@ -1,5 +1,5 @@
-//! Where `check` and `e2fsck -fn` (1.47) differ on clean or not, and why. Each is shown by a damage of its own in
-//! `check_agreement.rs`; a disagreement that none explains is a failure.
+//! Where `check` and `e2fsck -fn` (1.47) differ on clean or not, and why. Each is shown by a damage
+//! of its own in `check_agreement.rs`; a disagreement that none explains is a failure.
 
 use super::Verdict;
 
@@ -7,11 +7,11 @@ use super::Verdict;
 pub(crate) struct Exception {
     /// For the totals.
     pub(crate) name: &'static str,
-    /// Part of what the one who sees it says: findings of `check`, or lines of e2fsck.
+    /// A part of the report of the side that sees it: findings of `check`, or lines of e2fsck.
     pub(crate) says: &'static [&'static str],
-    /// Why the other one does not.
+    /// Why the other side does not see it.
     pub(crate) why: &'static str,
-    /// What shows it: a base, by its place in [`super::BASES`], and requests of debugfs.
+    /// A damage that shows it: a base, by its index in [`super::BASES`], and requests of debugfs.
     pub(crate) shown_by: (usize, &'static str),
 }
 
@@ -35,8 +35,8 @@ pub(crate) const OURS: &[Exception] = &[
     Exception {
         name: "depth of an extent node",
         says: &["extent node of depth", "extent node with 0 of"],
-        why: "e2fsck does not compare the depth of a node with its place, nor looks at that of a root without entries; Linux \
-              refuses to read the file",
+        why: "e2fsck does not compare the depth of a node with its place, nor looks at that of a \
+              root without entries; Linux refuses to read the file",
         shown_by: (
             0,
             "sif big/a_rather_long_file_name_to_fill_blocks_1 block[1] 0x10004",
@@ -55,14 +55,16 @@ pub(crate) const OURS: &[Exception] = &[
             "the resize inode does not lead",
             "of the resize inode does not lead",
         ],
-        why: "e2fsck -n says that the resize inode is not valid, and exits with 0 if it owns the right number of blocks",
+        why: "e2fsck -n says that the resize inode is not valid, and exits with 0 if it owns the \
+              right number of blocks",
         shown_by: (0, "sif <7> links_count 0"),
     },
     Exception {
         name: "log checksum",
         says: &["corrupt journal: transaction", "wrong checksum of the copy"],
-        why: "e2fsck replays up to a damaged transaction, which check refuses to do, as mounting does; a damaged copy it skips \
-              and says so, but finds nothing then if the block's old content does as well",
+        why: "e2fsck replays up to a damaged transaction, which check refuses to do, as mounting \
+              does; a damaged copy it skips and says so, but finds nothing then if the block's \
+              old content does as well",
         shown_by: (6, "zap_block -o 100 -l 4 -p 0x11 {block 1}"),
     },
     Exception {
@@ -77,8 +79,8 @@ pub(crate) const OURS: &[Exception] = &[
     Exception {
         name: "first inode",
         says: &["ten inodes are reserved"],
-        why: "debugfs, which replays for e2fsck here, does not mind the superblock, and the log has a good copy of it; Linux \
-              refuses to mount",
+        why: "debugfs, which replays for e2fsck here, does not mind the superblock, and the log \
+              has a good copy of it; Linux refuses to mount",
         shown_by: (6, "ssv first_ino 10"),
     },
     Exception {
@@ -93,7 +95,8 @@ pub(crate) const OURS: &[Exception] = &[
             "names an external journal beside its own",
             "names a journal without the feature",
         ],
-        why: "e2fsck looks at the journal's UUID and inode, not at its device number; Linux refuses to mount",
+        why: "e2fsck looks at the journal's UUID and inode, not at its device number; Linux \
+              refuses to mount",
         shown_by: (0, "ssv journal_dev 5"),
     },
     Exception {
@@ -111,7 +114,8 @@ pub(crate) const OURS: &[Exception] = &[
     Exception {
         name: "feature that check does not know",
         says: &["unsupported feature:"],
-        why: "e2fsck knows some features that Extant does not mount; check answers that nothing can be said",
+        why: "e2fsck knows some features that Extant does not mount; check answers that nothing \
+              can be said",
         shown_by: (5, "ssv feature_ro_compat 0x446b"),
     },
     Exception {
@@ -133,7 +137,8 @@ pub(crate) const THEIRS: &[Exception] = &[
     Exception {
         name: "unknown compat feature",
         says: &["has unsupported feature(s)"],
-        why: "the format lets readers and writers ignore such a bit, as Linux and check do; e2fsck refuses",
+        why: "the format lets readers and writers ignore such a bit, as Linux and check do; \
+              e2fsck refuses",
         shown_by: (2, "ssv feature_compat 0x20028"),
     },
     Exception {

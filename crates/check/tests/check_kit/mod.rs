@@ -1,6 +1,7 @@
-//! What the tests of `check` share: small images of many feature sets, and both verdicts on one of them.
+//! Shared parts of the tests of `check`: small images of many feature sets, and both verdicts on
+//! one.
 
-// Each test binary uses its part.
+// Each test binary uses a part of it.
 #![allow(dead_code, reason = "shared by several test binaries")]
 
 pub(crate) mod exceptions;
@@ -13,7 +14,8 @@ use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, check};
 use extant_testkit::{Cmd, Image, Result, TempDir, bail, ensure};
 
-/// Feature sets, small: name, size in MiB, arguments of mke2fs, and whether the journal is to be left with a transaction.
+/// Small feature sets: name, size in MiB, arguments of mke2fs, and whether the journal keeps a
+/// transaction.
 pub(crate) const BASES: &[(&str, u64, &str, bool)] = &[
     ("default", 4, "-b 1024 -N 160", false),
     (
@@ -38,14 +40,16 @@ pub(crate) const BASES: &[(&str, u64, &str, bool)] = &[
     (
         "sparse_super2",
         4,
-        "-b 2048 -N 256 -g 512 -I 512 -O sparse_super2,^has_journal,^resize_inode,metadata_csum_seed",
+        "-b 2048 -N 256 -g 512 -I 512 \
+         -O sparse_super2,^has_journal,^resize_inode,metadata_csum_seed",
         false,
     ),
     ("dirty", 4, "-b 1024 -N 160 -O ^64bit", true),
 ];
 
-/// A base image: sound by both checkers, with something of everything: an index, an extent tree of two levels or
-/// indirect blocks, attributes in inodes and blocks, links of all kinds, special files.
+/// A base image: sound for both sides, with all kinds of structures: an index, an extent tree of
+/// two levels or indirect blocks, attributes in inodes and blocks, links of all kinds, special
+/// files.
 pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     let tree = TempDir::new("tree")?;
     let make = |name: &str, bytes: &[u8]| std::fs::write(tree.join(name), bytes);
@@ -97,8 +101,8 @@ pub(crate) fn base(mib: u64, args: &str, dirty: bool) -> Result<Image> {
     Ok(image)
 }
 
-/// Requests of debugfs, with a block of the journal for `{block N}` filled in, and for `{name FILE}` where the name of the
-/// file's first attribute begins, in its inode.
+/// Requests of debugfs. `{block N}` is replaced by a block of the journal, `{name FILE}` by the
+/// location of the name of the first attribute in the inode of the file.
 pub(crate) fn damage(image: &Image, request: &str) -> Result<()> {
     let Some((before, rest)) = request.split_once('{') else {
         return script(image, request);
@@ -143,12 +147,12 @@ fn script(image: &Image, requests: &str) -> Result<()> {
     Ok(())
 }
 
-/// What both said of one image.
+/// The verdicts of both on one image.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     /// e2fsck's exit status; `None` if a signal ended it.
     pub(crate) e2fsck: Option<i32>,
-    /// What e2fsck printed.
+    /// The output of e2fsck.
     pub(crate) said: String,
     /// The findings, or the reason why there are none. Empty: clean.
     pub(crate) found: Vec<String>,
@@ -170,7 +174,8 @@ impl Verdict {
 
 /// Asks both.
 ///
-/// e2fsck -n does not replay a journal; `check` does, in memory. So e2fsck is asked again about a copy that it may replay.
+/// e2fsck -n does not replay a journal; `check` does, in memory. So e2fsck also runs on a copy that
+/// it may replay.
 ///
 /// # Errors
 /// A panic of the checker, or a tool that cannot be run.

@@ -1,4 +1,4 @@
-//! The file: those who write its blocks, and those who look.
+//! The file, and the threads that write and read its blocks.
 
 use std::ops::AddAssign;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use extant_testkit::generations::{Blocks, SIZE};
 const BLOCKS: usize = 96;
 const MOST: usize = 12;
 
-/// What a thread does at least, however slow the machine is.
+/// The fewest operations of a thread, however slow the machine is.
 const LEAST: u32 = 20;
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Totals {
     pub(crate) writes: u64,
@@ -30,7 +30,7 @@ impl AddAssign for Totals {
     }
 }
 
-/// What all threads know.
+/// The state that all threads share.
 pub(crate) struct Shared {
     blocks: Blocks,
     stop: AtomicBool,
@@ -43,7 +43,7 @@ fn open(fs: &Filesystem, direct: bool) -> File {
     options.open("/blocks").unwrap()
 }
 
-/// Blocks that an operation is about.
+/// The blocks of an operation.
 fn range(rng: &mut Rng) -> (usize, usize) {
     let first = rng.index(BLOCKS);
     (first, (first + 1 + rng.index(MOST)).min(BLOCKS))
@@ -60,19 +60,19 @@ impl Shared {
         }
     }
 
-    /// Judges what a reader found.
-    fn saw(&self, who: &str, first: usize, least: &[u64], bytes: &[u8]) {
+    /// Judges the bytes that a reader found.
+    fn saw(&self, reader: &str, first: usize, least: &[u64], bytes: &[u8]) {
         match self.blocks.judge(first, least, bytes) {
             Ok(generations) => self.blocks.seen(first, &generations),
             Err(why) => {
                 let mut failed = self.failed.lock().unwrap();
-                failed.get_or_insert(format!("{who}: {why}"));
+                failed.get_or_insert(format!("{reader}: {why}"));
                 self.stop.store(true, Ordering::SeqCst);
             }
         }
     }
 
-    /// With nobody else about: every block has its last generation.
+    /// While no other thread runs: every block has its last generation.
     pub(crate) fn check_all(&self, fs: &Filesystem) {
         let checked = self.blocks.check_all(&fs.read("/blocks").unwrap());
         assert_eq!(checked, Ok(()));
@@ -87,7 +87,7 @@ struct Actor<'a> {
     totals: Totals,
 }
 
-/// What a thread does, again and again.
+/// The operation that a thread repeats.
 type Act = fn(&mut Actor<'_>, &mut Tools);
 
 /// The threads of a run.
@@ -103,14 +103,14 @@ const CAST: [Act; 9] = [
     |actor, tools| actor.disturb(tools),
 ];
 
-/// What a thread has of its own.
+/// The state of one thread.
 struct Tools {
     cached: File,
     direct: File,
     queue: DirectQueue,
 }
 
-/// Lets all of them loose for a while.
+/// Runs all threads for a while.
 pub(crate) fn rage(fs: &Filesystem, shared: &Shared, seed: u64, time: Duration) -> Totals {
     let end = Instant::now() + time;
     let mut rng = Rng::new(seed);
@@ -204,13 +204,13 @@ impl Actor<'_> {
         self.totals.writes += 1;
     }
 
-    fn read(&mut self, who: &str, file: &File) {
+    fn read(&mut self, reader: &str, file: &File) {
         let (first, end) = range(&mut self.rng);
         let least = self.shared.blocks.least(first, end);
         let mut bytes = vec![0; (end - first) * SIZE];
         let done = file.read_at(&mut bytes, (first * SIZE) as u64).unwrap();
         assert_eq!(done, bytes.len());
-        self.shared.saw(who, first, &least, &bytes);
+        self.shared.saw(reader, first, &least, &bytes);
         self.totals.reads += (end - first) as u64;
     }
 
@@ -224,7 +224,8 @@ impl Actor<'_> {
         self.totals.reads += (end - first) as u64;
     }
 
-    /// Has the cache empty, the file durable, and what lies behind the blocks come and go.
+    /// Drops the cache, makes the file durable, and extends and truncates the file behind the
+    /// blocks.
     fn disturb(&mut self, tools: &mut Tools) {
         let end = (BLOCKS * SIZE) as u64;
         let more = self.rng.below(40_000);

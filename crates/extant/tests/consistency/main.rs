@@ -1,10 +1,13 @@
-//! Readers and writers of one file, through the cache and past it, on ranges that overlap: no write is seen torn, and no old
-//! block after a newer one.
+//! Readers and writers of one file, through the cache and past it, on ranges that overlap: no
+//! reader sees a torn write, or an old block after a newer one.
 //!
-//! Every block carries its number, a generation and a checksum. Writers of a block take turns, so that generations are in order; readers ask
-//! nobody. What a reader finds must be whole, and at least as new as whatever had been written, or seen by anybody, when it began.
+//! Every block carries its number, a generation and a checksum. Writers of a block run one after
+//! the other, so that generations are in order; readers run at any time. A block that a reader
+//! finds must be whole. Its generation must be at least the last one that was written, or found by
+//! any reader, before the read began.
 //!
-//! The device writes and reads every block in pieces and lets others run in between: whoever reads it past the locks finds halves.
+//! The device writes and reads every block in pieces and yields the processor in between: a reader
+//! that bypasses the locks finds halves.
 
 mod device;
 mod file;

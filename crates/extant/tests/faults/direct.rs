@@ -1,6 +1,8 @@
-//! Direct I/O on a device that fails: whoever asked is told, nothing is converted and no size moves over what did not arrive.
+//! Direct I/O on a device that fails: the caller gets the error, and no extent is converted and no
+//! size moves over data that did not arrive.
 //!
-//! Each operation runs on a fresh volume once for each of its device requests and each way in which that can go wrong.
+//! Each operation runs on a fresh volume once for each of its device requests and each way in which
+//! that can go wrong.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -10,13 +12,13 @@ use extant::{CheckOptions, Error, File, Filesystem, IoBuf, Options, Tuning, chec
 use extant_blockdev::{BlockDevice, Fault, FaultyDevice, MemoryDevice, Request, RequestKind};
 use extant_testkit::{Image, content};
 
-/// What the file has: data, a hole, preallocated space, and data that ends within a block.
+/// The file: data, a hole, preallocated space, and data that ends within a block.
 const DATA: usize = 64 << 10;
 const HOLE: usize = 128 << 10;
 const SPACE: usize = 192 << 10;
 const SIZE: usize = SPACE + 100;
 
-/// Where is written, and how much.
+/// Position and length of the write.
 const WRITES: [(usize, usize); 11] = [
     (0, 8192),
     (4096, 40_960),
@@ -31,7 +33,7 @@ const WRITES: [(usize, usize); 11] = [
     (300_000, 7000),
 ];
 
-/// A mounted image whose device fails one request when it is told to.
+/// A mounted image whose device fails one request on demand.
 struct Rig {
     memory: Arc<MemoryDevice>,
     fs: Filesystem,
@@ -74,7 +76,7 @@ impl Rig {
         options.open("/f").unwrap()
     }
 
-    /// Runs `operation` with its request number `number` failing; says whether there was one.
+    /// Runs `operation` with its request number `number` failing; returns whether there was one.
     fn failing<R>(&self, number: i64, operation: impl FnOnce() -> R) -> (R, bool) {
         self.fuse.store(number, Ordering::SeqCst);
         let result = operation();
@@ -116,7 +118,7 @@ fn all(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// One write that fails: what must be there afterwards.
+/// One write that fails, and the bytes that may be there afterwards.
 fn check_write(base: &[u8], model: &[u8], mount: &str, number: i64, case: Case) -> bool {
     let Case {
         kind,
@@ -161,7 +163,7 @@ fn check_write(base: &[u8], model: &[u8], mount: &str, number: i64, case: Case) 
     };
     holds(&all(&cached), "cached");
     holds(&all(&direct), "direct");
-    // Zeros before the write may have been lost with it, which is told once.
+    // Zeros before the write may be lost with it, which is reported once.
     let _ = cached.sync_all();
     cached
         .sync_all()

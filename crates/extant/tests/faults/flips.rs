@@ -1,4 +1,4 @@
-//! Bits that flip on the way from the device, and requests that take their time.
+//! Bits that flip on the way from the device, and slow requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ fn sight(device: Arc<dyn BlockDevice>) -> Result<Sight> {
     Ok(seen)
 }
 
-/// A bit of request `at` flips, unless it reads file data or the target of a link, which have no checksum.
+/// A bit of request `at` flips, unless it reads file data or the target of a link, which have no
+/// checksum.
 fn flipped(base: &Base, at: u64, bit: u64) -> (Result<Sight>, u64) {
     let memory = Arc::new(MemoryDevice::from_bytes(&base.bytes));
     let (inner, count) = (memory.clone(), Arc::new(AtomicU64::new(0)));

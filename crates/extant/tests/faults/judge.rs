@@ -1,4 +1,4 @@
-//! What is on the device afterwards, when it is well again.
+//! Judging the content of the device after the faults.
 
 use extant::{CheckOptions, FileKind, Filesystem, check};
 use extant_testkit::Image;
@@ -8,7 +8,8 @@ use crate::units::first_foreign;
 use crate::workload::Setup;
 use crate::world::World;
 
-/// Mounts what the faults left, replays it, compares it with what was promised, and checks it.
+/// Mounts the volume that the faults left, replays it, compares it with the acknowledged state, and
+/// checks it.
 pub(crate) fn judge(setup: &Setup, stage: &Stage, world: &World) -> Result<(), String> {
     let fs = setup
         .options()
@@ -52,7 +53,8 @@ pub(crate) fn judge(setup: &Setup, stage: &Stage, world: &World) -> Result<(), S
             .map_err(|why| format!("{path}, after an operation that failed: {why}"))?;
     }
     let known = |id| world.known.writes.contains_key(&id);
-    // A block map has no unwritten blocks: what a failed write was to cover shows what the device held, as on Linux.
+    // A block map has no unwritten blocks: after a failed write its blocks may hold the old content
+    // of the device, as on Linux.
     let lost = stage
         .fired()
         .is_some_and(|seen| matches!(seen.cargo, Cargo::Data(_)));
@@ -72,8 +74,8 @@ pub(crate) fn judge(setup: &Setup, stage: &Stage, world: &World) -> Result<(), S
     }
 }
 
-/// e2fsck replays what the faults left, and finds nothing. Not for volumes that record an error: there it leaves the orphans alone,
-/// and meets them as damage.
+/// e2fsck replays the volume and finds nothing. Not for volumes that record an error: there it
+/// leaves the orphans alone, and reports them as damage.
 pub(crate) fn by_e2fsck(stage: &Stage) -> Result<(), String> {
     let why = |error: extant_testkit::Error| error.to_string();
     let image = Image::of_bytes(&stage.memory.to_bytes()).map_err(why)?;
@@ -81,7 +83,7 @@ pub(crate) fn by_e2fsck(stage: &Stage) -> Result<(), String> {
     image.fsck_clean().map_err(why)
 }
 
-/// No file shows bytes that nobody wrote.
+/// No file shows bytes that no write of the workload put there.
 fn nothing_foreign(
     fs: &Filesystem,
     dir: &str,
@@ -102,7 +104,7 @@ fn nothing_foreign(
             FileKind::Regular => {
                 let bytes = fs.read(&path).map_err(|error| format!("{path}: {error}"))?;
                 if let Some(at) = first_foreign(&bytes, known, moved) {
-                    return Err(format!("{path} shows at byte {at} what nobody wrote"));
+                    return Err(format!("{path} shows at byte {at} bytes of no write"));
                 }
             }
             _ => {}

@@ -1,10 +1,10 @@
-//! A host that loses writes and says so once: no caller is promised what is lost, whichever caller
-//! was told.
+//! A host that loses writes and reports that once: no caller gets an acknowledgement for lost data,
+//! whichever caller got the report.
 //!
 //! # Responsibility
 //! Several callers ask for durability in every order, and one flush of the device fails. The caller
-//! that meets it is told; all later ones must be told as well. After a power cut of the host, what
-//! any of them was promised must be there.
+//! that meets it gets the error, and so must all later ones. After a power cut of the host, all
+//! acknowledged data must be there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const EROFS: i32 = 30;
 
 type Host = LossyDevice<Arc<MemoryDevice>>;
 
-/// One who asks for durability.
+/// A caller that asks for durability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
     /// fdatasync of B.
@@ -115,7 +115,7 @@ struct Rig {
     /// Direct and cached openers of each file.
     direct: Vec<File>,
     cached: Vec<File>,
-    /// Files whose new content was promised, and directories.
+    /// Files whose new content was acknowledged, and directories.
     promised: BTreeMap<&'static str, u8>,
     made: Vec<&'static str>,
     /// A call has failed.
@@ -219,8 +219,8 @@ impl Rig {
         }
     }
 
-    /// Each opener that has not asked yet is told once of lost data, and then that nothing can be
-    /// changed.
+    /// Each opener that has not asked yet gets the error of lost data once, and then that the file
+    /// system refuses changes.
     fn ask_the_others(&mut self) {
         for (name, file) in NAMES.iter().zip(&self.cached) {
             let answers = [file.sync_data(), file.sync_all()].map(|result| errno(&result));
@@ -242,7 +242,7 @@ impl Rig {
         }
     }
 
-    /// The host loses its power; what was promised must be there.
+    /// The host loses its power; everything acknowledged must be there.
     fn end(mut self, seed: u64) -> Vec<String> {
         let failed = self.host.failures() > 0;
         if failed && self.fs.is_some() {
@@ -317,7 +317,7 @@ fn orders() -> Vec<Vec<Call>> {
     all
 }
 
-/// One order, and the flush that fails in it: what went wrong, and whether a flush failed at all.
+/// One order, and the flush that fails in it: returns what went wrong, and whether a flush failed.
 fn run(
     kind: Kind,
     base: &[u8],
@@ -403,7 +403,7 @@ fn a_tail_that_moves_after_a_failed_flush_is_found() {
     assert!(found > 0);
 }
 
-/// Without barriers nothing is promised before the unmount, which must tell.
+/// Without barriers nothing is acknowledged before the unmount, which must fail.
 #[test]
 fn an_unmount_without_barriers_tells_of_lost_writes() {
     for after in 0..2 {
@@ -500,8 +500,8 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
                     let (mut told, mut version) = (false, 1);
                     while version < 200 {
                         version += 1;
-                        // One flush begins before the failure and ends after it: no promise of it
-                        // counts.
+                        // One flush begins before the failure and ends after it: it acknowledges
+                        // nothing.
                         let before = host.failures();
                         let result = match nth {
                             3 => fs
@@ -541,7 +541,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
             .open_device(memory)
             .unwrap();
         for (name, version) in &rig.promised {
-            // What came after the promise may be there in part.
+            // Writes after the last acknowledgement may be there in part.
             let bytes = fs.read(name).unwrap();
             let lost = bytes.iter().any(|byte| byte < version);
             assert!(!lost, "{seed}: {name} was promised version {version}");

@@ -1,8 +1,10 @@
-//! Device faults: whatever request of a fixed workload goes wrong, nothing panics or hangs, the error reaches whom it
-//! concerns and nobody else, and what was acknowledged before is there afterwards.
+//! Device faults: whichever request of a fixed workload fails, nothing panics or hangs, the error
+//! reaches the callers that it concerns and no others, and all acknowledged data is there
+//! afterwards.
 //!
-//! The workload runs once to count its requests. Then it runs once for each request and each way in which that can go wrong.
-//! A run that breaks a rule prints one line with the setup, the request and the way.
+//! The workload runs once to count its requests. Then it runs once for each request and each way in
+//! which that can fail. A run that breaks a rule prints one line with the setup, the request and
+//! the way.
 
 mod direct;
 mod flips;
@@ -23,16 +25,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use stage::{Mode, Order, Seen, Stage, Who};
+use stage::{Mode, Order, Origin, Seen, Stage};
 use workload::{Base, SETUPS, Setup, Workload, fixed};
 use world::World;
 
-/// Every how many runs e2fsck looks as well.
+/// e2fsck checks one run of this many.
 const E2FSCK_EVERY: usize = 40;
 /// The longest that one run may take.
 const BOUND: Duration = Duration::from_secs(120);
 
-/// One run: what the workload did under `order`, and what is on the device then.
+/// One run: the workload under `order`, and the content of the device afterwards.
 fn run(
     setup: &Setup,
     work: Workload,
@@ -68,7 +70,7 @@ fn requests(setup: &Setup, work: Workload, base: &Base) -> Vec<Seen> {
     let (world, trouble) = run(setup, work, base, None, true);
     assert!(trouble.is_empty(), "{}: {trouble:#?}", setup.name);
     let seen = world.stage.seen();
-    let stranger = seen.iter().find(|seen| seen.by == Who::Other);
+    let stranger = seen.iter().find(|seen| seen.by == Origin::Other);
     assert!(stranger.is_none(), "{}: {stranger:?}", setup.name);
     seen
 }
@@ -180,11 +182,11 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
     assert_eq!(runs, orders.len());
 }
 
-/// Panics of the file systems' own threads. Those of a test's are the test's own affair.
+/// Panics of the file systems' own threads.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Somebody sees to it that a panic of this thread fails what it belongs to.
+    /// A panic of this thread fails its test without this hook.
     static JUDGED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -192,7 +194,7 @@ fn judge_panics_here() {
     JUDGED.set(true);
 }
 
-/// From now on panics are noted, but for those of this thread, and of tests that do not call this.
+/// From now on panics are noted, except those of this thread and of tests that do not call this.
 fn note_panics() {
     static HOOKED: Once = Once::new();
     judge_panics_here();
@@ -229,7 +231,8 @@ fn a_fault_at_every_request_of_other_volumes() {
     }
 }
 
-/// Range operations: what fails leaves everything that it does not remove, and the next call is served.
+/// Range operations: a failed one leaves everything that it does not remove, and the next call is
+/// served.
 #[test]
 fn a_fault_at_every_request_of_range_operations() {
     note_panics();
@@ -241,7 +244,8 @@ fn a_fault_at_every_request_of_range_operations() {
     }
 }
 
-/// All of it again and again, on fresh images, for `EXTANT_SECONDS`: a stage of the soak. Once unless told otherwise.
+/// Repeats all of it, on fresh images, for `EXTANT_SECONDS`: a stage of the soak. Without that
+/// variable, once.
 #[test]
 fn soak() {
     note_panics();

@@ -1,4 +1,5 @@
-//! `errors=`: how far a fault stops a file system, what is on record afterwards, and that nobody else notices.
+//! `errors=`: how far a fault stops a file system, which record it leaves, and that other file
+//! systems are not affected.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,7 +11,7 @@ use extant_testkit::Image;
 
 use crate::workload::{Base, SETUPS};
 
-/// What goes wrong while the switch is on.
+/// The failure while the switch is on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Trouble {
@@ -19,7 +20,7 @@ enum Trouble {
     DamagedMetadata,
     /// The commit fails.
     UnwritableLog,
-    /// The commit succeeds, and what it logged cannot be written home: at the unmount.
+    /// The commit succeeds, and its blocks cannot be checkpointed: at the unmount.
     UnwritableHome,
 }
 
@@ -123,7 +124,7 @@ fn a_fault_stops_as_much_as_its_policy_says() {
     bystander.unmount().unwrap();
 }
 
-/// Waits until a thread of the file system's has met what was prepared for it.
+/// Waits until a thread of the file system meets the prepared fault.
 fn faults(fs: &Filesystem) {
     let count = || {
         let counters = fs.volume().stats();
@@ -137,7 +138,7 @@ fn faults(fs: &Filesystem) {
     }
 }
 
-/// Nobody's call fails at first: it is a flusher that cannot read a bitmap.
+/// No call fails at first: a flusher cannot read a bitmap.
 #[test]
 fn a_flushers_fault_stops_as_much_as_its_policy_says() {
     let base = Base::new(&SETUPS[0]);
@@ -155,7 +156,7 @@ fn a_flushers_fault_stops_as_much_as_its_policy_says() {
             .open("/new")
             .unwrap();
         switch.store(Trouble::UnreadableMetadata as u8, Ordering::Relaxed);
-        // As much as is written back behind the writer's back.
+        // Enough data for writeback in the background.
         for piece in 0..160 {
             if file.write_at(&[7; 4096], piece * 4096).is_err() {
                 break;
@@ -175,7 +176,7 @@ fn a_flushers_fault_stops_as_much_as_its_policy_says() {
     }
 }
 
-/// A checkpoint that cannot write home stops the journal, whatever the policy.
+/// A checkpoint that cannot write stops the journal, whatever the policy.
 #[test]
 fn a_checkpoints_fault_stops_changes_whatever_the_policy() {
     let base = Base::new(&SETUPS[0]);
@@ -203,7 +204,7 @@ fn a_checkpoints_fault_stops_changes_whatever_the_policy() {
         let state = image.header("Filesystem state").unwrap();
         assert!(state.contains("with errors"), "{policy}: {state}");
         assert!(image.needs_recovery().unwrap(), "{policy}");
-        // What was committed is in the log.
+        // Committed blocks are in the log.
         let again = Options::new().write(true).open_device(memory).unwrap();
         assert!(again.metadata("/before").is_ok(), "{policy}");
     }

@@ -1,4 +1,4 @@
-//! Range operations under faults: the steps, and what a file may hold when one has failed.
+//! Range operations under faults: the steps, and the possible content of a file after one failed.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::world::World;
 /// The kinds of volume that [`ranges`] runs on.
 pub(crate) const SETUPS: &[&str] = &["usual", "per-block", "large-blocks"];
 
-/// What a file may hold after an operation on it failed.
+/// The possible content of a file after an operation on it failed.
 #[derive(Clone)]
 pub(crate) struct Either {
     pub(crate) object: usize,
@@ -21,7 +21,7 @@ pub(crate) struct Either {
 }
 
 impl Either {
-    /// Whether it may hold this.
+    /// Whether this content is possible.
     pub(crate) fn allows(&self, got: &[u8]) -> Result<(), String> {
         if got == self.before || got == self.after {
             return Ok(());
@@ -44,7 +44,7 @@ impl Either {
     }
 }
 
-/// What the bytes are after the operation.
+/// The bytes after the operation.
 fn apply(bytes: &mut Vec<u8>, mode: FallocateMode, range: Range<usize>) {
     let size = bytes.len();
     match mode {
@@ -76,7 +76,8 @@ impl World {
         len: usize,
     ) {
         use FallocateMode::{CollapseRange, InsertRange};
-        // Once something of it is lost its size is not known any more, and the operation may be one that is refused.
+        // Once a part of it is lost its size is not known, and the operation may be one that is
+        // refused.
         let object = self.object_of(handle);
         let Some(object) = object.filter(|object| !self.known.objects[*object].lost) else {
             return;
@@ -110,7 +111,8 @@ impl World {
             return;
         }
         for path in durable {
-            // If an older fault had it refused, the promise stands. Otherwise the operation may be done in part.
+            // If an older fault refused it, the acknowledged content stays. Otherwise the operation
+            // may be done in part.
             if !self.promises.contains_key(path) {
                 self.known.names.remove(path);
                 self.known.objects[object].lost = true;
@@ -125,7 +127,8 @@ impl World {
         }
     }
 
-    /// Copies to the same place of another file, from one that is durable and is not written any more.
+    /// Copies to the same position of another file, from one that is durable and is not written any
+    /// more.
     pub(crate) fn copy(&mut self, from: &'static str, to: &'static str, pos: usize, len: usize) {
         let known = |handle| {
             let object = self.object_of(handle);
@@ -146,10 +149,10 @@ impl World {
         };
         let what = format!("copy {from} {to} {pos}+{len}");
         if self.step(what, Role::Change(Some(source)), &touches, run) {
-            // An error on the way shows as less; the rest is there or is not.
+            // An error on the way is a smaller number; the rest is copied or not.
             self.known.objects[object].lost |= done < data.len();
             self.known.written(object, pos, &data);
-            // What is written of these from now on is that of the copy.
+            // Bytes written from now on are those of the copy.
             let writes = self.known.writes.values_mut();
             writes
                 .filter(|of| **of == source)
@@ -158,13 +161,15 @@ impl World {
     }
 }
 
-/// The workload: each operation on data that is durable, on data that is dirty, over many extents, and left to others to make durable.
+/// The workload: each operation on durable data, on dirty data, over many extents, and made durable
+/// by another thread.
 pub(crate) fn ranges(w: &mut World) {
     use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
     w.mount();
     w.open("big", "/old/big");
     w.open("frag", "/old/frag");
-    // Cold: maps and edges are read. Ranges end with a unit of contents, so that what is left of one begins it.
+    // Cold: maps and edges are read. Ranges end with a unit of contents, so that the rest of one
+    // begins with its number.
     w.range("frag", PunchHole, 2 * 8192 + 500, 9 * 8192 + 12);
     w.range("big", PunchHole, 10_000, 20_000);
     w.fsync("frag");

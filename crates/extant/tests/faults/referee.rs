@@ -1,4 +1,5 @@
-//! Who judges what each step of a workload returned, given the request that went wrong.
+//! The rules by which the result of each step of a workload is judged, given the request that
+//! failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use extant::{Error, Result};
 use extant_blockdev::RequestKind;
 
-use crate::stage::{Cargo, Mode, Order, Seen, Stage, Who};
+use crate::stage::{Cargo, Mode, Order, Origin, Seen, Stage};
 use crate::world::Known;
 
 const EIO: i32 = 5;
@@ -14,7 +15,7 @@ const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EUCLEAN: i32 = 117;
 
-/// What a step is to the rules.
+/// The kind of a step, for the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     Mount,
@@ -34,13 +35,13 @@ impl Role {
         Self::Change(None)
     }
 
-    /// Whether what it began is durable when it returns.
+    /// Whether its changes are durable when it returns.
     fn waits(&self) -> bool {
         matches!(self, Self::Fsync(..) | Self::Sync | Self::Unmount)
     }
 }
 
-/// The rules, and what they need to remember.
+/// The rules, and the state that they need.
 pub(crate) struct Referee {
     /// Writes are durable when they return.
     sync: bool,
@@ -49,17 +50,17 @@ pub(crate) struct Referee {
     step: usize,
     /// Openers and their files.
     handles: BTreeMap<&'static str, usize>,
-    /// Openers that are still to be told of lost data.
+    /// Openers that are still to get the error of lost data.
     owed: BTreeSet<&'static str>,
-    /// The lost data is known of, and somebody was told.
+    /// The loss is known, and some caller got the error.
     told: bool,
     /// The file whose data was lost.
     lost: Option<usize>,
-    /// Nobody has been told so by writing everything.
+    /// No call that writes everything has reported it.
     owed_to_all: bool,
     /// The file system refuses changes.
     latched: bool,
-    /// What an operation answered to the fault, for the totals.
+    /// The result of an operation that met the fault, for the totals.
     pub(crate) outcome: Option<String>,
     pub(crate) complaints: Vec<String>,
 }
@@ -101,7 +102,7 @@ impl Referee {
     pub(crate) fn opened(&mut self, handle: &'static str, object: usize) {
         self.handles.insert(handle, object);
         if !self.told && self.lost == Some(object) {
-            // A failure that nobody has seen yet is new to a new opener.
+            // A failure that no caller has seen yet is new to a new opener.
             self.owed.insert(handle);
         }
     }
@@ -111,7 +112,7 @@ impl Referee {
         self.owed.remove(handle);
     }
 
-    /// Judges what a step returned. `faults` is the file system's own count.
+    /// Judges the result of a step. `faults` is the file system's own count.
     pub(crate) fn judge(
         &mut self,
         what: &str,
@@ -144,7 +145,8 @@ impl Referee {
         }
     }
 
-    /// The device goes on failing: anything that says so will do, and what it acknowledges all the same must be true.
+    /// The device goes on failing: any error that says so will do. Steps that succeed nevertheless
+    /// must be true.
     fn lasting(&mut self, errno: i32) -> Result<(), String> {
         if errno != 0 {
             self.outcome.get_or_insert_with(|| format!("{errno}"));
@@ -181,17 +183,17 @@ impl Referee {
                 {
                     Ok(())
                 }
-                _ => Err("only who needs the data is told".into()),
+                _ => Err("only a caller that needs the data gets the error".into()),
             },
             (_, kind) => {
                 if now {
                     self.latched |= faults > 0;
                     let behind = match kind {
-                        // What a commit writes, a step may have to wait for.
+                        // A step may have to wait for a write of the commit.
                         RequestKind::Write | RequestKind::Flush => !role.waits(),
                         RequestKind::Read => true,
                     };
-                    if seen.by != Who::Step && behind {
+                    if seen.by != Origin::Step && behind {
                         return self.met_by_another(kind, errno);
                     }
                     return self.met(kind, role, errno);
@@ -201,7 +203,8 @@ impl Referee {
         }
     }
 
-    /// Data of `object` was lost: each opener's next fsync says so, once, besides whoever had it written; nobody else does.
+    /// Data of `object` was lost: the next fsync of each opener says so, once, besides the call
+    /// that wrote it back; no other call does.
     fn lost_data(
         &mut self,
         object: usize,
@@ -228,9 +231,10 @@ impl Referee {
                 self.told = true;
                 &[why]
             }
-            // Whatever an fsync told.
+            // Whatever an fsync returned.
             Role::Sync | Role::Unmount if std::mem::take(&mut self.owed_to_all) => &[why],
-            // Cutting writes what it zeroes; a rename has data written that may be lost, and goes on.
+            // Truncation writes the zeros of the last block. A rename writes data that may be lost,
+            // and goes on.
             Role::Change(Some(of)) if now && of == object => &[0, why],
             _ => &[0],
         };
@@ -240,12 +244,14 @@ impl Referee {
         }
     }
 
-    /// The step that left to another thread what could not read or write metadata: it ended before that, or met its consequences.
+    /// The step whose metadata another thread failed to read or write: it ended before that, or met
+    /// the consequences.
     fn met_by_another(&self, kind: RequestKind, errno: i32) -> Result<(), String> {
         match errno {
             0 => Ok(()),
             EIO | EROFS if self.latched => Ok(()),
-            // A commit stopped the journal in the middle of the step, and the next one has it on the books.
+            // A commit stopped the journal in the middle of the step: the error belongs to the next
+            // step.
             EIO if kind != RequestKind::Read => Ok(()),
             _ => Err("EIO or EROFS were expected".into()),
         }
@@ -271,10 +277,10 @@ impl Referee {
         }
     }
 
-    /// The steps after it: business as usual, or changes are refused.
+    /// The steps after it: no change, or changes are refused.
     fn afterwards(&mut self, role: &Role, errno: i32, faults: u64) -> Result<(), String> {
         if !self.latched && faults > 0 && !matches!(role, Role::Mount) {
-            // The fault comes to light now: whoever meets it first learns what it was.
+            // The first step that meets the fault gets its error.
             self.latched = true;
             if errno == EIO {
                 return Ok(());
@@ -284,7 +290,7 @@ impl Referee {
             (false, _) | (true, Role::Read | Role::Mount) => &[0],
             (true, Role::Unmount) => &[EIO, EROFS],
             (true, Role::Change(_) | Role::Write(..) | Role::Sync) => &[EROFS],
-            // Of a file whose data could not be written any more, first that.
+            // Of a file whose data could not be written any more, that error first.
             (true, Role::Fsync(..)) => &[EROFS, EIO],
         };
         match expected.contains(&errno) {

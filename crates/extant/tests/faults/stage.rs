@@ -1,4 +1,4 @@
-//! A device in memory on which one request, or all from one on, go wrong.
+//! A device in memory on which one request, or all from one on, fail.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use extant_blockdev::{
 
 use crate::units::id_in;
 
-/// What a request carries, told from its bytes and its place.
+/// The content of a request, told from its bytes and its location.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Cargo {
     /// File data, of this write.
@@ -34,23 +34,23 @@ pub(crate) struct Seen {
     pub(crate) cargo: Cargo,
     /// The step of the workload that was under way.
     pub(crate) step: usize,
-    pub(crate) by: Who,
+    pub(crate) by: Origin,
 }
 
-/// Who makes a request.
+/// The thread that makes a request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Who {
+pub(crate) enum Origin {
     /// The step itself.
     Step,
     /// The journal's thread: for the step, or behind it.
     Committer,
     /// The thread that deletes files which the step gave up.
     Reaper,
-    /// A thread that the rules know nothing of.
+    /// A thread that the rules do not know.
     Other,
 }
 
-/// What goes wrong.
+/// The way in which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Mode {
     /// The request fails.
@@ -81,9 +81,9 @@ impl Mode {
         Self::LoseLate,
     ];
 
-    /// Whether it means something to such a request.
+    /// Whether this way applies to such a request.
     pub(crate) fn concerns(self, kind: RequestKind, cargo: Cargo) -> bool {
-        // All that is ever written durably.
+        // Only these are written durably.
         let durable = kind == RequestKind::Write && matches!(cargo, Cargo::Log | Cargo::Super);
         match self {
             Self::Fail | Self::FailOn => true,
@@ -105,16 +105,16 @@ impl Mode {
     }
 }
 
-/// The request that goes wrong, and how.
+/// The request that fails, and the way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) at: u64,
     pub(crate) mode: Mode,
 }
 
-/// The device, and what is known of its requests.
+/// The device, and the record of its requests.
 pub(crate) struct Stage {
-    /// What the host's cache shows.
+    /// The content of the host's cache.
     pub(crate) memory: Arc<MemoryDevice>,
     host: Arc<Host>,
     pub(crate) device: Arc<dyn BlockDevice>,
@@ -170,15 +170,15 @@ impl Stage {
         }
     }
 
-    /// Lets a host that lost writes lose its power: what it still shows of them is gone, and some
-    /// of what was not flushed.
+    /// Cuts the power of a host that lost writes: its cache is gone, and some of the data that was
+    /// not flushed.
     pub(crate) fn end(&self) {
         if let Some(Order { at, .. }) = self.order().filter(|order| order.mode.loses()) {
             self.host.crash(at).unwrap();
         }
     }
 
-    /// What is to go wrong.
+    /// Sets the failure.
     pub(crate) fn order(&self) -> Option<Order> {
         self.watch.order
     }
@@ -189,7 +189,7 @@ impl Stage {
         self.watch.step.store(step, Ordering::Relaxed);
     }
 
-    /// The request that went wrong first, if that happened.
+    /// The request that failed first, if any.
     pub(crate) fn fired(&self) -> Option<Seen> {
         *self.watch.fired.lock().unwrap()
     }
@@ -206,7 +206,7 @@ impl Watch {
             kind: request.kind,
             cargo: self.cargo(request),
             step: self.step.load(Ordering::Relaxed),
-            by: self.who(),
+            by: self.origin(),
         };
         self.seen.lock().unwrap().push(seen);
         let Some(Order { at, mode }) = self.order else {
@@ -232,13 +232,13 @@ impl Watch {
         }
     }
 
-    fn who(&self) -> Who {
+    fn origin(&self) -> Origin {
         let current = thread::current();
         match current.name() {
-            _ if *self.stepper.lock().unwrap() == Some(current.id()) => Who::Step,
-            Some("jbd2-commit") => Who::Committer,
-            Some("extant-reaper") => Who::Reaper,
-            _ => Who::Other,
+            _ if *self.stepper.lock().unwrap() == Some(current.id()) => Origin::Step,
+            Some("jbd2-commit") => Origin::Committer,
+            Some("extant-reaper") => Origin::Reaper,
+            _ => Origin::Other,
         }
     }
 

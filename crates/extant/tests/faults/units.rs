@@ -1,4 +1,5 @@
-//! File contents that name themselves: any 16 aligned bytes say which write they belong to and where they stand.
+//! File contents that identify themselves: any 16 aligned bytes tell their write and their
+//! position.
 
 /// How every unit begins. Free space of the images is junk, and metadata never begins with this.
 const MAGIC: [u8; 2] = [0xd7, 0xa7];
@@ -41,8 +42,9 @@ pub(crate) fn id_in(bytes: &[u8]) -> Option<u16> {
     bytes.chunks(UNIT).find_map(id_of)
 }
 
-/// Where a file's bytes are neither zero nor what some write put there; the last unit may be cut, and the cut zeroed. In a file that
-/// had ranges taken out or put in, units may have `moved`.
+/// The first position where the bytes of a file are neither zero nor those of a write; the last
+/// unit may be cut, and the cut zeroed. In a file that had ranges taken out or put in, units may
+/// have `moved`.
 pub(crate) fn first_foreign(
     bytes: &[u8],
     known: impl Fn(u16) -> bool,
@@ -54,7 +56,7 @@ pub(crate) fn first_foreign(
                 let home = number_of(got).filter(|_| moved).unwrap_or(number);
                 same_or_cut(got, &unit(id, home))
             }
-            // Too short, or begun with zeros, to say whose it is.
+            // Too short, or begun with zeros, to tell its write.
             _ => got.iter().all(|&b| b == 0) || got.len() < UNIT || cut_early(got, number, &known),
         };
         (!fine).then_some(number * UNIT)

@@ -23,7 +23,7 @@ pub(crate) struct Setup {
     pub(crate) mount: &'static str,
 }
 
-/// What is done to a volume.
+/// The operations on a volume.
 pub(crate) type Workload = fn(&mut World);
 
 /// The first is the one of the short round.
@@ -69,10 +69,10 @@ impl Setup {
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::new();
         let mut tuning = Tuning::default();
-        // Nothing happens but by the workload.
+        // All requests come from the workload.
         tuning.flushers = 0;
         tuning.page_cache_bytes = Some(32 << 20);
-        // The timer of the journal stays out of it.
+        // The timer of the journal makes no commit.
         let mount = format!("commit=3000,{}", self.mount);
         options.write(true).cred(Cred::root()).tuning(tuning);
         options.mount_options(mount.trim_end_matches(','));
@@ -89,7 +89,8 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Files with one extent and with many, a directory with an index, a link and attributes in blocks.
+    /// Files with one extent and with many, a directory with an index, a link and attributes in
+    /// blocks.
     pub(crate) fn new(setup: &Setup) -> Self {
         let image = Image::of_mib(10).args(setup.mkfs).junk().make().unwrap();
         let listed = image.debugfs("blocks <8>").unwrap();
@@ -141,7 +142,7 @@ impl Base {
 /// The workload.
 pub(crate) fn fixed(w: &mut World) {
     w.mount();
-    // What is there is read, cold.
+    // Existing data is read, cold.
     w.read("/old/small");
     w.read_link("/old/link", TARGET);
     w.list("/old/many", MANY);
@@ -162,7 +163,7 @@ pub(crate) fn fixed(w: &mut World) {
     w.set_attr("/new/b", "user.key", 20);
     w.set_attr("/new/b", "user.block", 500);
     w.sync();
-    // Over what is there, in its middle and past its end.
+    // Over existing data, in its middle and past its end.
     w.write("a2", 8000, 6000);
     w.fsync("a2");
     w.fsync("a");
@@ -170,7 +171,7 @@ pub(crate) fn fixed(w: &mut World) {
     w.write("b", 3008, 100);
     w.fsync("c");
     w.fsync("b");
-    // Overwritten at home, cold: the edges are read.
+    // Overwritten in place, cold: the edges are read.
     w.write("big", 1040, 2000);
     w.write("big", 60_000, 20_000);
     w.fsync("big");

@@ -1,7 +1,7 @@
-//! A volume under a workload, and what is known of it: what it should hold, what it promised.
+//! A volume under a workload, and its expected state: content, and acknowledged durability.
 //!
-//! Each operation is a step. Whatever it returns is judged by the [`Referee`]; what it did is entered only if it succeeded.
-//! A step that needs what an earlier one could not make is left out.
+//! Each operation is a step. The [`Referee`] judges its result; its effect is entered only if it
+//! succeeded. A step that needs an effect of a failed one is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::workload::Setup;
 pub(crate) struct Object {
     pub(crate) bytes: Vec<u8>,
     pub(crate) attrs: BTreeMap<String, Vec<u8>>,
-    /// Something of it was lost: nothing can be said about it any more.
+    /// A part of it was lost: its content is not known any more.
     pub(crate) lost: bool,
 }
 
-/// What is known of the files, of an image or of a volume.
+/// The known state of the files, of an image or of a volume.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     pub(crate) objects: Vec<Object>,
@@ -74,9 +74,11 @@ pub(crate) struct World {
     fs: Option<Filesystem>,
     pub(crate) known: Known,
     open: BTreeMap<&'static str, Open>,
-    /// What stood in the volume when its durability was last acknowledged, and was not touched since.
+    /// The content of the volume when its durability was last acknowledged, if it was not touched
+    /// since.
     pub(crate) promises: BTreeMap<String, Object>,
-    /// What may stand in the volume after a range operation that failed, of files that were durable before and were not touched since.
+    /// The possible content after a range operation that failed, of files that were durable before
+    /// and were not touched since.
     pub(crate) either: BTreeMap<String, Either>,
     /// Ranges were taken out of files, or put in.
     pub(crate) moved: bool,
@@ -137,7 +139,8 @@ impl World {
             .filter_map(|path| self.gone.take(*path))
             .collect();
         let result = run(self);
-        // What the step left to other threads is done before it is judged, and nobody else's requests are in the next one.
+        // Work that the step left to other threads is done before it is judged, and no request of
+        // theirs is in the next one.
         if let Some(fs) = &self.fs {
             fs.volume().wait_for_background_work();
         }
@@ -168,7 +171,8 @@ impl World {
         result.is_ok()
     }
 
-    /// Whether what went wrong is a read of data: then what needed it is not done, and nothing else is different.
+    /// Whether a read of data failed: then the operation that needed it is not done, and nothing
+    /// else differs.
     fn stage_read_data(&self) -> bool {
         self.stage.fired().is_some_and(|seen| {
             seen.kind == RequestKind::Read && matches!(seen.cargo, Cargo::Data(_))
