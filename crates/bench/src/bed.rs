@@ -8,7 +8,7 @@ use extant_blockdev::BlockDevice;
 use extant_extent_io_tree::IoTree;
 use extant_host::{Error, Result};
 
-use crate::target::{Appender, Counters, Data, Names, Target};
+use crate::target::{Appender, Counters, Data, Fresh, Names, Target};
 
 /// A target, and the files that are open there.
 pub(crate) struct TestBed {
@@ -99,6 +99,12 @@ impl TestBed {
 
     pub(crate) fn counters(&self) -> Result<Counters> {
         self.target.counters()
+    }
+
+    /// The end without a look at the image; returns what was mounted, if it was.
+    pub(crate) fn unmount(self) -> Result<Option<Fresh>> {
+        drop(self.files);
+        self.target.unmount()
     }
 
     pub(crate) fn close(self) -> Result<()> {

@@ -8,8 +8,8 @@
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`,
 //! `psync`, `append`, `parallel`, `randwrite`, `clears`, `meta`, `direct` and `queue` have them,
 //! with the names that the seeds give them; `runner` runs cases and variants in turns, there and back
-//! again, so that whatever else the machine does falls on all of them. `peers` has turns of its
-//! own, with remounts between its cases.
+//! again, so that whatever else the machine does falls on all of them. `peers` and
+//! `scale` have turns of their own.
 #![forbid(unsafe_code)]
 
 mod append;
@@ -17,6 +17,7 @@ mod bed;
 mod case;
 mod clears;
 mod direct;
+mod gains;
 mod machine;
 mod meta;
 mod null_data;
@@ -32,6 +33,8 @@ mod randwrite;
 mod report;
 mod rows;
 mod runner;
+mod scale;
+mod tables;
 mod target;
 mod times;
 mod variant;

@@ -24,13 +24,17 @@ pub enum Bench {
     Disk,
     /// Requests to a file of the host as a device, with no file system.
     Device,
+    /// What a file system costs as it grows: files, volumes, extents.
+    Scale,
+    /// The seeds' sizes: files of 2 GiB, millions of appends.
+    Large,
     /// The everyday work of a mount, from untar to unmount.
     Peers,
 }
 
 impl Bench {
     /// All of them, in the order of the tables in `docs/BENCHMARKS.md`.
-    pub const ALL: [Bench; 10] = [
+    pub const ALL: [Bench; 12] = [
         Bench::Overwrite,
         Bench::Append,
         Bench::Parallel,
@@ -41,6 +45,8 @@ impl Bench {
         Bench::Disk,
         Bench::Device,
         Bench::Peers,
+        Bench::Scale,
+        Bench::Large,
     ];
 
     /// Its name on the command line and in rows.
@@ -56,6 +62,59 @@ impl Bench {
             Bench::Disk => "disk",
             Bench::Device => "device",
             Bench::Peers => "peers",
+            Bench::Scale => "scale",
+            Bench::Large => "large",
+        }
+    }
+
+    /// The heading of its table.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Bench::Overwrite => "Small overwrites",
+            Bench::Append => "Appends by many threads to one file",
+            Bench::Parallel => "Overwrites of disjoint quarters of one file",
+            Bench::Randwrite => "Random direct writes, and the clears of an I/O tree",
+            Bench::Psync => "Sequential reads and writes",
+            Bench::Meta => "Names",
+            Bench::Direct => "O_DIRECT",
+            Bench::Disk => "An image on a disk",
+            Bench::Device => "The ways to an image",
+            Bench::Peers => "The everyday work of a mount",
+            Bench::Scale => "What growth costs",
+            Bench::Large => "The seeds' sizes",
+        }
+    }
+
+    /// What its figures are.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Bench::Overwrite => "nanoseconds of a call over the same bytes of a cached file.",
+            Bench::Append => "milliseconds of all appends of all threads.",
+            Bench::Parallel => "throughput of all threads, each with the file open for itself.",
+            Bench::Randwrite => {
+                "fio's `randwrite` in process, four jobs with 16 requests of 4 KiB each; \
+                 `randwrite/4K/unlock` is the time in which a request gives back its range; `clear` \
+                 and `lock` are the I/O tree alone."
+            }
+            Bench::Psync => "fio's `psync` on an image in RAM.",
+            Bench::Meta => "nanoseconds of a call by path, in directories of two sizes.",
+            Bench::Direct => "calls past every cache, by one thread, and by four (`/4`).",
+            Bench::Disk => {
+                "fio's `psync` on an image in a file of a disk, past the host's cache (`disk`) and \
+                 through it (`disk-cached`)."
+            }
+            Bench::Device => {
+                "requests of 4 KiB anywhere in a file, waited for (`calls`) or in flight; `cpu` is \
+                 the processor time of one."
+            }
+            Bench::Peers => {
+                "nanoseconds are those of one file; `requests` counts what the kernel asks a daemon."
+            }
+            Bench::Scale => {
+                "by files of a directory, by GiB of an empty volume, by extents of a file; `memory` \
+                 is the growth of the process that serves it, without what its allocator had."
+            }
+            Bench::Large => "sequential files and appends at the sizes that the seeds used.",
         }
     }
 
@@ -66,7 +125,9 @@ impl Bench {
             Bench::Append | Bench::Parallel | Bench::Device | Bench::Direct => 5,
             Bench::Randwrite | Bench::Meta | Bench::Peers => 10,
             Bench::Psync => 20,
-            Bench::Disk => 10,
+            Bench::Disk | Bench::Scale => 10,
+            // One round is all that there is time for.
+            Bench::Large => 0,
         }
     }
 }
@@ -80,6 +141,8 @@ pub enum Size {
     Quick,
     /// Files of some hundred MiB, nine rounds.
     Usual,
+    /// The same with the seeds' sizes, in some 25 minutes: the run whose tables are published.
+    Full,
 }
 
 /// What to run.
@@ -97,6 +160,10 @@ pub struct Plan {
     pub runs: u32,
     /// Bytes of the files that are streamed.
     pub stream_bytes: u64,
+    /// Bytes of the files of [`Bench::Large`].
+    pub large_bytes: u64,
+    /// Appends of each of 32 threads in [`Bench::Large`].
+    pub appends: u32,
     /// The most files in a directory.
     pub most_names: u32,
     /// The longest that a sample of a stream lasts.
@@ -124,6 +191,8 @@ impl Plan {
             variants: Vec::new(),
             runs: 9,
             stream_bytes: 256 << 20,
+            large_bytes: 512 << 20,
+            appends: 10_000,
             most_names: 100_000,
             sample: Duration::from_millis(1500),
             calls: Duration::from_millis(20),
@@ -134,12 +203,26 @@ impl Plan {
         }
     }
 
+    /// The run whose tables are published, in some 25 minutes on two processors.
+    pub fn full(extant: PathBuf) -> Plan {
+        Plan {
+            size: Size::Full,
+            runs: 7,
+            large_bytes: 2 << 30,
+            appends: 100_000,
+            limit: Some(Duration::from_secs(13 * 60)),
+            ..Plan::usual(extant)
+        }
+    }
+
     /// Everything within some minutes.
     pub fn quick(extant: PathBuf) -> Plan {
         Plan {
             size: Size::Quick,
             runs: 7,
             stream_bytes: 32 << 20,
+            large_bytes: 64 << 20,
+            appends: 1000,
             most_names: 1000,
             sample: Duration::from_millis(50),
             calls: Duration::from_millis(3),
@@ -154,11 +237,23 @@ impl Plan {
             size: Size::Tiny,
             runs: 1,
             stream_bytes: 4 << 20,
+            large_bytes: 4 << 20,
+            appends: 20,
             most_names: 20,
             sample: Duration::from_millis(5),
             calls: Duration::from_micros(50),
             counting: true,
             ..Plan::usual(extant)
+        }
+    }
+
+    /// The same for the files of [`Bench::Large`].
+    pub(crate) fn large(&self) -> Plan {
+        Plan {
+            stream_bytes: self.large_bytes,
+            sample: self.sample * 8,
+            runs: 1,
+            ..self.clone()
         }
     }
 
@@ -174,6 +269,26 @@ impl Plan {
     pub(crate) fn limit_of(&self, bench: Bench) -> Option<Duration> {
         let all: u32 = self.benches.iter().map(|b| b.share()).sum();
         Some(self.limit? * bench.share() / all.max(1))
+    }
+
+    /// The command line that this is.
+    pub(crate) fn command(&self) -> String {
+        let name = match &self.benches[..] {
+            [one] => one.name(),
+            _ => "all",
+        };
+        let mut line = format!("extant bench {name}");
+        match self.size {
+            Size::Quick => line += " --quick",
+            Size::Full => line += " --full",
+            Size::Tiny | Size::Usual => {}
+        }
+        for (option, names) in [("--only", &self.only), ("--variant", &self.variants)] {
+            if !names.is_empty() {
+                line += &format!(" {option} {}", names.join(","));
+            }
+        }
+        line
     }
 
     /// Whether a case is wanted.

@@ -1,110 +1,429 @@
-//! Plots: a picture per bench and unit, a group of bars per case, a bar per variant.
+//! Plots: for each group of cases a picture of bars, for each curve one of lines.
+//!
+//! Bars lie on their side, so that the names of cases have room; the legend stands beside them.
+//! What is drawn is the median, with the least and the largest sample as an error bar.
 
 use std::path::Path;
 
 use extant_host::{Error, Result};
+use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::rows::{Rows, Unit};
+use crate::rows::{Rows, Summary, Unit, number};
 
-/// Cases in one picture.
-const PER_PICTURE: usize = 9;
-const WIDTH: u32 = 1200;
-const HEIGHT: u32 = 600;
+/// Pixels: of a picture, a line of text, a bar, a letter of the text's size.
+const WIDTH: i32 = 1100;
+const LINE: i32 = 22;
+const BAR: i32 = 13;
+const LETTER: i32 = 8;
+const TEXT: i32 = 13;
+/// Room above for the title, below for the axis.
+const ABOVE: i32 = 56;
+const BELOW: i32 = 34;
+/// Height of the field of a picture of lines.
+const FIELD: i32 = 380;
+/// Figures this far apart are drawn on a logarithmic axis.
+const FAR: f64 = 30.0;
 
-/// Draws everything in `rows` into files `BENCH-N.svg` below `dir`.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// A group of cases, and the picture of it.
+struct Group<'a> {
+    name: String,
+    unit: Unit,
+    cases: Vec<&'a str>,
+}
+
+/// Draws everything in `rows` into files `BENCH-GROUP.svg` below `dir`.
 pub(crate) fn draw(rows: &Rows, bench: &str, dir: &Path) -> Result<()> {
-    let mut number = 0;
-    for unit in [Unit::Nanoseconds, Unit::MibPerSecond, Unit::Milliseconds] {
-        let cases: Vec<&str> = rows
-            .cases()
-            .iter()
-            .filter(|(_, u)| *u == unit)
-            .map(|(case, _)| case.as_str())
-            .collect();
-        for cases in cases.chunks(PER_PICTURE) {
-            number += 1;
-            let path = dir.join(format!("{bench}-{number}.svg"));
-            picture(rows, bench, unit, cases, &path)
-                .map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
-        }
+    for group in groups(rows) {
+        let name = group.name.strip_prefix(&format!("{bench}/"));
+        let name = name.unwrap_or(&group.name).replace(['/', ' ', '+'], "-");
+        let path = dir.join(format!("{bench}-{name}.svg"));
+        let curve = group.cases.iter().all(|case| rows.point_of(case).is_some());
+        let drawn = if curve && group.cases.len() > 1 {
+            lines(rows, bench, &group, &path)
+        } else {
+            bars(rows, bench, &group, &path)
+        };
+        drawn.map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
     }
     Ok(())
 }
 
-type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
+/// Cases that belong together: those of one curve, of one name but for its last part, or of one
+/// call in several sizes (`write_u1k`, `write_u10k`).
+fn groups(rows: &Rows) -> Vec<Group<'_>> {
+    let mut all: Vec<Group<'_>> = Vec::new();
+    for (case, unit) in rows.cases() {
+        let plain = || case.rsplit_once('/').or_else(|| case.split_once('_'));
+        let name = match rows.point_of(case) {
+            Some((curve, _)) => curve,
+            None => plain().map_or(case.as_str(), |(group, _)| group),
+        };
+        match all.iter_mut().find(|g| g.name == name && g.unit == *unit) {
+            Some(group) => group.cases.push(case),
+            None => all.push(Group {
+                name: name.to_owned(),
+                unit: *unit,
+                cases: vec![case],
+            }),
+        }
+    }
+    // Two units of one name are two pictures.
+    for at in 0..all.len() {
+        let same = |g: &Group<'_>| g.name == all[at].name;
+        if all.iter().take(at).any(same) {
+            all[at].name = format!("{} {}", all[at].name, all[at].unit.name());
+        }
+    }
+    all
+}
 
-fn picture(rows: &Rows, bench: &str, unit: Unit, cases: &[&str], path: &Path) -> Drawn {
-    let variants: Vec<&String> = rows
-        .variants()
+/// What is better, for the title.
+fn title(bench: &str, group: &Group<'_>) -> String {
+    let what = match group.unit {
+        Unit::MibPerSecond => "throughput in MiB/s: more is better",
+        Unit::Nanoseconds => "nanoseconds of each: less is better",
+        Unit::Milliseconds => "milliseconds: less is better",
+        Unit::Mebibytes => "peak memory in MiB: less is better",
+        Unit::RoundTrips => "requests of each: less is better",
+    };
+    format!("{bench}, {}: {what}", group.name)
+}
+
+/// Figures along a line of pixels.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+    /// The pixels of both ends.
+    from: i32,
+    to: i32,
+}
+
+impl Axis {
+    /// An axis that holds all of `figures`.
+    fn over(figures: &[f64], from: i32, to: i32) -> Axis {
+        let least = figures
+            .iter()
+            .copied()
+            .filter(|f| *f > 0.0)
+            .fold(f64::INFINITY, f64::min);
+        let most = figures.iter().copied().fold(0.0, f64::max).max(1e-9);
+        let logarithmic = least.is_finite() && most / least > FAR;
+        Axis {
+            low: if logarithmic { least / 1.6 } else { 0.0 },
+            high: most * if logarithmic { 1.4 } else { 1.06 },
+            logarithmic,
+            from,
+            to,
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "pixels of a picture")]
+    fn at(&self, figure: f64) -> i32 {
+        let part = if self.logarithmic {
+            (figure.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            figure / self.high
+        };
+        self.from + (f64::from(self.to - self.from) * part).round() as i32
+    }
+
+    /// Round figures to be written beside the axis.
+    fn ticks(&self) -> Vec<f64> {
+        let mut all = Vec::new();
+        if self.logarithmic {
+            let mut decade = 10f64.powf(self.low.log10().floor());
+            while decade <= self.high {
+                all.extend([decade, decade * 3.0]);
+                decade *= 10.0;
+            }
+        } else {
+            let raw = self.high / 6.0;
+            let power = 10f64.powf(raw.log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+            let step = steps.into_iter().find(|s| *s >= raw).unwrap_or(raw);
+            let mut tick = 0.0;
+            while tick <= self.high {
+                all.push(tick);
+                tick += step;
+            }
+        }
+        all.retain(|tick| (self.low..=self.high).contains(tick));
+        all
+    }
+}
+
+fn style(size: i32) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size).into_font())
+}
+
+fn anchored(horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+    style(TEXT).pos(Pos::new(horizontal, vertical))
+}
+
+/// Pixels that a text takes at most.
+fn width_of(text: &str) -> i32 {
+    i32::try_from(text.chars().count()).map_or(WIDTH, |letters| letters * LETTER)
+}
+
+fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
+    texts.map(width_of).max().unwrap_or(0)
+}
+
+fn colour(rows: &Rows, variant: &str) -> RGBColor {
+    let at = rows.variants().iter().position(|v| v == variant);
+    let (r, g, b) = Palette99::pick(at.unwrap_or(0)).rgb();
+    RGBColor(r, g, b)
+}
+
+/// The variants that the group has figures of.
+fn shown<'a>(rows: &'a Rows, group: &Group<'_>) -> Vec<&'a str> {
+    let has = |v: &&str| group.cases.iter().any(|c| rows.summary(c, v).is_some());
+    rows.variants()
         .iter()
-        .filter(|v| cases.iter().any(|c| rows.summary(c, v).is_some()))
-        .collect();
-    let all = cases
-        .iter()
-        .flat_map(|c| variants.iter().filter_map(|v| rows.median(c, v)));
-    let (low, high) = all.fold((f64::INFINITY, 0.0f64), |(l, h), m| (l.min(m), h.max(m)));
-    if high <= 0.0 {
+        .map(String::as_str)
+        .filter(has)
+        .collect()
+}
+
+fn figures(rows: &Rows, group: &Group<'_>, variants: &[&str]) -> Vec<f64> {
+    let all = group.cases.iter().flat_map(|case| {
+        let of = variants.iter().filter_map(|v| rows.summary(case, v));
+        of.flat_map(|s| [s.min, s.median, s.max])
+    });
+    all.collect()
+}
+
+/// A white picture with a title.
+fn canvas<'a>(path: &'a Path, height: i32, title: &str) -> Result<Area<'a>> {
+    let size = (u32::try_from(WIDTH)?, u32::try_from(height)?);
+    let area = SVGBackend::new(path, size).into_drawing_area();
+    let drawn = || -> Drawn {
+        area.fill(&WHITE)?;
+        area.draw(&Text::new(title.to_owned(), (16, 16), style(18)))
+    };
+    drawn().map_err(|e| Error::new(e.to_string()))?;
+    Ok(area)
+}
+
+/// The names of the variants, to the right of everything.
+fn legend(area: &Area<'_>, rows: &Rows, variants: &[&str], left: i32) -> Drawn {
+    for (variant, line) in variants.iter().zip(0..) {
+        let y = ABOVE + line * LINE;
+        let square = [(left, y), (left + 14, y + 14)];
+        area.draw(&Rectangle::new(square, colour(rows, variant).filled()))?;
+        let text = anchored(HPos::Left, VPos::Center);
+        area.draw(&Text::new((*variant).to_owned(), (left + 22, y + 7), text))?;
+    }
+    Ok(())
+}
+
+fn stroke(area: &Area<'_>, from: (i32, i32), to: (i32, i32), colour: RGBColor) -> Drawn {
+    area.draw(&PathElement::new([from, to], colour.stroke_width(1)))
+}
+
+const GRID: RGBColor = RGBColor(222, 222, 222);
+
+/// The legend's and the labels' room: where the field begins, ends, and the legend begins.
+fn columns(labels: i32, variants: &[&str]) -> (i32, i32, i32) {
+    let legend = WIDTH - widest(variants.iter().copied()) - 40;
+    (labels + 28, legend - 24, legend)
+}
+
+fn bars(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> {
+    let variants = shown(rows, group);
+    let figures = figures(rows, group, &variants);
+    if figures.iter().all(|figure| *figure <= 0.0) {
         return Ok(());
     }
-    let (low, high) = ((low / 2.0).max(1e-3), high * 1.5);
-    // A group is as wide as its bars and a gap.
-    let group = f64::from(u32::try_from(variants.len() + 1)?);
-    let end = group * f64::from(u32::try_from(cases.len())?);
-    let area = SVGBackend::new(path, (WIDTH, HEIGHT)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
-        .caption(
-            format!("{bench} ({}, logarithmic)", unit.name()),
-            ("sans-serif", 20),
-        )
-        .margin(10)
-        .x_label_area_size(40)
-        .y_label_area_size(70)
-        .build_cartesian_2d(0.0..end, (low..high).log_scale())?;
-    let name_of = |at: &f64| {
-        cases
-            .iter()
-            .zip(0u32..)
-            .find(|(_, i)| (*at - (f64::from(*i) + 0.5) * group).abs() < group / 2.0)
-            .map_or_else(String::new, |(case, _)| (*case).to_owned())
+    let count = i32::try_from(variants.len())?;
+    let cases = i32::try_from(group.cases.len())?;
+    let block = count * BAR + 16;
+    let bottom = ABOVE + cases * block;
+    let height = bottom.max(ABOVE + count * LINE) + BELOW;
+    let (left, right, legend_at) = columns(widest(group.cases.iter().copied()), &variants);
+    let axis = Axis::over(&figures, left, right);
+    let area = canvas(path, height, &title(bench, group))?;
+    let drawn = || -> Drawn {
+        for tick in axis.ticks() {
+            let x = axis.at(tick);
+            stroke(&area, (x, ABOVE - 6), (x, bottom), GRID)?;
+            let text = anchored(HPos::Center, VPos::Top);
+            area.draw(&Text::new(number(tick), (x, bottom + 6), text))?;
+        }
+        for (case, line) in group.cases.iter().zip(0..) {
+            let top = ABOVE + line * block;
+            let text = anchored(HPos::Right, VPos::Center);
+            let middle = top + count * BAR / 2;
+            area.draw(&Text::new((*case).to_owned(), (left - 10, middle), text))?;
+            for (variant, at) in variants.iter().zip(0..) {
+                if let Some(figure) = rows.summary(case, variant) {
+                    let y = top + at * BAR;
+                    let to = (axis.at(figure.median), y + BAR - 2);
+                    let fill = colour(rows, variant).filled();
+                    area.draw(&Rectangle::new([(left, y), to], fill))?;
+                    error_bar(&area, &axis, &figure, y + BAR / 2 - 1)?;
+                }
+            }
+        }
+        stroke(&area, (left, ABOVE - 6), (left, bottom), BLACK)?;
+        legend(&area, rows, &variants, legend_at)?;
+        area.present()
     };
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .x_labels(cases.len() * 2 + 1)
-        .x_label_formatter(&|_| String::new())
-        .y_desc(unit.name())
-        .draw()?;
-    let plain = TextStyle::from(("sans-serif", 12).into_font());
-    for i in 0..u32::try_from(cases.len())? {
-        let middle = (f64::from(i) + 0.5) * group;
-        let label = name_of(&middle);
-        let (x, y) = chart.backend_coord(&(middle, low));
-        let half = i32::try_from(label.len() * 3).unwrap_or(0);
-        area.draw(&Text::new(label, (x - half, y + 8), plain.clone()))?;
+    drawn().map_err(|e| Error::new(e.to_string()))
+}
+
+/// From the least to the largest sample.
+fn error_bar(area: &Area<'_>, axis: &Axis, figure: &Summary, y: i32) -> Drawn {
+    let (least, most) = (axis.at(figure.min), axis.at(figure.max));
+    stroke(area, (least, y), (most, y), BLACK)?;
+    stroke(area, (least, y - 3), (least, y + 3), BLACK)?;
+    stroke(area, (most, y - 3), (most, y + 3), BLACK)
+}
+
+fn lines(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> {
+    let variants = shown(rows, group);
+    let figures = figures(rows, group, &variants);
+    let sizes = group.cases.iter().filter_map(|c| rows.point_of(c));
+    let sizes: Vec<f64> = sizes.map(|(_, size)| f64::from(size)).collect();
+    if figures.iter().all(|figure| *figure <= 0.0) {
+        return Ok(());
     }
-    for (variant, i) in variants.iter().zip(0u32..) {
-        let colour = Palette99::pick(usize::try_from(i)?).to_rgba();
-        let bars = cases.iter().zip(0u32..).filter_map(|(case, at)| {
-            let median = rows.median(case, variant)?;
-            let left = f64::from(at) * group + f64::from(i) + 0.5;
-            Some(Rectangle::new(
-                [(left, low), (left + 0.9, median)],
-                colour.filled(),
-            ))
-        });
-        chart
-            .draw_series(bars)?
-            .label(variant.as_str())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+    let bottom = ABOVE + FIELD;
+    let (left, right, legend_at) = columns(70, &variants);
+    let across = Axis {
+        logarithmic: true,
+        ..Axis::over(&sizes, left, right)
+    };
+    let low = sizes.iter().copied().fold(f64::INFINITY, f64::min);
+    let across = Axis {
+        low: low / 1.6,
+        ..across
+    };
+    let up = Axis::over(&figures, bottom, ABOVE);
+    let area = canvas(path, bottom + BELOW, &title(bench, group))?;
+    let drawn = || -> Drawn {
+        for tick in up.ticks() {
+            let y = up.at(tick);
+            stroke(&area, (left, y), (right, y), GRID)?;
+            let text = anchored(HPos::Right, VPos::Center);
+            area.draw(&Text::new(number(tick), (left - 8, y), text))?;
+        }
+        for (case, size) in group.cases.iter().zip(&sizes) {
+            let word = case.rsplit('/').next().unwrap_or(case);
+            let text = anchored(HPos::Center, VPos::Top);
+            let at = (across.at(*size), bottom + 8);
+            area.draw(&Text::new(word.to_owned(), at, text))?;
+        }
+        for variant in &variants {
+            let known = group.cases.iter().zip(&sizes);
+            let points = known.filter_map(|(case, size)| {
+                let figure = rows.summary(case, variant)?;
+                Some((across.at(*size), figure))
+            });
+            curve(&area, &up, points.collect(), colour(rows, variant))?;
+        }
+        stroke(&area, (left, ABOVE), (left, bottom), BLACK)?;
+        stroke(&area, (left, bottom), (right, bottom), BLACK)?;
+        legend(&area, rows, &variants, legend_at)?;
+        area.present()
+    };
+    drawn().map_err(|e| Error::new(e.to_string()))
+}
+
+fn curve(area: &Area<'_>, up: &Axis, points: Vec<(i32, Summary)>, colour: RGBColor) -> Drawn {
+    let line: Vec<(i32, i32)> = points.iter().map(|(x, f)| (*x, up.at(f.median))).collect();
+    area.draw(&PathElement::new(line, colour.stroke_width(2)))?;
+    for (x, figure) in &points {
+        stroke(
+            area,
+            (*x, up.at(figure.min)),
+            (*x, up.at(figure.max)),
+            colour,
+        )?;
+        area.draw(&Circle::new((*x, up.at(figure.median)), 4, colour.filled()))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .draw()?;
-    area.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(cases: &[(&str, f64)]) -> Rows {
+        let mut rows = Rows::default();
+        for (case, figure) in cases {
+            for (variant, factor) in [("iomap", 1.0), ("a-long-name-of-a-variant", 2.0)] {
+                for spread in [0.9, 1.0, 1.2] {
+                    rows.add(case, Unit::Nanoseconds, variant, figure * factor * spread);
+                }
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn cases_of_a_group_share_a_picture() {
+        let rows = rows(&[
+            ("write_u1k", 1.0),
+            ("write_u10k", 1.0),
+            ("read/hole/4K", 1.0),
+            ("read/hole/1M", 1.0),
+            ("read/ram/4K", 1.0),
+        ]);
+        let groups = groups(&rows);
+        let names: Vec<&str> = groups.iter().map(|g| g.name.as_str()).collect();
+        assert_eq!(names, ["write", "read/hole", "read/ram"]);
+        assert_eq!(groups[1].cases, ["read/hole/4K", "read/hole/1M"]);
+    }
+
+    #[test]
+    fn an_axis_has_round_ticks_and_keeps_order() {
+        let axis = Axis::over(&[40.0, 90.0], 100, 900);
+        assert!(!axis.logarithmic);
+        assert_eq!(axis.ticks(), [0.0, 20.0, 40.0, 60.0, 80.0]);
+        let far = Axis::over(&[1.0, 3000.0], 100, 900);
+        assert!(far.logarithmic && far.at(1.0) > 100 && far.at(3000.0) < 900);
+        assert!(far.at(10.0) < far.at(20.0));
+        assert_eq!(
+            far.ticks(),
+            [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0]
+        );
+    }
+
+    /// Nothing is drawn outside of the picture, and the legend stands right of every bar.
+    #[test]
+    fn the_legend_is_beside_the_bars() {
+        let dir = extant_host::TempDir::new("plot").unwrap();
+        draw(&rows(&[("read/hole/4K", 50.0)]), "psync", dir.path()).unwrap();
+        let svg = std::fs::read_to_string(dir.join("psync-read-hole.svg")).unwrap();
+        assert!(svg.contains("less is better") && svg.contains("a-long-name-of-a-variant"));
+        let number = |line: &str, name: &str| -> i32 {
+            let rest = line.split_once(&format!(" {name}=\"")).unwrap().1;
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let rects = svg
+            .lines()
+            .filter(|l| l.starts_with("<rect") && !l.contains("#FFFFFF"));
+        let rects: Vec<(i32, i32)> = rects
+            .map(|l| (number(l, "x"), number(l, "x") + number(l, "width")))
+            .collect();
+        // Two bars, then the two squares of the legend.
+        let [bars @ .., one, other] = &rects[..] else {
+            panic!("{svg}")
+        };
+        assert_eq!(bars.len(), 2, "{svg}");
+        let legend = one.0.min(other.0);
+        assert!(bars.iter().all(|(_, end)| *end < legend), "{rects:?}");
+        assert!(
+            rects.iter().all(|(from, to)| *from >= 0 && *to <= WIDTH),
+            "{rects:?}"
+        );
+    }
 }

@@ -1,9 +1,13 @@
-//! fio's `psync` runs of the seeds, scaled: sequential reads and writes of one file by 4 KiB, 64 KiB and 1 MiB.
+//! fio's `psync` runs of the seeds, scaled: sequential reads and writes of one file by 4 KiB,
+//! 64 KiB and 1 MiB.
 //!
-//! `read/hole` reads a file without blocks, `read/ram` one that is not cached, from a device in RAM; `read/cache` one that is.
-//! `write/cache` writes with so much memory that nothing is written back by itself, to a new file or over an old one that is not
-//! cached; `write/ram` with writeback at work, or with an fsync after each write; `stream` has one fsync at the end. `writeback/null` times an fsync of a file written
-//! 1 MiB at a time, on a device that forgets the data: what everything above the device costs.
+//! `read/hole` reads a file without blocks, `read/ram` one that is not cached, from a device in
+//! RAM; `read/cache` one that is. `write/cache` writes with so much memory that nothing is written
+//! back by itself, to a new file or over an old one that is not cached; `write/ram` with writeback
+//! at work, or with an fsync after each write; `stream` has one fsync at the end. `writeback/null`
+//! times an fsync of a file written 1 MiB at a time, on a device that forgets the data: what
+//! everything above the device costs. `disk` is an image in a file, past the host's cache, and
+//! `disk-cached` the same through it.
 
 use std::time::{Duration, Instant};
 
@@ -72,6 +76,28 @@ pub(crate) fn cases() -> Vec<Case> {
         ));
     }
     all.push(case("writeback/null/1M".into(), Setup::Null, writeback));
+    all
+}
+
+/// What is measured at the seeds' size.
+const LARGE: [&str; 7] = [
+    "read/ram/64K",
+    "read/ram/1M",
+    "write/cache/new/64K",
+    "write/cache/new/1M",
+    "write/cache/overwrite/1M",
+    "write/ram/new+writeback/1M",
+    "stream/write+fsync/1M",
+];
+
+/// Cases for files of the seeds' size.
+pub(crate) fn large_cases() -> Vec<Case> {
+    let mut all = cases();
+    all.retain(|case| LARGE.contains(&case.name.as_str()));
+    for case in &mut all {
+        case.bench = Bench::Large;
+        case.name = format!("large/{}", case.name);
+    }
     all
 }
 
@@ -177,7 +203,7 @@ fn write(bed: &mut TestBed, plan: &Plan, new: bool, synced: bool, size: usize) -
         let done = file.stream_out(&chunk, plan.stream_bytes, synced, plan.stream_limit(synced))?;
         Ok(rate(done.0 / size as u64, done))
     })?;
-    // Nothing of it may be written while somebody else is measured.
+    // Nothing of it may be written while another variant is measured.
     if new {
         bed.clear(name)?;
     } else {

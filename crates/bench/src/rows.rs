@@ -15,6 +15,8 @@ pub(crate) enum Unit {
     Nanoseconds,
     /// MiB per second: more is better.
     MibPerSecond,
+    /// Memory at its peak.
+    Mebibytes,
     /// Requests per operation.
     RoundTrips,
 }
@@ -26,6 +28,7 @@ impl Unit {
             Unit::Milliseconds => "ms",
             Unit::Nanoseconds => "ns",
             Unit::MibPerSecond => "MiB/s",
+            Unit::Mebibytes => "MiB",
             Unit::RoundTrips => "requests",
         }
     }
@@ -39,6 +42,8 @@ pub(crate) struct Rows {
     samples: BTreeMap<(String, String), Vec<f64>>,
     counters: BTreeMap<(String, String), BTreeMap<String, u64>>,
     times: BTreeMap<(String, String), Times>,
+    /// Of each case, the curve that it is a point of, and where on it.
+    points: BTreeMap<String, (String, u32)>,
 }
 
 /// The samples of a case and variant, put together.
@@ -67,6 +72,18 @@ impl Rows {
             .entry((case.to_owned(), variant.to_owned()))
             .or_default()
             .push(sample);
+    }
+
+    /// Makes a case a point of a curve: its figure at a size.
+    pub(crate) fn point(&mut self, case: &str, curve: &str, size: u32) {
+        let point = (curve.to_owned(), size);
+        self.points.insert(case.to_owned(), point);
+    }
+
+    /// The curve that a case is a point of, and the size there.
+    pub(crate) fn point_of(&self, case: &str) -> Option<(&str, u32)> {
+        let (curve, size) = self.points.get(case)?;
+        Some((curve, *size))
     }
 
     /// Keeps what was counted during the last sample of a case and variant.
@@ -142,7 +159,7 @@ impl Rows {
     }
 
     /// The rows as `{"bench","case","variant","unit","median","min","max","runs","counters"}`.
-    pub(crate) fn json(&self, bench: &str) -> Value {
+    pub(crate) fn json(&self, bench: &str) -> Vec<Value> {
         let mut rows = Vec::new();
         for (case, unit) in &self.cases {
             for variant in &self.variants {
@@ -157,7 +174,7 @@ impl Rows {
                 }));
             }
         }
-        Value::Array(rows)
+        rows
     }
 }
 

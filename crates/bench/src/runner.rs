@@ -18,7 +18,9 @@ use crate::plan::{Bench, Plan};
 use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
-use crate::{append, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite};
+use crate::{
+    append, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite, scale,
+};
 
 /// One measurement at a time in a process: two would measure each other.
 static MEASURING: Mutex<()> = Mutex::new(());
@@ -34,11 +36,16 @@ type Progress<'a> = &'a mut dyn FnMut(&str);
 pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     known(plan)?;
-    let mut report = Report::new(&plan.benches);
+    let mut report = Report::new(plan);
     let variants = usable(plan, &mut report)?;
     for bench in &plan.benches {
         match bench {
             Bench::Peers => peers::run(plan, &variants, &mut report, progress)?,
+            Bench::Scale => scale::run(plan, &variants, &mut report, progress)?,
+            Bench::Large => {
+                let plan = plan.large();
+                family(&plan, *bench, variants.clone(), &mut report, progress)?;
+            }
             bench => family(plan, *bench, variants.clone(), &mut report, progress)?,
         }
     }
@@ -52,6 +59,7 @@ fn known(plan: &Plan) -> Result<()> {
     for bench in &plan.benches {
         match bench {
             Bench::Peers => names.extend(peers::names().map(str::to_owned)),
+            Bench::Scale => names.extend(scale::names(plan)),
             bench => names.extend(cases(plan, *bench).into_iter().map(|case| case.name)),
         }
     }
@@ -80,7 +88,11 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
         Bench::Direct => direct::cases(),
         Bench::Disk => psync::disk_cases(),
         Bench::Device => queue::cases(),
-        Bench::Peers => Vec::new(),
+        Bench::Large => [psync::large_cases(), append::large_cases()]
+            .into_iter()
+            .flatten()
+            .collect(),
+        Bench::Peers | Bench::Scale => Vec::new(),
     }
 }
 
@@ -129,6 +141,8 @@ fn rounds(
 ) -> Result<()> {
     let start = Instant::now();
     let limit = plan.limit_of(bench);
+    // What fills memory is gone before the next variant is measured, so its rounds follow at once.
+    let samples = if bench == Bench::Large { 3 } else { 1 };
     for round in 0..plan.runs {
         if round > 0 && limit.is_some_and(|limit| start.elapsed() > limit) {
             break;
@@ -148,15 +162,21 @@ fn rounds(
                 order.reverse();
             }
             for variant in &order {
-                match beds.sample(plan, case, variant, round == 0) {
-                    Err(error) if variant.is_peer() => {
-                        // The others go on without it.
-                        let (name, case) = (variant.name, &case.name);
-                        report.missing(format!("{name} from {case} on: {error}"));
-                        variants.retain(|v| v.name != name);
+                for again in 0..samples {
+                    match beds.sample(plan, case, variant, round + again == 0) {
+                        Err(error) if variant.is_peer() => {
+                            // The others go on without it.
+                            let (name, case) = (variant.name, &case.name);
+                            report.missing(format!("{name} from {case} on: {error}"));
+                            variants.retain(|v| v.name != name);
+                            break;
+                        }
+                        Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
+                        done => drop(done?),
                     }
-                    Ok(Some(outcome)) => add(report.rows(bench), case, variant, &outcome),
-                    done => drop(done?),
+                }
+                if bench == Bench::Large {
+                    beds.close(variant)?;
                 }
             }
         }
@@ -204,6 +224,19 @@ impl Beds {
             (case.sample)(bed, plan)?;
         }
         Ok(Some((case.sample)(bed, plan)?))
+    }
+}
+
+impl Beds {
+    /// Closes what there is of a variant.
+    fn close(&mut self, variant: &Variant) -> Result<()> {
+        let mut mine = std::mem::take(&mut self.0);
+        self.0 = mine
+            .extract_if(.., |(name, _), _| *name != variant.name)
+            .collect();
+        mine.into_values()
+            .map(TestBed::close)
+            .fold(Ok(()), Result::and)
     }
 }
 

@@ -235,10 +235,16 @@ impl Variant {
         }
         if matches!(self.kind, Kind::Library(_)) {
             match bench {
+                Bench::Scale => return self.name == "iomap",
+                Bench::Large => return ["iomap", "base"].contains(&self.name),
                 Bench::Meta | Bench::Direct => return self.name == "iomap",
                 Bench::Disk => return ["iomap", "bufferhead", "base"].contains(&self.name),
                 _ => {}
             }
+        }
+        if matches!(bench, Bench::Scale | Bench::Large) {
+            let fuse2fs = bench == Bench::Scale && self.name == "fuse2fs";
+            return fuse2fs || ["mount", "kernel-ext4"].contains(&self.name);
         }
         match self.name {
             "notrim" | "nopost" => bench == Bench::Randwrite,
@@ -291,9 +297,10 @@ impl Variant {
         let driver = driver.ok_or_else(|| Error::new(format!("{} is no mount", self.name)))?;
         let medium = Medium {
             mib,
-            args: "-b 4096",
+            args: "-b 4096".to_owned(),
             dir: None,
             past_cache: false,
+            linux_options: "",
         };
         Fresh::make(driver, &medium)
     }
@@ -347,11 +354,12 @@ fn medium(plan: &Plan, setup: Setup) -> Medium {
             _ => mib,
         },
         args: match setup {
-            Setup::Names => "-b 4096 -N 400000",
-            _ => "-b 4096",
+            Setup::Names => "-b 4096 -N 400000".to_owned(),
+            _ => "-b 4096".to_owned(),
         },
         dir: setup.on_disk().then(|| plan.dir.clone()),
         past_cache: setup == Setup::Disk,
+        linux_options: "",
     }
 }
 

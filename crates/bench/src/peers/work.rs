@@ -60,7 +60,7 @@ impl Amount {
         match plan.size {
             Size::Tiny => amount(40, 60, 100, 4),
             Size::Quick => amount(2_500, 2_000, 10_000, 128),
-            Size::Usual => amount(10_000, 8_900, 40_000, 512),
+            Size::Usual | Size::Full => amount(10_000, 8_900, 40_000, 512),
         }
     }
 }

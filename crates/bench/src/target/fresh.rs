@@ -23,17 +23,19 @@ pub(crate) struct Medium {
     /// Bytes of the image, in MiB.
     pub(crate) mib: u64,
     /// Arguments for mke2fs.
-    pub(crate) args: &'static str,
+    pub(crate) args: String,
     /// The directory of the image; `None` for one in RAM.
     pub(crate) dir: Option<PathBuf>,
     /// The image is read and written past the host's page cache.
     pub(crate) past_cache: bool,
+    /// Options for mounts by Linux, comma-separated.
+    pub(crate) linux_options: &'static str,
 }
 
 impl Medium {
     /// An ext4 image here.
     pub(crate) fn image(&self) -> Result<Image> {
-        let maker = Image::of_mib(self.mib).args(self.args);
+        let maker = Image::of_mib(self.mib).args(&self.args);
         match &self.dir {
             None => maker.make(),
             Some(dir) => maker.below(dir).make(),
@@ -46,6 +48,7 @@ impl Medium {
 pub(crate) struct Fresh {
     driver: Driver,
     past_cache: bool,
+    linux_options: &'static str,
     /// The image, but for a pass-through.
     image: Option<Image>,
     /// What a pass-through passes through to, and its program.
@@ -88,6 +91,7 @@ impl Fresh {
         Ok(Fresh {
             driver,
             past_cache: medium.past_cache,
+            linux_options: medium.linux_options,
             image,
             below,
         })
@@ -106,13 +110,13 @@ impl Fresh {
             }
             Driver::Linux(kind) if self.past_cache => {
                 let device = LoopDevice::past_cache(self.path()?)?;
-                let mount = Mount::by_linux_on(kind, device.path(), "")?;
+                let mount = Mount::by_linux_on(kind, device.path(), self.linux_options)?;
                 return Ok(Mounted {
                     mount,
                     device: Some(device),
                 });
             }
-            Driver::Linux(kind) => Mount::by_linux(kind, self.path()?, "")?,
+            Driver::Linux(kind) => Mount::by_linux(kind, self.path()?, self.linux_options)?,
             Driver::Fuse2fs => Mount::by_fuse2fs(self.path()?, "")?,
             Driver::Passthrough => {
                 let (dir, bin) = self.below.as_ref().ok_or_else(|| Error::new("no source"))?;

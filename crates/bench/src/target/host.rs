@@ -95,8 +95,12 @@ impl Target for Host {
             .collect())
     }
 
+    fn unmount(self: Box<Self>) -> Result<Option<Fresh>> {
+        Host::unmount(*self).map(Some)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
-        self.unmount()?.check()
+        Host::unmount(*self)?.check()
     }
 }
 

@@ -9,6 +9,7 @@ use extant_extent_io_tree::IoTree;
 use extant_host::Result;
 
 use super::data::{Appender, Data};
+use super::fresh::Fresh;
 use super::names::Names;
 
 /// Counters by name.
@@ -50,6 +51,10 @@ pub(crate) trait Target {
     fn counters(&self) -> Result<Counters>;
     /// What must be true at the end: a clean image.
     fn close(self: Box<Self>) -> Result<()>;
+    /// The end without a look at the image; returns what was mounted, if it was.
+    fn unmount(self: Box<Self>) -> Result<Option<Fresh>> {
+        self.close().map(|()| None)
+    }
 
     /// A new and empty file instead of `old`.
     fn renew(&mut self, name: &str, old: Option<Box<dyn Data>>) -> Result<Box<dyn Data>> {

@@ -180,3 +180,61 @@ impl Data for Buffer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the kernel was asked for huge pages where `address` lies; `None` if it has none.
+    fn asked_for_huge_pages(address: usize) -> Option<bool> {
+        let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
+        let enabled = std::fs::read_to_string(enabled).ok()?;
+        if enabled.contains("[never]") {
+            return None;
+        }
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let parsed = range.and_then(|(from, to)| {
+                let hex = |text| usize::from_str_radix(text, 16).ok();
+                Some(hex(from)?..hex(to)?)
+            });
+            if let Some(range) = parsed {
+                inside = range.contains(&address);
+            }
+            if inside && let Some(flags) = line.strip_prefix("VmFlags:") {
+                return Some(flags.split_whitespace().any(|flag| flag == "hg"));
+            }
+        }
+        Some(false)
+    }
+
+    /// The limit lies as the page cache does: from a border of huge pages on, every byte touched.
+    #[test]
+    fn the_limit_lies_in_huge_pages() {
+        let mut buffer = Buffer::new(false);
+        buffer.pwrite(&[7; 1024], 3 << 20).unwrap();
+        let memory = buffer.memory.as_ref().unwrap();
+        let bytes = memory.bytes();
+        assert_eq!(bytes.as_ptr().align_offset(HUGE), 0);
+        assert!(bytes.len() >= 16 << 20 && bytes.len().is_multiple_of(HUGE));
+        assert!(bytes.iter().all(|b| *b != 0), "memory that is not touched");
+        assert_ne!(asked_for_huge_pages(bytes.as_ptr().addr()), Some(false));
+    }
+
+    /// A call costs the limit one copy: a vectored one is no more than its parts.
+    #[test]
+    fn calls_copy_what_they_are_given() {
+        let mut buffer = Buffer::new(false);
+        buffer.rewind(4096).unwrap();
+        buffer.writev(&[9; 100]).unwrap();
+        let mut back = [0; 100 * VECTORS];
+        buffer.pread(&mut back, 4096).unwrap();
+        assert_eq!(back, [9; 100 * VECTORS]);
+        assert_eq!(buffer.pos, 4096 + back.len());
+    }
+}

@@ -18,12 +18,18 @@ use clap::Args;
 ///
 /// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
 /// a block device, by threads and by io_uring.
+///
+/// With growth: scale: what calls, mounts and checks cost by files, by GiB and by extents. large:
+/// the sizes that the seeds used, with --full; smaller without.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
     /// Within some minutes, on smaller files
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Rounds, 9 unless set; 7 with --quick
+    /// The run whose tables are published: at the seeds' sizes, some 25 minutes for all
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
+    /// Rounds, 9 unless set; 7 with --quick and --full
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
     /// Only cases of this name, or whose name begins so
@@ -41,6 +47,9 @@ pub(crate) struct Bench {
     /// Draw plots into a directory
     #[arg(long, value_name = "DIR")]
     pub(crate) plot: Option<PathBuf>,
+    /// Write Markdown to a file: between the marks of a page that has them, or as a new one
+    #[arg(long, value_name = "F")]
+    pub(crate) write: Option<PathBuf>,
     /// Print Markdown, with the counters that explain the figures
     #[arg(long)]
     pub(crate) markdown: bool,
@@ -61,5 +70,7 @@ pub(crate) enum BenchName {
     Disk,
     Device,
     Peers,
+    Scale,
+    Large,
     All,
 }

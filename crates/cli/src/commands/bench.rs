@@ -22,12 +22,14 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Disk => vec![Family::Disk],
         BenchName::Device => vec![Family::Device],
         BenchName::Peers => vec![Family::Peers],
+        BenchName::Scale => vec![Family::Scale],
+        BenchName::Large => vec![Family::Large],
     };
     let command = helper::own_path().into();
-    let mut plan = if args.quick {
-        Plan::quick(command)
-    } else {
-        Plan::usual(command)
+    let mut plan = match (args.quick, args.full) {
+        (true, _) => Plan::quick(command),
+        (_, true) => Plan::full(command),
+        _ => Plan::usual(command),
     };
     plan.benches = families;
     plan.only.clone_from(&args.only);
@@ -53,6 +55,9 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     out.finish()?;
     if let Some(path) = &args.json {
         fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
+    }
+    if let Some(path) = &args.write {
+        report.write(path).map_err(Failure::new)?;
     }
     if let Some(dir) = &args.plot {
         report.plot(dir).map_err(Failure::new)?;
