@@ -13,6 +13,7 @@ IMAGE ?= extant.img
 SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
+BENCH ?= --full --write docs/BENCHMARKS.md
 
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench install install-files uninstall clean
 
@@ -25,7 +26,7 @@ help:
 	@echo "make sanitize         the core's and the engine's tests of threads and unsafe code (nightly compiler)"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
-	@echo "make bench            extant bench all ARGS, beside Linux, fuse2fs and a pass-through"
+	@echo "make bench            all tables of docs/BENCHMARKS.md anew, in 25 minutes; BENCH=--quick for a look"
 	@echo "make install          command, manual pages, completions and mount helper below PREFIX=$(PREFIX)"
 	@echo "make deny             licences and advisories of the dependencies"
 
@@ -77,7 +78,7 @@ deny:
 bench:
 	@scripts/need bench
 	$(CARGO) build --release -p extant-cli
-	$(TARGET)/release/extant bench all $(ARGS)
+	$(TARGET)/release/extant bench all $(BENCH)
 
 install: build install-files
 
