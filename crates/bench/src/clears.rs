@@ -1,10 +1,13 @@
-//! Clears in an I/O tree alone, with no file system around it: what the seed of the trims is about, in isolation.
+//! Clears in an I/O tree alone, with no file system around it: what the seed of the trims is about,
+//! in isolation.
 //!
-//! Sixty-four writers, as many as the seed's queue holds for each job, have a region each. A region is delayed and dirty, which is one
-//! record, and loses its bits 4 KiB by 4 KiB: from its front (the last record of each clear is trimmed), from its end (the first record is), or
-//! mixed, as requests end in any order: a quarter from the middle, which cuts a record in two either way.
+//! Sixty-four writers, as many as the seed's queue holds for each job, have a region each. A region
+//! is delayed and dirty, which is one record, and loses its bits 4 KiB by 4 KiB: from its front
+//! (the last record of each clear is trimmed), from its end (the first record is), or mixed, as
+//! requests end in any order: a quarter from the middle, which cuts a record in two either way.
 //!
-//! `lock` is what a write pays for its range: locking and unlocking 4 KiB, with nothing else locked and between sixty-four others.
+//! `lock` is what a write pays for its range: locking and unlocking 4 KiB, with nothing else locked
+//! and between sixty-four others.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -115,7 +118,7 @@ fn sample(
 /// Locks and unlocks ranges, between `others` that stay locked.
 fn lock(others: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let tree = bed.tree()?;
-    let piece = |number: u64| ByteRange::from_len(number * PIECE, PIECE).unwrap_or(ByteRange::ALL);
+    let piece = |number: u64| range(number * PIECE, PIECE);
     let held: Vec<_> = (0..others)
         .map(|number| tree.lock(piece(2 * number)))
         .collect();
@@ -142,6 +145,12 @@ fn lock(others: u64, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     });
     drop(held);
     outcome
+}
+
+/// A range among the regions, which are far from the largest offset.
+#[allow(clippy::expect_used, reason = "the bounds are those of the regions")]
+fn range(at: u64, len: u64) -> ByteRange {
+    ByteRange::from_len(at, len).expect("a range of some MiB")
 }
 
 /// Which piece of a region goes when.
@@ -192,25 +201,22 @@ impl Cleared {
     }
 }
 
-/// Fills and clears all regions, piece by piece and writer by writer, until the clears have taken `long`.
+/// Fills and clears all regions, piece by piece and writer by writer, until the clears have taken
+/// `long`.
 fn rounds(tree: &IoTree, orders: &[(u64, Vec<u64>)], long: Duration) -> Cleared {
     let mut all = Cleared::default();
     while all.took < long {
         for (writer, _) in orders {
-            if let Some(region) = ByteRange::from_len(writer * STRIDE, PIECES * PIECE) {
-                tree.set(region, Bits::DELALLOC | Bits::DIRTY);
-            }
+            let region = range(writer * STRIDE, PIECES * PIECE);
+            tree.set(region, Bits::DELALLOC | Bits::DIRTY);
         }
         let mut round = Cleared::default();
         let start = Instant::now();
-        for step in 0..PIECES {
+        for step in 0..PIECES as usize {
             for (writer, order) in orders {
-                let piece = order.get(usize::try_from(step).unwrap_or(0));
-                let at = writer * STRIDE + piece.copied().unwrap_or(0) * PIECE;
-                if let Some(range) = ByteRange::from_len(at, PIECE) {
-                    tree.clear(range, Bits::CLEAR_ALL);
-                    round.clears += 1;
-                }
+                let at = writer * STRIDE + order[step] * PIECE;
+                tree.clear(range(at, PIECE), Bits::CLEAR_ALL);
+                round.clears += 1;
             }
         }
         round.took = start.elapsed();

@@ -1,6 +1,7 @@
 //! A device that keeps metadata and forgets data: the cost of everything above a device.
 //!
-//! Data is what is written in large pieces, and everything that comes through a queue: direct I/O of blocks that are there.
+//! Data is what is written in large pieces, and everything that comes through a queue: direct I/O
+//! of blocks that are there.
 
 use std::io::{self, IoSlice};
 

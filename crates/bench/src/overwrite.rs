@@ -1,8 +1,10 @@
-//! libMicro's `write`, `pwrite` and `writev`: small writes over and over to the same place of a cached file of 10 MiB.
+//! libMicro's `write`, `pwrite` and `writev`: small writes over and over to the same range of a
+//! cached file of 10 MiB.
 //!
-//! The seeds' names: `u1k` is a call of 1 KiB; a `writev` has ten such buffers. The file is filled by 1 MiB writes, as
-//! libMicro's `dd` does, which gives folios of 1 MiB, and written at offset 0. Beyond libMicro: in the middle and at the end of a
-//! folio, where a walk over what lies before would show, and with a file filled by 4 KiB and by 2 MiB writes.
+//! The seeds' names: `u1k` is a call of 1 KiB; a `writev` has ten such buffers. The file is filled
+//! by 1 MiB writes, as libMicro's `dd` does, which gives folios of 1 MiB, and written at offset 0.
+//! Beyond libMicro: in the middle and at the end of a folio, where a walk over what lies before
+//! would show, and with a file filled by 4 KiB and by 2 MiB writes.
 
 use extant_host::Result;
 
@@ -60,18 +62,19 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     let small = shape(Call::Pwrite(0), 1 << 10, 4 << 10);
     all.push(case("pwrite_u1k/prefill4K".into(), small));
-    // Folios of 2 MiB, where walks over records are longest: each of libMicro's cases at three places of one.
+    // Folios of 2 MiB, where walks over records are longest: each of libMicro's cases at three
+    // places of one.
     for (suffix, size) in sizes {
-        for (place, at) in places(size) {
+        for (spot, at) in spots(size) {
             for (word, call) in [("write", Call::Write(at)), ("pwrite", Call::Pwrite(at))] {
-                let name = format!("{word}_{suffix}/prefill2M/{place}");
+                let name = format!("{word}_{suffix}/prefill2M/{spot}");
                 all.push(case(name, shape(call, size, 2 * MIB)));
             }
         }
     }
     for (suffix, size) in &sizes[..2] {
-        for (place, at) in places(size * VECTORS) {
-            let name = format!("writev_{suffix}/prefill2M/{place}");
+        for (spot, at) in spots(size * VECTORS) {
+            let name = format!("writev_{suffix}/prefill2M/{spot}");
             all.push(case(name, shape(Call::Writev(at), *size, 2 * MIB)));
         }
     }
@@ -79,7 +82,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Where a write of `size` bytes goes in a folio of 2 MiB.
-fn places(size: usize) -> [(&'static str, u64); 3] {
+fn spots(size: usize) -> [(&'static str, u64); 3] {
     [
         ("start", 0),
         ("middle", MIB),
@@ -110,13 +113,14 @@ fn sample(shape: Shape, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let name = format!("over-{}", shape.prefill);
     bed.file(&name, |file| fill(file, shape.prefill))?;
     let bytes = vec![7; shape.size];
-    // As many calls as the time allows: some of the compared take a thousand times longer than others.
+    // As many calls as the time allows: some of the compared take a thousand times longer than
+    // others.
     let mut count = 1;
     let count = loop {
         let file = bed.file(&name, |_| Ok(()))?;
         let took = file.calls(shape.call, &bytes, count)?;
         if took >= plan.calls / 4 || count >= 1 << 24 {
-            let per_call = took.as_secs_f64() / f64::from(count_u32(count));
+            let per_call = took.as_secs_f64() / f64::from(u32::try_from(count)?);
             break whole(plan.calls.as_secs_f64() / per_call.max(1e-9)).max(1);
         }
         count *= 4;
@@ -131,16 +135,12 @@ fn sample(shape: Shape, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
             .file(&name, |_| Ok(()))?
             .calls(shape.call, &bytes, count)?;
         Ok(Outcome {
-            value: took.as_secs_f64() * 1e9 / f64::from(count_u32(count)),
+            value: took.as_secs_f64() * 1e9 / f64::from(u32::try_from(count)?),
             calls: count,
             bytes: count * (shape.size * vectors) as u64,
             ..Outcome::default()
         })
     })
-}
-
-fn count_u32(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// A whole number of calls.

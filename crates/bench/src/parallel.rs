@@ -1,8 +1,10 @@
-//! Threads that overwrite disjoint parts of one cached file, 4 KiB at a time, each with the file opened for itself.
+//! Threads that overwrite disjoint parts of one cached file, 4 KiB at a time, each with the file
+//! opened for itself.
 //!
-//! A quarter of the file is written by each thread, over and over in order; with fewer threads, fewer quarters. A figure is the
-//! throughput of all threads together, from when all have begun until all have ended, so what has several processors should have a
-//! multiple with several threads. The plain copies beside it say what the machine has to give.
+//! A quarter of the file is written by each thread, over and over in order; with fewer threads,
+//! fewer quarters. A figure is the throughput of all threads together, from when all have begun
+//! until all have ended, so what has several processors should have a multiple with several
+//! threads. The plain copies beside it say what the machine has to give.
 
 use std::sync::Barrier;
 use std::thread::ScopedJoinHandle;
@@ -50,7 +52,7 @@ fn sample(threads: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
         rewrite(&mut *openers[0], &bytes, 0, rounds)?;
         let took = start.elapsed();
         if took >= plan.calls / 4 || rounds >= 1 << 12 {
-            rounds = rounds.saturating_mul(4);
+            rounds *= 4;
             break;
         }
         rounds *= 2;
@@ -79,7 +81,7 @@ fn sample(threads: usize, bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
             };
             workers.into_iter().map(join).collect::<Result<Vec<_>>>()
         })?;
-        // By the clocks of those who work: this thread may come late.
+        // By the clocks of the workers: this thread may come late.
         let begun = samples.iter().map(|(start, _, _)| *start).min();
         let ended = samples.iter().map(|(_, end, _)| *end).max();
         let took = begun

@@ -8,8 +8,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// The processor time that this thread has used so far.
 pub(crate) fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
-    let secs = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(secs, u32::try_from(now.tv_nsec).unwrap_or(0))
+    // A clock of the processor is never negative.
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// Runs `work`; returns the processor time that it took on this thread, in nanoseconds.
@@ -20,8 +20,8 @@ pub(crate) fn processor_nanos<E>(work: impl FnOnce() -> Result<(), E>) -> Result
     Ok(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// While it lives, this thread stays on the processor that it was on. Threads started meanwhile stay there too: nothing
-/// is mounted under one.
+/// While it lives, this thread stays on the processor that it was on. Threads started meanwhile
+/// stay there too: nothing is mounted under one.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     before: Option<CpuSet>,

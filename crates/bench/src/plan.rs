@@ -93,8 +93,8 @@ impl Bench {
             Bench::Parallel => "throughput of all threads, each with the file open for itself.",
             Bench::Randwrite => {
                 "fio's `randwrite` in process, four jobs with 16 requests of 4 KiB each; \
-                 `randwrite/4K/unlock` is the time in which a request gives back its range; `clear` \
-                 and `lock` are the I/O tree alone."
+                 `randwrite/4K/unlock` is the time in which a request gives back its range; \
+                 `clear` and `lock` are the I/O tree alone."
             }
             Bench::Psync => "fio's `psync` on an image in RAM.",
             Bench::Meta => "nanoseconds of a call by path, in directories of two sizes.",
@@ -108,11 +108,12 @@ impl Bench {
                  the processor time of one."
             }
             Bench::Peers => {
-                "nanoseconds are those of one file; `requests` counts what the kernel asks a daemon."
+                "nanoseconds are those of a file; `requests` counts what the kernel asks a daemon."
             }
             Bench::Scale => {
-                "by files of a directory, by GiB of an empty volume, by extents of a file; `memory` \
-                 is the growth of the process that serves it, without what its allocator had."
+                "by files of a directory, by GiB of an empty volume, by extents of a file; \
+                 `memory` is the growth of the process that serves it, without what its \
+                 allocator had."
             }
             Bench::Large => "sequential files and appends at the sizes that the seeds used.",
         }

@@ -18,7 +18,7 @@ const WIDTH: i32 = 1100;
 const LINE: i32 = 22;
 const BAR: i32 = 13;
 const LETTER: i32 = 8;
-const TEXT: i32 = 13;
+const TEXT: i32 = 16;
 /// Room above for the title, below for the axis.
 const ABOVE: i32 = 56;
 const BELOW: i32 = 34;
@@ -26,6 +26,21 @@ const BELOW: i32 = 34;
 const FIELD: i32 = 380;
 /// Figures this far apart are drawn on a logarithmic axis.
 const FAR: f64 = 30.0;
+/// Colours of the variants, each dark enough for a thin line on white.
+const COLOURS: [RGBColor; 12] = [
+    RGBColor(0x1f, 0x77, 0xb4),
+    RGBColor(0xe1, 0x5a, 0x1e),
+    RGBColor(0x2c, 0x8c, 0x3c),
+    RGBColor(0xc2, 0x27, 0x2d),
+    RGBColor(0x7b, 0x4f, 0xb0),
+    RGBColor(0x8c, 0x5a, 0x3c),
+    RGBColor(0xc9, 0x4f, 0xa8),
+    RGBColor(0x55, 0x55, 0x55),
+    RGBColor(0xa3, 0x8f, 0x10),
+    RGBColor(0x0f, 0x97, 0xa7),
+    RGBColor(0x1a, 0x2f, 0x6f),
+    RGBColor(0x6b, 0x8e, 0x23),
+];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = std::result::Result<(), DrawingAreaErrorKind<std::io::Error>>;
@@ -167,6 +182,16 @@ fn anchored(horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     style(TEXT).pos(Pos::new(horizontal, vertical))
 }
 
+/// A figure beside an axis: long ones in thousands and millions.
+fn tick_text(figure: f64) -> String {
+    match figure {
+        f if f >= 1e6 => format!("{}M", f / 1e6),
+        f if f >= 1e4 => format!("{}k", f / 1e3),
+        f if f >= 10.0 || f == 0.0 => format!("{f:.0}"),
+        f => number(f),
+    }
+}
+
 /// Pixels that a text takes at most.
 fn width_of(text: &str) -> i32 {
     i32::try_from(text.chars().count()).map_or(WIDTH, |letters| letters * LETTER)
@@ -178,8 +203,7 @@ fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
 
 fn colour(rows: &Rows, variant: &str) -> RGBColor {
     let at = rows.variants().iter().position(|v| v == variant);
-    let (r, g, b) = Palette99::pick(at.unwrap_or(0)).rgb();
-    RGBColor(r, g, b)
+    at.map_or(BLACK, |at| COLOURS[at % COLOURS.len()])
 }
 
 /// The variants that the group has figures of.
@@ -255,7 +279,7 @@ fn bars(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()> 
             let x = axis.at(tick);
             stroke(&area, (x, ABOVE - 6), (x, bottom), GRID)?;
             let text = anchored(HPos::Center, VPos::Top);
-            area.draw(&Text::new(number(tick), (x, bottom + 6), text))?;
+            area.draw(&Text::new(tick_text(tick), (x, bottom + 6), text))?;
         }
         for (case, line) in group.cases.iter().zip(0..) {
             let top = ABOVE + line * block;
@@ -313,7 +337,7 @@ fn lines(rows: &Rows, bench: &str, group: &Group<'_>, path: &Path) -> Result<()>
             let y = up.at(tick);
             stroke(&area, (left, y), (right, y), GRID)?;
             let text = anchored(HPos::Right, VPos::Center);
-            area.draw(&Text::new(number(tick), (left - 8, y), text))?;
+            area.draw(&Text::new(tick_text(tick), (left - 8, y), text))?;
         }
         for (case, size) in group.cases.iter().zip(&sizes) {
             let word = case.rsplit('/').next().unwrap_or(case);
@@ -381,6 +405,12 @@ mod tests {
         let names: Vec<&str> = groups.iter().map(|g| g.name.as_str()).collect();
         assert_eq!(names, ["write", "read/hole", "read/ram"]);
         assert_eq!(groups[1].cases, ["read/hole/4K", "read/hole/1M"]);
+    }
+
+    #[test]
+    fn long_figures_are_short() {
+        let texts = [0.0, 0.5, 30.0, 3000.0, 30_000.0, 3e6].map(tick_text);
+        assert_eq!(texts, ["0", "0.50", "30", "3000", "30k", "3M"]);
     }
 
     #[test]

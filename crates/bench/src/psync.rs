@@ -173,7 +173,7 @@ fn read(bed: &mut TestBed, plan: &Plan, from: From, size: usize) -> Result<Outco
         From::Hole => file.set_len(len),
         From::Device | From::Cache => lay_out(file, plan),
     })?;
-    // Written once before, so that it is memory and not the promise of memory.
+    // Written once before, so that its pages are there.
     let mut chunk = vec![9; size.max(MIB)];
     file.cool()?;
     if from == From::Cache {

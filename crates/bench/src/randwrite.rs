@@ -100,7 +100,8 @@ fn fill(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let (volume, node) = bed.node(name)?;
     let outcome = counted(bed, |_| {
         let (calls, took) = jobs(JOBS, |job, all| {
-            // Each job has every fourth of all blocks in an order that looks random: odd steps through a power of two reach all.
+            // Each job has every fourth of all blocks in an order that looks random: odd steps
+            // through a power of two reach all.
             let mut at = job;
             let mut next = move || {
                 let block = (at < blocks).then(|| at.wrapping_mul(0x9e37_79b1) % blocks);
@@ -132,7 +133,8 @@ fn lay_out(file: &mut dyn Data, len: u64) -> Result<()> {
     file.cool()
 }
 
-/// Runs `number` jobs, a thread each; each returns how many writes it made. Returns their sum, and the time from when all had begun.
+/// Runs `number` jobs, a thread each; each returns how many writes it made. Returns their sum, and
+/// the time from when all had begun.
 fn jobs(number: u64, job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Result<(u64, Duration)> {
     let all = Barrier::new(usize::try_from(number)? + 1);
     std::thread::scope(|scope| {
@@ -152,13 +154,11 @@ fn jobs(number: u64, job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Resul
     })
 }
 
-/// Writes the blocks that `next` names, which is told how many have been written, until it names none; keeps [`DEPTH`] in
-/// flight. Returns how many there were.
+/// Writes the blocks that `next` names, which is told how many have been written, until it names
+/// none; keeps [`DEPTH`] in flight. Returns how many there were.
 fn write(volume: &Volume, node: &Node, mut next: impl FnMut(u64) -> Option<u64>) -> Result<u64> {
     let mut queue = volume.direct_queue(DEPTH, &Cred::root());
-    let mut free: Vec<IoBuf> = (0..DEPTH)
-        .map(|_| IoBuf::zeroed(usize::try_from(BLOCK).unwrap_or(0)))
-        .collect();
+    let mut free: Vec<IoBuf> = (0..DEPTH).map(|_| IoBuf::zeroed(BLOCK as usize)).collect();
     let (mut finished, mut written, mut more) = (Vec::with_capacity(DEPTH), 0, true);
     while more || queue.outstanding() > 0 {
         while more && let Some(buf) = free.pop() {

@@ -1,8 +1,10 @@
-//! How long each clear in an I/O tree takes: gathered in any thread, put together, shown as the seed shows it.
+//! How long each clear in an I/O tree takes: gathered in any thread, put together, shown as the
+//! seed shows it.
 //!
-//! The tree reads the clock before and after a clear and tells [`record`], which adds the time to the histogram of the calling thread's
-//! shard. What is recorded has one reading of the clock in it ([`clock_cost`]); the rest of measuring happens outside of the
-//! measured span, but in the measured thread: throughput is measured without.
+//! The tree reads the clock before and after a clear and tells [`record`], which adds the time to
+//! the histogram of the calling thread's shard. What is recorded has one reading of the clock in it
+//! ([`clock_cost`]); the rest of measuring happens outside of the measured span, but in the
+//! measured thread: throughput is measured without.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,7 +135,8 @@ impl Times {
         };
         let at = |quantile| times.value_at_quantile(quantile);
         let mut out = format!(
-            "Count: {}\nRange: {} - {}; Mean: {:.3}; Median: {}; Stddev: {:.3}\nPercentiles: 90th: {}; 95th: {}; 99th: {}\n",
+            "Count: {}\nRange: {} - {}; Mean: {:.3}; Median: {}; Stddev: {:.3}\n\
+             Percentiles: 90th: {}; 95th: {}; 99th: {}\n",
             times.len(),
             times.min(),
             times.max(),
@@ -160,11 +163,13 @@ impl Times {
             return Value::Null;
         };
         let at = |quantile| times.value_at_quantile(quantile);
-        let buckets = self.buckets();
+        let bucket = |b: &Bucket| json!({ "upper": b.high, "count": b.count });
+        let buckets: Vec<Value> = self.buckets().iter().map(bucket).collect();
         json!({
             "count": times.len(), "min": times.min(), "max": times.max(), "mean": times.mean(),
-            "median": at(0.5), "stddev": times.stdev(), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99),
-            "buckets": buckets.iter().map(|b| json!({ "upper": b.high, "count": b.count })).collect::<Vec<_>>(),
+            "median": at(0.5), "stddev": times.stdev(),
+            "p90": at(0.9), "p95": at(0.95), "p99": at(0.99),
+            "buckets": buckets,
         })
     }
 }

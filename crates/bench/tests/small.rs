@@ -1,9 +1,9 @@
-//! Every case once, tiny: that it runs, that what is counted fits what is claimed, and that the report has the agreed form. Never how
-//! long it took.
+//! Every case once, tiny: that it runs, that what is counted fits what is claimed, and that the
+//! report has the agreed form. Never how long it took.
 
 use std::path::PathBuf;
 
-use extant_bench::{Bench, Plan};
+use extant_bench::{Bench, Plan, Report};
 use extant_testkit::{Need, Result, TempDir, ensure, need, tools};
 use serde_json::Value;
 
@@ -65,18 +65,31 @@ fn every_case_runs_in_the_library() -> Result<()> {
         "{all}"
     );
     ensure!(count(Bench::Psync, "memset") == 3, "{all}");
-    for r in &rows {
+    every_row_is_whole(&rows)?;
+    counters_fit(&rows)?;
+    everything_is_shown(&report)
+}
+
+fn every_row_is_whole(rows: &[Value]) -> Result<()> {
+    for r in rows {
         let figure = |name: &str| r[name].as_f64().unwrap_or(-1.0);
         ensure!(
             figure("min") >= 0.0 && figure("max") >= figure("median"),
             "{r}"
         );
-        ensure!(r["runs"] == 1 && r["unit"].is_string(), "{r}");
+        // Large files are measured several times while they are there.
+        let runs = if r["bench"] == "large" { 3 } else { 1 };
+        ensure!(r["runs"] == runs && r["unit"].is_string(), "{r}");
         // Growth counts nothing.
         ensure!(r["bench"] == "scale" || counted(r, "calls") > 0, "{r}");
         let names_only = r["bench"] == "meta" || r["bench"] == "scale";
         ensure!(names_only || counted(r, "bytes") > 0, "{r}");
     }
+    Ok(())
+}
+
+/// What was counted during a case fits what the case is for.
+fn counters_fit(rows: &[Value]) -> Result<()> {
     // A cached overwrite asks for no mapping and starts no handle, wherever in a folio it is.
     for case in [
         "write_u1k",
@@ -85,7 +98,7 @@ fn every_case_runs_in_the_library() -> Result<()> {
         "pwrite_u1k/prefill2M/end",
         "pwrite_u10k/middle",
     ] {
-        let r = row(&rows, case, "iomap");
+        let r = row(rows, case, "iomap");
         ensure!(counted(r, "overwrites") == counted(r, "calls"), "{r}");
         ensure!(
             counted(r, "begin_calls") == 0 && counted(r, "handles") == 0,
@@ -94,17 +107,17 @@ fn every_case_runs_in_the_library() -> Result<()> {
     }
     // Folios follow the size of writes, unless told otherwise.
     ensure!(
-        counted(row(&rows, "write/cache/new/1M", "iomap"), "folio_order_8") == 4,
-        "{all}"
+        counted(row(rows, "write/cache/new/1M", "iomap"), "folio_order_8") == 4,
+        "{rows:?}"
     );
     ensure!(
         counted(
-            row(&rows, "write/cache/new/1M", "iomap-order0"),
+            row(rows, "write/cache/new/1M", "iomap-order0"),
             "folio_order_0"
         ) == 1024,
-        "{all}"
+        "{rows:?}"
     );
-    let r = row(&rows, "writeback/null/1M", "iomap");
+    let r = row(rows, "writeback/null/1M", "iomap");
     ensure!(
         counted(r, "wb_bytes") == 4 << 20 && counted(r, "map_calls") <= 2,
         "{r}"
@@ -112,23 +125,26 @@ fn every_case_runs_in_the_library() -> Result<()> {
     ensure!((1..8).contains(&counted(r, "handles")), "{r}");
     for case in ["write/cache/new/64K", "write/cache/overwrite/64K"] {
         ensure!(
-            counted(row(&rows, case, "iomap"), "wb_bytes") == 0,
+            counted(row(rows, case, "iomap"), "wb_bytes") == 0,
             "{case} wrote back"
         );
     }
     ensure!(
-        counted(row(&rows, "write/ram/new+sync/1M", "iomap"), "commits") > 0,
-        "{all}"
+        counted(row(rows, "write/ram/new+sync/1M", "iomap"), "commits") > 0,
+        "{rows:?}"
     );
     ensure!(
-        counted(row(&rows, "read/ram/64K", "iomap"), "fill_bytes") > 0,
-        "{all}"
+        counted(row(rows, "read/ram/64K", "iomap"), "fill_bytes") > 0,
+        "{rows:?}"
     );
     ensure!(
-        counted(row(&rows, "read/cache/64K", "iomap"), "fill_bytes") == 0,
-        "{all}"
+        counted(row(rows, "read/cache/64K", "iomap"), "fill_bytes") == 0,
+        "{rows:?}"
     );
+    Ok(())
+}
 
+fn everything_is_shown(report: &Report) -> Result<()> {
     let (text, markdown) = (report.text(), report.markdown());
     for part in ["pwrite_u1k/end", "read/ram/4K", "not measured: mount"] {
         ensure!(
@@ -182,8 +198,8 @@ fn variants_of_the_per_block_path_differ_in_what_they_count() -> Result<()> {
         ("bufferhead-fullwalk", 512, 512, 512),
         ("base", 1, 1, 1),
     ] {
-        for (place, expected) in [("start", start), ("middle", middle), ("end", end)] {
-            let case = format!("pwrite_u1k/prefill2M/{place}");
+        for (spot, expected) in [("start", start), ("middle", middle), ("end", end)] {
+            let case = format!("pwrite_u1k/prefill2M/{spot}");
             for counter in ["begin_visits", "commit_visits"] {
                 let visits = per_call(&case, variant, counter);
                 ensure!(
@@ -238,8 +254,8 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     for case in ["clear/mixed/each", "randwrite/4K/unlock"] {
         for variant in ["iomap", "notrim"] {
             let r = row(&rows, case, variant);
-            // Most requests post their range, and end without a clear. A few give back what they had no use for, which is timed as well
-            // or not.
+            // Most requests lock their range in a slot, and end without a clear. A few give back
+            // what they had no use for, which is timed as well or not.
             let ends = counted(r, "clears") + counted(r, "direct_slots");
             let timed = r["times"]["count"].as_u64().unwrap_or_default();
             ensure!(ends > 0 && timed >= ends, "{r}");
@@ -270,7 +286,7 @@ fn mounts_are_measured_and_left_clean() -> Result<()> {
     plan.only = ["pwrite_u1k", "write/ram/new+sync/64K", "read/ram/1M"]
         .map(str::to_owned)
         .to_vec();
-    // Closing a place checks its image.
+    // Closing a target checks its image.
     let all = extant_bench::run(&plan, &mut |_| {})?.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let r = row(&rows, "write/ram/new+sync/64K", "mount");
@@ -328,7 +344,7 @@ fn growth_has_a_figure_at_each_size() -> Result<()> {
     report.plot(dir.path())?;
     let svg = std::fs::read_to_string(dir.join("scale-files-create.svg"))?;
     ensure!(
-        svg.contains("less is better") && svg.contains(">40<"),
+        svg.contains("less is better") && svg.lines().any(|line| line == "40"),
         "{svg}"
     );
     let page = dir.join("page.md");

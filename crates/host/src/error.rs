@@ -1,4 +1,4 @@
-//! The kit's one error: a sentence. Tests show it to a person, nobody matches on it.
+//! The one error: a sentence, to be shown and not to be matched on.
 
 use std::fmt;
 

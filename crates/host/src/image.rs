@@ -164,8 +164,8 @@ impl Image {
             "e2fsck could not replay: {}",
             o.describe()
         );
-        // e2fsck 1.47 finishes the orphans of an orphan file and then finds the file not empty, or the mark that it may
-        // not be, on two lines; it does so to Linux's images as well.
+        // e2fsck 1.47 finishes the orphans of an orphan file and then finds the file not empty, or
+        // the mark that it may not be, on two lines; it does so to Linux's images as well.
         let not_empty = |line: &str| {
             (line.contains("Orphan file (inode") && line.ends_with("is not clean."))
                 || line.ends_with("Feature orphan_present is set but orphan file is clean.")

@@ -2,8 +2,8 @@
 
 use extant_host::Result;
 
+use super::figure::{Figure, Step, each, milliseconds};
 use super::opened::{Closed, medium};
-use super::{Figure, Step, each, milliseconds};
 use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::Variant;
@@ -27,18 +27,18 @@ pub(super) fn measure(variant: &Variant, plan: &Plan, step: Step) -> Result<Vec<
     let file = opened.bed.fresh(FILE)?;
     let mut block = [5; 4096];
     // From the last to the first: each step is far enough from the last to be no readahead's.
-    let place = |number: u32| u64::from(extents - 1 - number) * 2 * BLOCK;
+    let offset = |number: u32| u64::from(extents - 1 - number) * 2 * BLOCK;
     let mut figures = Vec::new();
     for call in ["write", "overwrite"] {
         let took = each(extents, || {
-            (0..extents).try_for_each(|number| file.pwrite(&block, place(number)))?;
+            (0..extents).try_for_each(|number| file.pwrite(&block, offset(number)))?;
             file.sync()
         })?;
         figures.push(Figure::of(call, took));
     }
     file.cool()?;
     let read = each(extents, || {
-        (0..extents).try_for_each(|number| file.pread(&mut block, place(number)))
+        (0..extents).try_for_each(|number| file.pread(&mut block, offset(number)))
     })?;
     figures.push(Figure::of("read", read));
     let ((), took) = milliseconds(|| {

@@ -2,8 +2,8 @@
 
 use extant_host::{Result, ensure};
 
+use super::figure::{Figure, Step, each};
 use super::opened::{Closed, medium};
-use super::{Figure, Step, each};
 use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::Variant;

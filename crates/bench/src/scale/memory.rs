@@ -12,8 +12,8 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    /// Of this process, from now on; `None` where the kernel cannot forget an earlier peak. What the
-    /// allocator kept of earlier work is not seen.
+    /// Of this process, from now on; `None` where the kernel cannot forget an earlier peak. What
+    /// the allocator kept of earlier work is not seen.
     pub(super) fn of_this_process() -> Option<Peak> {
         std::fs::write("/proc/self/clear_refs", "5").ok()?;
         Peak::of("self".to_owned()).ok()

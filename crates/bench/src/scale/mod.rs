@@ -6,6 +6,7 @@
 //! peer that would take longer than the plan allows at the next size is left out there, and listed.
 
 mod extents;
+mod figure;
 mod files;
 mod memory;
 mod opened;
@@ -16,13 +17,11 @@ use std::time::{Duration, Instant};
 
 use extant_host::Result;
 
+use self::figure::{Figure, Step};
 use crate::plan::{Bench, Plan, Size};
 use crate::report::Report;
 use crate::rows::Unit;
 use crate::variant::Variant;
-
-/// A size that is measured: how rows call it, and how much it is.
-type Step = (&'static str, u32);
 
 /// One of the three ways to grow.
 struct Growth {
@@ -34,24 +33,6 @@ struct Growth {
     calls: &'static [(&'static str, Unit)],
     /// Measures all calls once.
     measure: fn(&Variant, &Plan, Step) -> Result<Vec<Figure>>,
-}
-
-/// What was measured of a call.
-struct Figure {
-    call: &'static str,
-    /// The column, where it is not the variant's own.
-    column: Option<&'static str>,
-    value: f64,
-}
-
-impl Figure {
-    fn of(call: &'static str, value: f64) -> Figure {
-        Figure {
-            call,
-            column: None,
-            value,
-        }
-    }
 }
 
 /// Sizes of everything, by the size of the plan.
@@ -220,18 +201,4 @@ fn add(
         rows.add(&case, *unit, column, figure.value);
         rows.point(&case, &format!("{}/{call}", growth.name), step.1);
     }
-}
-
-/// Nanoseconds of each of `count` things that `work` does.
-fn each(count: u32, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    work()?;
-    Ok(start.elapsed().as_secs_f64() * 1e9 / f64::from(count))
-}
-
-/// Milliseconds of `work`, and what it returns.
-fn milliseconds<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
-    let start = Instant::now();
-    let done = work()?;
-    Ok((done, start.elapsed().as_secs_f64() * 1e3))
 }

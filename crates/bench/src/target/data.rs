@@ -83,7 +83,7 @@ pub(crate) trait Data {
         };
         let with = start.elapsed();
         // What moving back costs at best: an interruption there must not be taken off.
-        let part = u32::try_from(count / 4).unwrap_or(u32::MAX).max(1);
+        let part = u32::try_from(count / 4)?.max(1);
         let mut rewind = Duration::MAX;
         for _ in 0..4 {
             let start = Instant::now();
@@ -92,12 +92,13 @@ pub(crate) trait Data {
             }
             rewind = rewind.min(start.elapsed() / part);
         }
-        let rewinds = rewind.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX));
+        // Undisturbed calls may seem to take less than their moving back: then nothing is left.
+        let rewinds = rewind * u32::try_from(count)?;
         Ok(with.saturating_sub(rewinds))
     }
 
-    /// Times writing `len` bytes from the start, `chunk` by chunk, each followed by an fsync if `synced`. Stops early after
-    /// `limit`. Returns the bytes written.
+    /// Times writing `len` bytes from the start, `chunk` by chunk, each followed by an fsync if
+    /// `synced`. Stops early after `limit`. Returns the bytes written.
     fn stream_out(
         &mut self,
         chunk: &[u8],

@@ -9,7 +9,8 @@ use memmap2::{Advice, MmapMut};
 use super::data::{Data, VECTORS};
 use super::interface::{Counters, Target};
 
-/// Buffers that are kept and used again, so that none of their bytes is touched for the first time while measured.
+/// Buffers that are kept and used again, so that none of their bytes is touched for the first time
+/// while measured.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Answers reads with zeros instead of copying.

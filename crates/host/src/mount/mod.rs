@@ -190,8 +190,8 @@ impl Mount {
         self.daemon.as_ref().map(Daemon::pid)
     }
 
-    /// Unmounts as a person would, and waits until the image is closed. The daemon's own exit status
-    /// must be 0. What it said is returned.
+    /// Unmounts as a person would, and waits until the image is closed. The daemon's own exit
+    /// status must be 0. What it said is returned.
     pub fn unmount(mut self) -> Result<String> {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -281,7 +281,7 @@ impl Drop for Mount {
 }
 
 fn mount_point() -> Result<(TempDir, PathBuf)> {
-    // Beside the images would hide them from a lazy unmount's cleanup: use the system's place.
+    // Not beside the images: a lazy unmount's cleanup would not find it there.
     let parent = TempDir::new_in(&std::env::temp_dir(), "mnt")?;
     let dir = parent.join("mnt");
     std::fs::create_dir(&dir)?;
