@@ -8,8 +8,8 @@
 mod extents;
 mod figure;
 mod files;
-mod memory;
 mod opened;
+mod peak;
 mod volumes;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use extant::Tuning;
 use extant_blockdev::{FileIo, FileQueues};
 use extant_host::{Error, Image, Result};
 
-use super::memory::Peak;
+use super::peak::Peak;
 use crate::bed::TestBed;
 use crate::plan::Plan;
 use crate::target::{Engine, Fresh, Host, Medium};

@@ -4,8 +4,8 @@ use extant::CheckOptions;
 use extant_host::{Cmd, Result, ensure};
 
 use super::figure::{Figure, Step, milliseconds};
-use super::memory::{Peak, peak_of};
 use super::opened::{Closed, medium};
+use super::peak::{Peak, peak_of};
 use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::{Kind, Variant};
