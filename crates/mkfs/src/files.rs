@@ -191,7 +191,10 @@ fn orphan_blocks(geometry: &Geometry) -> u64 {
 /// for one.
 pub(crate) fn journal_blocks(geometry: &Geometry, mib: Option<u32>) -> Result<u64> {
     if !geometry.features.has_compat(Compat::HAS_JOURNAL) {
-        return Ok(0);
+        return match mib {
+            Some(_) => Err(Error::Conflict("a journal's size needs has_journal")),
+            None => Ok(0),
+        };
     }
     const KI: u64 = 1024;
     let Some(mib) = mib else {

@@ -20,6 +20,9 @@ pub(crate) const RESERVED_INODES: u32 = 10;
 pub(crate) const FIRST_INO: u32 = RESERVED_INODES + 1;
 /// The largest number of inodes that a group may have beside those of its last block.
 const MAX_GROUP_INODES: u64 = 1 << 16;
+/// The least number of inodes: the format's own, lost+found and an orphan file, in whole bytes of a
+/// bitmap. (mke2fs begins with 12, which some sizes of inodes round down to 8, and then fails.)
+const LEAST_INODES: u64 = 16;
 /// Data blocks that a last group must have, or it is left out.
 const LEAST_DATA: u64 = 50;
 /// Groups per flex group, as a power of two.
@@ -74,10 +77,17 @@ impl Geometry {
         let wanted = Wanted::of(options, profile, bytes)?;
         let per_group = (wanted.block_size.bytes_u64() * 8).min(MAX_GROUP_INODES - 8);
         let (mut blocks, mut per_group) = (wanted.blocks, per_group);
+        let mut reserved = wanted.reserved;
         loop {
             match wanted.attempt(blocks, per_group, bytes)? {
-                Attempt::Stands(geometry) => return Ok(*geometry),
-                Attempt::FewerBlocks(fewer) => blocks = fewer,
+                Attempt::Stands(mut geometry) => {
+                    geometry.reserved_blocks = reserved;
+                    return Ok(*geometry);
+                }
+                Attempt::FewerBlocks(fewer) => {
+                    (blocks, reserved) = (fewer, wanted.reserved_of(fewer));
+                }
+                // The blocks that were left out are back; as in mke2fs, not their reserved part.
                 Attempt::SmallerGroups => (blocks, per_group) = (wanted.blocks, per_group - 8),
             }
         }
@@ -163,6 +173,10 @@ impl Wanted {
             return Err(Error::bad("the inode size", inode_size, why));
         }
         let blocks = bytes / block_size.bytes_u64();
+        if blocks <= u64::from(block_size == BlockSize::KIB1) {
+            let what = "a group";
+            return Err(Error::TooSmall { bytes, what });
+        }
         if blocks > u64::from(u32::MAX) {
             if !features.has_incompat(Incompat::SIXTY_FOUR_BIT) {
                 let why = "without 64bit at most 2^32 - 1 are possible";
@@ -216,7 +230,7 @@ impl Wanted {
         let desc_size = if wide { DESC_SIZE_64 } else { DESC_SIZE_32 };
         let per_block = bs / desc_size as u64;
         let desc_blocks = groups.div_ceil(per_block);
-        let inodes = self.inodes.max(u64::from(FIRST_INO) + 1);
+        let inodes = self.inodes.max(LEAST_INODES);
         if inodes.div_ceil(groups) > bs * 8 {
             if per_group < 256 {
                 return Err(self.too_many_inodes());
@@ -238,7 +252,7 @@ impl Wanted {
             features: self.features,
             block_size: self.block_size,
             blocks,
-            reserved_blocks: self.reserved_of(blocks),
+            reserved_blocks: self.reserved,
             blocks_per_group: narrow(per_group),
             groups: narrow(groups),
             inode_size: u16::try_from(self.inode_size).unwrap_or(u16::MAX),
@@ -309,10 +323,8 @@ impl Wanted {
         }
     }
 
+    /// The reserved part of fewer blocks than were wanted.
     fn reserved_of(&self, blocks: u64) -> u64 {
-        if blocks == self.blocks {
-            return self.reserved;
-        }
         #[allow(clippy::cast_precision_loss, reason = "as mke2fs rounds it")]
         let percent = 100.0 * self.reserved as f64 / self.blocks as f64;
         share(blocks, percent)

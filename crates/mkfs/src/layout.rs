@@ -1,9 +1,9 @@
 //! The whole plan: what lies where on a new volume, and what is left.
 
-use extant_disk::features::{Compat, RoCompat};
+use extant_disk::features::{Compat, Incompat, RoCompat};
 
 use crate::error::{Error, Result};
-use crate::files::{self, Files, JOURNAL_INO, LOST_FOUND_INO, ROOT_INO};
+use crate::files::{self, Files, LOST_FOUND_INO, ROOT_INO};
 use crate::geometry::Geometry;
 use crate::options::Options;
 use crate::profile::Profile;
@@ -33,13 +33,22 @@ impl Layout {
     /// # Errors
     /// Every refusal of [`Error`] that needs no device.
     pub fn plan(options: &Options, bytes: u64) -> Result<Self> {
+        if u16::try_from(options.stride).is_err() {
+            let why = "at most 65535 are possible";
+            return Err(Error::bad("the stride", options.stride, why));
+        }
         let profile = Profile::of(options.usage, bytes);
         let mut geometry = Geometry::of(options, &profile, bytes)?;
         let journal = files::journal_blocks(&geometry, options.journal_mib)?;
         settle_features(&mut geometry, journal);
         let mut ground = Ground::new(&geometry);
         let volume = geometry.first_block()..geometry.blocks;
-        let most = ground.space.free_in(volume.clone()) / 2;
+        let mut most = ground.space.free_in(volume.clone());
+        if !geometry.features.has_incompat(Incompat::FLEX_BG) {
+            let tables = 2 + u64::from(geometry.itable_blocks);
+            most = most.saturating_sub(tables * u64::from(geometry.groups));
+        }
+        most /= 2;
         if options.journal_mib.is_some() && journal > most {
             let blocks = journal;
             return Err(Error::JournalTooLarge { blocks, most });
@@ -131,5 +140,4 @@ fn settle_features(geometry: &mut Geometry, journal: u64) {
     {
         geometry.features.ro_compat |= RoCompat::LARGE_FILE;
     }
-    debug_assert!(JOURNAL_INO < LOST_FOUND_INO);
 }

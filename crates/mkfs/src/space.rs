@@ -109,8 +109,8 @@ mod tests {
         for range in [10..20, 30..40, 20..30, 35..50, 5..5] {
             space.take(range);
         }
-        assert_eq!(space.taken_in(0..100).collect::<Vec<_>>(), [10..50]);
-        assert_eq!(space.taken_in(15..45).collect::<Vec<_>>(), [15..45]);
+        assert!(space.taken_in(0..100).eq(std::iter::once(10..50)));
+        assert!(space.taken_in(15..45).eq(std::iter::once(15..45)));
         assert_eq!(space.free_in(0..100), 60);
         assert_eq!(space.free_in(45..60), 10);
     }

@@ -2,7 +2,7 @@
 
 use extant_disk::csum::Crc32c;
 use extant_disk::dir_hash::HashAlgorithm;
-use extant_disk::features::{Compat, Incompat, RoCompat};
+use extant_disk::features::{Compat, Incompat};
 use extant_disk::superblock::{DefaultMountOpts, MAGIC, RawSuperblock, State, SuperFlags};
 use extant_units::Blocks;
 use zerocopy::little_endian::U32;
@@ -141,5 +141,4 @@ fn files(raw: &mut RawSuperblock, layout: &Layout, contents: &Contents) {
     if features.has_compat(Compat::ORPHAN_FILE) {
         raw.orphan_file_inum.set(ORPHAN_INO);
     }
-    debug_assert!(!features.has_ro_compat(RoCompat::BIGALLOC));
 }

@@ -210,7 +210,8 @@ fn make_over_file(
         drop(device);
         device = FileDevice::open(path, OpenMode::ReadWrite)?;
     }
-    device.write_zeroes(DevOff::ZERO, device.len())?;
+    // What lies behind the volume is none of its business.
+    device.write_zeroes(DevOff::ZERO, layout.bytes())?;
     write_over(&device, layout, identity, Before::Zeros)?;
     Ok(found)
 }

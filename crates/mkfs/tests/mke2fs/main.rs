@@ -25,6 +25,10 @@ fn compare(dir: &TempDir, case: &Case) -> Result<bool> {
     let refused = case.by_mke2fs(&theirs)?;
     let made = case.by_extant(&ours);
     if let Some(said) = refused {
+        if said_of_few_inodes(&said) && made.is_ok() {
+            Image::fsck_clean_at(&ours)?;
+            return Ok(false);
+        }
         // Where mke2fs makes nothing, nothing is to be made, and no file to be left.
         ensure!(made.is_err(), "{case}: made, but mke2fs said: {said}");
         ensure!(!ours.exists(), "{case}: a file was left behind");
@@ -38,6 +42,12 @@ fn compare(dir: &TempDir, case: &Case) -> Result<bool> {
         found.join("\n")
     );
     Ok(true)
+}
+
+/// Whether mke2fs rounded the number of inodes down until the format's own had no room.
+fn said_of_few_inodes(said: &str) -> bool {
+    said.contains("Illegal inode number while writing reserved inodes")
+        || said.contains("Could not allocate inode in ext2 filesystem")
 }
 
 fn compare_all(cases: &[(u64, &str)]) {
@@ -61,6 +71,8 @@ fn the_defaults_of_every_size() {
         (3 * MIB, ""),
         (5 * MIB, ""),
         (8 * MIB, ""),
+        // A last group that is a little too small, and one that is not.
+        (16776 * KIB, ""),
         (17 * MIB, ""),
         (32 * MIB, ""),
         (100 * MIB, ""),
@@ -177,12 +189,14 @@ fn random_case(rng: &mut Rng) -> Case {
     if named {
         args += &format!(" -b {block_size}");
     }
-    // Without group checksums every bitmap is written; with small blocks there are many groups.
+    // Without group checksums every bitmap is written; with small blocks there are many groups;
+    // without sparse_super each of them has all descriptors.
     let plain = features.contains(&"^metadata_csum") && !features.contains(&"uninit_bg");
-    let most = if plain {
+    let dense = features.contains(&"^sparse_super") && !features.contains(&"sparse_super2");
+    let most = if dense {
+        20
+    } else if plain || (named && block_size < 4096) {
         24
-    } else if named && block_size < 4096 {
-        26
     } else {
         33
     };
@@ -199,7 +213,7 @@ fn random_case(rng: &mut Rng) -> Case {
     if rng.chance(20) {
         args += &format!(" -m {}", rng.below(501) as f64 / 10.0);
     }
-    if rng.chance(20) {
+    if rng.chance(20) && !features.contains(&"^has_journal") {
         args += &format!(" -J size={}", rng.between(1, 80));
     }
     match rng.below(10) {
@@ -218,7 +232,7 @@ fn random_combinations() {
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (cases, seed) = (number("EXTANT_CASES"), number("EXTANT_SEED"));
-    let (cases, seed) = (cases.unwrap_or(20), seed.unwrap_or(17));
+    let (cases, seed) = (cases.unwrap_or(60), seed.unwrap_or(17));
     let mut rng = Rng::new(seed);
     let dir = TempDir::new("mkfs").unwrap();
     let mut made = 0;
