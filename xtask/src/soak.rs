@@ -117,6 +117,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "volumes",
+        suites: "-p extant-mkfs --test mke2fs",
+        tests: &["--nocapture", "random"],
+        env: &[("EXTANT_CASES", "200")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "mutants",
         suites: "-p extant-check --test check_agreement",
         env: &[("EXTANT_MUTANTS", "3000")],
