@@ -2,7 +2,7 @@
 //! times.
 //!
 //! ```sh
-//! mke2fs -q -t ext4 disk.img 64M
+//! extant mkfs -q disk.img 64M
 //! cargo run --example build -- disk.img
 //! ```
 

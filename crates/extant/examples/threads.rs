@@ -1,7 +1,7 @@
 //! An image in memory, or anything else that is a device, used by several threads at once.
 //!
 //! ```sh
-//! mke2fs -q -t ext4 disk.img 64M
+//! extant mkfs -q disk.img 64M
 //! cargo run --example threads -- disk.img
 //! ```
 

@@ -23,7 +23,7 @@
 //! # }
 //! ```
 //!
-//! `mke2fs -t ext4 disk.img 1G` makes an image, without root. The directory `examples` has whole
+//! `extant mkfs disk.img 1G`, or [`mkfs::make`], makes an image. The directory `examples` has whole
 //! programs.
 //!
 //! # Where to look
@@ -38,6 +38,7 @@
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
+//! | making an image | [`mkfs`] |
 //! | switches and counters of the engine | [`Tuning`], [`Volume::stats`] |
 //!
 //! # Responsibility
