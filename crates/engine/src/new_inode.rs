@@ -35,8 +35,8 @@ pub(crate) struct NewInode {
     pub(crate) links: u16,
 }
 
-/// Makes an inode that will be named in `parent`. Needs [`crate::volume::credits::inode_create`] and
-/// [`crate::volume::credits::ORPHAN`] credits.
+/// Makes an inode that will be named in `parent`. Needs [`crate::volume::credits::inode_create`]
+/// and [`crate::volume::credits::ORPHAN`] credits.
 ///
 /// # Errors
 /// [`Error::NoSpace`] if no inode is left, or no room for inherited ACLs; damage; a stopped

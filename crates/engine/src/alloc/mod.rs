@@ -9,8 +9,8 @@
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
 //! # Invariants
-//! - Blocks are claimed from the counters first ([`SpaceCounts`]) and found in the groups afterwards. A
-//!   reservation therefore always finds its blocks (J12).
+//! - Blocks are claimed from the counters first ([`SpaceCounts`]) and found in the groups
+//!   afterwards. A reservation therefore always finds its blocks (J12).
 //! - Freed blocks count as free at once, but are handed out only after the freeing transaction is
 //!   durable. In between an allocation may fail although the counters show free space;
 //!   [`commit_frees_space`] then helps.

@@ -91,8 +91,8 @@ impl SpaceCounts {
         self.reserved.fetch_add(n, Relaxed);
     }
 
-    /// Ends the reservation of `n` blocks: they were allocated, or (with [`SpaceCounts::unclaim`]) given
-    /// back.
+    /// Ends the reservation of `n` blocks: they were allocated, or (with [`SpaceCounts::unclaim`])
+    /// given back.
     pub(super) fn end_reserved(&self, n: u64) {
         self.reserved.fetch_sub(n, Relaxed);
     }

@@ -3,10 +3,11 @@
 //! [`MountOptions::parse`] takes the comma list that `mount -o` takes. It refuses an option by name
 //! if it is unknown, has a bad value, or asks for something that this build does not do; nothing is
 //! dropped silently. Options whose default the superblock decides stay open until
-//! [`MountOptions::resolve`]. `option_table.rs` and `docs/COMPATIBILITY.md` have the whole table, with the
-//! effect of each name.
+//! [`MountOptions::resolve`]. `option_table.rs` and `docs/COMPATIBILITY.md` have the whole table,
+//! with the effect of each name.
 
 mod option_table;
+mod parse;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,6 @@ use std::time::Duration;
 use extant_disk::superblock::{DefaultMountOpts, Superblock};
 
 use crate::config::BufferedPath;
-use crate::types::error::{Error, Result};
 
 /// The effect of a fault (`errors=`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,36 +137,6 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
-    /// Parses a comma list, later options winning over earlier ones.
-    ///
-    /// # Errors
-    /// [`Error::BadOption`] names the option and what is wrong with it.
-    pub fn parse(list: &str) -> Result<Self> {
-        let mut options = Self::default();
-        for item in list
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-        {
-            options.apply(item)?;
-        }
-        Ok(options)
-    }
-
-    /// Applies one option, `name` or `name=value`.
-    ///
-    /// # Errors
-    /// As [`MountOptions::parse`].
-    pub fn apply(&mut self, item: &str) -> Result<()> {
-        option_table::apply(self, item).map_err(|why| Error::BadOption(format!("'{item}': {why}")))
-    }
-
-    /// Whether [`MountOptions::parse`] knows the option `name` (without value), even if only to
-    /// refuse it. Front ends use it to tell their own options from these.
-    pub fn is_known(name: &str) -> bool {
-        option_table::is_known(name)
-    }
-
     /// Fills the options that were left to the superblock.
     pub(crate) fn resolve(&mut self, sb: &Superblock) {
         let defaults = sb.default_mount_opts();

@@ -1,7 +1,8 @@
 //! Indexed directories: finding a leaf through the htree, and making room in it.
 //!
-//! A [`IndexPath`] leads from the root through the nodes to one leaf. Names of one hash may continue in
-//! the leaves after it, whose keys then carry the collision bit; [`IndexPath::advance`] walks on.
+//! A [`IndexPath`] leads from the root through the nodes to one leaf. Names of one hash may
+//! continue in the leaves after it, whose keys then carry the collision bit; [`IndexPath::advance`]
+//! walks on.
 //!
 //! An insertion that finds its leaf full makes one structural change at a time, each complete in
 //! itself, and looks again: it splits the leaf if the parent has room, else the lowest full node

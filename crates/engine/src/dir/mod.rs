@@ -7,8 +7,8 @@
 //! - [`entries`] chooses between [`linear`] and [`htree`];
 //! - [`listing`] reads in batches, whose [`position`]s stay valid while other threads create and
 //!   unlink;
-//! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice. The
-//!   directory's size is checked when its inode is loaded.
+//! - [`distinct_blocks`] makes sure, before a walk over many blocks, that no block occurs twice.
+//!   The directory's size is checked when its inode is loaded.
 //!
 //! [`lookup`], [`is_empty`] and [`read`] end at the next block when [`Fs::go_on`] says so.
 //!
@@ -62,8 +62,8 @@ pub(crate) fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Ino>> {
 }
 
 /// Adds `name`, which the directory does not have: the caller looked. Needs
-/// [`crate::volume::credits::dir_insert`] credits. With `privileged`, a new block may come from root's
-/// reserve.
+/// [`crate::volume::credits::dir_insert`] credits. With `privileged`, a new block may come from
+/// root's reserve.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], also when an index has all the levels it may have. The directory is
@@ -93,8 +93,8 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino
     entries::remove(&FsStore::open(fs, dir)?, h, name, ino)
 }
 
-/// Makes `name`, which leads to `old`, lead to another inode. Needs [`crate::volume::credits::DIR_REMOVE`]
-/// credits.
+/// Makes `name`, which leads to `old`, lead to another inode. Needs
+/// [`crate::volume::credits::DIR_REMOVE`] credits.
 ///
 /// # Errors
 /// As [`remove`].
@@ -118,8 +118,8 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Inode) -> Result<bool> {
     entries::is_empty(&FsStore::open_to_walk(fs, dir)?)
 }
 
-/// Gives a new directory its first block, with "." and "..". Needs [`crate::volume::credits::allocate`]
-/// credits and two.
+/// Gives a new directory its first block, with "." and "..". Needs
+/// [`crate::volume::credits::allocate`] credits and two.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`].

@@ -8,7 +8,8 @@ use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_jbd2::{Block, BlockCache, Handle};
 use extant_units::Group;
 
-use super::{FreeMap, GroupState};
+use super::free_map::FreeMap;
+use super::group_state::GroupState;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
 use crate::volume::metadata_kind::CheckKind;

@@ -7,7 +7,8 @@ use extant_jbd2::BlockCache;
 use extant_units::{Blocks, Group, Pblk};
 use parking_lot::Mutex;
 
-use super::{GroupCell, GroupState, GroupTable, Hints};
+use super::group_state::{GroupState, Hints};
+use super::group_table::{GroupCell, GroupTable};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::layout::Layout;
 use crate::volume::system_zones::{SystemZones, Zone};

@@ -1,14 +1,19 @@
 //! Descriptors and bitmaps of real images, against `dumpe2fs`; hostile ones, against plain errors.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use extant_blockdev::MemoryDevice;
 use extant_disk::bitmap;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_testkit::Image;
 use extant_units::{Blocks, Pblk};
+use extant_units::{Group, Ino};
 use std::sync::Arc;
 
 use super::*;
 use crate::test_support::test_rig::{Rig, dump};
+use crate::types::error::Result;
+use crate::volume::layout::Layout;
 
 /// Shapes of file systems: size in MiB and arguments of mke2fs.
 const SHAPES: &[(u64, &str)] = &[
@@ -306,8 +311,8 @@ fn zones_cover_everything_that_mke2fs_put_there() {
         .make()
         .unwrap();
     let rig = Rig::open(&image).unwrap();
-    // Root, lost+found and the resize inode's map are all that a fresh image holds beside its zones; block 0 is
-    // in no group.
+    // Root, lost+found and the resize inode's map are all that a fresh image holds beside its
+    // zones; block 0 is in no group.
     let used = rig.layout.end.get() - 1 - rig.totals.free_blocks;
     let files = used - rig.zones.total().get();
     assert_eq!(files, 1 + 12 + 1);

@@ -1,5 +1,5 @@
-//! The location of a symbolic link's target, and its checks. [`crate::namei::symlink_target`] reads and sets
-//! targets.
+//! The location of a symbolic link's target, and its checks. [`crate::namei::symlink_target`] reads
+//! and sets targets.
 
 use extant_disk::inode::BLOCK_AREA;
 use extant_units::Ino;

@@ -1,10 +1,11 @@
 //! Inodes: in memory, on disk, and between the two.
 //!
-//! [`crate::volume::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders of a
-//! number share one [`Inode`]. What an inode stores is its [`InodeCore`]. Readers lock it shared.
-//! Writers go through [`Inode::update`], which changes it and encodes it into the inode table's
-//! block, under the writer's handle and with the lock held. So the block in the newest transaction
-//! always has the newest state, eviction writes nothing, and a reference may be dropped anywhere.
+//! [`crate::volume::Fs::iget`] turns a number into a counted reference ([`InodeRef`]); all holders
+//! of a number share one [`Inode`]. What an inode stores is its [`InodeCore`]. Readers lock it
+//! shared. Writers go through [`Inode::update`], which changes it and encodes it into the inode
+//! table's block, under the writer's handle and with the lock held. So the block in the newest
+//! transaction always has the newest state, eviction writes nothing, and a reference may be dropped
+//! anywhere.
 //!
 //! Two kinds of change are deferred on purpose, and are stored a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
@@ -12,8 +13,8 @@
 //! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper`
 //! (the queue of unlinked inodes), `load` (reading and checking), `times`, `flags` (which kinds
 //! have which), `symlink`, `devnum`, `several` (locks of more than one). Operations that need other
-//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei`],
-//! [`crate::attr`], [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
+//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`],
+//! [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
 
 pub(crate) mod devnum;
 pub(crate) mod fast_symlink;

@@ -158,7 +158,8 @@ impl Inode {
     }
 
     /// Changes the stored fields and encodes them into the inode table under `h`: one credit
-    /// ([`crate::volume::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no lock.
+    /// ([`crate::volume::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no
+    /// lock.
     ///
     /// # Errors
     /// The table's block cannot be read, the journal has stopped, or a value does not fit the

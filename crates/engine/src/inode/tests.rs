@@ -205,11 +205,11 @@ fn protected_inodes_refuse() {
     let kind = (FileKind::Fifo, 0);
     let fifo = namei::mknod(&fs, &fs.root(), b"p", kind, 0o600, &root).unwrap();
     assert_eq!(errno(setattr(&fs, &fifo, size, &root)), 22);
-    let nobody = SetAttr {
+    let no_owner = SetAttr {
         gid: Some(u32::MAX),
         ..SetAttr::default()
     };
-    assert_eq!(errno(setattr(&fs, &file, &nobody, &root)), 22);
+    assert_eq!(errno(setattr(&fs, &file, &no_owner, &root)), 22);
 }
 
 #[test]

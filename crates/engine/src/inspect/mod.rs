@@ -1,5 +1,5 @@
-//! The whole of a mounted file system at a glance: its usage, the counters of all layers, and a check
-//! of its state in memory.
+//! The whole of a mounted file system at a glance: its usage, the counters of all layers, and a
+//! check of its state in memory.
 
 pub(crate) mod layer_counters;
 pub(crate) mod usage;

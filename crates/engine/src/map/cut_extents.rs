@@ -56,7 +56,8 @@ pub(crate) fn split(fs: &Fs, h: &mut Handle, inode: &Inode, at: u64) -> Result<(
 }
 
 /// Cuts the next written extent in `from..to` that is too long to become unwritten in one piece.
-/// Needs [`crate::volume::credits::allocate`] credits. Returns the block to go on at; `None` at the end.
+/// Needs [`crate::volume::credits::allocate`] credits. Returns the block to go on at; `None` at the
+/// end.
 ///
 /// # Errors
 /// As [`split`].

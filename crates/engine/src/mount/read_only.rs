@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, CowDevice, FlushLatch, memory_share};
-use extant_disk::features::{Incompat, RoCompat};
-use extant_disk::superblock::{State, Superblock};
+use extant_blockdev::{BlockDevice, CowDevice, memory_share};
 
-use super::find_journal::FoundJournal;
-use super::{build, mount, read_superblock, replay, start, unmount};
+use super::finish_orphans::names_orphans;
+use super::mount_volume::mount;
+use super::read_superblock;
+use super::replay_log::replay;
+use super::unmount::unmount;
 use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::types::error::{Error, Result};
@@ -83,47 +84,4 @@ pub(crate) fn put_in_order(
 pub(crate) fn has_orphans(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
     !options.noload()
         && read_superblock::read(dev, &mut options.clone()).is_ok_and(|sb| names_orphans(&sb))
-}
-
-fn names_orphans(sb: &Superblock) -> bool {
-    sb.raw().last_orphan.get() != 0 || sb.features().has_ro_compat(RoCompat::ORPHAN_PRESENT)
-}
-
-/// Finishes the orphans of a volume that is about to be mounted read-only, whose journal has been
-/// replayed. Returns the superblock afterwards. As in Linux, does nothing if a feature or a
-/// recorded error forbids changes. Failures are logged: the volume can be read with its orphans.
-///
-/// # Errors
-/// The superblock cannot be read any more.
-pub(super) fn finish_orphans(
-    (dev, latch): (&Arc<dyn BlockDevice>, &Arc<FlushLatch>),
-    sb: Superblock,
-    found: Option<&FoundJournal>,
-    (options, tuning): (&MountOptions, Tuning),
-) -> Result<Superblock> {
-    let erroneous = sb.raw().state().contains(State::ERROR);
-    if found.is_none() || erroneous || !names_orphans(&sb) {
-        return Ok(sb);
-    }
-    let mut how = options.clone();
-    how.set_recovering();
-    read_superblock::read(dev, &mut how)?;
-    if how.read_only() {
-        return Ok(sb);
-    }
-    let latched = (Arc::clone(dev), Arc::clone(latch));
-    let finished = build(latched, &sb, found, how, tuning).and_then(|fs| {
-        let started = start(&fs);
-        started.and(unmount(&fs))
-    });
-    let sb = read_superblock::read(dev, &mut options.clone())?;
-    match finished {
-        // A log that is not written home must not be ignored.
-        Err(error) if sb.features().has_incompat(Incompat::RECOVER) => Err(error),
-        Err(error) => {
-            tracing::warn!(%error, "orphans are left as they are");
-            Ok(sb)
-        }
-        Ok(()) => Ok(sb),
-    }
 }

@@ -68,10 +68,10 @@ fn read_at(dev: &Arc<dyn BlockDevice>, offset: u64) -> Result<Superblock> {
 }
 
 /// Mends a superblock whose checksum is wrong because a power failure tore its two sectors, each of
-/// which is the old or the new one (see [`crate::volume::mounted_superblock::write_directly`]). If only the mark
-/// was being changed, the checksum proves it. Otherwise the volume must be marked as in use, and
-/// the fields that never change must equal a backup, where it has one. `None` for damage of another
-/// kind.
+/// which is the old or the new one (see [`crate::volume::mounted_superblock::write_directly`]). If
+/// only the mark was being changed, the checksum proves it. Otherwise the volume must be marked as
+/// in use, and the fields that never change must equal a backup, where it has one. `None` for
+/// damage of another kind.
 fn mend_torn(dev: &Arc<dyn BlockDevice>, bytes: &[u8; SUPERBLOCK_SIZE]) -> Option<Superblock> {
     let mut raw = RawSuperblock::copy_from(bytes)?;
     if let Some(mended) = mend_mark(&raw) {

@@ -1,14 +1,19 @@
-//! Mount and unmount of real images: judged by e2fsck and dumpe2fs, compared with Linux where there is a loop device.
+//! Mount and unmount of real images: judged by e2fsck and dumpe2fs, compared with Linux where there
+//! is a loop device.
 
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, MemoryDevice, OpenMode};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use extant_testkit::{Cmd, Image, Need, Subject, need};
-use extant_units::{DevOff, Pblk};
+use extant_units::{Blocks, DevOff, Ino, Pblk};
 use zerocopy::FromBytes;
 
 use super::*;
+use crate::config::{MountOptions, Tuning};
+use crate::file;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
 
 const SHAPES: &[(u64, &str)] = &[
     (64, "-b 1024"),

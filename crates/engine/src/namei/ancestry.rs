@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::child;
+use super::lookup_name::child;
 use crate::dir;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::types::FileKind;

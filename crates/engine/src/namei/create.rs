@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use extant_jbd2::Handle;
 
-use super::{
-    PendingCommit, add_subdir, check_name, check_room_for_subdir, is_dot, may_create, retry,
-};
+use super::links::add_subdir;
+use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create};
+use super::pending_commit::{PendingCommit, retry};
 use crate::dir;
 use crate::inode::{self, Inode, InodeRef};
 use crate::namei::symlink_target;

@@ -1,7 +1,9 @@
 //! Exchanging the inodes of two directory entries.
 
+use super::links::{add_subdir, drop_subdir};
+use super::name_checks::check_room_for_subdir;
 use super::parent_and_name::{ParentAndName, check_move};
-use super::{PendingCommit, add_subdir, check_room_for_subdir, drop_subdir};
+use super::pending_commit::PendingCommit;
 use crate::dir;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{MAX_LINKS, PendingCommit, ancestry, check_name, is_dot, may_create, retry};
+use super::ancestry;
+use super::links::MAX_LINKS;
+use super::name_checks::{check_name, is_dot, may_create};
+use super::pending_commit::{PendingCommit, retry};
 use crate::dir;
 use crate::inode::{self, Inode, InodeFlags};
 use crate::orphan;

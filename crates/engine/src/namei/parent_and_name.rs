@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ancestry, may_remove};
+use super::ancestry;
+use super::name_checks::may_remove;
 use crate::inode::{Inode, InodeRef};
 use crate::types::error::Result;
 use crate::volume::Fs;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use extant_jbd2::Handle;
 
 use super::create::{Wanted, make_credits, make_under};
+use super::links::{add_subdir, drop_link, drop_subdir};
+use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, may_remove};
 use super::parent_and_name::{ParentAndName, check_move};
-use super::{
-    PendingCommit, add_subdir, ancestry, check_name, check_room_for_subdir, drop_link, drop_subdir,
-    exchange_names, is_dot, may_create, may_remove, retry,
-};
+use super::pending_commit::{PendingCommit, retry};
+use super::{ancestry, exchange_names};
 use crate::dir;
 use crate::file;
 use crate::inode::{self, Inode, InodeRef};

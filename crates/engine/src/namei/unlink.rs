@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{PendingCommit, ancestry, check_length, drop_link, drop_subdir, is_dot, may_remove};
+use super::ancestry;
+use super::links::{drop_link, drop_subdir};
+use super::name_checks::{check_length, is_dot, may_remove};
+use super::pending_commit::PendingCommit;
 use crate::dir;
 use crate::inode::{self, Inode};
 use crate::types::FileKind;

@@ -10,8 +10,8 @@
 //! Without a log nothing is recorded: a crash then needs e2fsck anyway, as in Linux.
 //!
 //! # Invariants
-//! An inode is recorded at most once ([`OrphanRecord`]). The flag `orphan_present` is set on disk whenever
-//! the file may have entries.
+//! An inode is recorded at most once ([`OrphanRecord`]). The flag `orphan_present` is set on disk
+//! whenever the file may have entries.
 //!
 //! # Locks
 //! The inode's `orphan`, then the list's lock or one orphan block's. Always under a handle.

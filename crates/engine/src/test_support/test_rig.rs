@@ -1,5 +1,5 @@
-//! For unit tests: the allocators over a real image, without the rest of the file system; and `dumpe2fs` as the
-//! second opinion.
+//! For unit tests: the allocators over a real image, without the rest of the file system; and
+//! `dumpe2fs` as the second opinion.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -16,8 +16,8 @@ use crate::volume::layout::Layout;
 /// An inode's update: its table block, and the block of the superblock or of the orphan file that
 /// changes with it.
 pub(crate) const INODE_UPDATE: u32 = 2;
-/// [`crate::alloc::allocate_inode`]: inode bitmap, block bitmap (of a group that was uninitialised),
-/// descriptor block, block of the inode table.
+/// [`crate::alloc::allocate_inode`]: inode bitmap, block bitmap (of a group that was
+/// uninitialised), descriptor block, block of the inode table.
 pub(crate) const INODE_ALLOC: u32 = 4;
 /// Blocks of the inode, the superblock and the group descriptor that go with any change of the map.
 const MAP_EXTRA: u32 = 6;

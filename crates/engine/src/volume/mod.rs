@@ -1,8 +1,9 @@
-//! What one mount shares: the volume's shape, its superblock, the latched failure, and [`Fs`], which
-//! holds the state of every part.
+//! What one mount shares: the volume's shape, its superblock, the latched failure, and [`Fs`],
+//! which holds the state of every part.
 //!
 //! # Invariants
-//! Nothing here changes a file or a directory. Every module above takes [`Fs`] as its first argument.
+//! Nothing here changes a file or a directory. Every module above takes [`Fs`] as its first
+//! argument.
 
 pub(crate) mod credits;
 pub(crate) mod edit_marks;

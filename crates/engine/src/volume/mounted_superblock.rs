@@ -1,9 +1,9 @@
 //! The superblock's changing fields.
 //!
-//! While mounted, the superblock is a metadata block like any other: [`MountedSuperblock::update`] changes
-//! it under a handle. Before the journal is open and after it was closed, [`write_directly`]
-//! changes the bytes on the device. As in Linux, the free counts in it are exact only after an
-//! unmount. The groups' counts always are; the mount sums the totals up from them.
+//! While mounted, the superblock is a metadata block like any other: [`MountedSuperblock::update`]
+//! changes it under a handle. Before the journal is open and after it was closed,
+//! [`write_directly`] changes the bytes on the device. As in Linux, the free counts in it are exact
+//! only after an unmount. The groups' counts always are; the mount sums the totals up from them.
 //!
 //! # Locks
 //! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.

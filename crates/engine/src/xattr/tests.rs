@@ -181,7 +181,8 @@ fn a_full_share_count_starts_a_new_block() {
     image.fsck_clean().unwrap();
 }
 
-/// Random changes to files that share much, against a map per file; then again after a mount, and by Linux.
+/// Random changes to files that share much, against a map per file; then again after a mount, and
+/// by Linux.
 #[test]
 fn random_changes_follow_a_model() {
     for (round, args) in CONFIGURATIONS.into_iter().enumerate() {

@@ -9,8 +9,8 @@ use crate::file::{self, WriteAt};
 use crate::namei;
 use crate::test_support::test_mount::TestFs;
 
-/// Writes files of growing size from four threads until there is no space, deletes most, and again; what was written
-/// and synced is there, and the volume is clean at the end.
+/// Writes files of growing size from four threads until there is no space, deletes most, and again;
+/// what was written and synced is there, and the volume is clean at the end.
 fn fill(args: &str, options: &str, mib: u64) {
     let image = image(mib, args);
     let fs = TestFs::mount(image.path(), options);

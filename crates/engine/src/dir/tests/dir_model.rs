@@ -17,7 +17,8 @@ const ALGORITHMS: [HashAlgorithm; 3] = [
     HashAlgorithm::Tea,
 ];
 
-/// Every block is intact as what it is, the leaves of the index are all there, and the listing is the model.
+/// Every block is intact as what it is, the leaves of the index are all there, and the listing is
+/// the model.
 fn assert_holds(store: &MemoryDir, model: &BTreeMap<String, u32>) {
     let (listed, end) = store.list(position::FIRST, usize::MAX).unwrap();
     assert_eq!(end, position::END);
@@ -191,7 +192,8 @@ fn a_full_index_says_no_space_and_keeps_its_entries() {
 
 #[test]
 fn no_space_on_the_way_loses_nothing() {
-    // Every insertion that fails leaves an intact directory; the name fits once there is space again.
+    // Every insertion that fails leaves an intact directory; the name fits once there is space
+    // again.
     let store = MemoryDir::new(10, true, HashAlgorithm::Tea);
     let mut model = BTreeMap::new();
     let mut failed = 0;

@@ -89,7 +89,8 @@ fn index_entries_that_lead_astray_are_damage() {
         store
     };
     let blocks = make().blocks();
-    // To the root, past the end; all to one leaf, whose entries then have no business in most places.
+    // To the root, past the end; all to one leaf, whose entries then have no business in most
+    // places.
     for target in [0, blocks, u32::MAX >> 4, 1] {
         let store = make();
         for entry in 0..12 {

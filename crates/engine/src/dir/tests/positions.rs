@@ -7,8 +7,8 @@ use extant_disk::dir_hash::HashAlgorithm;
 use super::memory_dir::{MemoryDir, Random};
 use crate::dir::position;
 
-/// Lists in steps of `step` entries and lets `meanwhile` change the directory between them. Names that start with
-/// "stay" are never touched: each must be seen exactly once.
+/// Lists in steps of `step` entries and lets `meanwhile` change the directory between them. Names
+/// that start with "stay" are never touched: each must be seen exactly once.
 fn assert_stable(
     store: &MemoryDir,
     random: &mut Random,

@@ -170,7 +170,8 @@ fn what_linux_wrote_is_read() {
     }
 }
 
-/// The same inodes, made by us: Linux reads what we read, with the same clamping as if it had written them.
+/// The same inodes, made by us: Linux reads what we read, with the same clamping as if it had
+/// written them.
 #[test]
 fn what_we_write_linux_reads() {
     for args in CONFIGURATIONS {

@@ -1,10 +1,10 @@
 //! The extent tree: a file's map on disk.
 //!
 //! Pure algorithms: nodes come from and go to a [`Nodes`] / [`NodesMut`] store, which knows blocks,
-//! handles and the allocator. All changes go through one step, [`replace_entries`](replace_entries::replace): it
-//! replaces neighbouring entries of a leaf by others, with the splits, new levels, empty nodes and
-//! shorter roots that follow. Inserting, converting, splitting, shifting and removing only work out
-//! which entries those are.
+//! handles and the allocator. All changes go through one step,
+//! [`replace_entries`](replace_entries::replace): it replaces neighbouring entries of a leaf by
+//! others, with the splits, new levels, empty nodes and shorter roots that follow. Inserting,
+//! converting, splitting, shifting and removing only work out which entries those are.
 //!
 //! # Invariants
 //! Checked on every descent and kept by every change:

@@ -29,7 +29,8 @@ impl Limit {
 /// The result of one step of [`remove_some`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct Removed {
-    /// ExtentCount and parts that are no longer mapped, right to left. The caller frees their blocks.
+    /// ExtentCount and parts that are no longer mapped, right to left. The caller frees their
+    /// blocks.
     pub(in crate::map) parts: Vec<Extent>,
     /// Nothing is mapped any more from here to the end of the range. Equal to its start when all is
     /// done.

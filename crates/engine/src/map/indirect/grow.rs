@@ -1,8 +1,8 @@
 //! Adding blocks to a block map.
 //!
 //! First room: the indirect blocks on the path to the file block's pointer. Then the pointer
-//! itself, and those of the blocks after it as far as one indirect block goes. PointerRoom that stays
-//! unused is an empty indirect block: a valid map.
+//! itself, and those of the blocks after it as far as one indirect block goes. PointerRoom that
+//! stays unused is an empty indirect block: a valid map.
 //!
 //! # Errors
 //! All that can run out is allocated before anything changes. After that only a stopped journal can

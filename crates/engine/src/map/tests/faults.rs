@@ -21,7 +21,8 @@ const UNWRITTEN: AllocateMode = AllocateMode {
     privileged: false,
 };
 
-/// Threads with a region each of one file, readers all over it: the end is what each did in its region.
+/// Threads with a region each of one file, readers all over it: the end is what each did in its
+/// region.
 #[test]
 fn threads_share_a_file() {
     const REGION: u32 = 3000;

@@ -57,8 +57,8 @@ impl MemoryNodes {
             .unwrap()
     }
 
-    /// Every node is reachable, none but the root is empty, keys are exact, the depth is the least for a
-    /// root with a single child.
+    /// Every node is reachable, none but the root is empty, keys are exact, the depth is the least
+    /// for a root with a single child.
     pub(super) fn validate(&self) {
         let mut seen = BTreeSet::new();
         let root = Node::check_root(&self.root, |_, _| true).unwrap();

@@ -1,0 +1,95 @@
+//! All block groups, and their locks.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use extant_units::{Group, Ino, Pblk};
+use parking_lot::Mutex;
+
+use super::free_map::FreeMap;
+use super::group_state::{GroupState, Hints, InodeLocation, locate};
+use super::locked_group::LockedGroup;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::layout::Layout;
+
+/// All block groups.
+pub(crate) struct GroupTable {
+    pub(super) groups: Box<[GroupCell]>,
+    /// Groups whose free map is in memory.
+    pub(super) loaded: AtomicU32,
+    /// Upper bound of the number of maps in memory.
+    pub(super) map_budget: u32,
+    /// Where the last sweep for maps to drop ended.
+    pub(super) sweep: AtomicU32,
+}
+
+/// One group.
+pub(super) struct GroupCell {
+    pub(super) inode_table: Pblk,
+    pub(super) hints: Hints,
+    pub(super) state: Mutex<GroupState>,
+}
+
+impl GroupTable {
+    fn cell(&self, group: Group) -> Result<&GroupCell> {
+        self.groups
+            .get(group.index())
+            .ok_or_else(|| Error::corrupt(Location::GroupDesc(group), "no such group"))
+    }
+
+    /// Locks `group`.
+    ///
+    /// # Errors
+    /// There is no such group.
+    pub(crate) fn lock(&self, group: Group) -> Result<LockedGroup<'_>> {
+        let cell = self.cell(group)?;
+        Ok(LockedGroup {
+            group,
+            state: cell.state.lock(),
+            hints: &cell.hints,
+            maps_loaded: &self.loaded,
+        })
+    }
+
+    /// The hints of `group`; `None` past the last.
+    #[inline]
+    pub(crate) fn hints(&self, group: Group) -> Option<&Hints> {
+        self.groups.get(group.index()).map(|cell| &cell.hints)
+    }
+
+    /// The location of inode `ino`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if there is no such inode.
+    pub(crate) fn inode_location(&self, layout: &Layout, ino: Ino) -> Result<InodeLocation> {
+        let (group, index) = layout
+            .group_of_inode(ino)
+            .ok_or_else(|| Error::corrupt(Location::Inode(ino), "no such inode"))?;
+        Ok(locate(layout, self.cell(group)?.inode_table, index))
+    }
+
+    /// Drops maps of groups that hold nothing back, until the budget is kept or a bounded number
+    /// was examined. The caller holds no group lock.
+    pub(crate) fn shrink_maps(&self) {
+        let count = u32::try_from(self.groups.len()).unwrap_or(u32::MAX).max(1);
+        for _ in 0..64 {
+            if self.loaded.load(Relaxed) <= self.map_budget {
+                return;
+            }
+            let at = self.sweep.fetch_add(1, Relaxed) % count;
+            let Some(cell) = self.groups.get(at as usize) else {
+                return;
+            };
+            if !cell.hints.loaded.load(Relaxed) {
+                continue;
+            }
+            let Some(mut state) = cell.state.try_lock() else {
+                continue;
+            };
+            if state.map.as_ref().is_some_and(FreeMap::can_be_dropped) {
+                state.map = None;
+                cell.hints.loaded.store(false, Relaxed);
+                self.loaded.fetch_sub(1, Relaxed);
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Building the shared state of a mount.
+
+use std::sync::{Arc, OnceLock};
+
+use extant_blockdev::{BlockDevice, FlushLatch};
+use extant_disk::features::Incompat;
+use extant_disk::superblock::Superblock;
+use extant_jbd2::{BlockCache, Config, Journal};
+use extant_units::{Blocks, Ino};
+use parking_lot::Mutex;
+
+use super::find_journal::FoundJournal;
+use super::volume_marks::mark_in_use;
+use crate::alloc::{Allocator, Parts, SpaceCounts};
+use crate::config::{MountOptions, Tuning};
+use crate::file::{self, Files, LoggedDevice};
+use crate::group::{GroupTable, Totals};
+use crate::inode::InodeCache;
+use crate::map::StatusCache;
+use crate::orphan::{self, Orphans};
+use crate::types::error::{Error, Location, Result};
+use crate::types::{Cred, FileKind};
+use crate::volume::Fs;
+use crate::volume::fault::Fault;
+use crate::volume::layout::Layout;
+use crate::volume::mmp;
+use crate::volume::mounted_superblock::MountedSuperblock;
+use crate::volume::stats::Stats;
+use crate::xattr::SharedBlocks;
+
+/// Reads the rest of the metadata and puts the parts together. The superblock is marked as in use.
+pub(super) fn build(
+    (dev, latch): (Arc<dyn BlockDevice>, Arc<FlushLatch>),
+    sb: &Superblock,
+    found: Option<&FoundJournal>,
+    options: MountOptions,
+    tuning: Tuning,
+) -> Result<Arc<Fs>> {
+    let layout = Layout::new(sb);
+    let budget = usize::try_from(tuning.block_cache_bytes).unwrap_or(usize::MAX);
+    let cache = BlockCache::new(Arc::clone(&dev), layout.block_size, budget);
+    let mut journal_zones = found.map(FoundJournal::zones).unwrap_or_default();
+    journal_zones.extend(mmp::zone(sb));
+    let (groups, zones, totals) =
+        GroupTable::load(&cache, &layout, journal_zones, options.read_only())?;
+    let (groups, zones) = (Arc::new(groups), Arc::new(zones));
+    if !options.read_only() {
+        mark_in_use(&dev, found.is_some(), totals, !options.recovering())?;
+    }
+    let journal = open_journal((&dev, &cache), &layout, found, &options, &tuning)?;
+    let stats = Arc::new(Stats::default());
+    let alloc = Allocator::new(Parts {
+        layout: layout.clone(),
+        cache: Arc::clone(&cache),
+        discard: options.discard().then(|| Arc::clone(&dev)),
+        groups: Arc::clone(&groups),
+        zones: Arc::clone(&zones),
+        counts: Arc::new(counts(&layout, totals)),
+        stats: Arc::clone(&stats),
+        failpoint: tuning.failpoint,
+    });
+    let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
+    Ok(Arc::new(Fs {
+        super_block: MountedSuperblock::new(&layout, sb.raw().state()),
+        files: Files::new(&tuning, logged),
+        fault: Fault::new(options.errors()),
+        mmp: OnceLock::new(),
+        inodes: InodeCache::default(),
+        status: Arc::new(StatusCache::default()),
+        xattr_blocks: SharedBlocks::default(),
+        orphans: Orphans::default(),
+        rename_lock: Mutex::new(()),
+        interrupted: false.into(),
+        dev,
+        latch,
+        layout,
+        cache,
+        journal,
+        groups,
+        alloc,
+        zones,
+        options,
+        tuning,
+        stats,
+    }))
+}
+
+/// Opens the journal of a mount that writes; otherwise transactions have no log.
+fn open_journal(
+    (dev, cache): (&Arc<dyn BlockDevice>, &Arc<BlockCache>),
+    layout: &Layout,
+    found: Option<&FoundJournal>,
+    options: &MountOptions,
+    tuning: &Tuning,
+) -> Result<Arc<Journal>> {
+    let config = Config {
+        commit_interval: options.commit(),
+        barrier: options.barrier(),
+        checksums: layout.metadata_csum(),
+        commit_each_handle: tuning.commit_each_handle,
+        failpoint: tuning.failpoint,
+        ..Config::default()
+    };
+    match found {
+        Some(found) if !options.read_only() => {
+            let journal =
+                Journal::open(Arc::clone(cache), Arc::clone(dev), found.log_map(), config)?;
+            if journal.recorded_errno() != 0 {
+                journal.clear_errno()?;
+            }
+            Ok(journal)
+        }
+        _ => Ok(Journal::without_log(Arc::clone(cache), config)),
+    }
+}
+
+fn counts(layout: &Layout, totals: Totals) -> SpaceCounts {
+    let extents = layout.features.has_incompat(Incompat::EXTENTS);
+    let pooled = if extents { layout.end.get() } else { 0 };
+    SpaceCounts::new(
+        Blocks::new(pooled),
+        Blocks::new(totals.free_blocks),
+        layout.root_reserved,
+        totals.free_inodes,
+        totals.dirs,
+    )
+}
+
+/// The last steps: reads the root, finishes orphans, starts the threads.
+pub(super) fn start(fs: &Arc<Fs>) -> Result<()> {
+    if fs.iget(Ino::ROOT)?.kind != FileKind::Directory {
+        return Err(Error::corrupt(
+            Location::Inode(Ino::ROOT),
+            "the root is not a directory",
+        ));
+    }
+    if fs.options.read_only() {
+        return Ok(());
+    }
+    orphan::open(fs)?;
+    orphan::process_all(fs, |fs, inode, size| {
+        file::truncate(fs, inode, size, &Cred::root())
+    })?;
+    fs.start_reaper()
+}

@@ -1,0 +1,66 @@
+//! Replaying the journal, and what the superblock says afterwards.
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{State, Superblock};
+
+use super::find_journal::FoundJournal;
+use super::read_superblock;
+use super::volume_marks::set_recover;
+use crate::config::{MountOptions, Tuning};
+use crate::types::error::{Error, Location, Result};
+use crate::volume::fault;
+use crate::volume::layout::Layout;
+use crate::volume::mounted_superblock::{keep_error_record, write_directly};
+
+/// Finds the journal and replays it if necessary. Returns the superblock afterwards.
+pub(super) fn replay(
+    dev: &Arc<dyn BlockDevice>,
+    sb: Superblock,
+    options: &mut MountOptions,
+    tuning: Tuning,
+) -> Result<(Superblock, Option<FoundJournal>)> {
+    if options.noload() {
+        return Ok((sb, None));
+    }
+    let layout = Layout::new(&sb);
+    let Some(found) = FoundJournal::find(dev, &sb, &layout)? else {
+        return Ok((sb, None));
+    };
+    let recovery = found.replay(dev, &layout, tuning.replay_bytes)?;
+    if let Some(what) = recovery.skipped_text() {
+        let what = format!("{what}; all else was replayed: e2fsck must check the volume");
+        write_directly(dev, |raw| {
+            keep_error_record(sb.raw(), raw);
+            let block = recovery.first_skipped.map(|copy| copy.block);
+            fault::note_damaged_log(raw, block.unwrap_or_default());
+        })?;
+        return Err(Error::corrupt(Location::Journal, what));
+    }
+    let flagged = sb.features().has_incompat(Incompat::RECOVER);
+    if recovery.was_clean && recovery.errno == 0 && !flagged {
+        return Ok((sb, Some(found)));
+    }
+    if !recovery.was_clean {
+        tracing::info!(
+            transactions = recovery.transactions,
+            blocks = recovery.replayed,
+            "the journal was replayed"
+        );
+    }
+    if dev.is_read_only() {
+        return Ok((sb, Some(found)));
+    }
+    write_directly(dev, |raw| {
+        set_recover(raw, false);
+        if recovery.errno != 0 {
+            raw.set_state(raw.state() | State::ERROR);
+        }
+        // The log may have restored a superblock from before the fault that ended the last mount.
+        keep_error_record(sb.raw(), raw);
+    })?;
+    let sb = read_superblock::read(dev, options)?;
+    Ok((sb, Some(found)))
+}

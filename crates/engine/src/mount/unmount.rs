@@ -1,0 +1,110 @@
+//! Unmount, and shutdown by request.
+
+use std::sync::Arc;
+
+use extant_disk::superblock::State;
+
+use super::volume_marks::{set_recover, set_totals};
+use crate::file;
+use crate::group::Totals;
+use crate::orphan;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::mounted_superblock::write_directly;
+
+/// Writes everything home and marks the file system clean. Idempotent; later operations fail.
+///
+/// # Errors
+/// The first failure of writing data or metadata. Unless only data failed, the image is left to be
+/// replayed.
+pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
+    if !fs.super_block.begin_unmount() {
+        return Ok(());
+    }
+    let writable = !fs.options.read_only();
+    file::wait_for_range_locks(fs);
+    let data = if writable { write_all(fs) } else { Ok(()) };
+    fs.files.pages.stop();
+    let mut metadata = fs.retire_inodes();
+    if writable {
+        metadata = metadata.and_then(|()| orphan::close(fs));
+        if fs.check_writable().is_err() {
+            // Dirty data cannot be written any more.
+            fs.inodes
+                .all()
+                .iter()
+                .for_each(|inode| file::evict(fs, inode));
+        }
+        let reserved = fs.alloc.counts.reserved_blocks();
+        if !reserved.is_zero() && data.is_ok() {
+            tracing::error!(%reserved, "blocks are still reserved at unmount");
+        }
+    }
+    // The journal ends whatever happened before: its threads must stop.
+    metadata = metadata.and(fs.journal.close().map_err(Error::from));
+    if writable && metadata.is_ok() {
+        metadata = mark_clean(fs);
+    }
+    if writable && metadata.is_err() && fs.fault.is_alive() {
+        fs.note_stopped_journal();
+        fs.fault.record(fs);
+    }
+    fs.clear_inodes();
+    fs.fault.close();
+    if let Some(mmp) = fs.mmp.get() {
+        mmp.release();
+    }
+    data.and(metadata)
+}
+
+/// Writes all data. Fails if a fault has stopped the file system.
+fn write_all(fs: &Arc<Fs>) -> Result<()> {
+    if let Some(why) = fs.fault.why() {
+        return Err(Error::Shutdown(why));
+    }
+    file::flush_all(fs)
+}
+
+/// The last write: marks the volume clean if it was clean when it was mounted.
+fn mark_clean(fs: &Fs) -> Result<()> {
+    let counts = &fs.alloc.counts;
+    let totals = Totals {
+        free_blocks: counts.free_blocks().get(),
+        free_inodes: counts.free_inodes(),
+        dirs: counts.dirs(),
+    };
+    let valid = fs.super_block.was_valid();
+    write_directly(&fs.dev, |raw| {
+        set_recover(raw, false);
+        let mut state = raw.state();
+        state.set(State::VALID, valid);
+        raw.set_state(state);
+        set_totals(raw, totals);
+        fs.fault.note_in(raw);
+    })
+}
+
+/// What is saved before a shutdown by request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ShutdownMode {
+    /// Everything.
+    Flush,
+    /// Nothing, as in a power failure.
+    Now,
+}
+
+/// Shuts the file system down by request: every later operation fails, nothing more is written, the
+/// image needs its journal. The caller holds no lock and no handle.
+///
+/// # Errors
+/// What was to be saved could not be; the file system is shut down all the same.
+pub(crate) fn shutdown(fs: &Arc<Fs>, mode: ShutdownMode) -> Result<()> {
+    let saved = if mode == ShutdownMode::Now || fs.check_writable().is_err() {
+        Ok(())
+    } else {
+        let data = file::flush_all(fs);
+        data.and(fs.journal.force_commit().map(drop).map_err(Error::from))
+    };
+    fs.fault.shut_down(fs, "shut down by request");
+    saved
+}
