@@ -150,6 +150,7 @@ impl AllocatorCore {
         }
         disk.change_inode_bit(h, &block, &mut locked.state, index, false)?;
         let desc = &mut locked.state.desc;
+        // Saturates, as nothing on disk confirms these counts of a damaged descriptor.
         desc.free_inodes = desc.free_inodes.saturating_add(1);
         desc.used_dirs = desc.used_dirs.saturating_sub(u32::from(is_dir));
         locked.store_desc(&self.layout, &self.cache, h)?;

@@ -78,6 +78,7 @@ impl SpaceCounts {
                 (granted >= min && granted > 0).then(|| available - granted)
             })
             .ok()?;
+        debug_assert!((min..=want).contains(&granted), "a claim within its bounds");
         Some(granted)
     }
 
@@ -94,33 +95,35 @@ impl SpaceCounts {
     /// Ends the reservation of `n` blocks: they were allocated, or (with [`SpaceCounts::unclaim`])
     /// given back.
     pub(super) fn end_reserved(&self, n: u64) {
-        self.reserved.fetch_sub(n, Relaxed);
+        let before = self.reserved.fetch_sub(n, Relaxed);
+        debug_assert!(n <= before, "more reservations end than were made (J9)");
     }
 
-    /// SpaceCounts `n` claimed or reserved blocks as used.
+    /// Counts `n` claimed or reserved blocks as used.
     pub(super) fn used(&self, n: u64) {
-        self.free.fetch_sub(n, Relaxed);
+        let before = self.free.fetch_sub(n, Relaxed);
+        debug_assert!(n <= before, "more blocks are used than were free (J12)");
     }
 
-    /// SpaceCounts `n` blocks as freed.
+    /// Counts `n` blocks as freed.
     pub(super) fn freed(&self, n: u64) {
         self.free.fetch_add(n, Relaxed);
         self.available.fetch_add(n, Relaxed);
     }
 
-    /// SpaceCounts an inode as allocated.
+    /// Counts an inode as allocated.
     pub(super) fn inode_used(&self, is_dir: bool) {
         self.free_inodes.fetch_sub(1, Relaxed);
         self.dirs.fetch_add(u64::from(is_dir), Relaxed);
     }
 
-    /// SpaceCounts an inode as freed.
+    /// Counts an inode as freed.
     pub(super) fn inode_freed(&self, is_dir: bool) {
         self.free_inodes.fetch_add(1, Relaxed);
         self.dirs.fetch_sub(u64::from(is_dir), Relaxed);
     }
 
-    /// SpaceCounts a reservation that was dropped while it held blocks.
+    /// Counts a reservation that was dropped while it held blocks.
     pub(super) fn leak(&self) {
         self.leaked.fetch_add(1, Relaxed);
     }

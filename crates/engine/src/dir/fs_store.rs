@@ -91,7 +91,7 @@ impl<'a> FsStore<'a> {
     /// Called at every step of a walk. Short walks always go on.
     fn go_on(&self) -> Result<()> {
         let steps = self.steps.get();
-        self.steps.set(steps.saturating_add(1));
+        self.steps.set(steps + 1);
         if self.may_end && steps >= SHORT {
             return self.fs.go_on();
         }

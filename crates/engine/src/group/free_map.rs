@@ -58,7 +58,8 @@ impl FreeMap {
     /// Marks `range`, all usable, as in use.
     pub(crate) fn take(&mut self, range: Range<u32>) {
         debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), 0);
-        self.usable = self.usable.saturating_sub(range.end - range.start);
+        debug_assert!(range.end <= self.len, "blocks of another group");
+        self.usable -= range.end - range.start;
         bitmap::set_range(&mut self.bits, range);
     }
 
@@ -79,16 +80,25 @@ impl FreeMap {
 
     /// Marks `range`, which was held, as in use.
     pub(crate) fn take_held(&mut self, range: Range<u32>) {
-        self.held = self.held.saturating_sub(range.end - range.start);
+        self.assert_held(&range);
+        self.held -= range.end - range.start;
     }
 
     /// Makes `range`, which was held, usable. Returns the length of the run it is part of.
     pub(crate) fn release(&mut self, range: Range<u32>) -> u32 {
-        self.held = self.held.saturating_sub(range.end - range.start);
+        self.assert_held(&range);
+        self.held -= range.end - range.start;
         self.usable += range.end - range.start;
         bitmap::clear_range(&mut self.bits, range.clone());
         let end = bitmap::next_set(&self.bits, range.start, self.len);
         end - self.run_start(range.start)
+    }
+
+    /// Held blocks are marked as in use, and are among those that are counted as held.
+    fn assert_held(&self, range: &Range<u32>) {
+        let len = range.end - range.start;
+        debug_assert!(len <= self.held, "more blocks are released than are held");
+        debug_assert_eq!(bitmap::count_set(&self.bits, range.clone()), len);
     }
 
     /// The first run of at least `min` usable blocks in `part`, cut to `part`.

@@ -174,12 +174,16 @@ impl Inode {
         let mut core = self.core.write();
         let before = (core.disk_size, core.sectors);
         let result = f(&mut core);
+        debug_assert_eq!(
+            core.generation, self.generation,
+            "checksums of the inode's blocks depend on it"
+        );
         self.flags.store(core.flags.bits(), Ordering::Release);
         self.disk_size.store(core.disk_size, Ordering::Release);
         self.noted.forget();
         self.life.doomed.store(core.links == 0, Ordering::Release);
         record::store(fs, h, self.ino, &core)?;
-        self.stored();
+        self.stored(&mut core);
         if before != (core.disk_size, core.sectors) {
             if self.kind == FileKind::Regular {
                 fs.super_block.note_file_size(fs, h, core.disk_size)?;

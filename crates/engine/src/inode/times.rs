@@ -130,7 +130,12 @@ pub(crate) fn touch_atime(fs: &Fs, inode: &Arc<Inode>) {
     }
     let mut core = inode.core.write();
     core.atime = at.clamped(core.has_wide_times());
-    defer(fs, inode, if options.lazytime() { LAZY } else { SOON });
+    defer(
+        fs,
+        inode,
+        &mut core,
+        if options.lazytime() { LAZY } else { SOON },
+    );
 }
 
 /// Whether reading at `at` changes the access time.
@@ -182,11 +187,11 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
     modified(&mut core, at);
     inode.noted.forget();
     inode.noted.write.store(tick, Ordering::Release);
-    defer(fs, inode, SOON);
+    defer(fs, inode, &mut core, SOON);
 }
 
-/// Marks a time as newer than its stored form. The caller has `core` locked exclusively.
-fn defer(fs: &Fs, inode: &Arc<Inode>, how: u8) {
+/// Marks a time in `_core`, the inode's, as newer than its stored form.
+fn defer(fs: &Fs, inode: &Arc<Inode>, _core: &mut InodeCore, how: u8) {
     let before = inode.deferred.fetch_or(how | LISTED, Ordering::AcqRel);
     if before & LISTED == 0 {
         fs.inodes.late.lock().push(Arc::clone(inode));
@@ -205,8 +210,8 @@ impl Inode {
         self.defers(SOON | LAZY)
     }
 
-    /// Notes that everything in `core` was stored. The caller has `core` locked exclusively.
-    pub(super) fn stored(&self) {
+    /// Notes that everything in `_core`, the inode's, was stored.
+    pub(super) fn stored(&self, _core: &mut InodeCore) {
         self.deferred.fetch_and(LISTED, Ordering::AcqRel);
     }
 }

@@ -103,8 +103,9 @@ fn allocate_or_find(
             ));
         }
         let room = indirect::prepare(nodes, lblk)?;
-        let most = room.end.saturating_sub(u64::from(lblk.get()));
-        Ok((room.goal, u32::try_from(most).unwrap_or(1)))
+        let most = room.end - u64::from(lblk.get());
+        debug_assert!(most > 0, "room was made for the block itself");
+        Ok((room.goal, u32::try_from(most).unwrap_or(u32::MAX)))
     })?;
     let want = found.len.min(most);
     let goal = wanted
@@ -134,6 +135,10 @@ fn allocate_or_find(
         },
     )
     .inspect_err(|error| fs.fault.report(fs, error))?;
+    debug_assert!(
+        (1..=u64::from(want)).contains(&run.len.get()),
+        "what was asked for"
+    );
     let extent = Extent {
         lblk,
         len: u32::try_from(run.len.get()).unwrap_or(want).min(want),
@@ -163,6 +168,7 @@ fn enter(
     delayed: bool,
 ) -> Result<u64> {
     let inode = map.inode();
+    debug_assert_eq!(u64::from(extent.len), run.len.get(), "all of the run");
     let entered = with_nodes(fs, h, map, delayed, |nodes| {
         if has_extents(inode) {
             extent_tree::insert(nodes, extent)?;
@@ -323,8 +329,13 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
                     blocks,
                 };
                 let (clear_from, freed) = remove_step(fs, h, &map, (from, end), limit)?;
+                debug_assert!(clear_from < end || freed == 0, "each step removes or ends");
+                debug_assert!(
+                    freed <= blocks,
+                    "within the revoke records of the handle (J28)"
+                );
                 end = clear_from;
-                blocks = blocks.saturating_sub(freed);
+                blocks -= freed;
             }
         }
         if start >= end {

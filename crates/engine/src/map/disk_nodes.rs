@@ -194,12 +194,12 @@ impl<'a> HandleNodes<'a> {
 
     /// Counts `count` data blocks as added to the inode.
     pub(super) fn add_blocks(&mut self, count: u32) {
-        self.blocks = self.blocks.saturating_add(i64::from(count));
+        self.blocks += i64::from(count);
     }
 
     /// Counts `count` data blocks as removed from the inode.
     pub(super) fn sub_blocks(&mut self, count: u32) {
-        self.blocks = self.blocks.saturating_sub(i64::from(count));
+        self.blocks -= i64::from(count);
     }
 
     /// Stores what changed in the inode. A failure after a node has changed would leave inode and
@@ -217,6 +217,7 @@ impl<'a> HandleNodes<'a> {
             .saturating_mul(1 << (self.disk.layout.block_size.log2() - 9));
         let stored = self.inode.update(self.fs, self.h, |core| {
             core.i_block = self.disk.root;
+            // Saturates, as the count of a damaged inode may be anything.
             core.sectors = core.sectors.saturating_add_signed(sectors);
         });
         stored.inspect_err(|error| {
@@ -292,7 +293,7 @@ impl NodesMut for HandleNodes<'_> {
         let goal = goal.unwrap_or_else(|| alloc::goal_for_nodes(self.fs, self.inode));
         let mut nodes = Vec::with_capacity(count);
         while nodes.len() < count {
-            let missing = count.saturating_sub(nodes.len()) as u64;
+            let missing = (count - nodes.len()) as u64;
             let request = AllocRequest {
                 metadata: true,
                 privileged: self.privileged,
@@ -324,7 +325,7 @@ impl NodesMut for HandleNodes<'_> {
     }
 
     fn release(&mut self, at: Pblk) -> Result<()> {
-        self.blocks = self.blocks.saturating_sub(1);
+        self.blocks -= 1;
         alloc::free_blocks(
             self.fs,
             self.h,

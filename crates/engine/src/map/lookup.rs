@@ -55,6 +55,10 @@ pub(super) fn learn<'a, G>(
     tree = inode.extents.lock(&fs.status);
     tree.fill(found);
     // Meanwhile another thread may have reserved a part of a hole.
+    debug_assert!(
+        tree.find(lblk).is_some(),
+        "what was just filled in is known (J14)"
+    );
     let known = tree.find(lblk).unwrap_or(found);
     Ok((known, tree))
 }
@@ -94,6 +98,10 @@ pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
 pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> BlockMapping {
     let from = u64::from(lblk.get());
     let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
+    debug_assert!(
+        part.is_some(),
+        "the block lies in the range that was found for it"
+    );
     let part = part.unwrap_or(*status);
     BlockMapping {
         lblk: part.lblk,

@@ -1,4 +1,4 @@
-//! BlockMapping file blocks to disk blocks.
+//! Mapping file blocks to disk blocks.
 //!
 //! Looks up a file's blocks ([`lookup()`]), allocates them ([`allocate`]), frees them ([`remove`]),
 //! and shifts them within the file ([`shift()`]). The parts:

@@ -16,6 +16,7 @@ pub(super) const MAX_LINKS: u16 = 65_000;
 /// Counts one more subdirectory, whose `..` is a link. An indexed directory with too many to count
 /// keeps one link for good.
 pub(super) fn add_subdir(core: &mut InodeCore) {
+    // Saturates, as the count of a damaged directory may be anything.
     core.links = core.links.saturating_add(1);
     let indexed = core.flags.contains(InodeFlags::INDEX);
     if indexed && (core.links > MAX_LINKS || core.links == 2) {
@@ -37,6 +38,7 @@ pub(super) fn drop_link(fs: &Fs, h: &mut Handle, inode: &Arc<Inode>, now: InodeT
         inode::changed(core, now);
         core.links = match inode.kind {
             FileKind::Directory => 0,
+            // Zero already if the count was damaged: more entries than links.
             _ => core.links.saturating_sub(1),
         };
         core.links

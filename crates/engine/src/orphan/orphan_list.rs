@@ -64,7 +64,7 @@ impl List {
             head.newer = Some(inode.ino);
         }
         self.newest = Some(inode.ino);
-        self.nodes.insert(
+        let before = self.nodes.insert(
             inode.ino,
             ListNode {
                 inode: Arc::clone(inode),
@@ -72,6 +72,7 @@ impl List {
                 older,
             },
         );
+        debug_assert!(before.is_none(), "an inode is listed once");
     }
 
     /// Removes `inode` and clears its deletion time.

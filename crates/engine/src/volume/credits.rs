@@ -5,6 +5,9 @@
 //! added. An operation that does several of these adds them up. A block that two parts share is
 //! then counted twice, which costs log space for a moment only.
 //!
+//! Sums saturate: a request too large for 32 bits is larger than any transaction, which the journal
+//! refuses.
+//!
 //! Pure arithmetic over the volume's geometry: no locks, no state.
 
 use extant_disk::extent::{MAX_DEPTH, block_capacity};

@@ -398,7 +398,12 @@ impl StatusTree {
             state: range.state,
             referenced: false,
         };
-        self.ranges.insert(range.lblk.get(), entry);
+        debug_assert!(
+            range.len > 0 && range.end() <= MAX_END,
+            "a range of file blocks (J13)"
+        );
+        let before = self.ranges.insert(range.lblk.get(), entry);
+        debug_assert!(before.is_none(), "ranges are disjoint (J13)");
     }
 
     fn apply_fate(&mut self, delayed: u64, fate: ReservationFate) {

@@ -11,7 +11,7 @@ use crate::types::error::Result;
 /// Upper bound of what one step removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::map) struct Limit {
-    /// ExtentCount, and parts of extents; at least one.
+    /// Extents, and parts of extents; at least one.
     pub(in crate::map) extents: usize,
     /// Data blocks; at least one.
     pub(in crate::map) blocks: u64,
@@ -29,7 +29,7 @@ impl Limit {
 /// The result of one step of [`remove_some`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(in crate::map) struct Removed {
-    /// ExtentCount and parts that are no longer mapped, right to left. The caller frees their
+    /// Extents and parts that are no longer mapped, right to left. The caller frees their
     /// blocks.
     pub(in crate::map) parts: Vec<Extent>,
     /// Nothing is mapped any more from here to the end of the range. Equal to its start when all is

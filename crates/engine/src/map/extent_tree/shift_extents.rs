@@ -121,7 +121,7 @@ fn shift_leaf<N: NodesMut>(
 pub(in crate::map) struct ExtentCount {
     /// Nodes in blocks of their own, on the path to any of the extents.
     pub(in crate::map) nodes: u32,
-    /// ExtentCount.
+    /// Extents.
     pub(in crate::map) extents: u32,
 }
 

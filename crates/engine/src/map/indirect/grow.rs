@@ -1,7 +1,7 @@
 //! Adding blocks to a block map.
 //!
 //! First room: the indirect blocks on the path to the file block's pointer. Then the pointer
-//! itself, and those of the blocks after it as far as one indirect block goes. PointerRoom that
+//! itself, and those of the blocks after it as far as one indirect block goes. Room that
 //! stays unused is an empty indirect block: a valid map.
 //!
 //! # Errors

@@ -50,7 +50,7 @@ fn trees(per_block: u64) -> [Tree; SLOTS] {
     let mut base = 0;
     core::array::from_fn(|slot| {
         let levels = u32::try_from(slot.saturating_sub(DIRECT - 1)).unwrap_or(0);
-        let span = per_block.saturating_pow(levels);
+        let span = per_block.pow(levels);
         let tree = Tree {
             slot,
             levels,
@@ -64,7 +64,7 @@ fn trees(per_block: u64) -> [Tree; SLOTS] {
 
 /// The tree that holds file block `at`.
 fn tree_of(per_block: u64, at: u64) -> Option<Tree> {
-    let holds = |tree: &Tree| at < tree.base.saturating_add(tree.span);
+    let holds = |tree: &Tree| at < tree.base + tree.span;
     trees(per_block).into_iter().find(holds)
 }
 
@@ -72,7 +72,7 @@ fn tree_of(per_block: u64, at: u64) -> Option<Tree> {
 /// count `countable` blocks in all, indirect ones included.
 pub(super) fn reach(per_block: u64, countable: u64) -> u64 {
     let [.., last] = trees(per_block);
-    let all = last.base.saturating_add(last.span);
+    let all = last.base + last.span;
     // The indirect blocks of so many data blocks, level by level.
     let mut numbers = 0;
     for tree in trees(per_block) {
@@ -153,12 +153,12 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     };
     for _ in 0..tree.levels {
         if next == 0 {
-            return hole_from(base, base.saturating_add(span));
+            return hole_from(base, base + span);
         }
         let data = read(nodes, next)?.data();
         span = (span / per_block).max(1);
-        let index = at.saturating_sub(base) / span;
-        base = base.saturating_add(index.saturating_mul(span));
+        let index = (at - base) / span;
+        base += index * span;
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let count = data.len() / 4;
         if span == 1 {
@@ -169,7 +169,7 @@ pub(super) fn find(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
             let zeros = (index..count)
                 .take_while(|&at| number(&data, at) == 0)
                 .count() as u64;
-            return hole_from(base, base.saturating_add(zeros.saturating_mul(span)));
+            return hole_from(base, base + zeros * span);
         }
     }
     Ok(Status::hole(lblk, at.saturating_add(1)))
@@ -251,10 +251,8 @@ impl RemovalPlan<'_> {
             .unwrap_or(usize::MAX)
             .min(count.saturating_sub(1));
         for at in (0..=last).rev() {
-            let base = tree
-                .base
-                .saturating_add((at as u64).saturating_mul(below.span));
-            if self.full || base.saturating_add(below.span) <= self.from {
+            let base = tree.base + (at as u64) * below.span;
+            if self.full || base + below.span <= self.from {
                 break;
             }
             let next = number(&data, at);
@@ -353,7 +351,7 @@ pub(super) fn remove_some(
     let mut changed = false;
     for tree in trees(per_block(&nodes)).iter().rev() {
         let next = number(&root, tree.slot);
-        let inside = tree.base < end && tree.base.saturating_add(tree.span) > from;
+        let inside = tree.base < end && tree.base + tree.span > from;
         if next == 0 || !inside || plan.full {
             continue;
         }
@@ -388,6 +386,7 @@ pub(super) fn remove_some(
         inode
             .update(fs, h, |core| {
                 core.i_block = root;
+                // Saturates, as the count of a damaged inode may be anything.
                 core.sectors = core.sectors.saturating_sub(sectors);
             })
             .inspect_err(|error| {
