@@ -5,11 +5,11 @@ use clap::Args;
 use crate::operand::ImagePath;
 use crate::size;
 
-/// Allocate, free, zero, take out or put in a range of a file
+/// Allocate, free, zero, remove or insert a range of a file
 ///
-/// Without a mode, gives the range space that reads as zeros, creates the file if there is none,
-/// and makes it as long as that needs. Sizes are bytes, or have a suffix: K, M, G ... (KiB, MiB
-/// ...: 1024) or KB, MB ... (1000).
+/// Without a mode, allocates space for the range, which reads as zeros; creates the file if it does
+/// not exist, and extends it to the end of the range. Sizes are bytes, or have a suffix: K, M, G
+/// ... (KiB, MiB ...: 1024) or KB, MB ... (1000).
 #[derive(Args, Debug)]
 pub(crate) struct Fallocate {
     /// The file keeps its size
@@ -18,20 +18,22 @@ pub(crate) struct Fallocate {
     /// Make the range a hole: it reads as zeros and takes no space. The file keeps its size
     #[arg(short, long, group = "mode")]
     pub(crate) punch_hole: bool,
-    /// Have the range read as zeros, and allocate it
+    /// Zero the range: it reads as zeros and has space
     #[arg(short, long, group = "mode")]
     pub(crate) zero_range: bool,
-    /// Take the range, whole blocks before the end of the file, out: what follows moves up
+    /// Remove the range, whole blocks before the end of the file: later data moves to its start
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     pub(crate) collapse_range: bool,
-    /// Put a hole in, whole blocks: what lay there moves down
+    /// Insert a hole, whole blocks: later data moves behind it
     #[arg(short, long, group = "mode", conflicts_with = "keep_size")]
     pub(crate) insert_range: bool,
-    /// Where the range begins
-    #[arg(short, long, value_name = "SIZE", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
+    /// Start of the range
+    #[arg(short, long, value_name = "SIZE", default_value = "0")]
+    #[arg(value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) offset: u64,
-    /// How long it is
-    #[arg(short, long, value_name = "SIZE", value_parser = size::parse, allow_negative_numbers = true)]
+    /// Length of the range
+    #[arg(short, long, value_name = "SIZE")]
+    #[arg(value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) length: u64,
     /// The file
     #[arg(required = true, value_name = "IMAGE:/PATH")]
@@ -42,7 +44,7 @@ pub(crate) struct Fallocate {
 ///
 /// Each line is a range of the file, in blocks: its first and last block in the file, the same on
 /// the device, its length and what it is: written; unwritten (allocated, reads as zeros); delayed
-/// (in memory, with no place yet); hole.
+/// (in memory, not allocated yet); hole.
 #[derive(Args, Debug)]
 pub(crate) struct Map {
     /// Show what symbolic links lead to
@@ -67,11 +69,11 @@ pub(crate) struct Convert {
     pub(crate) paths: Vec<ImagePath>,
 }
 
-/// Put the data of files into as few pieces as free space allows
+/// Defragment files: as few extents as free space allows
 ///
-/// Each file needs free space for a copy of itself, or of parts of it, until it is done. Nothing
-/// moves where that would not make the pieces fewer. An interruption, or a power cut, loses
-/// nothing. Files with block maps (ext2, ext3) are refused: see `extant convert`.
+/// Each file needs free space for a copy of itself, or of parts of it, until it is done. Data moves
+/// only where that leaves fewer extents. An interruption, or a power cut, loses nothing. Files with
+/// block maps (ext2, ext3) are refused: see `extant convert`.
 #[derive(Args, Debug)]
 pub(crate) struct Defrag {
     /// No progress bar

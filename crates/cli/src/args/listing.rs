@@ -6,8 +6,8 @@ use crate::operand::ImagePath;
 
 /// List directories
 ///
-/// Names come in order. A directory with more of them than some MiB is read several times for that,
-/// and never held in memory as a whole.
+/// Names are sorted. A directory whose names exceed a few MiB is read several times, and never held
+/// in memory as a whole.
 #[derive(Args, Debug)]
 pub(crate) struct Ls {
     /// Show names that begin with a dot
@@ -29,13 +29,13 @@ pub(crate) struct Ls {
 
 /// Show a directory and everything below it
 ///
-/// A directory is entered once: one that is there by a second name is damage, and told.
+/// Each directory is entered once. A second name of a directory is damage, and reported.
 #[derive(Args, Debug)]
 pub(crate) struct Tree {
     /// Show names that begin with a dot
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Go down so many levels only
+    /// Descend at most N levels
     #[arg(short = 'L', long, value_name = "N")]
     pub(crate) level: Option<usize>,
     /// Where to begin

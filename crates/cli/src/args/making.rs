@@ -37,7 +37,8 @@ pub(crate) struct Mkfs {
     #[arg(short = 'I', long, value_name = "BYTES")]
     pub(crate) inode_size: Option<u32>,
     /// One inode for so many bytes of the volume
-    #[arg(short = 'i', long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "inodes")]
+    #[arg(short = 'i', long, value_name = "BYTES", conflicts_with = "inodes")]
+    #[arg(value_parser = size::parse)]
     pub(crate) bytes_per_inode: Option<u64>,
     /// How many inodes; rounded up to fill whole blocks in each group
     #[arg(short = 'N', long, value_name = "COUNT")]

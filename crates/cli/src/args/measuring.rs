@@ -6,9 +6,9 @@ use clap::Args;
 
 /// Measure the library, its mount and their peers, in one run
 ///
-/// Everything is compared in turns and in one run: the library, the same through its mount, Linux's
-/// file systems on a loop device, fuse2fs, a pass-through, and plain copying. What cannot run here
-/// (some need root) is listed with the reason.
+/// All variants are measured alternately, in one run: the library, the same through its mount,
+/// Linux's file systems on a loop device, fuse2fs, a pass-through, and plain copying. What cannot
+/// run here (some need root) is listed with the reason.
 ///
 /// In memory: overwrite: small writes to the same range of a cached file. append: threads that
 /// append to one file. parallel: threads that overwrite parts of one file. randwrite: random direct
@@ -23,7 +23,7 @@ use clap::Args;
 /// the sizes that the seeds used, with --full; smaller without.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// Within some minutes, on smaller files
+    /// A few minutes, on smaller files
     #[arg(long)]
     pub(crate) quick: bool,
     /// The run whose tables are published: at the seeds' sizes, some 25 minutes for all
@@ -32,7 +32,7 @@ pub(crate) struct Bench {
     /// Rounds, 9 unless set; 7 with --quick and --full
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) runs: Option<u32>,
-    /// Only cases of this name, or whose name begins so
+    /// Only cases whose name begins with CASE
     #[arg(long, value_name = "CASE", num_args = 1.., value_delimiter = ',')]
     pub(crate) only: Vec<String>,
     /// Only these variants

@@ -22,17 +22,20 @@ pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
 pub(crate) use transfer::{Cp, Sparse, Tar, Untar};
 pub(crate) use volume::{Check, Info, Trim};
 
-/// What is said about all commands at once.
+/// The part of the help that is about all commands.
 const AFTER_HELP: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. What a command changed in an image is durable when it ends with 0; one that is \
-killed leaves an image that is consistent once its journal is replayed, which everything that opens it does: in memory, where it may not \
-be written. An image can be opened by \
-many readers or by one writer: the others are told that it is in use.
+Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. When a command ends with 0, \
+its changes to an image are durable. A command that is killed leaves an image that is consistent \
+once its journal is replayed. Every command that opens the image replays it: in memory, where the \
+image may not be written. An image can be opened by many readers or by one writer; others are told \
+that it is in use.
 
-Failures go to standard error, a line each: extant: COMMAND: WHERE: WHAT. Output for programs (--json) is one JSON value on standard \
-output; bytes of names that are not UTF-8 are in it as hexadecimal digits too, under the key with \"_hex\" behind it.
+Failures go to standard error, a line each: extant: COMMAND: WHERE: WHAT. Output for programs \
+(--json) is one JSON value on standard output. A name that is not UTF-8 is also there as \
+hexadecimal digits, under its key followed by \"_hex\".
 
-EXTANT_LOG says how much is logged: error, warn (the default), info, debug or trace. It goes to standard error, and to the system's log from a mount in the background.
+EXTANT_LOG sets how much is logged: error, warn (the default), info, debug or trace. The log goes \
+to standard error; that of a mount in the background goes to the system's log.
 
 Examples:
   extant mkfs disk.img 10G
@@ -45,7 +48,7 @@ Examples:
 /// Read, write and mount ext4 images without the kernel's ext4.
 ///
 /// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block
-/// device. Symbolic links in an image lead to places in the same image, never out of it. No command
+/// device. Symbolic links in an image lead to files of the same image, never out of it. No command
 /// but mount needs root, or FUSE.
 #[derive(Parser, Debug)]
 #[command(

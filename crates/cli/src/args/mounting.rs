@@ -9,9 +9,9 @@ use clap::Args;
 /// Returns once the mount answers; the file system is then served by a process in the background.
 ///
 /// Root mounts directly, other users through fusermount3. The image stays locked until it is
-/// unmounted. An image that another process has open for writing is waited for up to 2 seconds. A
-/// volume with multiple mount protection (mmp) that was not unmounted, or that another host uses,
-/// is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
+/// unmounted. If another process has the image open for writing, the command waits up to 2 seconds
+/// for it. A volume with multiple mount protection (mmp) that was not unmounted, or that another
+/// host uses, is watched first: usually 2 times 11 seconds, at most 2 times 6 minutes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Mount {
     /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other,
@@ -36,14 +36,14 @@ pub(crate) struct Mount {
 
 /// Unmount, and wait until the image is closed
 ///
-/// Returns once everything is written, the journal is empty and the image is closed. If that
-/// failed, says so.
+/// Returns once everything is written, the journal is empty and the image is closed. Reports what
+/// failed.
 #[derive(Args, Debug)]
 pub(crate) struct Umount {
-    /// Detach now, even if something still uses the mount; waits for nothing
+    /// Detach now, even if the mount is in use, without waiting
     #[arg(short, long)]
     pub(crate) lazy: bool,
-    /// Directories that are mount points; one that fails does not keep the others
+    /// Mount points; after one that fails the others are still unmounted
     #[arg(required = true, value_name = "DIR")]
     pub(crate) dirs: Vec<PathBuf>,
 }

@@ -11,7 +11,7 @@ use crate::operand::ImagePath;
 /// All operands are in the same image. With several sources the destination is a directory.
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
-    /// Leave what exists alone
+    /// Skip what exists
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
     /// What is moved
@@ -31,7 +31,7 @@ pub(crate) struct Rm {
     /// Remove empty directories
     #[arg(short, long)]
     pub(crate) dir: bool,
-    /// Do not complain about what does not exist
+    /// Ignore what does not exist
     #[arg(short, long)]
     pub(crate) force: bool,
     /// What to remove
@@ -42,7 +42,7 @@ pub(crate) struct Rm {
 /// Make directories
 #[derive(Args, Debug)]
 pub(crate) struct Mkdir {
-    /// Make missing parents too, and do not complain about what exists
+    /// Make missing parents too, and accept directories that exist
     #[arg(short, long)]
     pub(crate) parents: bool,
     /// Permissions, as for chmod

@@ -9,12 +9,13 @@ use crate::operand::{ImagePath, Operand};
 /// Copy files and trees into, out of and between images
 ///
 /// At least one of source and destination is in an image. With several sources the destination is a
-/// directory. IMAGE:/ and DIR/. as a source mean what is in the directory. Holes stay holes.
+/// directory. As a source, IMAGE:/ and DIR/. stand for the contents of the directory. Holes stay
+/// holes.
 ///
 /// Without -r and -a, devices and pipes of the host are read and written as cp(1) does. A symbolic
-/// link that was named as the destination is followed; one that is in the way further down is
-/// replaced. On the host none is followed there: an untrusted image cannot direct the copy
-/// elsewhere. A file whose owner cannot be kept (only root can) loses its set-id bits.
+/// link that is named as the destination is followed; one that is met below it is replaced. On the
+/// host none is followed there: an untrusted image cannot direct the copy elsewhere. A file whose
+/// owner cannot be kept (only root can) loses its set-id bits.
 #[derive(Args, Debug)]
 pub(crate) struct Cp {
     /// Copy directories and what is in them; symbolic links are copied as links
@@ -26,7 +27,7 @@ pub(crate) struct Cp {
     /// Keep owners, permissions and times
     #[arg(short)]
     pub(crate) preserve: bool,
-    /// Leave files alone that exist
+    /// Skip files that exist
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
     /// Holes: auto keeps those of the source, always makes holes of zeros too, never writes them as
@@ -44,7 +45,7 @@ pub(crate) struct Cp {
     pub(crate) destination: Operand,
 }
 
-/// What becomes of holes in a copy.
+/// What a copy does with holes.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sparse {
     /// The holes of the source are holes of the copy.
@@ -59,8 +60,8 @@ pub(crate) enum Sparse {
 ///
 /// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs
 /// --numeric-owner: owners, permissions, times with nanoseconds, extended attributes, hard links
-/// and device nodes, and with --acls and --sparse: ACLs are there in words, too, and holes stay
-/// holes. The same tree gives the same bytes. Sockets are left out.
+/// and device nodes. As with --acls and --sparse, ACLs also have a text form and holes stay holes.
+/// Equal trees give equal archives. Sockets are left out.
 #[derive(Args, Debug)]
 pub(crate) struct Tar {
     /// Write to a file instead
@@ -73,13 +74,14 @@ pub(crate) struct Tar {
 
 /// Unpack an archive from standard input
 ///
-/// Takes what tar(1), docker export and the like write: ustar, pax and GNU's format, not
-/// compressed; with --sparse, --xattrs and --acls, too. Owners, permissions, times, extended
+/// Reads what tar(1), docker export and similar programs write: ustar, pax and GNU's format, not
+/// compressed, also with --sparse, --xattrs and --acls. Owners, permissions, times, extended
 /// attributes, ACLs, hard links and device nodes are those of the archive, without root. Names in
-/// ACLs are those of this machine. What exists is replaced, directories are filled. A full image
-/// ends it with one error: what was complete stays. Names with ".." in them are refused. Links in
-/// the image are followed, those from the archive too: they never lead out of the image, but a
-/// subdirectory is no border for an archive that is not trusted. Blocks of zeros become holes.
+/// ACLs are looked up on this machine. Existing files are replaced, existing directories are
+/// filled. If the image is full, the command ends with one error; complete entries stay. Names with
+/// ".." in them are refused. Links in the image are followed, those from the archive too: they
+/// never lead out of the image, but an untrusted archive may reach outside of the named directory.
+/// Blocks of zeros become holes.
 #[derive(Args, Debug)]
 pub(crate) struct Untar {
     /// Read from a file instead

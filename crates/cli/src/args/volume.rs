@@ -21,11 +21,10 @@ pub(crate) struct Info {
 
 /// Verify an image without writing to it
 ///
-/// Verifies everything that e2fsck verifies, and never writes: a dirty journal is replayed in
-/// memory.
+/// Verifies what e2fsck verifies and never writes: a dirty journal is replayed in memory.
 ///
-/// Exit status: 0 clean, 4 something was found, 8 nothing could be said (not an ext4 image, a
-/// feature that is not known, a device that fails), 2 wrong usage.
+/// Exit status: 0 clean, 4 damage was found, 8 the image could not be checked (not an ext4 image,
+/// an unknown feature, a device that fails), 2 wrong usage.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
     /// Output for programs
@@ -41,18 +40,21 @@ pub(crate) struct Check {
 /// Tell the device which blocks are free
 ///
 /// What fstrim(8) does to a mount. An image file becomes sparse where nothing is stored; a block
-/// device may use what it hears as it likes. Sizes may end in K, M, G ... (KB, MB, GB ... are
+/// device may use or ignore the information. Sizes may end in K, M, G ... (KB, MB, GB ... are
 /// powers of 1000).
 #[derive(Args, Debug)]
 pub(crate) struct Trim {
-    /// Byte of the volume to begin at
-    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
+    /// First byte of the volume to trim
+    #[arg(short, long, value_name = "BYTES", default_value = "0")]
+    #[arg(value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) offset: u64,
-    /// How many bytes to look at, instead of all
-    #[arg(short, long, value_name = "BYTES", value_parser = size::parse, allow_negative_numbers = true)]
+    /// Bytes of the volume to trim, instead of all
+    #[arg(short, long, value_name = "BYTES")]
+    #[arg(value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) length: Option<u64>,
-    /// Leave out free ranges that are shorter
-    #[arg(short, long, value_name = "BYTES", default_value = "0", value_parser = size::parse, allow_negative_numbers = true)]
+    /// Skip free ranges that are shorter
+    #[arg(short, long, value_name = "BYTES", default_value = "0")]
+    #[arg(value_parser = size::parse, allow_negative_numbers = true)]
     pub(crate) minimum: u64,
     /// Output for programs
     #[arg(long)]
