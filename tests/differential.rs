@@ -316,6 +316,51 @@ impl Op {
         let at = |p: &Path| root.join(p);
         let done = |r: std::result::Result<(), Errno>| r.map(|()| 0);
         match self {
+            Op::Create { .. } | Op::Write { .. } | Op::Truncate { .. } | Op::Read { .. } => {
+                self.run_on_data(root)
+            }
+            Op::Chmod { .. }
+            | Op::Chown { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::Times { .. }
+            | Op::Flags { .. }
+            | Op::Stat { .. } => self.run_on_attributes(root),
+            Op::Mkdir { path, mode } => done(mkdirat(CWD, at(path), Mode::from_raw_mode(*mode))),
+            Op::Mknod { path, kind } => {
+                let kinds = [
+                    FileType::Fifo,
+                    FileType::Socket,
+                    FileType::CharacterDevice,
+                    FileType::BlockDevice,
+                ];
+                let kind = kinds
+                    .get(usize::from(*kind))
+                    .copied()
+                    .unwrap_or(FileType::Fifo);
+                done(mknodat(
+                    CWD,
+                    at(path),
+                    kind,
+                    Mode::from_raw_mode(0o640),
+                    makedev(3, 70_000),
+                ))
+            }
+            Op::Symlink { path, len } => done(symlinkat("s".repeat(*len), CWD, at(path))),
+            Op::Link { from, to } => done(linkat(CWD, at(from), CWD, at(to), AtFlags::empty())),
+            Op::Rename { from, to, flags } => {
+                let flags = RenameFlags::from_bits_retain(*flags);
+                done(renameat_with(CWD, at(from), CWD, at(to), flags))
+            }
+            Op::Unlink { path } => done(unlinkat(CWD, at(path), AtFlags::empty())),
+            Op::Rmdir { path } => done(unlinkat(CWD, at(path), AtFlags::REMOVEDIR)),
+        }
+    }
+
+    /// Operations on contents.
+    fn run_on_data(&self, root: &Path) -> Outcome {
+        let at = |p: &Path| root.join(p);
+        match self {
             Op::Create {
                 path,
                 mode,
@@ -359,34 +404,15 @@ impl Op {
                 h.add(buf.get(..n).unwrap_or(&[]));
                 Ok(h.end())
             }
-            Op::Mkdir { path, mode } => done(mkdirat(CWD, at(path), Mode::from_raw_mode(*mode))),
-            Op::Mknod { path, kind } => {
-                let kinds = [
-                    FileType::Fifo,
-                    FileType::Socket,
-                    FileType::CharacterDevice,
-                    FileType::BlockDevice,
-                ];
-                let kind = kinds
-                    .get(usize::from(*kind))
-                    .copied()
-                    .unwrap_or(FileType::Fifo);
-                done(mknodat(
-                    CWD,
-                    at(path),
-                    kind,
-                    Mode::from_raw_mode(0o640),
-                    makedev(3, 70_000),
-                ))
-            }
-            Op::Symlink { path, len } => done(symlinkat("s".repeat(*len), CWD, at(path))),
-            Op::Link { from, to } => done(linkat(CWD, at(from), CWD, at(to), AtFlags::empty())),
-            Op::Rename { from, to, flags } => {
-                let flags = RenameFlags::from_bits_retain(*flags);
-                done(renameat_with(CWD, at(from), CWD, at(to), flags))
-            }
-            Op::Unlink { path } => done(unlinkat(CWD, at(path), AtFlags::empty())),
-            Op::Rmdir { path } => done(unlinkat(CWD, at(path), AtFlags::REMOVEDIR)),
+            _ => unreachable!("{self:?} is no operation on data"),
+        }
+    }
+
+    /// Operations on attributes.
+    fn run_on_attributes(&self, root: &Path) -> Outcome {
+        let at = |p: &Path| root.join(p);
+        let done = |r: std::result::Result<(), Errno>| r.map(|()| 0);
+        match self {
             Op::Chmod { path, mode } => done(chmodat(
                 CWD,
                 at(path),
@@ -448,6 +474,7 @@ impl Op {
                 let size = if m.is_dir() { 0 } else { m.size() };
                 Ok(size + u64::from(m.mode()) * 1_000_003 + m.nlink() * 7919)
             }
+            _ => unreachable!("{self:?} is no operation on attributes"),
         }
     }
 }

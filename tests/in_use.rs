@@ -1,7 +1,7 @@
 //! Volumes that are in use elsewhere or were left in the middle: they are not written to, commands
 //! that look write nothing at all, and a read-only mount leaves what Linux's leaves.
 
-use extant_testkit::{Cmd, Image, LoopDevice, Mount, Need, Result, Subject, TempDir};
+use extant_testkit::{Cmd, Image, LoopDevice, Need, Result, Subject, TempDir};
 use extant_testkit::{content, ensure, mount, need, tools};
 use std::fs::{self, File};
 

@@ -91,8 +91,37 @@ impl Actor<'_> {
     }
 
     fn try_step(&mut self, feed: &mut Feed<'_>) -> Option<()> {
+        let v = self.volume;
+        let step = feed.u8() % 32;
+        match step {
+            0..=13 | 23 => return self.try_name_step(step, feed),
+            14..=20 | 22 | 27 => return self.try_data_step(step, feed),
+            21 | 24..=26 | 28 => return self.try_attribute_step(step, feed),
+            29 => {
+                let at = usize::from(feed.u8()) % self.held.len().max(1);
+                if self.held.len() > 1 {
+                    self.held.swap_remove(at);
+                }
+            }
+            30 => {
+                let _ = v.sync();
+            }
+            _ => {
+                if feed.u8() > 250 {
+                    self.stopped = true;
+                    let _ = v.shutdown(feed.u8().is_multiple_of(2));
+                } else {
+                    let _ = v.readlink(&self.node(feed)?);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Creates, removes or finds a name. The numbers are those of [`Self::try_step`].
+    fn try_name_step(&mut self, step: u8, feed: &mut Feed<'_>) -> Option<()> {
         let (v, cred) = (self.volume, Cred::root());
-        match feed.u8() % 32 {
+        match step {
             0 => {
                 let (dir, name) = self.place(feed)?;
                 self.keep(feed, v.create(&dir, &name, 0o644, &cred));
@@ -147,6 +176,23 @@ impl Actor<'_> {
                 let ino = Ino::new(u32::from(feed.u16()))?;
                 self.keep(feed, v.node(ino));
             }
+            23 => {
+                let (dir, from) = (self.node(feed)?, feed.position());
+                let mut count = 0;
+                let _ = v.readdir(&dir, from, &mut |_| {
+                    count += 1;
+                    count < 500
+                });
+            }
+            _ => unreachable!("step {step} is of another kind"),
+        }
+        Some(())
+    }
+
+    /// Reads or writes data. The numbers are those of [`Self::try_step`].
+    fn try_data_step(&mut self, step: u8, feed: &mut Feed<'_>) -> Option<()> {
+        let (v, cred) = (self.volume, Cred::root());
+        match step {
             14..=16 => {
                 let (node, at) = (self.node(feed)?, feed.position());
                 let data = content::fill(9, 0, usize::from(feed.u16()) % WRITE);
@@ -171,6 +217,24 @@ impl Actor<'_> {
                 };
                 let _ = v.setattr(&node, &changes, &cred);
             }
+            22 => {
+                let node = self.node(feed)?;
+                let _ = v.fsync(&node, feed.u8().is_multiple_of(2));
+            }
+            27 => {
+                let (node, at) = (self.node(feed)?, feed.position());
+                let _ = v.seek(&node, SeekTarget::Data(at));
+                let _ = v.seek(&node, SeekTarget::Hole(at));
+            }
+            _ => unreachable!("step {step} is of another kind"),
+        }
+        Some(())
+    }
+
+    /// Changes attributes. The numbers are those of [`Self::try_step`].
+    fn try_attribute_step(&mut self, step: u8, feed: &mut Feed<'_>) -> Option<()> {
+        let (v, cred) = (self.volume, Cred::root());
+        match step {
             21 => {
                 let node = self.node(feed)?;
                 let which = feed.u8();
@@ -183,18 +247,6 @@ impl Actor<'_> {
                     ..SetAttr::default()
                 };
                 let _ = v.setattr(&node, &changes, &cred);
-            }
-            22 => {
-                let node = self.node(feed)?;
-                let _ = v.fsync(&node, feed.u8().is_multiple_of(2));
-            }
-            23 => {
-                let (dir, from) = (self.node(feed)?, feed.position());
-                let mut count = 0;
-                let _ = v.readdir(&dir, from, &mut |_| {
-                    count += 1;
-                    count < 500
-                });
             }
             24 | 25 => {
                 let node = self.node(feed)?;
@@ -211,34 +263,13 @@ impl Actor<'_> {
                 let _ = v.removexattr(&node, name, &cred);
                 let _ = v.listxattr(&node);
             }
-            27 => {
-                let (node, at) = (self.node(feed)?, feed.position());
-                let _ = v.seek(&node, SeekTarget::Data(at));
-                let _ = v.seek(&node, SeekTarget::Hole(at));
-            }
             28 => {
                 let node = self.node(feed)?;
                 let flags = feed.u32();
                 let _ = v.set_flags(&node, flags, &cred);
                 let _ = v.set_flags(&node, 0, &cred);
             }
-            29 => {
-                let at = usize::from(feed.u8()) % self.held.len().max(1);
-                if self.held.len() > 1 {
-                    self.held.swap_remove(at);
-                }
-            }
-            30 => {
-                let _ = v.sync();
-            }
-            _ => {
-                if feed.u8() > 250 {
-                    self.stopped = true;
-                    let _ = v.shutdown(feed.u8().is_multiple_of(2));
-                } else {
-                    let _ = v.readlink(&self.node(feed)?);
-                }
-            }
+            _ => unreachable!("step {step} is of another kind"),
         }
         Some(())
     }

@@ -254,6 +254,100 @@ impl Fields {
             self.add(at + entry * step, rows, Some(entry));
         }
     }
+
+    /// The fields of directory entries and of extended attributes.
+    fn entries(&mut self, kind: Kind, at: usize, bytes: &[u8]) {
+        match kind {
+            Kind::DirLeaf => {
+                let mut offset = 0;
+                for entry in 0..MAX_ENTRIES {
+                    self.add(at + offset, DIRENT, Some(entry));
+                    offset += index(le16(bytes, offset + 4)).max(12);
+                    if offset + 8 > bytes.len() {
+                        break;
+                    }
+                }
+            }
+            Kind::DirRoot | Kind::DirNode => {
+                let table = if kind == Kind::DirRoot {
+                    self.add(at, ROOT_INFO, None);
+                    0x20
+                } else {
+                    self.add(at, DIRENT, None);
+                    8
+                };
+                self.add(at + table, COUNT_LIMIT, None);
+                let count = index(le16(bytes, table + 2)).min(bytes.len() / 8);
+                self.add_all(at + table, 8, count, INDEX_ENTRY);
+            }
+            Kind::XattrArea | Kind::XattrBlock => {
+                let mut offset = if kind == Kind::XattrBlock {
+                    self.add(at, XATTR_HEADER, None);
+                    32
+                } else {
+                    self.add(at, &[(0, 4, "magic")], None);
+                    4
+                };
+                for entry in 0..MAX_ENTRIES {
+                    self.add(at + offset, XATTR_ENTRY, Some(entry));
+                    let name = bytes.get(offset).map_or(0, |len| usize::from(*len));
+                    offset += 16 + name.next_multiple_of(4);
+                    if offset + 16 > bytes.len() || super::bytes::le32(bytes, offset) == 0 {
+                        break;
+                    }
+                }
+            }
+            _ => unreachable!("{kind:?} has other fields"),
+        }
+    }
+
+    /// The fields of blocks of the journal.
+    fn log(&mut self, kind: Kind, at: usize, bytes: &[u8], log: Option<&LogFormat>) {
+        match kind {
+            Kind::JournalSuper => {
+                self.add(at, LOG_HEADER, None);
+                self.add(at, JOURNAL_SUPER, None);
+            }
+            Kind::JournalDescriptor => {
+                self.add(at, LOG_HEADER, None);
+                if let Some(log) = log {
+                    let rows = if log.v3 { TAG3 } else { TAG };
+                    for (entry, tag) in log.tags(bytes).into_iter().enumerate() {
+                        self.add(at + tag, rows, Some(entry));
+                    }
+                }
+                self.add(
+                    at + bytes.len().saturating_sub(4),
+                    &[(0, 4, "checksum")],
+                    None,
+                );
+            }
+            Kind::JournalRevoke => {
+                self.add(at, LOG_HEADER, None);
+                self.add(at + 12, &[(0, 4, "count")], None);
+                let wide = log.is_some_and(|log| log.wide);
+                let step = if wide { 8 } else { 4 };
+                let used = index(super::bytes::be32(bytes, 12)).min(bytes.len());
+                let count = used.saturating_sub(16) / step;
+                self.add_all(at + 16, step, count.max(1), &[(0, step, "revoked")]);
+            }
+            Kind::JournalCommit => {
+                self.add(at, LOG_HEADER, None);
+                self.add(at, COMMIT, None);
+            }
+            Kind::FastCommit => {
+                let mut offset = 0;
+                for entry in 0..MAX_ENTRIES {
+                    self.add(at + offset, FC_TAG, Some(entry));
+                    offset += 4 + index(le16(bytes, offset + 2));
+                    if offset + 4 > bytes.len() {
+                        break;
+                    }
+                }
+            }
+            _ => unreachable!("{kind:?} has other fields"),
+        }
+    }
 }
 
 /// The fields of a structure as its bytes are now. `log` is what the journal's superblock says, if
@@ -291,89 +385,17 @@ pub(super) fn fields(
             f.add_all(at, 4, slots, &[(0, 4, "slot")]);
             f.add(at + 4 * slots, &[(0, 4, "magic"), (4, 4, "checksum")], None);
         }
-        Kind::DirLeaf => {
-            let mut offset = 0;
-            for entry in 0..MAX_ENTRIES {
-                f.add(at + offset, DIRENT, Some(entry));
-                offset += index(le16(bytes, offset + 4)).max(12);
-                if offset + 8 > bytes.len() {
-                    break;
-                }
-            }
-        }
-        Kind::DirRoot | Kind::DirNode => {
-            let table = if found.kind == Kind::DirRoot {
-                f.add(at, ROOT_INFO, None);
-                0x20
-            } else {
-                f.add(at, DIRENT, None);
-                8
-            };
-            f.add(at + table, COUNT_LIMIT, None);
-            let count = index(le16(bytes, table + 2)).min(bytes.len() / 8);
-            f.add_all(at + table, 8, count, INDEX_ENTRY);
-        }
-        Kind::XattrArea | Kind::XattrBlock => {
-            let mut offset = if found.kind == Kind::XattrBlock {
-                f.add(at, XATTR_HEADER, None);
-                32
-            } else {
-                f.add(at, &[(0, 4, "magic")], None);
-                4
-            };
-            for entry in 0..MAX_ENTRIES {
-                f.add(at + offset, XATTR_ENTRY, Some(entry));
-                let name = bytes.get(offset).map_or(0, |len| usize::from(*len));
-                offset += 16 + name.next_multiple_of(4);
-                if offset + 16 > bytes.len() || super::bytes::le32(bytes, offset) == 0 {
-                    break;
-                }
-            }
-        }
-        Kind::JournalSuper => {
-            f.add(at, LOG_HEADER, None);
-            f.add(at, JOURNAL_SUPER, None);
-        }
-        Kind::JournalDescriptor => {
-            f.add(at, LOG_HEADER, None);
-            if let Some(log) = log {
-                let rows = if log.v3 { TAG3 } else { TAG };
-                for (entry, tag) in log.tags(bytes).into_iter().enumerate() {
-                    f.add(at + tag, rows, Some(entry));
-                }
-            }
-            f.add(
-                at + bytes.len().saturating_sub(4),
-                &[(0, 4, "checksum")],
-                None,
-            );
-        }
-        Kind::JournalRevoke => {
-            f.add(at, LOG_HEADER, None);
-            f.add(at + 12, &[(0, 4, "count")], None);
-            let wide = log.is_some_and(|log| log.wide);
-            let step = if wide { 8 } else { 4 };
-            let used = index(super::bytes::be32(bytes, 12)).min(bytes.len());
-            let count = used.saturating_sub(16) / step;
-            f.add_all(at + 16, step, count.max(1), &[(0, step, "revoked")]);
-        }
-        Kind::JournalCommit => {
-            f.add(at, LOG_HEADER, None);
-            f.add(at, COMMIT, None);
-        }
-        Kind::FastCommit => {
-            let mut offset = 0;
-            for entry in 0..MAX_ENTRIES {
-                f.add(at + offset, FC_TAG, Some(entry));
-                offset += 4 + index(le16(bytes, offset + 2));
-                if offset + 4 > bytes.len() {
-                    break;
-                }
-            }
-        }
         Kind::BlockBitmap | Kind::InodeBitmap | Kind::JournalCopy => {
             f.add_all(at, 4, bytes.len() / 4, &[(0, 4, "word")]);
         }
+        Kind::DirLeaf | Kind::DirRoot | Kind::DirNode | Kind::XattrArea | Kind::XattrBlock => {
+            f.entries(found.kind, at, bytes)
+        }
+        Kind::JournalSuper
+        | Kind::JournalDescriptor
+        | Kind::JournalRevoke
+        | Kind::JournalCommit
+        | Kind::FastCommit => f.log(found.kind, at, bytes, log),
     }
     f.all
 }
