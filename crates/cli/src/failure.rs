@@ -8,7 +8,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use crate::output::harmless;
+use crate::printable::harmless;
 
 /// Why a command, or one operand of it, failed.
 #[derive(Debug)]

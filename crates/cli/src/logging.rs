@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::output::harmless;
+use crate::printable::harmless;
 
 static COMMAND: OnceLock<&'static str> = OnceLock::new();
 static SYSTEM_LOG: OnceLock<UnixDatagram> = OnceLock::new();

@@ -25,6 +25,7 @@ mod names;
 mod operand;
 mod output;
 mod owner;
+mod printable;
 mod progress;
 mod size;
 mod utab;

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, plain};
+use crate::printable::harmless;
 
 /// Standard output, buffered. A reader that goes away ends the output without complaint.
 pub(crate) struct Output {
@@ -145,13 +146,6 @@ impl Output {
             _ => Ok(()),
         }
     }
-}
-
-/// Text without the characters that could control a terminal or begin a line.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
 }
 
 /// The word for a kind.

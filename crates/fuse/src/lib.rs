@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod server;
 mod session;
+mod space;
 mod unmounter;
 mod waiter;
 

@@ -21,7 +21,10 @@ pub mod meter;
 pub mod recipe;
 pub mod samples;
 pub mod seeds;
+mod target;
 mod targets;
+
+pub use target::Target;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,63 +34,6 @@ pub const MEMORY: usize = 16 << 20;
 pub const DEVICE_READS: u64 = 64;
 /// The longest that an image may take, in seconds.
 pub const SECONDS: u64 = 10;
-
-/// What is done with the bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Every parser of `extant-disk`, and what is parsed written back.
-    Structures,
-    /// Mounted read-only, walked, everything read.
-    Walk,
-    /// Mounted read-write, operations, sync, unmount.
-    Operations,
-    /// A damaged journal replayed.
-    Replay,
-    /// Damaged directories: looked up in, listed, changed.
-    Htree,
-    /// Damaged attributes: listed, read, changed.
-    Xattrs,
-    /// Damaged maps: read, written, cut.
-    Extents,
-    /// Fast-commit areas, which are recognised and refused.
-    FastCommit,
-    /// The checker.
-    Check,
-    /// Paths, mount options and names of attributes.
-    Names,
-}
-
-impl Target {
-    /// All of them.
-    pub const ALL: [Target; 10] = [
-        Target::Structures,
-        Target::Walk,
-        Target::Operations,
-        Target::Replay,
-        Target::Htree,
-        Target::Xattrs,
-        Target::Extents,
-        Target::FastCommit,
-        Target::Check,
-        Target::Names,
-    ];
-
-    /// The name of the fuzz target.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Target::Structures => "structures",
-            Target::Walk => "walk",
-            Target::Operations => "operations",
-            Target::Replay => "replay",
-            Target::Htree => "htree",
-            Target::Xattrs => "xattrs",
-            Target::Extents => "extents",
-            Target::FastCommit => "fast_commit",
-            Target::Check => "check",
-            Target::Names => "names",
-        }
-    }
-}
 
 /// Executions, and what the costliest of them took.
 #[derive(Clone, Copy, Debug, Default)]

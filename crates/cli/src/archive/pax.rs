@@ -9,8 +9,8 @@ use std::io;
 
 use extant::Timestamp;
 
+use super::header::{ACL, Member, XATTR, bad, decimal};
 use super::sparse::Told;
-use super::{ACL, Member, XATTR, bad};
 
 /// Most that is kept of what is said of all members: each of them is gone over with it.
 const MAX_GLOBAL: usize = 64 << 10;
@@ -99,12 +99,6 @@ fn record(lines: &[u8]) -> Option<(Record<'_>, &[u8])> {
 
 fn wrong() -> io::Error {
     bad("a pax header that is damaged")
-}
-
-/// A number without a sign.
-pub(super) fn decimal(value: &[u8]) -> Option<u64> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-    digits.then(|| str::from_utf8(value).ok()?.parse().ok())?
 }
 
 fn set(key: &[u8], value: &[u8], member: &mut Member, told: &mut Told) -> io::Result<()> {

@@ -7,8 +7,7 @@
 
 use std::io::{self, Read};
 
-use super::pax::decimal;
-use super::{BLOCK, Field, bad, fill, number};
+use super::header::{BLOCK, Field, Piece, bad, decimal, fill, number};
 
 /// Most pieces of a file: what a map of them takes in memory is bounded.
 pub(crate) const MAX_PIECES: usize = 1 << 20;
@@ -21,13 +20,6 @@ const SIZE: Field = 483..495;
 const MORE_OF_MAP: usize = 504;
 /// What a piece takes in either.
 const ENTRY: usize = 24;
-
-/// A piece of a file between holes. One without bytes may end a map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-}
 
 /// What pax headers say of a file with holes.
 #[derive(Default)]

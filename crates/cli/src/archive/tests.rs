@@ -1,6 +1,8 @@
+use super::header::{CHECKSUM, number};
 use super::pax::timestamp;
 use super::writer::{header, line, seconds};
 use super::*;
+use extant::Timestamp;
 
 fn file(name: &[u8]) -> Member {
     Member {

@@ -5,10 +5,11 @@ use std::io::{self, Read, Write};
 
 use extant::Timestamp;
 
-use super::{
+use super::header::{
     ACL, BLOCK, CHECKSUM, Field, GID, KIND, LINK, MAGIC, MAJOR, MINOR, MODE, MTIME, Member, NAME,
-    SIZE, UID, XATTR, acl, bad, kind, sparse,
+    SIZE, UID, XATTR, bad, kind,
 };
+use super::{acl, sparse};
 
 /// Seconds with a fraction, as pax writes them.
 pub(super) fn seconds(time: Timestamp) -> String {

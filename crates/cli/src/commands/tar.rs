@@ -1,7 +1,7 @@
 //! `extant tar`: a tree of an image, as an archive.
 //!
-//! Entries come in the order of names, with all that a pax header can say and nothing that depends
-//! on when or by whom it is written.
+//! Entries are sorted by name. They have all that a pax header can say, and nothing that depends on
+//! the time of the command or on its user.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -21,6 +21,9 @@ use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::device_numbers;
 use crate::walk::{Step, walk};
+
+/// Extended attributes: names and values.
+type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) fn run(args: &Tar) -> Outcome {
     let mut failures = Failures::of("tar");
@@ -157,15 +160,7 @@ impl<W: Write> Pack<'_, W> {
                 return Ok(self.out.append(&member, io::empty())?);
             }
         }
-        for name in volume.listxattr(step.node).at(&at)? {
-            if name.contains(&b'=') {
-                let name = String::from_utf8_lossy(&name);
-                warn!("{at}: {name} is left out: an archive has no name with = in it");
-                continue;
-            }
-            let value = volume.getxattr(step.node, &name).at(&at)?;
-            member.xattrs.push((name, value));
-        }
+        member.xattrs = self.xattrs(step, &at)?;
         member.kind = match attr.kind {
             FileKind::Directory => kind::DIRECTORY,
             FileKind::Symlink => kind::SYMLINK,
@@ -181,34 +176,59 @@ impl<W: Write> Pack<'_, W> {
             FileKind::CharDevice | FileKind::BlockDevice => {
                 (member.major, member.minor) = device_numbers(attr.rdev);
             }
-            FileKind::Regular => {
-                member.size = attr.size;
-                let pieces = pieces(volume, step.node, attr.size);
-                let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
-                if bytes > self.capacity {
-                    return Err(Failure::at(&at, TOO_MUCH).into());
-                }
-                let mut content = Content {
-                    volume,
-                    node: step.node,
-                    pieces: pieces.clone().into_iter(),
-                    now: Piece { start: 0, len: 0 },
-                    failed: None,
-                };
-                member.pieces = (bytes < attr.size).then_some(pieces);
-                self.out.append(&member, &mut content)?;
-                self.archived(step, member.name);
-                return match content.failed {
-                    // Its bytes are zeros in the archive.
-                    Some(error) => Err(Failure::at(&at, error).into()),
-                    None => Ok(()),
-                };
-            }
+            FileKind::Regular => return self.regular(step, &at, member),
             _ => {}
         }
         self.out.append(&member, io::empty())?;
         self.archived(step, member.name);
         Ok(())
+    }
+
+    /// The extended attributes that an archive can name.
+    fn xattrs(&self, step: &Step<'_>, at: &ImagePath) -> Result<Xattrs, Failure> {
+        let volume = self.fs.volume();
+        let mut all = Vec::new();
+        for name in volume.listxattr(step.node).at(at)? {
+            if name.contains(&b'=') {
+                let name = String::from_utf8_lossy(&name);
+                warn!("{at}: {name} is left out: an archive has no name with = in it");
+                continue;
+            }
+            let value = volume.getxattr(step.node, &name).at(at)?;
+            all.push((name, value));
+        }
+        Ok(all)
+    }
+
+    /// Writes a regular file. Bytes that cannot be read are zeros in the archive.
+    fn regular(
+        &mut self,
+        step: &Step<'_>,
+        at: &ImagePath,
+        mut member: Member,
+    ) -> Result<(), Trouble> {
+        let (volume, size) = (self.fs.volume(), step.attr.size);
+        member.size = size;
+        let pieces = pieces(volume, step.node, size);
+        let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
+        if bytes > self.capacity {
+            return Err(Failure::at(at, TOO_MUCH).into());
+        }
+        let mut content = Content {
+            volume,
+            node: step.node,
+            pieces: pieces.clone().into_iter(),
+            now: Piece { start: 0, len: 0 },
+            failed: None,
+        };
+        member.pieces = (bytes < size).then_some(pieces);
+        self.out.append(&member, &mut content)?;
+        let failed = content.failed;
+        self.archived(step, member.name);
+        match failed {
+            Some(error) => Err(Failure::at(at, error).into()),
+            None => Ok(()),
+        }
     }
 
     /// Other names of it are links to this one: only now that it is in the archive.

@@ -19,7 +19,7 @@ use rustix::process::geteuid;
 
 use crate::args::Umount;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
-use crate::output::harmless;
+use crate::printable::harmless;
 use crate::utab;
 
 /// Between two tries to lock an image.

@@ -1,6 +1,6 @@
 //! Moving the content of one file, with its holes or without.
 
-use super::tree::{Source, Target, UNKNOWN};
+use super::sides::{Source, Target, UNKNOWN};
 use crate::args::Sparse;
 use crate::failure::Failure;
 use crate::progress::Progress;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use extant::{Error, FileKind, Filesystem, Ino, Node, SeekTarget, SetAttr, SetTime, XattrMode};
 
-use super::tree::{
+use super::sides::{
     Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
 };
 use crate::failure::Failure;

@@ -20,7 +20,9 @@ use tracing::warn;
 
 use super::content::{self, Content, Trouble};
 use super::host::STDIN;
-use super::tree::{Attributes, Change, Dir, First, Found, Id, Names, Target, Tree, UNKNOWN, Xattr};
+use super::sides::{
+    Attributes, Change, Dir, First, Found, Id, Names, Target, Tree, UNKNOWN, Xattr,
+};
 use crate::args::Sparse;
 use crate::failure::{At, Failure, Failures};
 use crate::progress::Progress;
@@ -519,7 +521,7 @@ impl<'j, 'a> Job<'j, 'a> {
 }
 
 /// What was found on either side.
-type Item<'a> = dyn super::tree::Item<'a> + 'a;
+type Item<'a> = dyn super::sides::Item<'a> + 'a;
 
 /// Removes what is in the way; returns the directory.
 fn clear<'s, 'a>(slot: &'s Slot<'a>) -> Result<&'s (dyn Dir<'a> + 'a), Failure> {

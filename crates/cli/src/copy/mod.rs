@@ -8,12 +8,12 @@ mod content;
 mod host;
 mod image;
 mod job;
-mod size;
+mod sides;
 mod stream;
-mod tree;
+mod total;
 
 pub(crate) use host::{Host, STDIN};
 pub(crate) use image::Inside;
 pub(crate) use job::{Job, Rules};
-pub(crate) use size::size;
-pub(crate) use tree::Tree;
+pub(crate) use sides::Tree;
+pub(crate) use total::size;

@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{Read, Write};
 
-use super::tree::{Change, Source, Target, UNKNOWN};
+use super::sides::{Change, Source, Target, UNKNOWN};
 use crate::failure::Failure;
 
 /// A file that only goes forward.

@@ -13,8 +13,8 @@
 
 mod attrs;
 mod data;
+mod gate;
 mod names;
-mod space;
 
 use std::io;
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ use crate::open_files::OpenFiles;
 use crate::pool::Serve;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
+use crate::space::Space;
 
 /// Seconds that the kernel may keep what it was told: a year.
 const FOREVER: u64 = 365 * 24 * 3600;
@@ -63,7 +64,7 @@ pub(crate) struct Server<'a> {
     in_flight: &'a InFlight,
     settings: Settings,
     open: OpenFiles,
-    space: space::Space,
+    space: Space,
 }
 
 /// What a handler leaves behind.
@@ -97,7 +98,7 @@ impl<'a> Server<'a> {
             counters,
             in_flight,
             open: OpenFiles::default(),
-            space: space::Space::new(&settings.dir, settings.volume_len),
+            space: Space::new(&settings.dir, settings.volume_len),
             settings,
         }
     }

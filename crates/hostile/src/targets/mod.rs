@@ -14,7 +14,7 @@ mod world;
 mod xattrs;
 
 use self::hostile::{Cost, Hostile, change, is_clean};
-use crate::Target;
+use crate::target::Target;
 
 pub(crate) fn run(target: Target, data: &[u8]) -> Cost {
     match target {

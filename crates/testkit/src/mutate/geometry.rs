@@ -76,7 +76,7 @@ impl Geometry {
         let seed = if incompat & CSUM_SEED != 0 {
             super::bytes::low32(le32(sb, 0x270))
         } else {
-            super::seal::feed(!0, &uuid)
+            super::checksum::feed(!0, &uuid)
         };
         let compat = le32(sb, 0x5c);
         let inode = |at, on: bool| {
@@ -195,8 +195,8 @@ impl Geometry {
         let generation = self
             .record(image, ino)
             .map_or(0, |at| super::bytes::low32(le32(image, at + 0x64)));
-        let seed = super::seal::feed(self.seed, &ino.to_le_bytes());
-        super::seal::feed(seed, &generation.to_le_bytes())
+        let seed = super::checksum::feed(self.seed, &ino.to_le_bytes());
+        super::checksum::feed(seed, &generation.to_le_bytes())
     }
 }
 
@@ -230,7 +230,7 @@ impl LogFormat {
             checksums: incompat & 0x18 != 0,
             v3: incompat & 0x10 != 0,
             wide: incompat & 0x2 != 0,
-            uuid_seed: super::seal::feed(!0, part(sb, 0x30, 16)),
+            uuid_seed: super::checksum::feed(!0, part(sb, 0x30, 16)),
             first: be32(sb, 0x14).max(1),
             end: end.saturating_sub(fast_commit).max(2),
             fast_commit: fast_commit.min(end),

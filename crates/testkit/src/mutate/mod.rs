@@ -17,19 +17,20 @@
 //! ```
 
 mod bytes;
+mod checksum;
 mod fields;
 mod geometry;
+mod map;
 mod seal;
 mod step;
 #[cfg(test)]
 mod tests;
 mod walk;
 
+pub use self::map::Map;
 pub use self::step::{STEP_BYTES, Script};
 pub use self::walk::{Found, Kind};
 
-use self::bytes::part;
-use self::geometry::{Geometry, LogFormat};
 use crate::Rng;
 use std::fmt;
 
@@ -56,61 +57,7 @@ impl fmt::Display for Mutation {
     }
 }
 
-/// The structures of an image, found once and good for many mutations of copies of it.
-#[derive(Clone, Debug)]
-pub struct Map {
-    geometry: Option<Geometry>,
-    log: Option<LogFormat>,
-    found: Vec<Found>,
-    kinds: Vec<Kind>,
-}
-
 impl Map {
-    /// Finds the structures of `image`.
-    pub fn of(image: &[u8]) -> Map {
-        let (geometry, mut found) = walk::walk(image);
-        found.sort_by_key(|f| (f.kind, f.at));
-        let mut kinds: Vec<Kind> = found.iter().map(|f| f.kind).collect();
-        kinds.dedup();
-        let log = found
-            .iter()
-            .find(|f| f.kind == Kind::JournalSuper)
-            .map(|f| LogFormat::of(image, f.at));
-        Map {
-            geometry,
-            log,
-            found,
-            kinds,
-        }
-    }
-
-    /// The structures, sorted by kind and place.
-    pub fn found(&self) -> &[Found] {
-        &self.found
-    }
-
-    /// The kinds that there are, sorted.
-    pub fn kinds(&self) -> &[Kind] {
-        &self.kinds
-    }
-
-    /// Leaves structures of these kinds only, for mutations that go for one part of the format.
-    /// Keeps all if there is none.
-    #[must_use]
-    pub fn only(mut self, kinds: &[Kind]) -> Map {
-        if self.kinds.iter().any(|kind| kinds.contains(kind)) {
-            self.found.retain(|f| kinds.contains(&f.kind));
-            self.kinds.retain(|kind| kinds.contains(kind));
-        }
-        self
-    }
-
-    fn of_kind(&self, kind: Kind) -> &[Found] {
-        let from = self.found.partition_point(|f| f.kind < kind);
-        let to = self.found.partition_point(|f| f.kind <= kind);
-        self.found.get(from..to).unwrap_or_default()
-    }
-
     /// Changes `image`, of whose structures this is the map, as `script` says.
     pub fn apply(&self, image: &mut [u8], script: &Script) -> Mutation {
         let mut mutation = Mutation {
@@ -138,9 +85,4 @@ pub fn seal(image: &mut [u8]) {
     if let (Some(geometry), found) = walk::walk(image) {
         seal::seal(image, &geometry, &found);
     }
-}
-
-/// The bytes of a structure.
-fn bytes_of<'a>(image: &'a [u8], found: &Found) -> &'a [u8] {
-    part(image, found.at, found.len)
 }

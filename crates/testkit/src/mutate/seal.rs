@@ -1,27 +1,10 @@
 //! Makes the checksums of an image right again, so that a mutation is not stopped by them.
 
 use super::bytes::{be32, index, le16, low32, part, put};
+use super::checksum::{crc16, feed};
 use super::geometry::{Geometry, LogFormat};
 use super::walk::{Found, Kind, copies};
 use std::collections::HashMap;
-
-/// crc32c as ext4 keeps it: no inversion at either end.
-pub(super) fn feed(raw: u32, bytes: &[u8]) -> u32 {
-    !crc32c::crc32c_append(!raw, bytes)
-}
-
-/// crc16 as `uninit_bg` uses it.
-fn crc16(start: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(start, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte), |crc, _| {
-            if crc & 1 == 1 {
-                crc >> 1 ^ 0xa001
-            } else {
-                crc >> 1
-            }
-        })
-    })
-}
 
 /// Sets every checksum of the structures found. Bitmaps come before descriptors, copies in the log
 /// before the tags that name them, superblocks last.

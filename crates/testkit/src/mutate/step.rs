@@ -2,8 +2,8 @@
 
 use super::bytes::{get, index, le16, le32, put};
 use super::fields::{Field, fields};
-use super::walk::Found;
-use super::{Map, bytes_of};
+use super::map::{Map, bytes_of};
+use super::walk::{Found, Kind};
 use crate::Rng;
 
 /// Bytes of a step.
@@ -186,7 +186,7 @@ fn copy(
     let source = *choose(sources, step.value())?;
     // Superblocks decide whether there is anything to look at: they are copied among themselves
     // only.
-    let guarded = |f: &Found| f.kind <= super::Kind::Backup;
+    let guarded = |f: &Found| f.kind <= Kind::Backup;
     if map.geometry.is_none() || guarded(found) != guarded(&source) {
         return None;
     }

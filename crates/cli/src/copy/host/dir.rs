@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::handle::{Handle, attributes};
 use super::item::{HostItem, Open, Origin};
 use super::{directory, pin, replaced};
-use crate::copy::tree::{Attributes, Change, Dir, First, Found, Id, Names, Target, Xattr};
+use crate::copy::sides::{Attributes, Change, Dir, First, Found, Id, Names, Target, Xattr};
 use crate::failure::Failure;
 use crate::images::Images;
 

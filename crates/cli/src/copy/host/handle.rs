@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::copy::tree::{Attributes, Change, Id, Xattr};
+use crate::copy::sides::{Attributes, Change, Id, Xattr};
 use crate::failure::Failure;
 
 /// Largest list of names and largest value of extended attributes that Linux has.

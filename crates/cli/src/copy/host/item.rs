@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use super::dir::{HostDir, Shared};
 use super::handle::{Handle, attributes};
 use super::{directory, replaced, stdin};
+use crate::copy::sides::{Attributes, Change, Dir, Item, Source, Target, Xattr};
 use crate::copy::stream::Stream;
-use crate::copy::tree::{Attributes, Change, Dir, Item, Source, Target, Xattr};
 use crate::failure::Failure;
 use crate::images::Images;
 

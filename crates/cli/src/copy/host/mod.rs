@@ -26,7 +26,7 @@ use std::rc::Rc;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::tree::{Dir, Found, Tree};
+use super::sides::{Dir, Found, Tree};
 use crate::failure::Failure;
 use crate::images::Images;
 use dir::{HostDir, Shared};

@@ -4,7 +4,7 @@ use extant_disk::acl::Acl;
 use extant_disk::xattr::{self, NameIndex, XattrName, XattrSet};
 use extant_units::Pblk;
 
-use super::{SEED, block_size, padded};
+use super::parts::{SEED, block_size, padded};
 use crate::feed::Feed;
 
 pub(super) fn xattrs(how: u8, feed: &mut Feed<'_>) {

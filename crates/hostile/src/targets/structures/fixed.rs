@@ -9,7 +9,7 @@ use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{Group, Ino, Pblk};
 use zerocopy::IntoBytes;
 
-use super::{SEED, block_size, padded};
+use super::parts::{SEED, block_size, padded};
 use crate::feed::Feed;
 
 pub(super) fn superblock(how: u8, feed: &mut Feed<'_>) {

@@ -6,17 +6,12 @@
 
 mod attrs;
 mod fixed;
-mod log;
+mod journal_blocks;
+mod parts;
 mod trees;
-
-use extant_disk::csum::Crc32c;
-use extant_units::BlockSize;
 
 use super::Cost;
 use crate::feed::Feed;
-
-/// A seed of checksums like any other.
-const SEED: Crc32c = Crc32c::from_raw(0x5eed_5eed);
 
 pub(super) fn run(data: &[u8]) -> Cost {
     let mut feed = Feed::new(data);
@@ -32,21 +27,8 @@ pub(super) fn run(data: &[u8]) -> Cost {
         11 => attrs::xattrs(how, &mut feed),
         12 => attrs::acl(how, &mut feed),
         13 => fixed::orphans(how, &mut feed),
-        14 => log::superblock(how, &mut feed),
-        _ => log::blocks(how, &mut feed),
+        14 => journal_blocks::superblock(how, &mut feed),
+        _ => journal_blocks::blocks(how, &mut feed),
     }
     Cost::default()
-}
-
-/// The bytes that are left, as a block of `len`.
-fn padded(feed: &mut Feed<'_>, len: usize) -> Vec<u8> {
-    let mut block = feed.take(len).to_vec();
-    block.resize(len, 0);
-    block
-}
-
-/// One of the block sizes, small ones mostly.
-fn block_size(how: u8) -> BlockSize {
-    let log2 = [10, 10, 11, 12][usize::from(how & 3)];
-    BlockSize::from_log2(log2).unwrap_or_else(|| unreachable!("1024 to 4096 are block sizes"))
 }

@@ -7,7 +7,7 @@ use extant_disk::extent::{self, Expect, Extent, Index, Node, NodeMut, ROOT_BYTES
 use extant_disk::htree::IndexKind;
 use extant_units::{Ino, Lblk, Pblk};
 
-use super::{SEED, block_size, padded};
+use super::parts::{SEED, block_size, padded};
 use crate::feed::Feed;
 
 pub(super) fn extents(how: u8, feed: &mut Feed<'_>) {

@@ -6,7 +6,7 @@ use extant_disk::jbd2::descriptor::{escape, needs_escape, unescape};
 use extant_disk::jbd2::superblock::{JournalSuperblock, SUPERBLOCK_LEN};
 use extant_disk::jbd2::{Checksums, Format, Header};
 
-use super::{block_size, padded};
+use super::parts::{block_size, padded};
 use crate::feed::Feed;
 
 pub(super) fn superblock(how: u8, feed: &mut Feed<'_>) {

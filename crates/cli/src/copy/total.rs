@@ -6,7 +6,7 @@ use std::rc::Rc;
 use extant::FileKind;
 
 use super::job::Rules;
-use super::tree::{Dir, Found, Id, Names, Tree};
+use super::sides::{Dir, Found, Id, Names, Tree};
 use crate::visited::Visited;
 
 /// Directories that the count has open at once. It leaves out what is deeper.

@@ -20,14 +20,10 @@
 //! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it
 //! answers for those that come meanwhile.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use extant_engine::{Attr, Node};
-use parking_lot::{Condvar, Mutex};
 use tracing::{debug, error};
 
 use super::{Done, Outcome, Server};
@@ -36,6 +32,7 @@ use crate::drainer::Drainer;
 use crate::errno::Errno;
 use crate::open_files::Refusal;
 use crate::reply::ReplyBuf;
+use crate::space::{A_WRITE, Ticker, Waiting};
 
 /// How often files are armed while space is short.
 const TICK: Duration = Duration::from_millis(4);
@@ -43,10 +40,6 @@ const TICK: Duration = Duration::from_millis(4);
 const A_TICK: u64 = 32 << 20;
 /// Below so much space each write passes a gate.
 const TIGHT: u64 = 64 << 20;
-/// What one write is assumed to dirty at most.
-const A_WRITE: u64 = 1 << 20;
-/// The dirty limit where the kernel's cannot be read.
-const DIRTY_LIMIT: u64 = 1 << 30;
 
 /// How often a drain looks whether the WRITEs are answered.
 const LOOK: Duration = Duration::from_micros(20);
@@ -55,87 +48,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Drains for one answer: a grant counts until the second one after it.
 const DRAINS: u32 = 2;
-
-/// A writer that waits for the answer to its GETATTR.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    unique: u64,
-    node: u64,
-    handle: u64,
-}
-
-#[derive(Debug, Default)]
-struct Gate {
-    /// A worker drains and answers.
-    led: bool,
-    waiting: Vec<Waiting>,
-}
-
-#[derive(Debug, Default)]
-struct Ticker {
-    wanted: bool,
-    stopped: bool,
-}
-
-/// State of a mount's gates.
-pub(crate) struct Space {
-    dir: PathBuf,
-    /// Dirty pages that the kernel may hold, in bytes.
-    dirty_limit: u64,
-    /// The last bytes of the volume: a write-back that reaches into them is told.
-    last: u64,
-    drainer: OnceLock<Drainer>,
-    gate: Mutex<Gate>,
-    ticker: (Mutex<Ticker>, Condvar),
-}
-
-impl Space {
-    /// For the mount at `dir` of a volume of `total` bytes.
-    pub(super) fn new(dir: &Path, total: u64) -> Space {
-        Space {
-            dir: dir.to_owned(),
-            dirty_limit: dirty_limit().unwrap_or(DIRTY_LIMIT),
-            last: A_WRITE.min(total / 32),
-            drainer: OnceLock::new(),
-            gate: Mutex::default(),
-            ticker: (Mutex::default(), Condvar::new()),
-        }
-    }
-
-    /// Has the ticker look at the open files soon.
-    fn wake(&self) {
-        let mut ticker = self.ticker.0.lock();
-        if !ticker.wanted {
-            ticker.wanted = true;
-            self.ticker.1.notify_all();
-        }
-    }
-
-    /// Ends the ticker.
-    fn stop(&self) {
-        self.ticker.0.lock().stopped = true;
-        self.ticker.1.notify_all();
-    }
-}
-
-/// The dirty pages that the kernel lets writers have, in bytes.
-fn dirty_limit() -> Option<u64> {
-    let number = |name: &str| -> Option<u64> {
-        let text = fs::read_to_string(Path::new("/proc/sys/vm").join(name)).ok()?;
-        text.trim().parse().ok()
-    };
-    match number("dirty_bytes")? {
-        0 => {
-            let memory = fs::read_to_string("/proc/meminfo").ok()?;
-            let line = memory
-                .lines()
-                .find_map(|line| line.strip_prefix("MemTotal:"))?;
-            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-            Some((kib << 10) / 100 * number("dirty_ratio")?.min(100))
-        }
-        bytes => Some(bytes),
-    }
-}
 
 impl Server<'_> {
     /// Bytes that a write-back of `attr`'s file may still take.

@@ -1,0 +1,97 @@
+//! What the gates of a mount share: the writers that wait, the drainer and the ticker.
+//!
+//! The server's `gate` has the protocol.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::drainer::Drainer;
+
+/// The dirty limit where the kernel's cannot be read.
+const DIRTY_LIMIT: u64 = 1 << 30;
+/// What one write is assumed to dirty at most.
+pub(crate) const A_WRITE: u64 = 1 << 20;
+
+/// A writer that waits for the answer to its GETATTR.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) unique: u64,
+    pub(crate) node: u64,
+    pub(crate) handle: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    /// A worker drains and answers.
+    pub(crate) led: bool,
+    pub(crate) waiting: Vec<Waiting>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ticker {
+    pub(crate) wanted: bool,
+    pub(crate) stopped: bool,
+}
+
+/// State of a mount's gates.
+pub(crate) struct Space {
+    pub(crate) dir: PathBuf,
+    /// Dirty pages that the kernel may hold, in bytes.
+    pub(crate) dirty_limit: u64,
+    /// The last bytes of the volume: a write-back that reaches into them is told.
+    pub(crate) last: u64,
+    pub(crate) drainer: OnceLock<Drainer>,
+    pub(crate) gate: Mutex<Gate>,
+    pub(crate) ticker: (Mutex<Ticker>, Condvar),
+}
+
+impl Space {
+    /// For the mount at `dir` of a volume of `total` bytes.
+    pub(crate) fn new(dir: &Path, total: u64) -> Space {
+        Space {
+            dir: dir.to_owned(),
+            dirty_limit: dirty_limit().unwrap_or(DIRTY_LIMIT),
+            last: A_WRITE.min(total / 32),
+            drainer: OnceLock::new(),
+            gate: Mutex::default(),
+            ticker: (Mutex::default(), Condvar::new()),
+        }
+    }
+
+    /// Has the ticker look at the open files soon.
+    pub(crate) fn wake(&self) {
+        let mut ticker = self.ticker.0.lock();
+        if !ticker.wanted {
+            ticker.wanted = true;
+            self.ticker.1.notify_all();
+        }
+    }
+
+    /// Ends the ticker.
+    pub(crate) fn stop(&self) {
+        self.ticker.0.lock().stopped = true;
+        self.ticker.1.notify_all();
+    }
+}
+
+/// The dirty pages that the kernel lets writers have, in bytes.
+fn dirty_limit() -> Option<u64> {
+    let number = |name: &str| -> Option<u64> {
+        let text = fs::read_to_string(Path::new("/proc/sys/vm").join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    match number("dirty_bytes")? {
+        0 => {
+            let memory = fs::read_to_string("/proc/meminfo").ok()?;
+            let line = memory
+                .lines()
+                .find_map(|line| line.strip_prefix("MemTotal:"))?;
+            let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+            Some((kib << 10) / 100 * number("dirty_ratio")?.min(100))
+        }
+        bytes => Some(bytes),
+    }
+}

@@ -1,0 +1,58 @@
+//! The targets of the fuzzer, by name.
+
+/// What is done with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Every parser of `extant-disk`, and what is parsed written back.
+    Structures,
+    /// Mounted read-only, walked, everything read.
+    Walk,
+    /// Mounted read-write, operations, sync, unmount.
+    Operations,
+    /// A damaged journal replayed.
+    Replay,
+    /// Damaged directories: looked up in, listed, changed.
+    Htree,
+    /// Damaged attributes: listed, read, changed.
+    Xattrs,
+    /// Damaged maps: read, written, cut.
+    Extents,
+    /// Fast-commit areas, which are recognised and refused.
+    FastCommit,
+    /// The checker.
+    Check,
+    /// Paths, mount options and names of attributes.
+    Names,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Target; 10] = [
+        Target::Structures,
+        Target::Walk,
+        Target::Operations,
+        Target::Replay,
+        Target::Htree,
+        Target::Xattrs,
+        Target::Extents,
+        Target::FastCommit,
+        Target::Check,
+        Target::Names,
+    ];
+
+    /// The name of the fuzz target.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Target::Structures => "structures",
+            Target::Walk => "walk",
+            Target::Operations => "operations",
+            Target::Replay => "replay",
+            Target::Htree => "htree",
+            Target::Xattrs => "xattrs",
+            Target::Extents => "extents",
+            Target::FastCommit => "fast_commit",
+            Target::Check => "check",
+            Target::Names => "names",
+        }
+    }
+}
