@@ -89,7 +89,7 @@ impl Volume {
             return Err(Error::Invalid);
         }
         if sync {
-            file::settle(self.fs(), node.inode());
+            file::write_and_wait(self.fs(), node.inode());
         }
         let extents = Extents::new(self.clone(), node.clone(), start);
         let bs = self.fs().layout.block_size;

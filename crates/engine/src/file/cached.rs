@@ -1,4 +1,5 @@
-//! What is in memory of a file as a whole, and of all files: holding it still, checking it, dropping it.
+//! What is in memory of a file as a whole, and of all files: holding it still, checking it,
+//! dropping it.
 
 use std::sync::Arc;
 
@@ -6,9 +7,9 @@ use extant_pagecache::CachedRun;
 use extant_range_lock::TreeStats;
 use extant_units::{Lblk, Pos};
 
-use super::iomap_ops::FileOps;
-use super::ordered::settle_ordered;
-use super::range_lock;
+use crate::file::lock::range_lock;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::ordered_data::write_ordered;
 use crate::inode::Inode;
 use crate::map;
 use crate::volume::Fs;
@@ -50,7 +51,8 @@ pub(crate) fn wait_for_range_locks(fs: &Fs) {
     }
 }
 
-/// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks to `each`.
+/// Checks a file's folios, which are [held still](hold_still), and shows each run of their blocks
+/// to `each`.
 pub(crate) fn verify_cache(
     inode: &Inode,
     each: impl FnMut(CachedRun) -> Result<(), String>,
@@ -67,10 +69,11 @@ pub(crate) fn drop_clean(inode: &Inode) {
     }
 }
 
-/// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else can reach it.
+/// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else
+/// can reach it.
 pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {
-        settle_ordered(&FileOps::new(fs, inode), Pos::ZERO);
+        write_ordered(&FileOps::new(fs, inode), Pos::ZERO);
         data.address_space.evict();
     }
     map::drop_delayed(fs, inode, Lblk::ZERO, 1 << 32);

@@ -10,8 +10,9 @@
 
 use std::sync::Arc;
 
-use super::read::check_kind;
-use super::{OpenState, Reader, Whence, WriteAt, fallocate, max_size, read, seek, truncate, write};
+use crate::file::read::check_kind;
+use crate::file::size::truncate;
+use crate::file::{OpenState, Reader, Whence, WriteAt, fallocate, max_size, read, seek, write};
 use crate::inode::Inode;
 use crate::types::Cred;
 use crate::types::FallocateMode;

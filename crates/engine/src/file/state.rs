@@ -1,6 +1,8 @@
-//! What there is in memory of files: of one ([`FileData`]), for one opener ([`OpenState`]), and of all of a mount ([`Files`]).
+//! What there is in memory of files: of one ([`FileData`]), for one opener ([`OpenState`]), and of
+//! all of a mount ([`Files`]).
 //!
-//! [`FileData`] holds a piece of every part of this module, and is made when the file's data is first used.
+//! [`FileData`] holds a piece of every part of this module, and is made when the file's data is
+//! first used.
 
 use std::sync::{Arc, Weak};
 
@@ -13,11 +15,11 @@ use extant_pagecache::{
 };
 use extant_range_lock::{RangeLock, Totals, TreeTuning};
 
-use super::append_queue::AppendQueue;
-use super::direct::Direct;
-use super::logged::LoggedDevice;
-use super::ordered::{Flight, OrderedFile};
 use crate::config::Tuning;
+use crate::file::direct::Direct;
+use crate::file::lock::append_queue::AppendQueue;
+use crate::file::mapping::journalled_data::LoggedDevice;
+use crate::file::mapping::ordered_data::{Flight, OrderedFile};
 use crate::inode::Inode;
 use crate::inode::path_choice::{DataPath, DataPathCell};
 use crate::volume::Fs;

@@ -6,8 +6,8 @@ use extant_iomap::WritebackControl;
 use extant_pagecache::{WritebackFault, WritebackReason};
 use extant_units::Pos;
 
-use super::writeback::write_range;
-use super::{OpenState, data};
+use crate::file::write::writeback::write_range;
+use crate::file::{OpenState, data};
 use crate::inode::{self, Inode};
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
@@ -62,7 +62,7 @@ fn commit(fs: &Arc<Fs>, inode: &Arc<Inode>, datasync: bool) -> Result<()> {
 
 /// Writes a file's dirty data and waits for it, so that a transaction that starts later is not
 /// durable before the data. Failures are recorded for fsync. The caller holds no handle.
-pub(crate) fn settle(fs: &Fs, inode: &Arc<Inode>) {
+pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
     if inode.kind == FileKind::Regular && inode.has_dirty_data() {
         // fsync reports it.
         let _ = write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX));

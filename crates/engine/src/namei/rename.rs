@@ -101,7 +101,7 @@ fn attempt(
     if target.is_some() && !swap && fs.options.auto_da_alloc() {
         // After a crash the name leads to the old content or to the new one, not to a file whose
         // data was never written.
-        file::settle(fs, &source);
+        file::write_and_wait(fs, &source);
     }
     let across = old.dir.ino != new.dir.ino;
     let is_dir = |inode: &InodeRef| inode.kind == FileKind::Directory;

@@ -6,8 +6,9 @@
 use extant_units::at_most_u32;
 use std::ops::Range;
 
-use super::super::{set_sizes, truncate};
-use super::Operation;
+use crate::file::range::Operation;
+use crate::file::set_sizes;
+use crate::file::size::truncate;
 use crate::map::{self, AllocateMode, MapState};
 use crate::types::error::Result;
 
@@ -17,7 +18,7 @@ impl Operation<'_> {
         let old = self.inode.size();
         let grows = !keep_size && self.range.end > old;
         if grows {
-            truncate::reveal(self.ops, self.inode, old, self.range.end)?;
+            truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
         }
         let limit = if grows { self.range.end } else { 0 };
         self.fill(&self.touched_blocks(&self.range), limit)

@@ -1,6 +1,6 @@
 //! Collapsing a range: the range goes, and what lies behind it moves up.
 
-use super::Operation;
+use crate::file::range::Operation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 use extant_pagecache::InvalidateExclusive;

@@ -4,8 +4,8 @@ use extant_disk::extent::MAX_END;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::Blocks;
 
-use super::super::max_size;
-use super::Operation;
+use crate::file::max_size;
+use crate::file::range::Operation;
 use crate::map::{self, Shift};
 use crate::types::error::{Error, Result};
 

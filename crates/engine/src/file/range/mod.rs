@@ -41,10 +41,10 @@ use extant_jbd2::Handle;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::{Lblk, Pos};
 
-use super::iomap_ops::FileOps;
-use super::writeback::{settle_before, write_range};
-use super::{any_max_size, data_path, max_size, space};
 use crate::alloc;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::write::writeback::{write_before, write_range};
+use crate::file::{any_max_size, data_path, max_size, space_retry};
 use crate::inode::Inode;
 use crate::map::{self, ShiftPlan};
 use crate::types::Cred;
@@ -73,10 +73,10 @@ pub(crate) fn fallocate(
 ) -> Result<()> {
     fs.check_writable()?;
     let range = check(fs, inode, mode, offset, len)?;
-    let done = space::retry(fs, || locked(fs, inode, mode, &range, cred));
-    done.inspect_err(|error| super::report(fs, error))?;
+    let done = space_retry::retry(fs, || locked(fs, inode, mode, &range, cred));
+    done.inspect_err(|error| crate::file::report(fs, error))?;
     if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
-        super::fsync(fs, inode, None, false)?;
+        crate::file::fsync(fs, inode, None, false)?;
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ fn locked(
     range: &Range<u64>,
     cred: &Cred,
 ) -> Result<()> {
-    let _nobody_writes = super::lock(fs, inode);
+    let _nobody_writes = crate::file::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }
@@ -235,7 +235,7 @@ impl Operation<'_> {
         if self.range.start > size || self.inode.core.read().disk_size >= end {
             return Ok(());
         }
-        settle_before(self.ops, Pos::new(end))?;
+        write_before(self.ops, Pos::new(end))?;
         let mut h = self.fs.start(credits::INODE_UPDATE)?;
         self.inode.update(self.fs, &mut h, |core| {
             core.disk_size = core.disk_size.max(end);
@@ -267,7 +267,7 @@ impl Operation<'_> {
         blocks: &Range<u64>,
     ) -> Result<impl Sized> {
         let bytes = self.bytes_of(blocks);
-        super::settle_ordered(self.ops, bytes.start);
+        crate::file::write_ordered(self.ops, bytes.start);
         let mapping = &self.ops.data.address_space;
         let no_writeback = mapping.writeback_pass();
         self.cut_ends(blocks)?;
@@ -315,6 +315,6 @@ impl Operation<'_> {
         if !h.ensure(credits::INODE_UPDATE)? {
             h.restart(credits::INODE_UPDATE)?;
         }
-        super::set_sizes(self.fs, h, self.inode, size)
+        crate::file::set_sizes(self.fs, h, self.inode, size)
     }
 }

@@ -8,9 +8,9 @@ use extant_iomap::WritebackControl;
 use extant_pagecache::InvalidateExclusive;
 use extant_units::{PAGE_SIZE, Pos};
 
-use super::super::writeback::write_range;
-use super::Operation;
 use crate::alloc;
+use crate::file::range::Operation;
+use crate::file::write::writeback::write_range;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;
@@ -27,7 +27,7 @@ impl Operation<'_> {
             let page_end = size.checked_next_multiple_of(PAGE_SIZE as u64);
             self.range.end = page_end
                 .unwrap_or(size)
-                .min(super::max_size(self.fs, self.inode));
+                .min(crate::file::range::max_size(self.fs, self.inode));
         }
         let blocks = self.whole_blocks(&self.range);
         if !blocks.is_empty() {

@@ -9,9 +9,9 @@ use extant_blockdev::{FileDevice, OpenError, OpenMode};
 use extant_testkit::{Image, Rng, Stop};
 use extant_units::Lblk;
 
-use super::fallocate;
 use crate::config::MountOptions;
 use crate::config::{BufferedPath, Tuning};
+use crate::file::range::fallocate;
 use crate::file::{Reader, WriteAt, drop_caches, fsync, read, truncate, write};
 use crate::inode::InodeRef;
 use crate::inspect::verifier::Verifier;

@@ -6,8 +6,8 @@
 use extant_pagecache::InvalidateExclusive;
 use extant_units::at_most_u32;
 
-use super::super::truncate;
-use super::Operation;
+use crate::file::range::Operation;
+use crate::file::size::truncate;
 use crate::map;
 use crate::types::error::Result;
 use crate::volume::credits;
@@ -24,7 +24,7 @@ impl Operation<'_> {
             self.cut_longest(&blocks)?;
         }
         if grows {
-            truncate::reveal(self.ops, self.inode, old, self.range.end)?;
+            truncate::prepare_growth(self.ops, self.inode, old, self.range.end)?;
         }
         self.raise_disk_size()?;
         self.zero_edges()?;

@@ -1,0 +1,184 @@
+//! Which code moves a file's buffered data: the only place where the paths part.
+//! `inode/path_choice.rs` chooses which file takes which.
+
+pub(in crate::file) mod switch_path;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{Miss, Payload, ReadView, Source, Target, WritebackControl};
+use extant_pagecache::{Readahead, RecentFolios};
+use extant_units::Pos;
+
+use crate::config::BufferedPath;
+use crate::file::lock::range_lock;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::types::error::{Error, Result};
+
+/// Bytes of an edit that are copied at a time, where it cannot be done in place.
+const COPIED_AT_ONCE: usize = 64 << 10;
+
+/// Fails for files whose contents are not what their blocks hold.
+pub(super) fn check_contents(flags: InodeFlags) -> Result<()> {
+    let what = if flags.contains(InodeFlags::INLINE_DATA) {
+        "files with inline data"
+    } else if flags.contains(InodeFlags::ENCRYPT) {
+        "encrypted files"
+    } else if flags.contains(InodeFlags::VERITY) {
+        "files with verity"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotSupported(what))
+}
+
+/// Buffered read.
+pub(super) fn read(
+    ops: &FileOps<'_>,
+    recent: &RecentFolios,
+    on_miss: Miss<'_>,
+    pos: Pos,
+    buf: &mut (impl Target + ?Sized),
+) -> Result<usize> {
+    check_contents(ops.flags)?;
+    // Both ways find cached blocks alike, and fill the cache by ranges: the records hear of it.
+    match extant_iomap::read(ops, recent, on_miss, pos, buf) {
+        Ok(done) => Ok(done),
+        Err(stopped) => partial(stopped.done, stopped.error),
+    }
+}
+
+/// Buffered write of what is cached already, as one step and without the file's lock; false if that
+/// cannot be, and nothing has changed then.
+#[inline]
+pub(super) fn overwrite(
+    ops: &FileOps<'_>,
+    recent: &RecentFolios,
+    pos: Pos,
+    bytes: &(impl Payload + ?Sized),
+) -> bool {
+    // A holder of the range (a truncation, a longer write) or of the file's lock takes folios one
+    // by one. From its first folio on, writes of this kind stay out of its part of the folio. What
+    // it changed about the file before is seen by what is read after this look.
+    let alone = || {
+        !range_lock::is_locked(ops.inode, ops.data, pos, bytes.len())
+            && ops.data.data_path.get() == ops.data_path
+    };
+    match ops.data_path.machinery {
+        BufferedPath::Iomap => extant_iomap::overwrite(ops, recent, pos, bytes, alone),
+        BufferedPath::BufferHead => false,
+    }
+}
+
+/// Buffered write that makes the file longer by what fits into cached blocks, as one step; as
+/// [`overwrite`], but the caller holds the EOF lock from `pos` on.
+#[inline]
+pub(super) fn extend(
+    ops: &FileOps<'_>,
+    recent: &RecentFolios,
+    pos: Pos,
+    bytes: &(impl Payload + ?Sized),
+) -> bool {
+    ops.data_path.machinery == BufferedPath::Iomap
+        && ops.data.data_path.get() == ops.data_path
+        && extant_iomap::extend(ops, recent, pos, bytes)
+}
+
+/// Buffered write.
+pub(super) fn write(
+    ops: &FileOps<'_>,
+    pos: Pos,
+    len: usize,
+    source: &mut impl Source,
+) -> Result<usize> {
+    check_contents(ops.flags)?;
+    let written = match ops.data_path.machinery {
+        BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
+        BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
+    };
+    match written {
+        Ok(done) => Ok(done),
+        Err(stopped) => partial(stopped.done, stopped.error),
+    }
+}
+
+/// A view of cached bytes.
+pub(super) fn view(
+    ops: &FileOps<'_>,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+) -> Result<ReadView> {
+    check_contents(ops.flags)?;
+    // Both ways keep their bytes in the same folios.
+    extant_iomap::view(ops, readahead, pos, len).map_err(|stopped| stopped.error)
+}
+
+/// Changes bytes in place; with records per block, in a copy that is written.
+pub(super) fn edit(
+    ops: &FileOps<'_>,
+    readahead: &Readahead,
+    pos: Pos,
+    len: usize,
+    change: &mut dyn FnMut(Pos, &mut [u8]),
+) -> Result<usize> {
+    check_contents(ops.flags)?;
+    if ops.data_path.machinery == BufferedPath::Iomap {
+        return match extant_iomap::edit(ops, readahead, pos, len, change) {
+            Ok(done) => Ok(done),
+            Err(stopped) => partial(stopped.done, stopped.error),
+        };
+    }
+    let recent = RecentFolios::default();
+    let mut piece = vec![0; len.min(COPIED_AT_ONCE)];
+    let mut done = 0;
+    while done < len {
+        let at = pos.saturating_add(done as u64);
+        let want = (len - done).min(COPIED_AT_ONCE);
+        let bytes = &mut piece[..want];
+        let part = read(ops, &recent, Miss::Fill(readahead), at, bytes).and_then(|there| {
+            let bytes = &mut bytes[..there];
+            if !bytes.is_empty() {
+                change(at, bytes);
+            }
+            write(ops, at, there, &mut &*bytes)
+        });
+        match part {
+            Ok(0) => break,
+            Ok(part) => done += part,
+            Err(error) => return partial(done as u64, error),
+        }
+    }
+    Ok(done)
+}
+
+/// Zeroes a range that has data; says whether anything changed.
+pub(super) fn zero_range(ops: &FileOps<'_>, pos: Pos, len: u64) -> Result<bool> {
+    check_contents(ops.flags)?;
+    let changed = extant_iomap::zero_range(ops, pos, len).map_err(|stopped| stopped.error)?;
+    if changed && ops.data_path.journalled {
+        // Before whatever makes the range part of the file.
+        write_back(
+            ops,
+            WritebackControl::integrity(pos, pos.saturating_add(len)),
+        )?;
+    }
+    Ok(changed)
+}
+
+/// Writes `control`'s part of what is dirty, and waits for it.
+pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
+    let _kept = ops.data.data_path.keep();
+    // Flushers hold no lock of the file, so this may not be the way any more that they began with.
+    let ops = &ops.as_of_now();
+    match ops.data_path.machinery {
+        BufferedPath::Iomap => extant_iomap::write_back(ops, control),
+        BufferedPath::BufferHead => extant_bufferhead::write_back(ops, control),
+    }
+}
+
+/// Some bytes done are a success; the error will be met again by whoever goes on.
+fn partial(done: u64, error: Error) -> Result<usize> {
+    match usize::try_from(done) {
+        Ok(done) if done > 0 => Ok(done),
+        _ => Err(error),
+    }
+}

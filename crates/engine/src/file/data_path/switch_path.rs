@@ -1,0 +1,148 @@
+//! Switching a file between the data paths, and between kinds of maps, while it is in use.
+//!
+//! # Locks
+//! A switch holds the inode's `lock` and the invalidate lock exclusively, then the data path
+//! (`DataPathCell::keep`) and the mapping's pass. So no write, fill or writeback is under way or
+//! goes on by the old path, nothing is dirty, and the cache is empty at the switch.
+
+use std::sync::Arc;
+
+use extant_disk::features::Incompat;
+use extant_disk::inode::InodeFlags;
+use extant_iomap::WritebackControl;
+use extant_units::Pos;
+
+use crate::config::BufferedPath;
+use crate::file::write::writeback::write_range;
+use crate::file::{data, lock, read::check_kind};
+use crate::inode::Inode;
+use crate::inode::path_choice::{self, DataPath, eligible};
+use crate::map;
+use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// How often a switch writes what stores through mappings dirty again, before it fails.
+const ATTEMPTS: u32 = 8;
+
+/// The data path of `inode`.
+///
+/// # Errors
+/// It is no regular file.
+pub(crate) fn buffered_path(fs: &Fs, inode: &Inode) -> Result<BufferedPath> {
+    check_kind(inode)?;
+    Ok(path_choice::current(fs, inode).machinery)
+}
+
+/// Switches `inode` to another data path. Takes the inode's `lock`.
+///
+/// # Errors
+/// [`Error::NotSupported`] if the file cannot have that path; [`Error::Busy`] if stores through
+/// mappings keep dirtying it; the failure of writing its data.
+pub(crate) fn set_buffered_path(fs: &Fs, inode: &Arc<Inode>, path: BufferedPath) -> Result<()> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    let _no_writes = lock(fs, inode);
+    let flags = inode.flags();
+    if eligible(path, fs.options.data(), flags) != path {
+        return Err(Error::NotSupported("the range path for such a file"));
+    }
+    change(fs, inode, DataPath::on(fs, path, flags), || Ok(()))
+}
+
+/// Sets the file's flag of journalled data to `on`, by `store`, and switches the data path if that
+/// changes with the flag. The caller holds the inode's `lock` exclusively.
+///
+/// # Errors
+/// As [`set_buffered_path`], and those of `store`.
+pub(crate) fn set_journalled(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    on: bool,
+    store: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let mut flags = inode.flags();
+    flags.set(InodeFlags::JOURNAL_DATA, on);
+    let to = DataPath::on(fs, path_choice::current(fs, inode).machinery, flags);
+    change(fs, inode, to, store)
+}
+
+/// Drains ranges, writes, empties the cache, and switches the path together with what `store` does.
+fn change(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    to: DataPath,
+    store: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    if data(fs, inode).data_path.get() == to {
+        return store();
+    }
+    drained(fs, inode, to, store)
+}
+
+/// Gives `inode` an extent tree in place of a block map, and switches its data to the path that
+/// such a file has. Does nothing for a file with extents. Takes the inode's `lock`.
+///
+/// # Errors
+/// [`Error::NotSupported`] where the volume has no extents, for inodes that have no map, and for a
+/// map that is too large for the journal; [`Error::NoSpace`]; [`Error::Busy`] as in
+/// [`set_buffered_path`]; damage. Nothing has changed then.
+pub(crate) fn convert_to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<()> {
+    fs.check_writable()?;
+    if !fs.layout.features.has_incompat(Incompat::EXTENTS) {
+        return Err(Error::NotSupported("extents on a volume without them"));
+    }
+    let _excluded = lock(fs, inode);
+    inode.check_changeable(true)?;
+    let flags = inode.flags();
+    if flags.contains(InodeFlags::EXTENTS) {
+        return Ok(());
+    }
+    match inode.kind {
+        FileKind::Directory => map::to_extents(fs, inode).map(drop),
+        FileKind::Regular if !flags.contains(InodeFlags::INLINE_DATA) => {
+            let to = DataPath::of(fs, flags | InodeFlags::EXTENTS);
+            drained(fs, inode, to, || map::to_extents(fs, inode).map(drop))
+        }
+        _ => Err(Error::NotSupported("extents for such an inode")),
+    }
+}
+
+/// Drains ranges, writes, empties the cache, and switches the path to `to` together with what
+/// `store` does. The caller holds the inode's `lock`.
+fn drained(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    to: DataPath,
+    store: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let file = data(fs, inode);
+    let from = file.data_path.get();
+    for _ in 0..ATTEMPTS {
+        write_range(fs, inode, WritebackControl::integrity(Pos::ZERO, Pos::MAX))?;
+        if file.ordered.is_waited_for() {
+            // A commit that takes folio locks must not meet the other path, which holds folio locks
+            // while it starts a handle.
+            fs.journal.sync_all()?;
+        }
+        if from.journalled {
+            // Later frees would not be revoked, so nothing of the file may be left in the log.
+            fs.journal.force_commit()?;
+            fs.journal.checkpoint_all()?;
+        }
+        let _nothing_fills = file.address_space.invalidate_lock().write();
+        let _nobody_goes_on = file.data_path.release();
+        let _nothing_writes = file.address_space.writeback_pass();
+        file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
+        if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {
+            // An overwrite on the folio fast path was still under way, or a mapping was stored to.
+            continue;
+        }
+        store()?;
+        file.data_path.set(to);
+        // Loaded anew, such a file would take the other path, past what the log has of it.
+        inode.keep(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
+        return Ok(());
+    }
+    Err(Error::Busy)
+}

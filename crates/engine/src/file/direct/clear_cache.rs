@@ -1,0 +1,61 @@
+//! The cache before direct I/O: newer data is written, and before a write the range leaves the
+//! cache.
+
+use extant_iomap::WritebackControl;
+use extant_units::Pos;
+
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::write::writeback::write_dirty;
+use crate::types::error::Result;
+
+/// Writes what is newer in the cache than on the device in `[start, end)`. The caller holds the
+/// range.
+///
+/// # Errors
+/// The failure of the write. The data is lost then, which every opener's fsync reports as well.
+pub(super) fn clean(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+    let cached = ops.data.address_space.next(start);
+    if cached.is_none_or(|folio| folio.start() >= end) {
+        return Ok(());
+    }
+    let clean = ops.data.address_space.clean_ranges(start, end);
+    if !matches!(&*clean, [all] if *all == (start..end)) {
+        write_up_to(ops, start, end)?;
+    }
+    Ok(())
+}
+
+/// Writes what is dirty in `[start, end)`, and first what lies behind the size on disk, which is
+/// going to pass it.
+fn write_up_to(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+    let disk_size = Pos::new(ops.inode.core.read().disk_size);
+    let from = ops.fs.layout.block_size.round_down(disk_size).min(start);
+    write_dirty(ops, WritebackControl::integrity(from, end)).map(drop)
+}
+
+/// Before a write at `pos`: the size on disk must not pass data that only the cache has.
+///
+/// # Errors
+/// As [`clean`].
+pub(super) fn write_gap_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+    if ops.inode.core.read().disk_size < pos.get() {
+        write_up_to(ops, pos, pos)?;
+    }
+    Ok(())
+}
+
+/// Removes `[start, end)`, whole blocks, from the cache. Returns false if the cache holds on to a
+/// part. The caller holds the range.
+///
+/// # Errors
+/// As [`clean`].
+pub(super) fn clear(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<bool> {
+    let mapping = &ops.data.address_space;
+    let cached = mapping.next(start);
+    if cached.is_none_or(|folio| folio.start() >= end) || mapping.invalidate(start, end, false) {
+        return Ok(true);
+    }
+    write_up_to(ops, start, end)?;
+    // Other parts of a folio may be under writeback again by now.
+    Ok(mapping.invalidate(start, end, true))
+}

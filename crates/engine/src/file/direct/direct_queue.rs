@@ -1,0 +1,482 @@
+//! Many direct requests in flight.
+//!
+//! A request for whole blocks that have their data, below the size on disk, with nothing cached,
+//! takes the *fast path* to the device's queue: its range stays locked until the device has
+//! answered, and nothing else is left to do then. Every other request is a call of
+//! [`file::write_direct`] or [`crate::file::direct::direct_read()`] on one of a few threads.
+//!
+//! # Locks
+//! A submission never waits for a range, which a request of the same queue may hold: a request that
+//! would have to wait goes to the threads. The device queue and the lists have a mutex each. With
+//! the first held, ranges are unlocked but never locked. The user holds it while the device works;
+//! other threads only try it.
+//!
+//! # Concurrency
+//! The range of a request on the fast path is locked until a thread reads the device queue. The
+//! user does when it reaps. The user may instead wait for such a range, by a buffered write; so the
+//! caretaker reads the queue every millisecond while something is in flight.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::file::direct::fast_path::{Straight, Wish, straight};
+use crate::file::direct::known_runs::Places;
+use crate::file::{self, WriteAt};
+use crate::inode::InodeRef;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// The most requests that a queue has in flight, whatever depth is asked for.
+const MOST_DEPTH: usize = 4096;
+/// Threads for requests that are not on the fast path.
+const MOST_THREADS: usize = 4;
+/// How often the caretaker reads the queue while something is in flight.
+const LOOK: Duration = Duration::from_millis(1);
+/// How often it finds nothing before it sleeps.
+const LOOKS: u32 = 16;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Read,
+    Write,
+}
+
+/// One request.
+pub(crate) struct Job {
+    pub(crate) what: What,
+    pub(crate) pos: u64,
+    pub(crate) buf: IoBuf,
+    pub(crate) tag: u64,
+}
+
+/// A file that requests are for. They share one reference to the inode, so queues of the same file
+/// do not contend for its count.
+type FileRef = Arc<InodeRef>;
+
+/// A completed request.
+#[derive(Debug)]
+pub struct Finished {
+    /// What the request was submitted with.
+    pub tag: u64,
+    /// The request's buffer.
+    pub buf: IoBuf,
+    /// Bytes read or written, as by [`crate::File::read_at`] and [`crate::File::write_at`].
+    pub result: Result<usize>,
+}
+
+/// A queue of requests, of one user.
+pub(crate) struct Queue {
+    shared: Arc<Shared>,
+    /// Requests that the user has not reaped.
+    outstanding: usize,
+    depth: usize,
+    /// The file of the latest request, while any is outstanding, and its known runs.
+    file: Option<FileRef>,
+    places: Places,
+    /// Memory for reaping.
+    spare: VecDeque<Over>,
+    workers: Vec<JoinHandle<()>>,
+    caretaker: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    fs: Arc<Fs>,
+    cred: Cred,
+    device: Mutex<DeviceSide>,
+    jobs: Mutex<Jobs>,
+    /// There is a job, or the queue ends.
+    work: Condvar,
+    /// Requests that the threads have.
+    with_threads: AtomicUsize,
+    finished: Mutex<VecDeque<Over>>,
+    /// Signals that a request has completed.
+    arrived: Condvar,
+    /// Whether the queue has ended.
+    ended: Mutex<bool>,
+    /// Signals that something is in flight again, or that the queue ends.
+    look: Condvar,
+    /// Whether the caretaker sleeps until it is woken.
+    asleep: AtomicBool,
+}
+
+/// The work of the threads.
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<(FileRef, Job)>,
+    idle: usize,
+    ended: bool,
+}
+
+/// The device's queue, and the requests in it.
+struct DeviceSide {
+    queue: Box<dyn IoQueue>,
+    slots: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    done: Vec<Completion>,
+    /// Memory for completions.
+    over: Vec<Over>,
+}
+
+/// A request that the device has.
+struct InFlight {
+    straight: Straight,
+    file: FileRef,
+    tag: u64,
+}
+
+/// A completed request. Its reference to the inode goes when the user reaps it, under no lock.
+struct Over {
+    finished: Finished,
+    _file: FileRef,
+}
+
+impl Over {
+    fn new(tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) -> Self {
+        Self {
+            finished: Finished { tag, buf, result },
+            _file: file,
+        }
+    }
+}
+
+impl Queue {
+    pub(crate) fn new(fs: &Arc<Fs>, cred: Cred, depth: usize) -> Self {
+        let depth = depth.clamp(1, MOST_DEPTH);
+        let queue = open_queue(&fs.dev, depth);
+        let slots = queue.depth();
+        Self {
+            shared: Arc::new(Shared {
+                fs: Arc::clone(fs),
+                cred,
+                device: Mutex::new(DeviceSide {
+                    queue,
+                    slots: (0..slots).map(|_| None).collect(),
+                    free: (0..slots).collect(),
+                    done: Vec::with_capacity(slots),
+                    over: Vec::with_capacity(slots),
+                }),
+                jobs: Mutex::default(),
+                work: Condvar::new(),
+                with_threads: AtomicUsize::new(0),
+                finished: Mutex::new(VecDeque::with_capacity(depth)),
+                arrived: Condvar::new(),
+                ended: Mutex::new(false),
+                look: Condvar::new(),
+                asleep: AtomicBool::new(false),
+            }),
+            outstanding: 0,
+            depth,
+            file: None,
+            places: Places::default(),
+            spare: VecDeque::with_capacity(depth),
+            workers: Vec::new(),
+            caretaker: None,
+        }
+    }
+
+    /// Number of requests that the user has not reaped.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// A buffer of the alignment that the device likes best.
+    pub(crate) fn buffer(&self, len: usize) -> IoBuf {
+        self.shared.device.lock().queue.buffer(len)
+    }
+
+    /// Takes a request for `inode`. Waits while as many are in flight as the queue's depth.
+    pub(crate) fn submit(&mut self, inode: &InodeRef, job: Job) {
+        // Requests in flight are outstanding.
+        while self.outstanding >= self.depth && self.shared.in_flight() >= self.depth {
+            self.shared.step();
+        }
+        self.outstanding += 1;
+        let file = self.file(inode);
+        let shared = &*self.shared;
+        let wish = Wish {
+            what: job.what,
+            pos: job.pos,
+            len: job.buf.len(),
+            cred: &shared.cred,
+        };
+        match straight(&shared.fs, &file, wish, &mut self.places) {
+            Err(error) => {
+                file::report(&shared.fs, &error);
+                shared.finish(job.tag, job.buf, Err(error), file);
+            }
+            Ok(Some(straight)) => {
+                let caretaker = self.take_care();
+                self.shared.send(file, job, straight);
+                if !caretaker {
+                    // No thread would look after it while the user waits for something else.
+                    self.shared
+                        .complete(&mut self.shared.device.lock(), usize::MAX);
+                }
+            }
+            Ok(None) => self.hand_over(file, job),
+        }
+    }
+
+    /// The requests' reference to `inode`.
+    fn file(&mut self, inode: &InodeRef) -> FileRef {
+        if let Some(file) = &self.file
+            && Arc::ptr_eq(file.shared(), inode.shared())
+        {
+            return Arc::clone(file);
+        }
+        self.places.clear();
+        let file = Arc::new(inode.clone());
+        self.file = Some(Arc::clone(&file));
+        file
+    }
+
+    /// A request for the threads.
+    fn hand_over(&mut self, file: FileRef, job: Job) {
+        let shared = &self.shared;
+        shared.with_threads.fetch_add(1, Ordering::AcqRel);
+        let mut jobs = shared.jobs.lock();
+        jobs.waiting.push_back((file, job));
+        let short = jobs.waiting.len() > jobs.idle;
+        drop(jobs);
+        shared.work.notify_one();
+        if short && self.workers.len() < MOST_THREADS.min(self.depth) {
+            let worker = Arc::clone(shared);
+            let name = thread::Builder::new().name("extant-direct".into());
+            match name.spawn(move || worker.serve()) {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) if self.workers.is_empty() => while shared.serve_one() {},
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Starts the caretaker if there is none. Returns false if the host has no thread for it.
+    fn take_care(&mut self) -> bool {
+        if self.caretaker.is_none() {
+            let shared = Arc::clone(&self.shared);
+            let name = thread::Builder::new().name("extant-direct-care".into());
+            self.caretaker = name.spawn(move || shared.take_care()).ok();
+        }
+        self.caretaker.is_some()
+    }
+
+    /// Waits until at least `min` requests are complete, or all there are. Adds all complete ones
+    /// to `to`.
+    pub(crate) fn reap(&mut self, min: usize, to: &mut Vec<Finished>) {
+        let min = min.min(self.outstanding);
+        let mut got = 0;
+        self.shared.poll();
+        loop {
+            let mut finished = self.shared.finished.lock();
+            got += finished.len();
+            std::mem::swap(&mut *finished, &mut self.spare);
+            drop(finished);
+            to.extend(self.spare.drain(..).map(|over| over.finished));
+            if got >= min {
+                break;
+            }
+            self.shared.step();
+        }
+        self.outstanding -= got;
+        if self.outstanding == 0 {
+            // An idle queue keeps no file.
+            self.file = None;
+        }
+    }
+}
+
+impl Drop for Queue {
+    /// Waits for everything in flight.
+    fn drop(&mut self) {
+        let mut rest = Vec::new();
+        self.reap(self.outstanding, &mut rest);
+        self.shared.jobs.lock().ended = true;
+        self.shared.work.notify_all();
+        *self.shared.ended.lock() = true;
+        self.shared.look.notify_all();
+        for thread in self.workers.drain(..).chain(self.caretaker.take()) {
+            // What the thread had to report is in the results.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn in_flight(&self) -> usize {
+        let device = self.device.lock();
+        device.slots.len() - device.free.len() + self.with_threads.load(Ordering::Acquire)
+    }
+
+    /// Gives a request to the device.
+    fn send(&self, file: FileRef, job: Job, straight: Straight) {
+        let mut device = self.device.lock();
+        let slot = loop {
+            match device.free.pop() {
+                Some(slot) => break slot,
+                None => self.complete(&mut device, 1),
+            }
+        };
+        let request = IoRequest {
+            op: match job.what {
+                What::Read => IoOp::Read,
+                What::Write => IoOp::Write,
+            },
+            offset: straight.at,
+            buf: job.buf,
+            tag: slot as u64,
+        };
+        device.slots[slot] = Some(InFlight {
+            straight,
+            file,
+            tag: job.tag,
+        });
+        let mut refused = device.queue.submit(request).err();
+        while let Some(request) = refused {
+            self.complete(&mut device, 1);
+            refused = device.queue.submit(request).err();
+        }
+        drop(device);
+        if self.asleep.load(Ordering::SeqCst) {
+            drop(self.ended.lock());
+            self.look.notify_one();
+        }
+    }
+
+    /// Completes what the device has answered, `min` requests at least.
+    fn complete(&self, device: &mut DeviceSide, min: usize) {
+        device.queue.reap(min, &mut device.done);
+        for completion in device.done.drain(..) {
+            let slot = usize::try_from(completion.tag).unwrap_or(usize::MAX);
+            let Some(over) = device.slots.get_mut(slot).and_then(Option::take) else {
+                debug_assert!(false, "the device answers what it was asked");
+                continue;
+            };
+            device.free.push(slot);
+            let result = over.straight.end(&self.fs, completion.result);
+            let over = Over::new(over.tag, completion.buf, result, over.file);
+            device.over.push(over);
+        }
+        if !device.over.is_empty() {
+            self.finished.lock().extend(device.over.drain(..));
+            self.arrived.notify_one();
+        }
+    }
+
+    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) {
+        let over = Over::new(tag, buf, result, file);
+        self.finished.lock().push_back(over);
+        self.arrived.notify_one();
+    }
+
+    /// Completes what the device has answered by now.
+    fn poll(&self) {
+        self.complete(&mut self.device.lock(), 0);
+    }
+
+    /// Waits until another request is complete, if any is in flight.
+    fn step(&self) {
+        let mut device = self.device.lock();
+        if device.free.len() < device.slots.len() {
+            // Requests of the threads may be waiting for ranges that are unlocked here.
+            self.complete(&mut device, 1);
+            return;
+        }
+        drop(device);
+        let mut finished = self.finished.lock();
+        if finished.is_empty() && self.with_threads.load(Ordering::Acquire) > 0 {
+            self.arrived.wait(&mut finished);
+        }
+    }
+
+    /// The body of a thread.
+    fn serve(&self) {
+        loop {
+            while self.serve_one() {}
+            let mut jobs = self.jobs.lock();
+            if !jobs.waiting.is_empty() {
+                continue;
+            }
+            if jobs.ended {
+                return;
+            }
+            jobs.idle += 1;
+            self.work.wait(&mut jobs);
+            jobs.idle -= 1;
+        }
+    }
+
+    /// Runs the first waiting request. Returns false if there is none.
+    fn serve_one(&self) -> bool {
+        let Some((file, mut job)) = self.jobs.lock().waiting.pop_front() else {
+            return false;
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
+        let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
+        // In this order: a reader that finds no request with the threads finds it completed.
+        let mut finished = self.finished.lock();
+        finished.push_back(Over::new(job.tag, job.buf, result, file));
+        self.with_threads.fetch_sub(1, Ordering::AcqRel);
+        drop(finished);
+        self.arrived.notify_one();
+        true
+    }
+
+    fn make(&self, file: &InodeRef, job: &mut Job) -> Result<usize> {
+        let (fs, inode) = (&self.fs, file.shared());
+        match job.what {
+            What::Read => crate::file::read_direct(fs, inode, None, job.pos, &mut job.buf),
+            What::Write => {
+                let at = WriteAt::Pos(job.pos);
+                let wrote = file::write_direct(fs, inode, None, at, &job.buf, &self.cred);
+                wrote.map(|(_, done)| done)
+            }
+        }
+    }
+
+    /// The body of the caretaker.
+    fn take_care(&self) {
+        let mut ended = self.ended.lock();
+        let mut in_vain = 0;
+        while !*ended {
+            if in_vain < LOOKS {
+                self.look.wait_for(&mut ended, LOOK);
+            } else {
+                self.asleep.store(true, Ordering::SeqCst);
+                // A thread that submits after this look sees that it has to wake the caretaker.
+                if self.is_idle() {
+                    self.look.wait(&mut ended);
+                }
+                self.asleep.store(false, Ordering::SeqCst);
+                in_vain = 0;
+                continue;
+            }
+            in_vain = MutexGuard::unlocked(&mut ended, || match self.device.try_lock() {
+                Some(mut device) if device.free.len() < device.slots.len() => {
+                    self.complete(&mut device, 0);
+                    0
+                }
+                Some(_) => in_vain + 1,
+                None => 0,
+            });
+        }
+    }
+
+    /// Whether the device queue is empty.
+    fn is_idle(&self) -> bool {
+        let device = self.device.try_lock();
+        device.is_some_and(|device| device.free.len() == device.slots.len())
+    }
+}

@@ -1,0 +1,101 @@
+//! Direct reads.
+
+use std::sync::Arc;
+
+use extant_iomap::{DeviceFault, DeviceRequest, IomapKind, IomapOps};
+use extant_units::{Pos, at_most_usize};
+
+use crate::file::direct::clear_cache;
+use crate::file::lock::range_lock::{lock_range, whole_blocks};
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::read::{Reader, check_kind, read as read_cached};
+use crate::file::{self, OpenState, blocks_of, data_path};
+use crate::inode::{self, Inode};
+use crate::map;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// Reads into `buf` from byte `pos`, up to the end of the file, from the device; returns the bytes
+/// read. Data that goes through the journal is read through the cache instead. Notes the access.
+///
+/// # Errors
+/// As a buffered read; what kept newer data of the range from being written.
+pub(crate) fn read(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    pos: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let read = read_range(fs, inode, pos, buf);
+    let Some(done) = read.inspect_err(|error| file::report(fs, error))? else {
+        fs.stats.direct_fallbacks.bump();
+        return read_cached(fs, inode, open, Reader::Ordinary, pos, buf);
+    };
+    if !buf.is_empty() {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(done)
+}
+
+/// [`read`] with the range locked; `None` if it must go through the cache.
+fn read_range(fs: &Arc<Fs>, inode: &Arc<Inode>, pos: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+    let left = || at_most_usize(inode.size().saturating_sub(pos));
+    let want = buf.len().min(left());
+    if want == 0 {
+        return Ok(Some(0));
+    }
+    let bs = fs.layout.block_size;
+    let end = pos.saturating_add(want as u64);
+    let _held = lock_range(fs, inode, whole_blocks(bs, pos, end))?;
+    let ops = FileOps::new(fs, inode);
+    data_path::check_contents(ops.flags)?;
+    if ops.data_path.journalled {
+        return Ok(None);
+    }
+    fs.stats.direct_reads.bump();
+    ops.data.direct.announce(&ops.data.address_space);
+    // The file may have been cut before the range was locked.
+    let buf = &mut buf[..want.min(left())];
+    let last = bs.round_up(Pos::new(end)).ok_or(Error::FileTooBig)?;
+    clear_cache::clean(&ops, bs.round_down(Pos::new(pos)), last)?;
+    let mut done = 0;
+    while done < buf.len() {
+        let at = Pos::new(pos).saturating_add(done as u64);
+        match part(&ops, at, &mut buf[done..]) {
+            Ok(Some(more)) => done += more,
+            Ok(None) if done == 0 => return Ok(None),
+            Err(error) if done == 0 => return Err(error),
+            // The next call meets the error again.
+            Ok(None) | Err(_) => break,
+        }
+    }
+    Ok(Some(done))
+}
+
+/// Reads what lies in one run of the map from `at` on. Returns the number of bytes, or `None` if
+/// only the cache has them.
+fn part(ops: &FileOps<'_>, at: Pos, buf: &mut [u8]) -> Result<Option<usize>> {
+    let (lblk, count) = blocks_of(ops.fs, at, buf.len() as u64).ok_or(Error::FileTooBig)?;
+    let place = ops.describe(&map::lookup(ops.fs, ops.inode, lblk, count)?)?;
+    let len = usize::try_from(place.clamp(at, buf.len() as u64)).unwrap_or(buf.len());
+    let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
+        return Ok(None);
+    };
+    match (&place.kind, place.device_at(at)) {
+        (IomapKind::Hole | IomapKind::Unwritten(_), _) => buf.fill(0),
+        (IomapKind::Mapped(_), Some(from)) => {
+            let read = ops.device().read_at(from, buf);
+            read.map_err(|source| DeviceFault {
+                request: DeviceRequest::Read,
+                at: from,
+                len: len as u64,
+                source,
+            })?;
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(len))
+}

@@ -1,0 +1,186 @@
+//! Direct writes: run by run of the map.
+
+use std::borrow::Cow;
+use std::io::IoSlice;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{
+    DeviceFault, DeviceRequest, Ioend, Iomap, IomapKind, IomapOps, WritebackControl,
+};
+use extant_lock_order::{Rank, taking};
+use extant_units::Pos;
+
+use crate::file::direct::clear_cache;
+use crate::file::lock::range_lock::whole_blocks;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::write::write_through;
+use crate::file::write::writeback::write_dirty;
+use crate::file::{blocks_of, data_path};
+use crate::map::{self, MapState};
+use crate::types::error::{Error, Result};
+
+/// How far a direct write came.
+pub(in crate::file) struct Done {
+    /// Bytes that are on the device, with all that belongs to them.
+    pub(in crate::file) bytes: usize,
+    /// The rest has to go through the cache.
+    pub(in crate::file) falls_back: bool,
+}
+
+/// Writes `bytes` at byte `pos`. What lies between the old end of the file and there has been
+/// zeroed, and the range is locked, to infinity if the file grows.
+///
+/// # Errors
+/// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; what kept older
+/// data of the range from being written.
+pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<Done> {
+    data_path::check_contents(ops.flags)?;
+    let stats = &ops.fs.stats;
+    stats.direct_writes.bump();
+    let fall_back = |bytes| {
+        stats.direct_fallbacks.bump();
+        Ok(Done {
+            bytes,
+            falls_back: true,
+        })
+    };
+    if ops.data_path.journalled || !ops.flags.contains(InodeFlags::EXTENTS) {
+        return fall_back(0);
+    }
+    let bs = ops.fs.layout.block_size;
+    let end = pos.saturating_add(bytes.len() as u64);
+    ops.data.direct.announce(&ops.data.address_space);
+    let range = whole_blocks(bs, pos.get(), end.get());
+    let _noted = taking(Rank::Fill);
+    let _nobody_fills = ops.data.ranges.lock_fill(range);
+    let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
+    if !clear_cache::clear(ops, bs.round_down(pos), last)? {
+        return fall_back(0);
+    }
+    clear_cache::write_gap_before(ops, pos)?;
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = pos.saturating_add(done as u64);
+        match part(ops, at, bytes.get(done..).unwrap_or(&[])) {
+            Ok(Some(more)) => done += more,
+            Ok(None) => return fall_back(done),
+            Err(error) if done == 0 => return Err(error),
+            // What did arrive counts; the error will be met again by whoever goes on.
+            Err(_) => break,
+        }
+    }
+    Ok(Done {
+        bytes: done,
+        falls_back: false,
+    })
+}
+
+/// Has the device get `[start, end)`, which went through the cache instead, and lets go of it
+/// there.
+///
+/// # Errors
+/// What kept it from being written.
+pub(in crate::file) fn write_back_cached(ops: &FileOps<'_>, start: Pos, end: Pos) -> Result<()> {
+    write_dirty(ops, WritebackControl::integrity(start, end))?;
+    ops.data.address_space.drop_clean(start, end);
+    Ok(())
+}
+
+/// Writes what lies in one run of the map from `at` on; returns how much that was. `None` if it
+/// must go through the cache.
+fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8]) -> Result<Option<usize>> {
+    let bs = ops.fs.layout.block_size;
+    let (lblk, count) = blocks_of(ops.fs, at, bytes.len() as u64).ok_or(Error::FileTooBig)?;
+    let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
+        map if map.state == MapState::Delayed => return Ok(None),
+        map if map.state == MapState::Hole => {
+            write_through::allocate_hole(ops, lblk, map.len.min(count))?
+        }
+        map => map,
+    };
+    let place = ops.describe(&map)?;
+    let len = usize::try_from(place.clamp(at, bytes.len() as u64)).unwrap_or(bytes.len());
+    let bytes = bytes.get(..len).unwrap_or(bytes);
+    let start = bs.round_down(at);
+    let end = at.saturating_add(len as u64);
+    let stop = bs.round_up(end).ok_or(Error::FileTooBig)?;
+    let span = stop.distance_from(start).unwrap_or(0);
+    let Some(ioend) = Ioend::new(&place, start, span).filter(|_| len > 0) else {
+        return Ok(None);
+    };
+    let blocks = made_whole(ops, &place, at, bytes)?;
+    let slices: Vec<IoSlice<'_>> = blocks.iter().map(|part| IoSlice::new(part)).collect();
+    let stats = ops.counters();
+    stats.ioends.bump();
+    stats.written_bytes.add(span);
+    let written = match &*slices {
+        [one] => ops.device().write_at(ioend.at, one),
+        _ => ops.device().write_vectored_at(ioend.at, &slices),
+    };
+    written.map_err(|source| {
+        stats.failed_ioends.bump();
+        DeviceFault {
+            request: DeviceRequest::Write,
+            at: ioend.at,
+            len: span,
+            source,
+        }
+    })?;
+    ops.arrived(&ioend, end)?;
+    Ok(Some(len))
+}
+
+/// `bytes`, which are for `at`, made whole blocks by what the blocks at both ends hold besides.
+fn made_whole<'a>(
+    ops: &FileOps<'_>,
+    place: &Iomap,
+    at: Pos,
+    bytes: &'a [u8],
+) -> Result<Vec<Cow<'a, [u8]>>> {
+    let bs = ops.fs.layout.block_size;
+    let (inside, size) = (bs.offset_in_block(at), bs.bytes());
+    let mut parts = Vec::with_capacity(3);
+    let mut rest = bytes;
+    if inside > 0 {
+        let (head, more) = bytes.split_at(bytes.len().min(size - inside));
+        parts.push(Cow::Owned(around(ops, place, at, head)?));
+        rest = more;
+    }
+    let (middle, tail) = rest.split_at(rest.len() - rest.len() % size);
+    if !middle.is_empty() {
+        parts.push(Cow::Borrowed(middle));
+    }
+    if !tail.is_empty() {
+        let at = at.saturating_add((bytes.len() - tail.len()) as u64);
+        parts.push(Cow::Owned(around(ops, place, at, tail)?));
+    }
+    Ok(parts)
+}
+
+/// The block that holds `part`, which is for `at`: with what is stored around it, and zeros behind
+/// the end of the file and where nothing is.
+fn around(ops: &FileOps<'_>, place: &Iomap, at: Pos, part: &[u8]) -> Result<Vec<u8>> {
+    let bs = ops.fs.layout.block_size;
+    let block = bs.round_down(at);
+    let mut content = vec![0; bs.bytes()];
+    let below = ops.inode.size().saturating_sub(block.get());
+    if let (IomapKind::Mapped(_), Some(from), true) =
+        (&place.kind, place.device_at(block), below > 0)
+    {
+        ops.counters().edge_reads.bump();
+        let read = ops.device().read_at(from, &mut content);
+        read.map_err(|source| DeviceFault {
+            request: DeviceRequest::Read,
+            at: from,
+            len: bs.bytes_u64(),
+            source,
+        })?;
+        let below = usize::try_from(below)
+            .unwrap_or(usize::MAX)
+            .min(content.len());
+        content[below..].fill(0);
+    }
+    let inside = bs.offset_in_block(at);
+    content[inside..inside + part.len()].copy_from_slice(part);
+    Ok(content)
+}

@@ -1,0 +1,315 @@
+//! Requests that can go straight to the device.
+//!
+//! Most touch nothing that other queues of the same file change: their range is locked by a lock
+//! slot ([`RangeLock::try_lock_slot`]), sizes and the sequence of the map are read, and the place
+//! is remembered from an earlier request ([`Places`]). A request that gets no slot (it is long, or
+//! none is free) takes the inode's `lock` shared and locks a record, as every writer does.
+//!
+//! # Concurrency
+//! The slot excludes writers, truncation, fills of the cache and holders of the inode's `lock`.
+//! Sizes, the map's sequence and the cache are looked at after it is held: a holder of a
+//! conflicting lock came to its end before, so what it did is seen, or comes later and waits.
+
+use std::io;
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{DeviceFault, DeviceRequest, IomapOps};
+use extant_range_lock::{ByteRange, HasRangeLock, OwnedRangeGuard, RangeLock, SlotGuard};
+use extant_units::{DevOff, Pos};
+use parking_lot::RwLockReadGuard;
+
+use crate::config::BufferedPath;
+use crate::file::direct::direct_queue::What;
+use crate::file::direct::known_runs::Places;
+use crate::file::lock::range_lock::whole_blocks;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::read::check_kind;
+use crate::file::{FileData, blocks_of, data, data_path};
+use crate::inode::{self, InodeRef};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::xattr::privileges;
+
+/// A request that needs nothing but the device. Its range is unlocked when this goes.
+pub(super) struct Straight {
+    /// Where.
+    pub(super) at: DevOff,
+    len: usize,
+    what: What,
+    _range: Range,
+}
+
+/// A locked range, against writers and fills.
+enum Range {
+    Slot(#[allow(dead_code, reason = "held")] SlotGuard<InodeRef>),
+    Record(#[allow(dead_code, reason = "held")] OwnedRangeGuard),
+}
+
+impl HasRangeLock for InodeRef {
+    #[inline]
+    fn range_lock(&self) -> &RangeLock {
+        match self.data.get() {
+            Some(data) => &data.ranges,
+            None => unreachable!("a file's data is made before a range of it is locked"),
+        }
+    }
+}
+
+impl Straight {
+    /// The device has answered. Unlocks the range.
+    pub(super) fn end(self, fs: &Fs, answer: io::Result<()>) -> Result<usize> {
+        answer.map_err(|source| {
+            let request = match self.what {
+                What::Read => DeviceRequest::Read,
+                What::Write => {
+                    fs.files.stats.failed_ioends.bump();
+                    DeviceRequest::Write
+                }
+            };
+            DeviceFault {
+                request,
+                at: self.at,
+                len: self.len as u64,
+                source,
+            }
+        })?;
+        Ok(self.len)
+    }
+}
+
+/// One request, as far as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct Wish<'a> {
+    pub(super) what: What,
+    pub(super) pos: u64,
+    pub(super) len: usize,
+    pub(super) cred: &'a Cred,
+}
+
+/// What the request `wish` to `file` needs to go straight to the device, if it can; nothing has
+/// happened otherwise. Never waits for another writer.
+///
+/// # Errors
+/// The request is refused, as it would be by a call.
+pub(super) fn straight(
+    fs: &Arc<Fs>,
+    file: &Arc<InodeRef>,
+    wish: Wish<'_>,
+    places: &mut Places,
+) -> Result<Option<Straight>> {
+    match wish.what {
+        What::Read => fs.fault.check_alive()?,
+        What::Write => fs.check_writable()?,
+    }
+    let inode = file.shared();
+    check_kind(inode)?;
+    let bs = fs.layout.block_size;
+    let (pos, len) = (Pos::new(wish.pos), wish.len);
+    let end = pos.saturating_add(len as u64);
+    if len == 0 || bs.offset_in_block(pos) != 0 || len % bs.bytes() != 0 {
+        return Ok(None);
+    }
+    let data = data(fs, inode);
+    if data.data_path.get().machinery != BufferedPath::Iomap {
+        return Ok(None);
+    }
+    data.direct.announce(&data.address_space);
+    let bytes = whole_blocks(bs, pos.get(), end.get());
+    let (range, _shared) = match lock_slot(fs, file, bytes) {
+        Some(slot) => (Range::Slot(slot), None),
+        None => match lock_record(file, data, bytes) {
+            Some((record, shared)) => (Range::Record(record), Some(shared)),
+            None => return Ok(None),
+        },
+    };
+    let ops = FileOps::new(fs, inode);
+    let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
+    let plain = ops.data_path.machinery == BufferedPath::Iomap
+        && !ops.data_path.journalled
+        && !inode.is_gone();
+    let synchronous =
+        wish.what == What::Write && (fs.options.sync() || ops.flags.intersects(special));
+    if !plain || synchronous {
+        return Ok(None);
+    }
+    data_path::check_contents(ops.flags)?;
+    // Under the range: below both sizes there is nothing to move.
+    let inside = end.get() <= inode.disk_size() && end.get() <= inode.size();
+    let is_cached = || {
+        let cached = data.address_space.next(pos);
+        cached.is_some_and(|folio| folio.start() < end)
+    };
+    if !inside || (!data.address_space.is_empty() && is_cached()) {
+        return Ok(None);
+    }
+    let Some((lblk, count)) = blocks_of(fs, pos, len as u64) else {
+        return Err(Error::FileTooBig);
+    };
+    let Some(at) = places.find(&ops, lblk, count)? else {
+        return Ok(None);
+    };
+    if wish.what == What::Write && !privileges::is_modified(inode) {
+        // Attributes do not change meanwhile.
+        let Some(_shared) = inode.lock.try_read() else {
+            return Ok(None);
+        };
+        privileges::file_modified(fs, inode, wish.cred)?;
+    }
+    fs.stats.direct_straight.bump();
+    if matches!(range, Range::Slot(_)) {
+        fs.stats.direct_slots.bump();
+    }
+    match wish.what {
+        What::Read => {
+            fs.stats.direct_reads.bump();
+            inode::touch_atime(fs, inode);
+        }
+        What::Write => {
+            fs.stats.direct_writes.bump();
+            ops.counters().ioends.bump();
+            ops.counters().written_bytes.add(len as u64);
+        }
+    }
+    Ok(Some(Straight {
+        at,
+        len,
+        what: wish.what,
+        _range: range,
+    }))
+}
+
+/// Locks `bytes` by a slot, if the mount uses them.
+#[inline]
+fn lock_slot(fs: &Fs, file: &Arc<InodeRef>, bytes: ByteRange) -> Option<SlotGuard<InodeRef>> {
+    let wanted = fs.tuning.lock_slots;
+    wanted.then(|| RangeLock::try_lock_slot(file, bytes, &file.lock))?
+}
+
+/// Locks `bytes` by a record. The guard of the inode's `lock` is needed until the request has been
+/// judged; a drain waits for the record after that.
+fn lock_record<'a>(
+    file: &'a InodeRef,
+    data: &FileData,
+    bytes: ByteRange,
+) -> Option<(OwnedRangeGuard, RwLockReadGuard<'a, ()>)> {
+    let shared = file.lock.try_read()?;
+    let record = data.ranges.try_lock_direct(bytes, &shared)?;
+    Some((record, shared))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use extant_blockdev::MemoryDevice;
+    use extant_testkit::Image;
+    use extant_units::Ino;
+
+    use super::*;
+    use crate::config::MountOptions;
+    use crate::config::Tuning;
+    use crate::file::lock::range_lock;
+    use crate::file::{WriteAt, fsync, truncate, write};
+    use crate::map;
+    use crate::mount;
+    use crate::namei;
+
+    const LEN: usize = 1 << 20;
+
+    fn fill(fs: &Arc<Fs>, file: &InodeRef) {
+        let at = WriteAt::Pos(0);
+        write(fs, file, None, at, &vec![1; LEN], &Cred::root()).unwrap();
+        fsync(fs, file, None, false).unwrap();
+        data(fs, file).address_space.drop_clean(Pos::ZERO, Pos::MAX);
+    }
+
+    fn set_up(lock_slots: bool) -> (Arc<Fs>, Arc<InodeRef>) {
+        let image = Image::of_mib(32).args("-b 4096").make().unwrap();
+        let device = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
+        let tuning = Tuning {
+            lock_slots,
+            flushers: 0,
+            ..Tuning::default()
+        };
+        // No commit comes by itself while a test runs.
+        let options = MountOptions::parse("commit=300").unwrap();
+        let fs = mount::mount(Arc::new(device), options, tuning).unwrap();
+        let root = fs.iget(Ino::ROOT).unwrap();
+        let file = namei::create(&fs, &root, b"direct", 0o644, &Cred::root()).unwrap();
+        fill(&fs, &file);
+        (fs, Arc::new(file))
+    }
+
+    fn ask(fs: &Arc<Fs>, file: &Arc<InodeRef>, places: &mut Places, pos: u64) -> Option<Straight> {
+        let wish = Wish {
+            what: What::Write,
+            pos,
+            len: 4096,
+            cred: &Cred::root(),
+        };
+        let got = straight(fs, file, wish, places).unwrap();
+        let locked = data(fs, file).ranges.is_range_locked();
+        assert_eq!(locked, got.is_some(), "what is refused holds nothing");
+        got
+    }
+
+    #[test]
+    fn a_request_goes_straight_unless_somebody_has_the_file_or_its_end_to_himself() {
+        for slots in [true, false] {
+            let (fs, file) = set_up(slots);
+            let places = &mut Places::default();
+            let data = data(&fs, &file);
+            for _ in 0..2 {
+                assert!(ask(&fs, &file, places, 8192).is_some());
+                let alone = range_lock::lock(&fs, &file);
+                assert!(ask(&fs, &file, places, 8192).is_none());
+                drop(alone);
+                let end = data.ranges.try_lock_eof(8192, &file.lock).unwrap();
+                assert!(ask(&fs, &file, places, 8192).is_none());
+                assert!(ask(&fs, &file, places, 4096).is_some());
+                drop(end);
+            }
+            let read = crate::file::Reader::Ordinary;
+            crate::file::read(&fs, &file, None, read, 8192, &mut [0; 10]).unwrap();
+            assert!(ask(&fs, &file, places, 8192).is_none(), "it is cached");
+            assert_eq!(fs.stats.direct_straight.get(), 4);
+            assert_eq!(fs.stats.direct_slots.get(), if slots { 4 } else { 0 });
+            drop(alone_is_granted(&fs, &file));
+            mount::unmount(&fs).unwrap();
+        }
+    }
+
+    fn alone_is_granted<'a>(fs: &Fs, file: &'a InodeRef) -> impl Sized + use<'a> {
+        range_lock::lock(fs, file)
+    }
+
+    #[test]
+    fn a_place_is_remembered_until_the_map_changes() {
+        let (fs, file) = set_up(true);
+        let places = &mut Places::default();
+        let hits = || fs.stats.es_hits.get();
+        let first = ask(&fs, &file, places, 0).unwrap().at;
+        let before = hits();
+        for block in [0, 3, 200] {
+            let at = ask(&fs, &file, places, block * 4096).unwrap().at;
+            assert_eq!(at, first.saturating_add(block * 4096));
+        }
+        assert_eq!(hits(), before, "the map was not asked again");
+        truncate(&fs, &file, 0, &Cred::root()).unwrap();
+        assert!(ask(&fs, &file, places, 0).is_none());
+        // Nobody gets the old place before that is durable.
+        fill(&fs, &file);
+        let now = ask(&fs, &file, places, 4096).unwrap().at;
+        let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
+        let place = FileOps::new(&fs, &file).describe(&map).unwrap();
+        assert_eq!(Some(now), place.device_at(Pos::new(4096)));
+        assert_ne!(now, first.saturating_add(4096));
+        assert_eq!(file.size(), file.disk_size());
+        file.size.store(4096, Ordering::Release);
+        assert!(ask(&fs, &file, places, 4096).is_none(), "behind the end");
+        file.size.store(LEN as u64, Ordering::Release);
+        mount::unmount(&fs).unwrap();
+    }
+}

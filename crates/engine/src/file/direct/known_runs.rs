@@ -1,0 +1,72 @@
+//! The runs of a file's blocks that a queue remembers from one request to the next.
+//!
+//! A remembered run is valid while the map's sequence is what it was, one word that is read without
+//! a lock. The caller holds the range that it asks for, with nothing of it cached, so no other
+//! thread changes the map there.
+
+use extant_iomap::Iomap;
+use extant_units::{DevOff, Lblk};
+
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::map::{self, MapState};
+use crate::types::error::Result;
+
+/// As many as can be searched faster than the map answers.
+const MOST: usize = 16;
+
+/// The known runs of one file.
+#[derive(Default)]
+pub(super) struct Places {
+    known: Vec<Iomap>,
+    /// The run to replace next.
+    oldest: usize,
+}
+
+impl Places {
+    /// Forgets all: the next requests are for another file.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+        self.oldest = 0;
+    }
+
+    /// The first of the `count` blocks from `lblk` on, if all have their data and lie in one run.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub(super) fn find(
+        &mut self,
+        ops: &FileOps<'_>,
+        lblk: Lblk,
+        count: u32,
+    ) -> Result<Option<DevOff>> {
+        let bs = ops.fs.layout.block_size;
+        let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
+        let sequence = map::sequence(ops.inode);
+        let mut known = self.known.iter();
+        let has = |place: &&Iomap| place.cookie == sequence && place.clamp(pos, len) == len;
+        if let Some(place) = known.find(has) {
+            return Ok(place.device_at(pos));
+        }
+        let found = map::lookup(ops.fs, ops.inode, lblk, u32::MAX)?;
+        let MapState::Written(_) = found.state else {
+            return Ok(None);
+        };
+        let place = ops.describe(&found)?;
+        let at = place.device_at(pos).filter(|_| found.len >= count);
+        self.remember(place);
+        Ok(at)
+    }
+
+    /// Remembers `place`, in the place of one that it makes needless or of the oldest.
+    fn remember(&mut self, place: Iomap) {
+        self.known.retain(|old| {
+            old.cookie == place.cookie && !(place.offset <= old.offset && old.end() <= place.end())
+        });
+        if self.known.len() < MOST {
+            self.known.push(place);
+        } else if let Some(old) = self.known.get_mut(self.oldest % MOST) {
+            *old = place;
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+}

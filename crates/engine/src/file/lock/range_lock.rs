@@ -1,0 +1,272 @@
+//! What a write, a truncation or an operation on the whole file locks of a file, and in which
+//! order.
+//!
+//! Writers of disjoint ranges run side by side, each with the inode's `lock` shared and its range,
+//! in whole blocks, locked in the file's [`RangeLock`]. An operation that changes the size locks a
+//! range that reaches to infinity: the EOF lock. So the file cannot become shorter than a range
+//! below its end that is locked. How the forms of range locks exclude each other is the crate
+//! `range-lock`'s.
+//!
+//! # Invariants
+//! * Two operations that change the same block never overlap in time, however many folios they
+//!   touch.
+//! * `i_size` is raised only under an EOF lock that begins at or before the block of the old size,
+//!   and lowered only under one that begins at or before the block of the new one.
+//! * A range is locked with `lock` held shared or, by a slot or an append without a ticket, after a
+//!   look at `lock`; and never with a folio, a handle or the invalidate lock held.
+//!
+//! # Locks
+//! Append queue → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
+//! as do changes of attributes and of the data path, and operations that move ranges. Writeback and
+//! completion take neither.
+//!
+//! # Concurrency
+//! A write to cached folios that changes nothing else locks no range: see `data_path::overwrite`.
+//! Threads that extend a file could not run side by side anyway, so they queue before they lock
+//! ([`AppendQueue`](crate::file::lock::append_queue::AppendQueue)): waiting there is cheaper, and
+//! protects nothing.
+
+use std::sync::Arc;
+
+use extant_lock_order::{Locked, Rank};
+use extant_range_lock::{ByteRange, EofGuard, HeldExclusively, RangeGuard, RangeLock};
+use extant_units::{BlockSize, Pos};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+
+use crate::config::BufferedPath;
+use crate::file::lock::append_queue::AppendTicket;
+use crate::file::write::WriteAt;
+use crate::file::{FileData, data};
+use crate::inode::Inode;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// Guesses of a range that the size made wrong, before the whole file is locked.
+const GUESSES: u32 = 8;
+
+/// A part of a file that no other thread changes, until this is dropped.
+#[must_use]
+pub(crate) struct Held<'a> {
+    // Dropped in this order.
+    _part: Option<Part<'a>>,
+    _lock: Lock<'a>,
+    _ticket: Option<AppendTicket<'a>>,
+}
+
+/// A locked part.
+enum Part<'a> {
+    Range(#[allow(dead_code, reason = "held")] Locked<RangeGuard<'a>>),
+    Eof(#[allow(dead_code, reason = "held")] Locked<EofGuard<'a>>),
+}
+
+/// How the inode's `lock` is held.
+enum Lock<'a> {
+    Shared(RwLockReadGuard<'a, ()>),
+    Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+}
+
+/// The bytes of all blocks that `[start, end)` touches; at least one block.
+pub(crate) fn whole_blocks(bs: BlockSize, start: u64, end: u64) -> ByteRange {
+    let (first, last) = (floor(bs, start), end.saturating_sub(1).max(start));
+    let range = ByteRange::new(first, last | (bs.bytes_u64() - 1));
+    range.unwrap_or(ByteRange::to_infinity(first))
+}
+
+/// From the block of byte `start` to infinity.
+fn to_the_end(bs: BlockSize, start: u64) -> ByteRange {
+    ByteRange::to_infinity(floor(bs, start))
+}
+
+fn floor(bs: BlockSize, pos: u64) -> u64 {
+    bs.round_down(Pos::new(pos)).get()
+}
+
+/// The inode's `lock` exclusively, after all that was still under way in parts of the file.
+pub(crate) fn lock<'a>(fs: &Fs, inode: &'a Inode) -> RwLockWriteGuard<'a, ()> {
+    let guard = inode.lock.try_write().unwrap_or_else(|| {
+        fs.stats.lock_waits.bump();
+        inode.lock.write()
+    });
+    drain(inode, &guard);
+    guard
+}
+
+/// Waits until no part of the file is locked. A new one needs the inode's `lock` shared, or
+/// looks at it; `exclusive` holds it.
+pub(in crate::file) fn drain(inode: &Inode, exclusive: &impl HeldExclusively) {
+    RangeLock::drain(|| inode.data.get().map(|data| &data.ranges), exclusive);
+}
+
+/// The inode's `lock` as writers of parts of a file take it: shared, unless the file's data takes
+/// the buffer-head path. The path does not change while it is held.
+fn enter<'a>(fs: &Fs, inode: &'a Inode, data: &FileData) -> Result<Lock<'a>> {
+    loop {
+        let path = data.data_path.get().machinery;
+        let lock = match path {
+            BufferedPath::Iomap => Lock::Shared(inode.lock.try_read().unwrap_or_else(|| {
+                fs.stats.lock_waits.bump();
+                inode.lock.read()
+            })),
+            BufferedPath::BufferHead => Lock::Exclusive(lock(fs, inode)),
+        };
+        if inode.is_gone() {
+            return Err(Error::Stale);
+        }
+        if data.data_path.get().machinery == path {
+            return Ok(lock);
+        }
+    }
+}
+
+/// A range of `file`, unless the file is held exclusively.
+fn lock_in<'a>(fs: &Fs, data: &'a FileData, lock: &Lock<'_>, range: ByteRange) -> Option<Part<'a>> {
+    let Lock::Shared(shared) = lock else {
+        return None;
+    };
+    let (ranges, waits) = (&data.ranges, || fs.stats.range_lock_waits.bump());
+    let held = extant_lock_order::taking(Rank::Range);
+    if range.last() == u64::MAX {
+        let from = range.start();
+        let guard = ranges.try_lock_eof(from, shared).unwrap_or_else(|| {
+            waits();
+            ranges.lock_eof(from, shared)
+        });
+        return Some(Part::Eof(Locked::new(guard, held)));
+    }
+    let guard = ranges.try_lock(range, shared).unwrap_or_else(|| {
+        waits();
+        ranges.lock(range, shared)
+    });
+    Some(Part::Range(Locked::new(guard, held)))
+}
+
+/// The EOF lock for a write of `len` bytes `at` a position that extends the file, without a ticket
+/// and without the inode's `lock`: for a caller that then changes one cached block. `None` if
+/// any other thread is met. Returns where the write goes, which is not behind the end of the file.
+#[inline]
+pub(in crate::file) fn try_lock_append<'a>(
+    fs: &Fs,
+    inode: &Inode,
+    data: &'a FileData,
+    at: WriteAt,
+    len: u64,
+) -> Option<(impl Sized + use<'a>, u64)> {
+    let position = |size: u64| at.position().unwrap_or(size);
+    let size = inode.size();
+    let pos = position(size);
+    if pos > size || pos.saturating_add(len) <= size || data.append_queue.is_busy() {
+        return None;
+    }
+    let from = floor(fs.layout.block_size, pos);
+    let held = extant_lock_order::taking(Rank::Range);
+    let guard = Locked::new(data.ranges.try_lock_eof(from, &inode.lock)?, held);
+    // The size does not change from here on.
+    let size = inode.size();
+    let pos = position(size);
+    (from <= pos && pos <= size).then_some((guard, pos))
+}
+
+/// Keeps all other threads from changing `range`, which is of whole blocks; on the buffer-head
+/// path, from changing the file.
+///
+/// # Errors
+/// [`Error::Stale`] if the inode is gone.
+pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -> Result<Held<'a>> {
+    let data = data(fs, inode);
+    let lock = enter(fs, inode, data)?;
+    Ok(Held {
+        _part: lock_in(fs, data, &lock, range),
+        _lock: lock,
+        _ticket: None,
+    })
+}
+
+/// Locks what a write of `len` bytes `at` a position changes; returns where it goes, and the size
+/// of the file, which does not change but by this write if this write changes it.
+///
+/// # Errors
+/// [`Error::Stale`] if the inode is gone.
+pub(in crate::file) fn lock_for_write<'a>(
+    fs: &Fs,
+    inode: &'a Arc<Inode>,
+    at: WriteAt,
+    len: u64,
+) -> Result<(Held<'a>, u64, u64)> {
+    let data = data(fs, inode);
+    // A guess is enough: the queue protects nothing.
+    let grows = at
+        .position()
+        .is_none_or(|pos| pos.saturating_add(len) > inode.size());
+    let ticket = grows.then(|| data.append_queue.wait_for_ticket(len));
+    let lock = enter(fs, inode, data)?;
+    let position = |size: u64| at.position().unwrap_or(size);
+    let bs = fs.layout.block_size;
+    let (part, size) = lock_by_size(fs, inode, data, &lock, |size| {
+        let (pos, end) = (position(size), position(size).saturating_add(len));
+        match end > size {
+            true => to_the_end(bs, pos.min(size)),
+            false => whole_blocks(bs, pos, end),
+        }
+    });
+    let held = Held {
+        _part: part,
+        _lock: lock,
+        _ticket: ticket,
+    };
+    Ok((held, position(size), size))
+}
+
+/// Locks what a change of the file's size to `size` changes; returns the size that the file has.
+///
+/// # Errors
+/// [`Error::Stale`] if the inode is gone.
+pub(in crate::file) fn lock_for_size<'a>(
+    fs: &Fs,
+    inode: &'a Arc<Inode>,
+    size: u64,
+) -> Result<(Held<'a>, u64)> {
+    let data = data(fs, inode);
+    let lock = enter(fs, inode, data)?;
+    let (part, old) = lock_by_size(fs, inode, data, &lock, |old| {
+        to_the_end(fs.layout.block_size, old.min(size))
+    });
+    let held = Held {
+        _part: part,
+        _lock: lock,
+        _ticket: None,
+    };
+    Ok((held, old))
+}
+
+/// Locks the range that `wanted` makes of the file's size. If the size has changed by the time the
+/// range is locked, so that it is not enough, tries again. Returns the size.
+fn lock_by_size<'a>(
+    fs: &Fs,
+    inode: &Inode,
+    data: &'a FileData,
+    lock: &Lock<'_>,
+    wanted: impl Fn(u64) -> ByteRange,
+) -> (Option<Part<'a>>, u64) {
+    let mut guesses = 0;
+    loop {
+        guesses += 1;
+        let range = if guesses < GUESSES {
+            wanted(inode.size())
+        } else {
+            ByteRange::ALL
+        };
+        let part = lock_in(fs, data, lock, range);
+        let size = inode.size();
+        if part.is_none() || range.covers(wanted(size)) {
+            return (part, size);
+        }
+    }
+}
+
+/// Whether another thread has locked one of the `len` bytes at `pos`, or the whole file. To be
+/// asked with the locks of their folios held; see [`RangeLock::is_locked`].
+#[inline]
+pub(in crate::file) fn is_locked(inode: &Inode, data: &FileData, pos: Pos, len: usize) -> bool {
+    let range = ByteRange::from_len(pos.get(), len as u64);
+    range.is_none_or(|range| data.ranges.is_locked(range, &inode.lock))
+}

@@ -1,0 +1,309 @@
+//! A file block by block: the border between `bufferhead` and the map.
+//!
+//! A write reserves space for each block of a hole. Without delayed allocation, and when space is
+//! low, it allocates the block at once under a handle, unwritten. Writeback allocates what is
+//! delayed and moves the size on disk in the same handle: the data is not there yet, but the space
+//! reads as zeros until it is.
+//!
+//! A block map (ext2, ext3) knows no unwritten blocks. There new space is written space at once, so
+//! the commit waits for its data from the allocation on (data=ordered). A write that fails frees
+//! what it allocated behind the end of the file, as a truncation would. Space is reserved only
+//! where the map has room for the block's number.
+//!
+//! # Locks
+//! Handle, then folio, then `map_lock`: `bufferhead` starts handles before it locks folios.
+
+use extant_bufferhead::{
+    BlockLocation, BlockMap, BufferCounters, BufferOps, BufferWriteback, FolioWrite,
+};
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{Iomap, IomapKind};
+use extant_jbd2::Handle;
+use extant_pagecache::FolioLocked;
+use extant_units::{DevOff, Lblk, PAGE_SIZE, Pos};
+
+use crate::alloc;
+use crate::config::DataMode;
+use crate::file::blocks_of;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::journalled_data;
+use crate::map::{self, AllocateMode, MapState};
+use crate::orphan;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::credits;
+
+/// The most blocks that one handle allocates; each of them may be an extent of its own.
+const MOST_AT_ONCE: u32 = 64;
+
+impl FileOps<'_> {
+    fn has_extents(&self) -> bool {
+        self.flags.contains(InodeFlags::EXTENTS)
+    }
+
+    /// Makes room in a block map for the numbers of the `blocks` blocks at `pos`.
+    fn make_room(&self, pos: Pos, blocks: u32) -> Result<()> {
+        let Some((lblk, _)) = blocks_of(self.fs, pos, 1).filter(|_| !self.has_extents()) else {
+            return Ok(());
+        };
+        let mut attempt = 0;
+        loop {
+            match map::make_room(self.fs, self.inode, lblk, blocks, self.privileged) {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Frees the blocks of a block map behind the end of the file, under the handle that allocated
+    /// them: no commit shows them as part of the file. If the handle must be restarted in between,
+    /// the inode is an orphan.
+    fn cut_excess(&self, h: &mut Handle) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
+        let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
+        let end = fs.layout.block_size.blocks_for(inode.size()).get();
+        let Ok(first) = u32::try_from(end).map(Lblk::new) else {
+            return Ok(());
+        };
+        orphan::add(fs, h, inode)?;
+        map::remove(fs, h, inode, first, 1 << 32)?;
+        if !h.ensure(last)? {
+            h.restart(last)?;
+        }
+        if !inode.is_unlinked() {
+            orphan::remove(fs, h, inode)?;
+        }
+        Ok(())
+    }
+
+    /// Credits for one extent, and for the size that moves with it.
+    fn extent_credits(&self) -> u32 {
+        credits::allocate(self.fs).saturating_add(credits::INODE_UPDATE)
+    }
+
+    /// Whether blocks allocated for a write become written as soon as the bytes are in the cache.
+    fn converts_at_once(&self) -> bool {
+        !self.fs.options.dioread_nolock() || self.data_path.journalled
+    }
+
+    /// Notes that `handle` makes the blocks of `[start, end)` written before their data is there.
+    fn order(&self, handle: &mut Handle, start: Pos, end: Pos) {
+        if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
+            let bytes = end.since(start);
+            self.fs.stats.ordered_bytes.add(bytes);
+            self.data.ordered.order(handle, start, end);
+        }
+    }
+
+    /// A mapping of the first block of `map`.
+    fn one_block(&self, map: &map::BlockMapping) -> Result<BlockMap> {
+        let found = self.describe(map)?;
+        let (place, new) = match found.kind {
+            IomapKind::Delalloc => (BlockLocation::Delayed, map.new),
+            IomapKind::Unwritten(at) => (BlockLocation::Unwritten(at), true),
+            IomapKind::Mapped(at) => (BlockLocation::Written(at), map.new),
+            IomapKind::Hole => {
+                let ino = Location::Inode(self.inode.ino);
+                return Err(Error::corrupt(ino, "a block that cannot be written to"));
+            }
+        };
+        Ok(BlockMap {
+            location: place,
+            new,
+        })
+    }
+}
+
+impl BufferOps for FileOps<'_> {
+    type Handle = Handle;
+
+    fn buffer_counters(&self) -> &BufferCounters {
+        &self.fs.files.buffers
+    }
+
+    fn stop_at_range_end(&self) -> bool {
+        self.fs.tuning.stop_at_range_end
+    }
+
+    fn start_write(&self, pos: Pos, blocks: u32) -> Result<Option<(Handle, u32)>> {
+        let logs = self.data_path.journalled;
+        if !logs && self.fs.options.delalloc() && !self.is_low_on_space() {
+            self.make_room(pos, blocks)?;
+            return Ok(None);
+        }
+        // Allocated unwritten and, with `dioread_lock`, converted once the bytes are in the cache:
+        // a short write leaves no written blocks behind the end of the file.
+        let convert = if self.converts_at_once() && self.has_extents() {
+            credits::convert(self.fs)
+        } else {
+            0
+        };
+        let undo = if self.has_extents() {
+            0
+        } else {
+            credits::ORPHAN.saturating_add(credits::remove(self.fs))
+        };
+        let each = credits::allocate(self.fs)
+            .saturating_add(convert)
+            .saturating_add(u32::from(logs));
+        let fixed = undo.saturating_add(credits::INODE_UPDATE);
+        let fits = |credits: u32| credits.saturating_sub(fixed) / each;
+        // At most half of what one handle may have, so that other threads find room beside it, but
+        // all blocks of a page.
+        let max = self.fs.journal.max_credits();
+        let page = u32::try_from(PAGE_SIZE >> self.fs.layout.block_size.log2()).unwrap_or(1);
+        let most = fits(max / 2).max(fits(max).min(page));
+        let blocks = blocks.min(most.clamp(1, MOST_AT_ONCE));
+        let credits = each.saturating_mul(blocks).saturating_add(fixed);
+        Ok(Some((self.fs.start(credits)?, blocks)))
+    }
+
+    fn map_block(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: Option<&mut Handle>,
+        pos: Pos,
+    ) -> Result<BlockMap> {
+        self.fs.fault.check_alive()?;
+        let (lblk, _) = blocks_of(self.fs, pos, 1).ok_or(Error::FileTooBig)?;
+        let known = map::lookup(self.fs, self.inode, lblk, 1)?;
+        if known.state != MapState::Hole {
+            return self.one_block(&known);
+        }
+        let made = match handle {
+            None => map::reserve_delayed(self.fs, self.inode, lblk, 1, self.privileged)?,
+            Some(h) => {
+                let how = AllocateMode {
+                    unwritten: true,
+                    privileged: self.privileged,
+                    ..AllocateMode::default()
+                };
+                self.fs.stats.direct_allocations.bump();
+                let made = map::allocate(self.fs, h, self.inode, lblk, 1, how)?;
+                if matches!(made.state, MapState::Written(_)) {
+                    let bs = self.fs.layout.block_size;
+                    let start = bs.pos(made.lblk);
+                    self.order(h, start, start.saturating_add(bs.bytes_u64()));
+                }
+                made
+            }
+        };
+        self.one_block(&made)
+    }
+
+    fn publish(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: &mut Handle,
+        start: Pos,
+        end: Pos,
+    ) -> Result<bool> {
+        if !self.converts_at_once() || !self.has_extents() {
+            return Ok(false);
+        }
+        let len = end.since(start);
+        let (lblk, count) = blocks_of(self.fs, start, len).ok_or(Error::FileTooBig)?;
+        map::convert_to_written(self.fs, handle, self.inode, lblk, count)?;
+        self.order(handle, start, end);
+        Ok(true)
+    }
+
+    fn logs_data(&self) -> bool {
+        self.data_path.journalled
+    }
+
+    fn log_data(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: Option<&mut Handle>,
+        blocks: &[(DevOff, &[u8])],
+    ) -> Result<()> {
+        match handle {
+            Some(h) => journalled_data::log(self.fs, h, self.inode, blocks),
+            None => Ok(()),
+        }
+    }
+
+    fn end_write(&self, handle: Option<Handle>, wrote: FolioWrite) -> Result<()> {
+        let moves = wrote.grew() && wrote.last_block_written;
+        let stores = moves || (wrote.grew() && self.fs.tuning.dirty_inode_on_append);
+        if !stores {
+            return Ok(());
+        }
+        let mut h = match handle {
+            Some(h) => h,
+            None => self.fs.start(credits::INODE_UPDATE)?,
+        };
+        self.inode.update(self.fs, &mut h, |core| {
+            if moves {
+                core.disk_size = core.disk_size.max(wrote.end.get().min(self.inode.size()));
+            }
+        })
+    }
+
+    fn release(&self, handle: Option<&mut Handle>, start: Pos, end: Pos) {
+        self.drop_reservations(start, end);
+        if let Some(h) = handle
+            && !self.has_extents()
+            && let Err(error) = self.cut_excess(h)
+        {
+            tracing::warn!(ino = self.inode.ino.get(), %error, "blocks stay behind the end");
+            self.fs.fault.report(self.fs, &error);
+        }
+    }
+}
+
+impl BufferWriteback for FileOps<'_> {
+    fn start_mapping(&self) -> Result<Handle> {
+        self.fs.start(self.extent_credits())
+    }
+
+    fn data_io_begins(&self) {
+        self.data.flight.begin();
+    }
+
+    fn data_io_ends(&self) {
+        self.data.flight.end();
+    }
+
+    fn has_credits(&self, handle: &mut Handle) -> Result<bool> {
+        Ok(handle.ensure(self.extent_credits())?)
+    }
+
+    fn allocate(
+        &self,
+        _locked: FolioLocked<'_>,
+        handle: &mut Handle,
+        pos: Pos,
+        len: u64,
+    ) -> Result<Iomap> {
+        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        let mut map = map::lookup(self.fs, self.inode, lblk, count)?;
+        if map.state == MapState::Delayed {
+            let how = AllocateMode {
+                unwritten: (self.fs.options.dioread_nolock() || self.data_path.journalled)
+                    && self.has_extents(),
+                only_delayed: true,
+                ..AllocateMode::default()
+            };
+            map = map::allocate(self.fs, handle, self.inode, map.lblk, map.len, how)?;
+            if map.new && !how.unwritten {
+                let bytes = u64::from(map.len) * self.fs.layout.block_size.bytes_u64();
+                self.order(handle, pos, pos.saturating_add(bytes));
+            }
+        }
+        self.describe(&map)
+    }
+
+    fn make_room(&self, error: &Error, attempt: u32) -> bool {
+        matches!(error, Error::NoSpace) && alloc::commit_frees_reserved(self.fs, attempt)
+    }
+
+    fn raise_disk_size(&self, handle: &mut Handle, end: Pos) -> Result<()> {
+        if self.inode.core.read().disk_size >= end.get() {
+            return Ok(());
+        }
+        self.inode.update(self.fs, handle, |core| {
+            core.disk_size = core.disk_size.max(end.get().min(self.inode.size()));
+        })
+    }
+}

@@ -1,0 +1,357 @@
+//! What a range of a file is mapped to: the border between `iomap` and the map.
+//!
+//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie.
+//! A write into a hole reserves space, and the hole becomes delayed; nothing on disk changes and no
+//! handle is started. Only when reservations come close to the free space is the hole allocated at
+//! once, unwritten.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::inode::InodeFlags;
+use extant_iomap::{
+    DeviceFault, DeviceRequest, FillGuard, Iomap, IomapCounters, IomapKind, IomapOp, IomapOps,
+    Outcome,
+};
+use extant_pagecache::{AddressSpace, FolioLocked};
+use extant_units::{DevOff, Lblk, Pblk, Pos};
+
+use crate::alloc;
+use crate::config::BufferedPath;
+use crate::file::{FileData, blocks_of, data, direct};
+use crate::inode::Inode;
+use crate::inode::path_choice::DataPath;
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::Cred;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
+
+/// A regular file, for one operation.
+pub(in crate::file) struct FileOps<'a> {
+    pub(in crate::file) fs: &'a Fs,
+    pub(in crate::file) inode: &'a Arc<Inode>,
+    pub(in crate::file) data: &'a FileData,
+    /// The file's data path when the operation began.
+    pub(in crate::file) data_path: DataPath,
+    /// The inode's flags when the operation began.
+    pub(in crate::file) flags: InodeFlags,
+    /// Whether the operation may use the blocks reserved for root.
+    pub(in crate::file) privileged: bool,
+    /// What a search for data or holes has met so far.
+    walked: map::Walked,
+}
+
+/// With fewer free blocks than this a volume counts as nearly full, whatever is reserved.
+const WATERMARK: u64 = 256;
+
+/// How to treat space, given what is free and what is reserved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Space {
+    /// Dirty data is to be allocated soon: reservations are often larger than what is needed.
+    allocate_soon: bool,
+    /// No new reservations: a write allocates at once.
+    low: bool,
+}
+
+impl Space {
+    /// The answer for `free` blocks, of which delayed allocation has reserved `reserved`.
+    fn of(free: u64, reserved: u64) -> Self {
+        Self {
+            allocate_soon: reserved > 0 && free < reserved.saturating_mul(2),
+            low: free.saturating_mul(2) < reserved.saturating_mul(3)
+                || free < reserved.saturating_add(WATERMARK),
+        }
+    }
+}
+
+impl<'a> FileOps<'a> {
+    pub(in crate::file) fn new(fs: &'a Fs, inode: &'a Arc<Inode>) -> Self {
+        let data = data(fs, inode);
+        Self {
+            fs,
+            inode,
+            data,
+            data_path: data.data_path.get(),
+            flags: inode.flags(),
+            privileged: false,
+            walked: map::Walked::default(),
+        }
+    }
+
+    /// The same operations, with the file's data path and flags read anew.
+    pub(in crate::file) fn as_of_now(&self) -> Self {
+        Self {
+            privileged: self.privileged,
+            ..Self::new(self.fs, self.inode)
+        }
+    }
+
+    /// The same for an operation with the rights of `cred`.
+    pub(in crate::file) fn with_cred(mut self, cred: &Cred) -> Self {
+        self.privileged = alloc::may_use_reserve(self.fs, cred);
+        self
+    }
+
+    /// A mapping in bytes from one in blocks.
+    pub(in crate::file) fn describe(&self, map: &map::BlockMapping) -> Result<Iomap> {
+        let bs = self.fs.layout.block_size;
+        let at = |start: Pblk| {
+            bs.dev_off(start).ok_or_else(|| {
+                Error::corrupt(
+                    Location::Inode(self.inode.ino),
+                    "an extent beyond any device",
+                )
+            })
+        };
+        let kind = match map.state {
+            MapState::Hole => IomapKind::Hole,
+            MapState::Delayed => IomapKind::Delalloc,
+            MapState::Written(start) => IomapKind::Mapped(at(start)?),
+            MapState::Unwritten(start) => IomapKind::Unwritten(at(start)?),
+        };
+        Ok(Iomap {
+            offset: bs.pos(map.lblk),
+            length: u64::from(map.len) * bs.bytes_u64(),
+            kind,
+            new: map.new,
+            cookie: map.seq,
+        })
+    }
+
+    /// Whether reservations come so close to the free space that a write has to allocate at once.
+    /// Before that point it starts writeback, so the caller holds no folio lock.
+    pub(in crate::file) fn is_low_on_space(&self) -> bool {
+        let counts = &self.fs.alloc.counts;
+        let space = Space::of(counts.free_blocks().get(), counts.reserved_blocks().get());
+        if space.allocate_soon {
+            self.fs.stats.low_space_flushes.bump();
+            self.fs.files.pages.start_writeback();
+        }
+        space.low
+    }
+
+    /// Space for a write, reserved or allocated.
+    fn map_for_write(&self, lblk: Lblk, count: u32) -> Result<map::BlockMapping> {
+        let known = map::lookup(self.fs, self.inode, lblk, count)?;
+        if known.state != MapState::Hole {
+            return Ok(known);
+        }
+        self.retry(|| {
+            if self.fs.options.delalloc() && !self.is_low_on_space() {
+                map::reserve_delayed(self.fs, self.inode, lblk, count, self.privileged)
+            } else {
+                self.allocate_now(lblk, known.len.min(count))
+            }
+        })
+    }
+
+    /// Tries to find space; tries again after commits that may return some.
+    pub(in crate::file) fn retry(
+        &self,
+        mut find: impl FnMut() -> Result<map::BlockMapping>,
+    ) -> Result<map::BlockMapping> {
+        let mut attempt = 0;
+        loop {
+            match find() {
+                Err(Error::NoSpace) if alloc::commit_frees_space(self.fs, attempt) => attempt += 1,
+                other => return other,
+            }
+        }
+    }
+
+    /// Allocates the hole at `lblk` at once, unwritten.
+    pub(in crate::file) fn allocate_now(
+        &self,
+        lblk: Lblk,
+        count: u32,
+    ) -> Result<map::BlockMapping> {
+        self.fs.stats.direct_allocations.bump();
+        let mut h = self.fs.start(credits::allocate(self.fs))?;
+        let how = AllocateMode {
+            unwritten: true,
+            privileged: self.privileged,
+            ..AllocateMode::default()
+        };
+        map::allocate(self.fs, &mut h, self.inode, lblk, count, how)
+    }
+}
+
+impl IomapOps for FileOps<'_> {
+    type Error = Error;
+
+    fn address_space(&self) -> &AddressSpace {
+        if self.data_path.machinery == BufferedPath::Iomap {
+            // Every path to a folio begins here. On this data path no thread waits for a folio
+            // while it has a handle (J24).
+            self.fs.journal.assert_no_handle();
+        }
+        &self.data.address_space
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        // Read anew: a read may have begun before the switch of the data path.
+        if self.data.data_path.get().journalled {
+            &self.fs.files.logged
+        } else {
+            &*self.fs.dev
+        }
+    }
+
+    fn counters(&self) -> &IomapCounters {
+        &self.fs.files.stats
+    }
+
+    fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    fn raise_size(&self, _locked: FolioLocked<'_>, end: u64) {
+        self.inode.size.fetch_max(end, Ordering::AcqRel);
+    }
+
+    fn begin(&self, op: IomapOp, pos: Pos, len: u64) -> Result<Iomap> {
+        self.fs.fault.check_alive()?;
+        if self.flags.contains(InodeFlags::INLINE_DATA) {
+            return Err(Error::OutOfRange);
+        }
+        let (lblk, count) = mappable(blocks_of(self.fs, pos, len))?;
+        if matches!(op, IomapOp::Write | IomapOp::Zero) {
+            // The dirty limit, writeback and allocation may all have to wait for a commit.
+            self.fs.journal.assert_no_handle();
+        }
+        let map = match op {
+            IomapOp::Write => self.map_for_write(lblk, count)?,
+            IomapOp::Report => {
+                self.fs.go_on()?;
+                let map = map::lookup(self.fs, self.inode, lblk, count)?;
+                let met = self.walked.add(self.fs, self.inode, map.len, map.state);
+                met.map(|()| map)?
+            }
+            _ => map::lookup(self.fs, self.inode, lblk, count)?,
+        };
+        self.describe(&map)
+    }
+
+    fn end(&self, op: IomapOp, map: &Iomap, pos: Pos, len: u64, outcome: Outcome) -> Result<()> {
+        let reserved = map.kind == IomapKind::Delalloc && map.new;
+        if op != IomapOp::Write || !reserved || outcome.done >= len {
+            return Ok(());
+        }
+        // More was reserved than written.
+        let bs = self.fs.layout.block_size;
+        let from = match outcome.done {
+            // The first block got no data either, wherever in it the write was to begin.
+            0 => bs.round_down(pos),
+            done => bs.round_up(pos.saturating_add(done)).unwrap_or(Pos::MAX),
+        };
+        let cache = &self.data.address_space;
+        let no_fills = cache.invalidate_lock().write();
+        let size = bs.round_up(Pos::new(self.inode.size()));
+        let past_end = from.max(size.unwrap_or(Pos::MAX));
+        // Behind the end of the file every reservation goes; before it, dirty blocks keep theirs.
+        cache.drop_range(&no_fills, past_end, map.end().max(past_end));
+        for clean in cache.clean_ranges(from, map.end()) {
+            self.drop_reservations(clean.start, clean.end);
+        }
+        // Folios assumed that the whole mapping is theirs.
+        cache.clear_backed(from, map.end());
+        Ok(())
+    }
+
+    fn has_direct_writes(&self) -> bool {
+        self.data.direct.is_used()
+    }
+
+    fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
+        direct::lock_fill(self, wanted, needed)
+    }
+
+    fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
+        // Every change of the file's map moves the sequence, and writers elsewhere make many.
+        map.cookie == map::sequence(self.inode) || self.still_holds(map)
+    }
+}
+
+impl FileOps<'_> {
+    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
+    fn still_holds(&self, map: &Iomap) -> bool {
+        let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
+        let state = match map.kind {
+            IomapKind::Hole => MapState::Hole,
+            IomapKind::Delalloc => MapState::Delayed,
+            IomapKind::Mapped(at) => MapState::Written(pblk(at)),
+            IomapKind::Unwritten(at) => MapState::Unwritten(pblk(at)),
+        };
+        blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
+            let mapping = map::BlockMapping {
+                lblk,
+                len,
+                state,
+                new: false,
+                seq: map.cookie,
+            };
+            map::still_holds(self.fs, self.inode, &mapping)
+        })
+    }
+
+    /// Returns the reservations of the blocks of `[start, end)`.
+    pub(in crate::file) fn drop_reservations(&self, start: Pos, end: Pos) {
+        let Some(len) = end.distance_from(start).filter(|&len| len > 0) else {
+            return;
+        };
+        if let Some((first, count)) = blocks_of(self.fs, start, len) {
+            let end = u64::from(first.get()) + u64::from(count);
+            map::drop_delayed(self.fs, self.inode, first, end);
+        }
+    }
+}
+
+/// The blocks of an operation; an error if they lie behind the last block a file can have.
+fn mappable(blocks: Option<(Lblk, u32)>) -> Result<(Lblk, u32)> {
+    blocks
+        .filter(|(first, _)| *first < Lblk::MAX)
+        .ok_or(Error::Invalid)
+}
+
+impl From<DeviceFault> for Error {
+    fn from(fault: DeviceFault) -> Self {
+        // A thinly provisioned device can run out of space as well.
+        if fault.request == DeviceRequest::Write
+            && fault.source.kind() == std::io::ErrorKind::StorageFull
+        {
+            return Self::NoSpace;
+        }
+        Self::io(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Space;
+
+    #[test]
+    fn iomap_15_promises_end_before_space_does() {
+        for (free, reserved, allocate_soon, low) in [
+            (1000, 0, false, false),
+            (255, 0, false, true),
+            (256, 0, false, false),
+            (2000, 1000, false, false),
+            (1999, 1000, true, false),
+            (1500, 1000, true, false),
+            (1499, 1000, true, true),
+            // Where little is reserved, the watermark decides.
+            (355, 100, false, true),
+            (356, 100, false, false),
+        ] {
+            let space = Space::of(free, reserved);
+            assert_eq!(
+                (space.allocate_soon, space.low),
+                (allocate_soon, low),
+                "{free} {reserved}"
+            );
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Reading from files, and looking for data in them.
+
+pub(in crate::file) mod view;
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+use extant_iomap::{Miss, Scatter, Target};
+use extant_units::Pos;
+
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::{OpenState, Whence, data_path};
+use crate::inode::{self, Inode};
+use crate::types::FileKind;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+
+/// What a reader wants of the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    /// A caller that may read the range again: what is read stays cached, and more is read ahead.
+    Ordinary,
+    /// A front end whose callers have a cache of their own: nothing is cached a second time.
+    Caching,
+}
+
+/// Reads into `buf` from byte `pos`, up to the end of the file; returns the bytes read. `open` is
+/// the reader's own state, if it has one. Notes the access.
+///
+/// # Errors
+/// [`Error::Io`] if the device fails before anything was read; damage in the map; a shut down file
+/// system; a kind that holds no data.
+pub(crate) fn read(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    reader: Reader,
+    pos: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
+    read_into(fs, inode, open, reader, pos, buf)
+}
+
+/// [`read()`] into several buffers, one after the other, as one read.
+///
+/// # Errors
+/// As [`read()`].
+pub(crate) fn read_vectored(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    reader: Reader,
+    pos: u64,
+    bufs: &mut [IoSliceMut<'_>],
+) -> Result<usize> {
+    read_into(fs, inode, open, reader, pos, &mut Scatter::new(bufs))
+}
+
+#[inline]
+fn read_into(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    reader: Reader,
+    pos: u64,
+    buf: &mut (impl Target + ?Sized),
+) -> Result<usize> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let ops = FileOps::new(fs, inode);
+    let open = open.unwrap_or(&ops.data.shared);
+    let on_miss = match reader {
+        Reader::Ordinary => Miss::Fill(&open.readahead),
+        Reader::Caching => Miss::Bypass(&open.readahead),
+    };
+    let done = data_path::read(&ops, &open.recent, on_miss, Pos::new(pos), buf);
+    let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    if !buf.is_empty() {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(done)
+}
+
+/// The next data or hole at or after byte `pos`; the end of the file counts as a hole.
+///
+/// # Errors
+/// [`Error::NoSuchAddress`] at or past the end, or if no data follows.
+pub(crate) fn seek(fs: &Arc<Fs>, inode: &Arc<Inode>, whence: Whence, pos: u64) -> Result<u64> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let ops = FileOps::new(fs, inode);
+    let found = extant_iomap::seek(&ops, whence, Pos::new(pos))?;
+    found.map(Pos::get).ok_or(Error::NoSuchAddress)
+}
+
+/// Fails for everything but regular files.
+pub(super) fn check_kind(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Error::IsDir),
+        _ => Err(Error::Invalid),
+    }
+}

@@ -1,0 +1,88 @@
+//! Views of a file's bytes where they lie in the page cache.
+//!
+//! A read view is a snapshot that holds no lock; see `iomap`. An edit changes bytes in place: the
+//! caller's code runs with the range locked, as for a write, and with one folio locked. Calls of
+//! the same file system that this code makes on its thread fail with [`Error::Deadlock`]
+//! (`editing`).
+
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::ReadView;
+use extant_units::Pos;
+
+use crate::file::lock::range_lock::{lock_range, whole_blocks};
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::read::check_kind;
+use crate::file::{OpenState, data_path};
+use crate::inode::{self, Inode};
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::edit_marks;
+use crate::xattr::privileges;
+
+/// Shows up to `len` bytes from byte `pos` on, fewer where the file ends. Notes the access.
+///
+/// # Errors
+/// As reading.
+pub(crate) fn view(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    pos: u64,
+    len: usize,
+) -> Result<ReadView> {
+    fs.fault.check_alive()?;
+    check_kind(inode)?;
+    let ops = FileOps::new(fs, inode);
+    let open = open.unwrap_or(&ops.data.shared);
+    let view = data_path::view(&ops, &open.readahead, Pos::new(pos), len);
+    let view = view.inspect_err(|error| crate::file::report(fs, error))?;
+    if len > 0 {
+        inode::touch_atime(fs, inode);
+    }
+    Ok(view)
+}
+
+/// Lets `change` alter up to `len` bytes from byte `pos` on in place, piece by piece, each with its
+/// position; never past the end of the file. Returns the number of bytes it was shown. Takes
+/// privileges away and notes the time, as a write does.
+///
+/// # Errors
+/// As writing, if nothing was shown.
+pub(crate) fn edit(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    (pos, len): (u64, usize),
+    cred: &Cred,
+    mut change: impl FnMut(u64, &mut [u8]),
+) -> Result<usize> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    let (done, flags) = {
+        let end = pos.saturating_add(len as u64);
+        let range = whole_blocks(fs.layout.block_size, pos, end);
+        let _one_writer = lock_range(fs, inode, range)?;
+        let ops = FileOps::new(fs, inode).with_cred(cred);
+        if ops
+            .flags
+            .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        {
+            return Err(Error::NotPermitted);
+        }
+        privileges::file_modified(fs, inode, cred)?;
+        let open = open.unwrap_or(&ops.data.shared);
+        let mut guarded = |at: Pos, bytes: &mut [u8]| {
+            edit_marks::during(&fs.fault, || change(at.get(), bytes));
+        };
+        let done = data_path::edit(&ops, &open.readahead, Pos::new(pos), len, &mut guarded);
+        (done, ops.flags)
+    };
+    let done = done.inspect_err(|error| crate::file::report(fs, error))?;
+    if fs.options.sync() || flags.contains(InodeFlags::SYNC) {
+        crate::file::fsync(fs, inode, None, false)?;
+    }
+    Ok(done)
+}

@@ -1,0 +1,41 @@
+//! Sizes of files, and the blocks that bytes lie in.
+
+pub(in crate::file) mod truncate;
+
+use std::sync::atomic::Ordering;
+
+use extant_jbd2::Handle;
+use extant_units::{Lblk, Pos, at_most_u32};
+
+use crate::inode::Inode;
+use crate::map;
+use crate::types::error::Result;
+use crate::volume::Fs;
+
+/// The largest size of any file: 2^32 - 1 blocks, or as many as its count of sectors can express.
+pub(crate) fn any_max_size(fs: &Fs) -> u64 {
+    map::most_blocks_of_any(fs) * fs.layout.block_size.bytes_u64()
+}
+
+/// The largest size of `inode`, by its kind of map.
+pub(crate) fn max_size(fs: &Fs, inode: &Inode) -> u64 {
+    map::most_blocks(fs, inode).saturating_mul(fs.layout.block_size.bytes_u64())
+}
+
+/// Sets both sizes. The caller holds the inode's `lock` exclusively, or the range to infinity.
+pub(super) fn set_sizes(fs: &Fs, h: &mut Handle, inode: &Inode, size: u64) -> Result<()> {
+    inode.update(fs, h, |core| {
+        core.disk_size = size;
+        inode.size.store(size, Ordering::Release);
+    })
+}
+
+/// The block that holds byte `pos`, and the number of blocks that `len` bytes from there touch.
+pub(super) fn blocks_of(fs: &Fs, pos: Pos, len: u64) -> Option<(Lblk, u32)> {
+    let bs = fs.layout.block_size;
+    let first = bs.lblk(pos)?;
+    let inside = bs.offset_in_block(pos) as u64;
+    let count = bs.blocks_for(inside.saturating_add(len)).get();
+    let left = u64::from(u32::MAX - first.get());
+    Some((first, at_most_u32(count.min(left).max(1))))
+}

@@ -1,0 +1,211 @@
+//! Changing a file's size.
+//!
+//! Down: the part of the last block that is cut off is zeroed and written before the size changes,
+//! so that a crash followed by an extension cannot show it. Then, in one transaction, the sizes
+//! change and the inode becomes an orphan. Then the cache of the cut range goes, and its blocks, in
+//! as many transactions as it takes. Last, the inode ceases to be an orphan. The mount after a
+//! crash in between finishes the work.
+//!
+//! Up: what the old last block holds behind the old end is zeroed the same way; then both sizes
+//! change.
+//!
+//! # Locks
+//! The inode's `lock` shared and everything behind the smaller size locked throughout; the
+//! invalidate lock exclusively from the change of the size to the removal of blocks. No handle is
+//! open while folios are zeroed, written or dropped.
+
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_iomap::WritebackControl;
+use extant_units::{Lblk, Pos};
+
+use crate::alloc;
+use crate::file::lock::range_lock::lock_for_size;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::read::check_kind;
+use crate::file::write::writeback::{write_before, write_range};
+use crate::file::{data_path, max_size, write_ordered};
+use crate::inode::Inode;
+use crate::inode::path_choice;
+use crate::map::{self, MapState};
+use crate::orphan;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
+use crate::xattr::privileges;
+
+/// Revoke records of a handle that frees extent nodes, between two restarts.
+const REVOKES: u32 = 64;
+
+/// Changes a regular file's size. Takes the inode's `lock`. The caller treats times and privileges.
+/// With the size that the file has already, frees what lies behind it.
+///
+/// # Errors
+/// [`Error::FileTooBig`]; device, map and journal failures. If blocks could not be freed, the file
+/// has its new size and stays an orphan.
+pub(crate) fn truncate(fs: &Arc<Fs>, inode: &Arc<Inode>, size: u64, cred: &Cred) -> Result<()> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    if size > max_size(fs, inode) {
+        return Err(Error::FileTooBig);
+    }
+    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
+    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let result = if size > old {
+        extend(&ops, inode, old, size)
+    } else {
+        cut(&ops, inode, old, size)
+    };
+    result.inspect_err(|error| crate::file::report(fs, error))
+}
+
+/// Makes a regular file at least `size` bytes long. Treats times and privileges if it was shorter.
+///
+/// # Errors
+/// As [`truncate`].
+pub(in crate::file) fn grow(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    size: u64,
+    cred: &Cred,
+) -> Result<()> {
+    let (_size_changes, old) = lock_for_size(fs, inode, size)?;
+    if size <= old {
+        return Ok(());
+    }
+    privileges::file_modified(fs, inode, cred)?;
+    let ops = FileOps::new(fs, inode).with_cred(cred);
+    extend(&ops, inode, old, size).inspect_err(|error| crate::file::report(fs, error))
+}
+
+fn extend(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+    prepare_growth(ops, inode, old, size)?;
+    let mut h = ops.fs.start(credits::INODE_UPDATE)?;
+    crate::file::set_sizes(ops.fs, &mut h, inode, size)
+}
+
+/// Prepares a file of `old` bytes to grow to `size` without a write: what it has of `[old, size)`
+/// and between the size on disk and `old` reads as zeros afterwards, on the device as well.
+pub(in crate::file) fn prepare_growth(
+    ops: &FileOps<'_>,
+    inode: &Arc<Inode>,
+    old: u64,
+    size: u64,
+) -> Result<()> {
+    let fs = ops.fs;
+    let bs = fs.layout.block_size;
+    let block_end = bs.round_up(Pos::new(old)).unwrap_or(Pos::MAX).get();
+    zero_and_write(ops, inode, old, size.min(block_end))?;
+    unwrite_leftovers(ops, block_end, size)?;
+    write_before(ops, Pos::new(old))
+}
+
+/// Makes blocks from byte `start` (the first of a block) to `end` unwritten if a crash left them
+/// written; in a block map, which knows no unwritten blocks, a hole. They lie behind the end of the
+/// file and are about to become part of it. Zeroing them would take folios that cannot be written
+/// before the file has grown.
+pub(in crate::file) fn unwrite_leftovers(ops: &FileOps<'_>, start: u64, end: u64) -> Result<()> {
+    let fs = ops.fs;
+    let mut at = start;
+    while at < end {
+        let found = crate::file::blocks_of(fs, Pos::new(at), end - at);
+        let (lblk, count) = found.ok_or(Error::FileTooBig)?;
+        let found = map::lookup(fs, ops.inode, lblk, count)?;
+        if let MapState::Written(_) = found.state {
+            if ops.flags.contains(InodeFlags::EXTENTS) {
+                let mut h = fs.start(credits::convert(fs))?;
+                map::convert_to_unwritten(fs, &mut h, ops.inode, lblk, found.len)?;
+            } else {
+                let mut h = fs.start_with_revokes(credits::remove(fs), credits::REVOKES)?;
+                let last = u64::from(lblk.get()).saturating_add(u64::from(found.len));
+                map::remove(fs, &mut h, ops.inode, lblk, last)?;
+            }
+        }
+        let len = u64::from(found.len).saturating_mul(fs.layout.block_size.bytes_u64());
+        at = at.saturating_add(len.max(1));
+    }
+    Ok(())
+}
+
+fn cut(ops: &FileOps<'_>, inode: &Arc<Inode>, old: u64, size: u64) -> Result<()> {
+    let fs = ops.fs;
+    let bs = fs.layout.block_size;
+    let has_blocks = || inode.core.read().sectors != 0;
+    if size == old && !has_blocks() && map::delayed_blocks(inode) == 0 {
+        return Ok(());
+    }
+    let block_end = bs.round_up(Pos::new(size)).unwrap_or(Pos::MAX).get();
+    if size < old {
+        zero_and_write(ops, inode, size, block_end.min(old))?;
+    } else if orphan::is_orphan(inode) {
+        // The crash that left the orphan may have come before this was done.
+        zero_and_write(ops, inode, size, block_end)?;
+    }
+    write_ordered(ops, Pos::new(size));
+    // The size on disk may be less than the size that the file is cut to.
+    write_before(ops, Pos::new(size))?;
+    let no_fills = ops.data.address_space.invalidate_lock().write();
+    if size < old {
+        let mut h = fs.start(credits::ORPHAN.saturating_add(credits::INODE_UPDATE))?;
+        if has_blocks() {
+            orphan::add(fs, &mut h, inode)?;
+        }
+        crate::file::set_sizes(fs, &mut h, inode, size)?;
+    }
+    // Waits for writeback: nothing behind the end is allocated after this.
+    ops.data
+        .address_space
+        .drop_range(&no_fills, Pos::new(size), Pos::MAX);
+    if let Ok(first) = u32::try_from(bs.blocks_for(size).get()) {
+        remove_blocks(fs, inode, Lblk::new(first), has_blocks())?;
+    }
+    alloc::release_window(fs, inode.ino);
+    Ok(())
+}
+
+/// Frees everything from `first` on. Afterwards the inode is no orphan, unless it has no name.
+fn remove_blocks(fs: &Fs, inode: &Arc<Inode>, first: Lblk, has_blocks: bool) -> Result<()> {
+    if !has_blocks {
+        map::drop_delayed(fs, inode, first, 1 << 32);
+        return Ok(());
+    }
+    let last = credits::ORPHAN.saturating_add(credits::INODE_UPDATE);
+    let first_part = credits::remove(fs).saturating_add(last);
+    let revokes = if path_choice::is_data_journalled(fs, inode) {
+        credits::REVOKES
+    } else {
+        REVOKES
+    };
+    let mut h = fs.start_with_revokes(first_part, revokes)?;
+    orphan::add(fs, &mut h, inode)?;
+    map::remove(fs, &mut h, inode, first, 1 << 32)?;
+    if !h.ensure(last)? {
+        h.restart(last)?;
+    }
+    if !inode.is_unlinked() {
+        orphan::remove(fs, &mut h, inode)?;
+    }
+    Ok(())
+}
+
+/// Zeroes `[from, to)`, a part of one block. If the block is allocated, the zeros are on the device
+/// on return.
+fn zero_and_write(ops: &FileOps<'_>, inode: &Arc<Inode>, from: u64, to: u64) -> Result<()> {
+    if from >= to || !data_path::zero_range(ops, Pos::new(from), to - from)? {
+        return Ok(());
+    }
+    let Some((lblk, _)) = crate::file::blocks_of(ops.fs, Pos::new(from), 1) else {
+        return Ok(());
+    };
+    // A block that is not allocated shows nothing after a crash.
+    if let MapState::Written(_) = map::lookup(ops.fs, inode, lblk, 1)?.state {
+        write_range(
+            ops.fs,
+            inode,
+            WritebackControl::integrity(Pos::new(from), Pos::new(to)),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! Writing to files: limits, privileges, the space behind the old end, and errors that a second try
+//! may cure.
+//!
+//! # Locks
+//! A write that changes nothing but cached bytes within one folio or a few takes their locks and no
+//! other, and the EOF lock if it moves the end; every other one holds the inode's `lock` and its
+//! range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
+
+pub(in crate::file) mod write_through;
+pub(in crate::file) mod writeback;
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use extant_disk::inode::InodeFlags;
+use extant_failpoint::Failpoint;
+use extant_iomap::{Payload, Source};
+use extant_units::Pos;
+
+use crate::file::lock::range_lock::{lock_for_write, try_lock_append};
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::read::check_kind;
+use crate::file::size::truncate;
+use crate::file::{OpenState, data_path, direct, max_size, space_retry};
+use crate::inode::Inode;
+use crate::types::Cred;
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::xattr::privileges;
+
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteAt {
+    /// To this byte.
+    Pos(u64),
+    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
+    End,
+    /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write
+    /// earlier: what a write asks for was checked then, and the time noted, which the cache reports
+    /// by itself.
+    Cached(u64),
+}
+
+impl WriteAt {
+    /// The byte, unless it is the end.
+    pub(super) fn position(self) -> Option<u64> {
+        match self {
+            Self::Pos(pos) | Self::Cached(pos) => Some(pos),
+            Self::End => None,
+        }
+    }
+}
+
+/// Which way the bytes take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Via {
+    /// Into the page cache, to be written later.
+    Cache,
+    /// Straight to the device (`O_DIRECT`).
+    Device,
+}
+
+/// Writes `bytes` into the cache; `open` is the writer's own state, if it has one. Returns where,
+/// and how many, fewer if an error or a limit stopped the rest. Takes privileges away and notes the
+/// time, as a modification does. Durable on return only with the mount option `sync` or the file's
+/// flag.
+///
+/// # Errors
+/// [`Error::NoSpace`]; [`Error::FileTooBig`]; [`Error::NotPermitted`] for immutable files; device
+/// and map failures. Nothing was written then.
+pub(crate) fn write(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    write_via(Via::Cache, fs, inode, open, at, bytes, cred)
+}
+
+/// [`write()`] of several buffers, one after the other, as one write.
+///
+/// # Errors
+/// As [`write()`].
+pub(crate) fn write_vectored(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bufs: &[IoSlice<'_>],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    write_via(Via::Cache, fs, inode, open, at, bufs, cred)
+}
+
+/// [`write()`] past the cache (`O_DIRECT`): on return the bytes are on the device, with their
+/// position and the size.
+///
+/// # Errors
+/// As [`write()`]; what kept older data of the range from being written.
+pub(crate) fn write_direct(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &[u8],
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    write_via(Via::Device, fs, inode, open, at, bytes, cred)
+}
+
+#[inline]
+fn write_via(
+    via: Via,
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &(impl Payload + ?Sized),
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    fs.check_writable()?;
+    check_kind(inode)?;
+    if bytes.is_empty() {
+        return Ok((inode.size(), 0));
+    }
+    let cached = via == Via::Cache;
+    let (pos, done) = match cached.then(|| put_in_folio(fs, inode, open, at, bytes)) {
+        Some(Some(pos)) => (pos, bytes.len()),
+        _ => write_mapped(fs, inode, at, via, bytes, cred)?,
+    };
+    if fs.options.sync() || inode.flags().contains(InodeFlags::SYNC) {
+        crate::file::fsync(fs, inode, open, false)?;
+    }
+    Ok((pos, done))
+}
+
+/// The shortest ways, for a write that changes cached bytes of the file and nothing else (not its
+/// map, times or privileges), but that it may make it longer. Returns where it went; `None` if
+/// there is more to do.
+#[inline]
+fn put_in_folio(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    open: Option<&OpenState>,
+    at: WriteAt,
+    bytes: &(impl Payload + ?Sized),
+) -> Option<u64> {
+    let ops = FileOps::new(fs, inode);
+    let noted = || match at {
+        WriteAt::Pos(_) | WriteAt::End => {
+            !inode.flags().contains(InodeFlags::IMMUTABLE) && privileges::is_modified(inode)
+        }
+        WriteAt::Cached(_) => true,
+    };
+    if !noted() || inode.is_gone() {
+        return None;
+    }
+    let recent = &open.unwrap_or(&ops.data.shared).recent;
+    let len = bytes.len() as u64;
+    let below_the_end = |pos: &u64| pos.saturating_add(len) <= inode.size();
+    if let Some(pos) = at.position().filter(below_the_end) {
+        return data_path::overwrite(&ops, recent, Pos::new(pos), bytes).then_some(pos);
+    }
+    let (_eof, pos) = try_lock_append(fs, inode, ops.data, at, len)?;
+    // A holder of `lock` before this may have changed attributes.
+    if !noted() {
+        return None;
+    }
+    data_path::extend(&ops, recent, Pos::new(pos), bytes).then_some(pos)
+}
+
+/// The way for everything else.
+fn write_mapped(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    at: WriteAt,
+    via: Via,
+    bytes: &(impl Payload + ?Sized),
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    let result = space_retry::retry(fs, || write_locked(fs, inode, at, via, bytes, cred));
+    result.inspect_err(|error| crate::file::report(fs, error))
+}
+
+fn write_locked(
+    fs: &Arc<Fs>,
+    inode: &Arc<Inode>,
+    at: WriteAt,
+    via: Via,
+    bytes: &(impl Payload + ?Sized),
+    cred: &Cred,
+) -> Result<(u64, usize)> {
+    let (_one_writer, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
+    let ops = FileOps::new(fs, inode).with_cred(cred);
+    let fresh = !matches!(at, WriteAt::Cached(_));
+    if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    let limit = max_size(fs, inode);
+    let room = limit.checked_sub(pos).filter(|&room| room > 0);
+    let room = room.ok_or(Error::FileTooBig)?;
+    let len = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
+    if fresh {
+        privileges::file_modified(fs, inode, cred)?;
+    }
+    if pos > size {
+        // What lies behind the old end becomes part of the file: it must read as zero.
+        let block_end = fs.layout.block_size.round_up(Pos::new(size));
+        let block_end = block_end.unwrap_or(Pos::MAX).get();
+        data_path::zero_range(&ops, Pos::new(size), pos.min(block_end) - size)?;
+        truncate::unwrite_leftovers(&ops, block_end, pos)?;
+    }
+    let at = Pos::new(pos);
+    let done = match via {
+        Via::Device => put_on_device(&ops, at, &bytes.contiguous()[..len])?,
+        Via::Cache if fresh => put_in_cache(&ops, at, len, bytes.source(), 0)?,
+        Via::Cache => {
+            let bytes = &bytes.contiguous()[..len];
+            let done = write_through::write(&ops, at, bytes)?;
+            put_in_cache(&ops, at, len, bytes, done)?
+        }
+    };
+    if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
+        ops.move_size_early(Pos::new(pos + done as u64))?;
+    }
+    Ok((pos, done))
+}
+
+/// The part of a source behind its first bytes.
+struct Behind<S> {
+    source: S,
+    first: usize,
+}
+
+impl<S: Source> Source for Behind<S> {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        self.source.copy_at(self.first + offset, into)
+    }
+}
+
+/// Writes `len` bytes of `source` at `pos` into the cache, except for the first `done`, which are
+/// written already. Returns how many bytes are written then.
+fn put_in_cache(
+    ops: &FileOps<'_>,
+    pos: Pos,
+    len: usize,
+    source: impl Source,
+    done: usize,
+) -> Result<usize> {
+    if done >= len {
+        return Ok(done);
+    }
+    let at = pos.saturating_add(done as u64);
+    let mut rest = Behind {
+        source,
+        first: done,
+    };
+    match data_path::write(ops, at, len - done, &mut rest) {
+        Ok(more) => Ok(done + more),
+        Err(error) if done == 0 => Err(error),
+        // What did arrive counts; the error will be met again by whoever goes on.
+        Err(_) => Ok(done),
+    }
+}
+
+/// Writes `bytes` at `pos` past the cache; what has to go through it goes on to the device from
+/// there.
+fn put_on_device(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+    let direct = direct::write(ops, pos, bytes)?;
+    if !direct.falls_back {
+        return Ok(direct.bytes);
+    }
+    let done = put_in_cache(ops, pos, bytes.len(), bytes, direct.bytes)?;
+    let position = |done: usize| pos.saturating_add(done as u64);
+    match direct::write_back_cached(ops, position(direct.bytes), position(done)) {
+        Err(error) if direct.bytes == 0 => Err(error),
+        Err(_) => Ok(direct.bytes),
+        Ok(()) => Ok(done),
+    }
+}

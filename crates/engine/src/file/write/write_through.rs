@@ -1,0 +1,122 @@
+//! Write-through: large writes of a caller that caches by itself go straight to the device.
+//!
+//! The kernel above a mount keeps pages and hands them over when it writes them back. A second copy
+//! here would double memory and copies. So whole blocks of such a write take the steps of writeback
+//! at once, without folios: allocation, unwritten; the data; the conversion, and with it the size
+//! on disk. A crash in between shows what it shows for writeback: zeros, or the old size. Small
+//! parts, parts of blocks, and ranges with dirty data in the cache go through the cache.
+//!
+//! # Invariants
+//! * No block of the range is dirty from before the first byte is written to the end, and none is
+//!   cached at the end: a later read finds what was written.
+//! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
+//!
+//! # Locks
+//! The caller holds the range throughout, so no other thread dirties a block of it. Reads may add
+//! clean folios while the device is written; the invalidate lock, taken for a moment once the map
+//! has changed, waits for those reads.
+
+use std::sync::atomic::Ordering;
+
+use extant_iomap::{DeviceFault, DeviceRequest, Ioend, IomapOps};
+use extant_units::{Lblk, Pos, index};
+
+use crate::config::BufferedPath;
+use crate::file::blocks_of;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::write::writeback;
+use crate::map::{self, MapState};
+use crate::types::error::{Error, Result};
+
+/// The fewest bytes that are worth an allocation, a write and a conversion of their own.
+const LEAST: u64 = 128 << 10;
+
+/// Writes the whole blocks of `bytes` at byte `pos`, which is not behind the end of the file, as
+/// far as possible. Returns the number of bytes written; the caller passes the rest through the
+/// cache.
+///
+/// # Errors
+/// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
+pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+    let bs = ops.fs.layout.block_size;
+    let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
+    let plain = ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
+    if !plain || len < LEAST || bs.offset_in_block(pos) != 0 {
+        return Ok(0);
+    }
+    let end = pos.saturating_add(len);
+    let mapping = ops.address_space();
+    mapping.drop_clean(pos, end);
+    if mapping.next(pos).is_some_and(|folio| folio.start() < end) {
+        return Ok(0);
+    }
+    writeback::write_before(ops, pos)?;
+    let mut at = pos;
+    let mut result = Ok(());
+    while at < end && result.is_ok() {
+        let done = index(at.since(pos));
+        match part(ops, at, &bytes[done..], end) {
+            Ok(None) => break,
+            Ok(Some(next)) => at = next,
+            Err(error) => result = Err(error),
+        }
+    }
+    // Once this lock is free, reads that found the old map have made their folios; later ones find
+    // the new map. Folios that reach beyond the range may be dirty there, so only their part goes.
+    let no_fills = mapping.invalidate_lock().write();
+    mapping.drop_range(&no_fills, pos, end);
+    drop(no_fills);
+    let done = index(at.since(pos));
+    if done > 0 {
+        Ok(done)
+    } else {
+        result.map(|()| 0)
+    }
+}
+
+/// Writes the part at `at` that lies in one run of blocks, allocated if need be. Returns the part's
+/// end, or `None` if it must go through the cache.
+fn part(ops: &FileOps<'_>, at: Pos, bytes: &[u8], end: Pos) -> Result<Option<Pos>> {
+    let left = end.since(at);
+    let (lblk, count) = blocks_of(ops.fs, at, left).ok_or(Error::FileTooBig)?;
+    let map = match map::lookup(ops.fs, ops.inode, lblk, count)? {
+        map if map.state == MapState::Delayed => return Ok(None),
+        map if map.state == MapState::Hole => allocate_hole(ops, lblk, map.len.min(count))?,
+        map => map,
+    };
+    let place = ops.describe(&map)?;
+    let len = place.clamp(at, left);
+    let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
+    let (Some(ioend), Some(bytes)) = (Ioend::new(&place, at, len), bytes) else {
+        return Ok(None);
+    };
+    let stats = ops.counters();
+    stats.uncached_writes.bump();
+    stats.ioends.bump();
+    stats.written_bytes.add(len);
+    let written = ops.device().write_at(ioend.at, bytes);
+    written.map_err(|source| {
+        stats.failed_ioends.bump();
+        DeviceFault {
+            request: DeviceRequest::Write,
+            at: ioend.at,
+            len,
+            source,
+        }
+    })?;
+    // As a write into the cache does. Readers see zeros behind the old end until the conversion.
+    let next = at.saturating_add(len);
+    ops.inode.size.fetch_max(next.get(), Ordering::AcqRel);
+    ops.finish(&ioend)?;
+    Ok(Some(next))
+}
+
+/// Allocates blocks for a hole.
+pub(in crate::file) fn allocate_hole(
+    ops: &FileOps<'_>,
+    lblk: Lblk,
+    count: u32,
+) -> Result<map::BlockMapping> {
+    ops.counters().map_calls.bump();
+    ops.retry(|| ops.allocate_now(lblk, count))
+}

@@ -1,0 +1,234 @@
+//! Writeback: allocates blocks for dirty data, and publishes them once the data has arrived.
+//!
+//! A delayed range is allocated under one handle, unwritten and in as long a run as can be had. The
+//! data goes to the device. Under another handle the blocks are converted to written, and only then
+//! does the size on disk move. After a crash at any moment the file shows the data, or zeros, or
+//! the old size: never what the blocks held before.
+//!
+//! # Locks
+//! `iomap` calls this with folios under writeback. It starts handles, takes `map_lock` through
+//! `map` and `core` through [`Inode::update`]. It takes neither the inode's `lock` nor the
+//! invalidate lock: their holders may be waiting for writeback.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extant_failpoint::Failpoint;
+use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
+use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
+use extant_units::Pos;
+
+use crate::alloc;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::{blocks_of, data_path};
+use crate::inode::Inode;
+use crate::map::{self, AllocateMode, MapState};
+use crate::types::error::{Error, Result};
+use crate::volume::Fs;
+use crate::volume::credits;
+
+/// The longest run allocated at once: the longest unwritten extent.
+const MAX_RUN: u32 = extant_disk::extent::MAX_UNWRITTEN;
+
+impl FileOps<'_> {
+    /// Allocates the delayed blocks at `known`, or returns what another thread has made of them.
+    fn allocate_delayed(&self, known: &map::BlockMapping) -> Result<map::BlockMapping> {
+        let how = AllocateMode {
+            unwritten: !self.fs.tuning.failpoint.is(Failpoint::ConversionBeforeData),
+            only_delayed: true,
+            ..AllocateMode::default()
+        };
+        let mut attempt = 0;
+        loop {
+            let mut h = self.fs.start(credits::allocate(self.fs))?;
+            let placed = map::allocate(self.fs, &mut h, self.inode, known.lblk, known.len, how);
+            drop(h);
+            match placed {
+                Err(Error::NoSpace) if alloc::commit_frees_reserved(self.fs, attempt) => {
+                    attempt += 1
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Completes a direct write: the data of `ioend` is on the device and ends with byte `end` of
+    /// the file. As [`WritebackOps::complete`]; the size in memory grows to `end` too. The caller
+    /// holds the range, so no other thread changes the size.
+    pub(in crate::file) fn arrived(&self, ioend: &Ioend, end: Pos) -> Result<()> {
+        let end = end.get();
+        let raises = self.inode.size() < end;
+        let grows = raises || self.inode.core.read().disk_size < end;
+        self.convert(ioend, end, grows, raises)
+    }
+
+    /// As [`WritebackOps::complete`], for a writer that is still waiting and can be told that there
+    /// is no space.
+    pub(in crate::file) fn finish(&self, ioend: &Ioend) -> Result<()> {
+        let end = ioend.end().get();
+        let disk_size = self.inode.core.read().disk_size;
+        let grows = disk_size < end.min(self.inode.size());
+        if grows
+            && ioend
+                .failed_before
+                .is_some_and(|lost| lost.get() > disk_size)
+        {
+            // On the device the rest of the old last block may hold anything, so the file must not
+            // grow over it. This data is lost together with that block; fsync reports it.
+            return Ok(());
+        }
+        self.convert(ioend, end, grows, false)
+    }
+
+    /// Converts the space of `ioend` to written. Then moves the size on disk to `end` if `grows`,
+    /// and the size in memory if `raises`.
+    fn convert(&self, ioend: &Ioend, end: u64, grows: bool, raises: bool) -> Result<()> {
+        let (fs, inode) = (self.fs, self.inode);
+        if ioend.kind == IoendKind::Mapped && !grows {
+            return Ok(());
+        }
+        let (lblk, count) = blocks_of(fs, ioend.pos, ioend.len).ok_or(Error::FileTooBig)?;
+        let mut attempt = 0;
+        let mut h = loop {
+            let mut h = fs.start(credits::convert(fs).saturating_add(credits::INODE_UPDATE))?;
+            if ioend.kind != IoendKind::Unwritten {
+                break h;
+            }
+            // The tree may need a block, and the last free ones may be waiting for a commit.
+            match map::convert_to_written(fs, &mut h, inode, lblk, count) {
+                Ok(()) => break h,
+                Err(Error::NoSpace) => drop(h),
+                Err(error) => return Err(error),
+            }
+            if !alloc::commit_frees_reserved(fs, attempt) {
+                return Err(Error::NoSpace);
+            }
+            attempt += 1;
+        };
+        if grows {
+            if !h.ensure(credits::INODE_UPDATE)? {
+                // The conversion stands. A crash here leaves written blocks behind the old size.
+                h.restart(credits::INODE_UPDATE)?;
+            }
+            // The size in memory is read under `core`: a truncation changes both sizes under it.
+            inode.update(fs, &mut h, |core| {
+                if raises {
+                    inode.size.fetch_max(end, Ordering::AcqRel);
+                }
+                core.disk_size = core.disk_size.max(end.min(inode.size()));
+                debug_assert!(core.disk_size <= inode.size(), "J1");
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Failpoints `size_before_data` and `size_at_submission`: moves the size on disk to `end`
+    /// before the data is there.
+    pub(in crate::file) fn move_size_early(&self, end: Pos) -> Result<()> {
+        let mut h = self.fs.start(credits::INODE_UPDATE)?;
+        self.inode.update(self.fs, &mut h, |core| {
+            core.disk_size = core.disk_size.max(end.get().min(self.inode.size()));
+        })
+    }
+}
+
+impl WritebackOps for FileOps<'_> {
+    fn map_blocks(&self, pos: Pos, len: u64) -> Result<Iomap> {
+        let (lblk, count) = blocks_of(self.fs, pos, len).ok_or(Error::FileTooBig)?;
+        // Delayed blocks are dirty, so all of them can be allocated now.
+        let mut map = map::lookup(self.fs, self.inode, lblk, count.max(MAX_RUN))?;
+        if map.state == MapState::Delayed {
+            map.len = map.len.min(MAX_RUN);
+            map = self.allocate_delayed(&map)?;
+        }
+        if self.fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
+            self.move_size_early(pos.saturating_add(len))?;
+        }
+        self.describe(&map)
+    }
+
+    fn complete(&self, ioend: &Ioend) -> Result<()> {
+        self.finish(ioend).map_err(|error| self.data_lost(error))
+    }
+
+    fn discard(&self, pos: Pos, len: u64) {
+        tracing::warn!(
+            ino = self.inode.ino.get(),
+            pos = pos.get(),
+            len,
+            "delayed data could not be placed and is lost"
+        );
+        self.drop_reservations(pos, pos.saturating_add(len));
+    }
+
+    /// The write was acknowledged when its data was cached, so lack of space is no answer here.
+    fn data_lost(&self, error: Error) -> Error {
+        match error {
+            Error::NoSpace => {
+                let ino = self.inode.ino.get();
+                Error::Io(format!("no space for delayed data of inode {ino}").into())
+            }
+            other => other,
+        }
+    }
+
+    fn fault_of(error: &Error) -> WritebackFault {
+        match error {
+            Error::NoSpace => WritebackFault::NoSpace,
+            _ => WritebackFault::Io,
+        }
+    }
+}
+
+/// Writes the part of a file's dirty data that `control` selects, and waits for it.
+pub(in crate::file) fn write_range(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    control: WritebackControl,
+) -> Result<u64> {
+    let ops = FileOps::new(fs, inode);
+    write_before(&ops, control.start)?;
+    write_dirty(&ops, control)
+}
+
+/// Writes what is dirty between the size on disk and `pos` wherever blocks with data lie under it.
+/// The size on disk is about to pass those blocks, and the device may hold anything there, such as
+/// the data of a write whose size a crash has lost.
+pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
+    let bs = ops.fs.layout.block_size;
+    let mut at = bs.round_down(Pos::new(ops.inode.core.read().disk_size));
+    while at < pos {
+        let rest = pos.since(at);
+        let (lblk, count) = blocks_of(ops.fs, at, rest).ok_or(Error::FileTooBig)?;
+        let map = map::lookup(ops.fs, ops.inode, lblk, count)?;
+        let end = at.saturating_add(u64::from(map.len) * bs.bytes_u64());
+        if let MapState::Written(_) = map.state {
+            write_dirty(ops, WritebackControl::integrity(at, end.min(pos)))?;
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+pub(in crate::file) fn write_dirty(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
+    let result = data_path::write_back(ops, control);
+    result.inspect_err(|error| crate::file::note_failure(ops.fs, error))
+}
+
+impl Writeback for Inode {
+    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
+        let Some(fs) = self.fs.upgrade() else { return };
+        // Otherwise the eviction of the inode has begun, which drops dirty data.
+        let Some(inode) = fs.grab(&self) else { return };
+        let control = match reason {
+            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+            WritebackReason::Background | WritebackReason::Expired => {
+                WritebackControl::background(max_bytes)
+            }
+        };
+        if let Err(error) = write_range(&fs, &inode, control) {
+            tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
+            crate::file::report(&fs, &error);
+        }
+    }
+}
