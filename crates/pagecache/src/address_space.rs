@@ -212,7 +212,7 @@ impl AddressSpace {
         let mut index = self.index.write();
         index.insert(folio.clone()).ok()?;
         self.folios.store(index.len(), Ordering::SeqCst);
-        self.state.added(&folio);
+        self.state.added(&mut index, &folio);
         drop(index);
         Some(folio)
     }

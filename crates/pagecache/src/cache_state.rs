@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::counters::{CacheCounters, PageCacheStats, bump};
 use crate::dirty_list::{DirtyFile, DirtyList, DirtyState, WritebackReason};
 use crate::folio::Folio;
+use crate::folio_tree::FolioTree;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::wakeup::FlusherWakeup;
@@ -126,9 +127,8 @@ impl CacheState {
         self.clock.reclaim(want, &self.counters)
     }
 
-    /// A folio enters an index, whose lock the caller holds: no other thread can remove it before
-    /// it is counted.
-    pub(crate) fn added(&self, folio: &Arc<Folio>) {
+    /// Counts `folio`, which has entered `_index`: before another thread can remove it from there.
+    pub(crate) fn added(&self, _index: &mut FolioTree<Arc<Folio>>, folio: &Arc<Folio>) {
         let live = self.folios.fetch_add(1, Ordering::Relaxed) + 1;
         bump(&self.counters.folios_by_order[folio.order() as usize]);
         self.clock.push(folio, live);

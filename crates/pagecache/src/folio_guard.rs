@@ -37,6 +37,7 @@ pub struct FolioRef<'a> {
 }
 
 impl<'a> FolioRef<'a> {
+    #[inline]
     pub(crate) fn lock(folio: &'a Folio) -> Self {
         let held = taking(Rank::FolioOrHandle);
         Self {
@@ -124,6 +125,7 @@ pub struct FolioGuard<'a> {
 }
 
 impl<'a> FolioGuard<'a> {
+    #[inline]
     pub(crate) fn lock(folio: &'a Folio, owner: &'a dyn FolioOwner) -> Self {
         let held = taking(Rank::FolioOrHandle);
         Self {
@@ -134,6 +136,7 @@ impl<'a> FolioGuard<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn try_lock(folio: &'a Folio, owner: &'a dyn FolioOwner) -> Option<Self> {
         Some(Self {
             folio,
