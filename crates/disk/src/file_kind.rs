@@ -83,3 +83,20 @@ impl FileKind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mode_and_entry_tell_the_same_kind() {
+        let kinds = (0..16).filter_map(|bits: u16| FileKind::from_mode(bits << 12));
+        let all: Vec<FileKind> = kinds.collect();
+        assert_eq!(all.len(), 7);
+        for kind in all {
+            assert_eq!(FileKind::from_mode(kind.mode_bits() | 0o7777), Some(kind));
+            assert_eq!(FileKind::from_file_type(kind.file_type()), Some(kind));
+        }
+        assert_eq!(FileKind::from_file_type(FileType::Unknown), None);
+    }
+}
