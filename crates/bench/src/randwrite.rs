@@ -24,7 +24,8 @@ use crate::variant::{LONGER, Setup, is_about_locks};
 
 const JOBS: u64 = 4;
 const DEPTH: usize = 16;
-const BLOCK: u64 = 4096;
+const BLOCK_BYTES: usize = 4096;
+const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A sample lasts longer than others, 15 s, as does the file ([`LONGER`]).
 const SLOWER: u32 = 10;
 /// The same where a run of everything has to end in time.
@@ -158,7 +159,7 @@ fn jobs(number: u64, job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Resul
 /// none; keeps [`DEPTH`] in flight. Returns how many there were.
 fn write(volume: &Volume, node: &Node, mut next: impl FnMut(u64) -> Option<u64>) -> Result<u64> {
     let mut queue = volume.direct_queue(DEPTH, &Cred::root());
-    let mut free: Vec<IoBuf> = (0..DEPTH).map(|_| IoBuf::zeroed(BLOCK as usize)).collect();
+    let mut free: Vec<IoBuf> = (0..DEPTH).map(|_| IoBuf::zeroed(BLOCK_BYTES)).collect();
     let (mut finished, mut written, mut more) = (Vec::with_capacity(DEPTH), 0, true);
     while more || queue.outstanding() > 0 {
         while more && let Some(buf) = free.pop() {
