@@ -1,9 +1,9 @@
 //! POSIX ACLs: ext4's stored form, and the form that users see in `system.posix_acl_*`.
 //!
-//! Both are a version number and a list of entries. The stored form (version 1) leaves the id out of entries that have
-//! none; the users' form (version 2) always has it. [`Acl`] is the decoded list. An ACL is valid if it has one owner,
-//! one owning group and one other entry, in that order with the named users and groups between them, and a mask if
-//! there is any named entry.
+//! Both are a version number and a list of entries. The stored form (version 1) leaves the id out
+//! of entries that have none; the users' form (version 2) always has it. [`Acl`] is the decoded
+//! list. An ACL is valid if it has one owner, one owning group and one other entry, in that order
+//! with the named users and groups between them, and a mask if there is any named entry.
 
 use core::mem::size_of;
 
@@ -265,7 +265,8 @@ impl Acl {
             let rank = entry.tag.rank();
             let follows = match last {
                 None => rank == 0,
-                // Owner, owning group and other must not be left out: no step over rank 2 or to nothing.
+                // Owner, owning group and other must not be left out: no step over rank 2 or to
+                // nothing.
                 Some(before) if entry.tag.is_named() && before == rank => true,
                 Some(before) => before < rank && !(before < 2 && rank > 2),
             };
@@ -282,8 +283,8 @@ impl Acl {
         Ok(())
     }
 
-    /// `mode` with the permission bits that this ACL stands for (the group's are those of the mask, if there is one),
-    /// and whether the ACL says no more than they do.
+    /// `mode` with the permission bits that this ACL stands for (the group's are those of the mask,
+    /// if there is one), and whether the ACL says no more than they do.
     pub fn mode(&self, mode: u16) -> (u16, bool) {
         let (mut owner, mut group, mut other) = (0, 0, 0);
         let mut mask = None;
@@ -305,7 +306,8 @@ impl Acl {
         ((mode & !0o777) | (owner << 6) | (group << 3) | other, plain)
     }
 
-    /// Takes over the permission bits of a `chmod` to `mode`: the group's go to the mask, if there is one.
+    /// Takes over the permission bits of a `chmod` to `mode`: the group's go to the mask, if there
+    /// is one.
     pub fn chmod(&mut self, mode: u16) {
         let has_mask = self.entries.iter().any(|e| e.tag == AclTag::Mask);
         for entry in &mut self.entries {
@@ -319,8 +321,9 @@ impl Acl {
         }
     }
 
-    /// Makes this default ACL the access ACL of a new inode that was asked for with `mode`: each gives up what the
-    /// other does not grant. Returns the inode's mode and whether the ACL says more than it does.
+    /// Makes this default ACL the access ACL of a new inode that was asked for with `mode`: each
+    /// gives up what the other does not grant. Returns the inode's mode and whether the ACL says
+    /// more than it does.
     pub fn inherit(&mut self, mode: u16) -> (u16, bool) {
         let has_mask = self.entries.iter().any(|e| e.tag == AclTag::Mask);
         for entry in &mut self.entries {

@@ -1,7 +1,8 @@
 //! Bitmaps: one bit per block (or inode) of a group, lowest bit of the first byte first.
 //!
-//! Plain functions over the bytes of a bitmap block. All take a bit count `len`: bits at or past it (the
-//! padding) are never looked at unless named. A range that leaves the bytes is cut, never a panic.
+//! Plain functions over the bytes of a bitmap block. All take a bit count `len`: bits at or past it
+//! (the padding) are never looked at unless named. A range that leaves the bytes is cut, never a
+//! panic.
 
 use core::ops::Range;
 

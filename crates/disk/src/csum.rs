@@ -1,10 +1,11 @@
 //! The checksum of ext4 and jbd2 metadata: crc32c without the final inversion.
 //!
-//! Linux keeps the raw register between steps and stores it raw; the well-known crc32c inverts at both
-//! ends. [`Crc32c`] hides the difference: a running value that is fed byte ranges and read at the end.
+//! Linux keeps the raw register between steps and stores it raw; the well-known crc32c inverts at
+//! both ends. [`Crc32c`] hides the difference: a running value that is fed byte ranges and read at
+//! the end.
 
-/// A running crc32c in the form that ext4 stores: start at all ones (or a stored seed), feed bytes, no
-/// final inversion.
+/// A running crc32c in the form that ext4 stores: start at all ones (or a stored seed), feed bytes,
+/// no final inversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Crc32c(u32);
 

@@ -1,11 +1,12 @@
 //! Changes to directory blocks: insert, remove, retarget, compact, split; new directories.
 //!
-//! Pure functions over the bytes of one block (two for a split). Each checks what it walks over before the
-//! first byte changes, so that an error leaves the block as it was, and leaves a changed block sealed.
+//! Pure functions over the bytes of one block (two for a split). Each checks what it walks over
+//! before the first byte changes, so that an error leaves the block as it was, and leaves a changed
+//! block sealed.
 //!
-//! In a linear directory of more than one block a reader's position is a byte offset, so entries there must
-//! never move: use [`DirFormat::insert`] and [`DirFormat::remove`] only. [`DirFormat::compact`] and
-//! [`DirFormat::split`] are for blocks that are read in hash order.
+//! In a linear directory of more than one block a reader's position is a byte offset, so entries
+//! there must never move: use [`DirFormat::insert`] and [`DirFormat::remove`] only.
+//! [`DirFormat::compact`] and [`DirFormat::split`] are for blocks that are read in hash order.
 
 use extant_units::Ino;
 use zerocopy::little_endian::{U16, U32};
@@ -46,7 +47,8 @@ impl DirFormat {
         Ok(self.gap_for(block, needed(entry)?)?.is_some())
     }
 
-    /// Puts `entry` into the first free space that holds it. Returns where, or `None` if there is none.
+    /// Puts `entry` into the first free space that holds it. Returns where, or `None` if there is
+    /// none.
     ///
     /// # Errors
     /// A broken record, or a name that is empty or too long.
@@ -82,8 +84,8 @@ impl DirFormat {
         Ok(None)
     }
 
-    /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free record if it
-    /// is the block's first.
+    /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free
+    /// record if it is the block's first.
     ///
     /// # Errors
     /// A broken record before it; [`DirentError::NoEntry`] if no entry starts there.
@@ -168,12 +170,13 @@ impl DirFormat {
 
     /// Divides the entries of `source`, and `incoming`, by hash over two blocks.
     ///
-    /// The halves are as equal as the names allow; a division between two names of the same hash costs
-    /// readers an extra block, so that one elsewhere is preferred if it is not much worse.
+    /// The halves are as equal as the names allow; a division between two names of the same hash
+    /// costs readers an extra block, so that one elsewhere is preferred if it is not much worse.
     ///
     /// # Errors
-    /// A broken record; a bad name. [`DirentError::NoEntry`] if there is nothing to divide: an entry that does
-    /// not fit into a compacted block of 1 KiB or more leaves at least two to divide.
+    /// A broken record; a bad name. [`DirentError::NoEntry`] if there is nothing to divide: an
+    /// entry that does not fit into a compacted block of 1 KiB or more leaves at least two to
+    /// divide.
     pub fn split(
         &self,
         source: &[u8],

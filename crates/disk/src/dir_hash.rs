@@ -1,10 +1,11 @@
 //! The hash functions of indexed directories.
 //!
-//! An htree orders names by a 32-bit major hash whose lowest bit is kept free (the index uses it as the
-//! collision bit) and a 32-bit minor hash. Three algorithms exist, each in two variants that differ in
-//! whether a name's bytes are sign-extended: what C's `char` was on the machine that made the directory,
-//! recorded since in the superblock's `s_flags`. `s_hash_seed` replaces the usual start value unless it is
-//! all zeros. SipHash (version 6) belongs to case-folded encrypted directories and is refused by name.
+//! An htree orders names by a 32-bit major hash whose lowest bit is kept free (the index uses it as
+//! the collision bit) and a 32-bit minor hash. Three algorithms exist, each in two variants that
+//! differ in whether a name's bytes are sign-extended: what C's `char` was on the machine that made
+//! the directory, recorded since in the superblock's `s_flags`. `s_hash_seed` replaces the usual
+//! start value unless it is all zeros. SipHash (version 6) belongs to case-folded encrypted
+//! directories and is refused by name.
 //!
 //! Pure arithmetic: no state, no locks, linear in the length of the name.
 
@@ -80,8 +81,8 @@ pub struct DirHasher {
 impl DirHasher {
     /// The hasher for an on-disk version: `s_def_hash_version` or a root's `hash_version`, 0 to 5.
     ///
-    /// Versions 3 to 5 are unsigned by themselves; 0 to 2 follow `unsigned`, the superblock's "unsigned
-    /// directory hash" flag (bit 1 of `s_flags`). A `seed` of zeros means no seed.
+    /// Versions 3 to 5 are unsigned by themselves; 0 to 2 follow `unsigned`, the superblock's
+    /// "unsigned directory hash" flag (bit 1 of `s_flags`). A `seed` of zeros means no seed.
     ///
     /// # Errors
     /// Versions above 5.
@@ -161,8 +162,9 @@ impl DirHasher {
         state
     }
 
-    /// The first `4 * N` bytes of `rest` as words, the first byte highest. What is missing is filled with the
-    /// length of `rest` repeated in every byte; a last, partial word is shifted into that filler.
+    /// The first `4 * N` bytes of `rest` as words, the first byte highest. What is missing is
+    /// filled with the length of `rest` repeated in every byte; a last, partial word is shifted
+    /// into that filler.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
         #[allow(
             clippy::cast_possible_truncation,

@@ -1,12 +1,14 @@
 //! Directory entries: the blocks of a linear directory and the leaves of an indexed one.
 //!
-//! A block is a chain of records, each `rec_len` bytes long, that fills it exactly. A record with inode 0 is
-//! free space; a record longer than its name needs has free space behind the name. With `metadata_csum` the
-//! last 12 bytes look like one more free record and hold the block's checksum ([`DirTail`]).
+//! A block is a chain of records, each `rec_len` bytes long, that fills it exactly. A record with
+//! inode 0 is free space; a record longer than its name needs has free space behind the name. With
+//! `metadata_csum` the last 12 bytes look like one more free record and hold the block's checksum
+//! ([`DirTail`]).
 //!
-//! [`DirFormat`] carries what the directory and the file system say about the blocks (size, file types,
-//! checksum seed, largest inode number); every function is bounded by the block it is given, and every function
-//! that changes a block leaves it sealed. Changes are in [`crate::dir_edit`], index blocks in [`crate::htree`].
+//! [`DirFormat`] carries what the directory and the file system say about the blocks (size, file
+//! types, checksum seed, largest inode number); every function is bounded by the block it is given,
+//! and every function that changes a block leaves it sealed. Changes are in [`crate::dir_edit`],
+//! index blocks in [`crate::htree`].
 
 use core::mem::{offset_of, size_of};
 
@@ -177,7 +179,8 @@ pub struct Record<'a> {
     pub ino: Option<Ino>,
     /// The kind of file recorded.
     pub file_type: FileType,
-    /// The name. Unchecked beyond its length, see [`Record::check_name`]; meaningless for free space.
+    /// The name. Unchecked beyond its length, see [`Record::check_name`]; meaningless for free
+    /// space.
     pub name: &'a [u8],
 }
 
@@ -204,8 +207,8 @@ impl Record<'_> {
     }
 }
 
-/// The record length that a name of `name_len` bytes needs: header and name, rounded up to four. A damaged entry without a name
-/// keeps the least that a record may have.
+/// The record length that a name of `name_len` bytes needs: header and name, rounded up to four. A
+/// damaged entry without a name keeps the least that a record may have.
 #[inline]
 pub const fn rec_len_for(name_len: usize) -> usize {
     let name_len = if name_len == 0 { 1 } else { name_len };
@@ -221,7 +224,8 @@ pub struct DirFormat {
     pub file_type: bool,
     /// The largest inode number (`s_inodes_count`).
     pub max_ino: u32,
-    /// With `metadata_csum`: the directory's checksum seed ([`crate::inode::InodeFormat::inode_seed`]).
+    /// With `metadata_csum`: the directory's checksum seed
+    /// ([`crate::inode::InodeFormat::inode_seed`]).
     pub seed: Option<Crc32c>,
 }
 
@@ -235,8 +239,8 @@ impl DirFormat {
         }
     }
 
-    /// The bytes that a stored record length stands for. In 64 KiB blocks the whole block is stored as 65535
-    /// or 0, and the two low bits, always free, would hold bits 16 and 17.
+    /// The bytes that a stored record length stands for. In 64 KiB blocks the whole block is stored
+    /// as 65535 or 0, and the two low bits, always free, would hold bits 16 and 17.
     #[inline]
     pub const fn decode_rec_len(&self, raw: u16) -> usize {
         let raw = raw as usize;
@@ -376,8 +380,8 @@ impl DirFormat {
         Ok(None)
     }
 
-    /// The "." and ".." that begin a directory's first block, linear or index root: this directory's inode
-    /// and its parent's.
+    /// The "." and ".." that begin a directory's first block, linear or index root: this
+    /// directory's inode and its parent's.
     ///
     /// # Errors
     /// [`DirentError::NoDots`] if the block begins otherwise.

@@ -1,15 +1,15 @@
 //! Extent trees: the map from a file's blocks to the device's.
 //!
-//! A tree's root lies in the inode's `i_block` (60 bytes, four entries); every other node fills one block.
-//! Each node is a header of 12 bytes and entries of 12 bytes: [`Extent`]s in a leaf (depth 0), [`Index`]
-//! entries above. With `metadata_csum` a block's entries are followed by a [`Tail`].
+//! A tree's root lies in the inode's `i_block` (60 bytes, four entries); every other node fills one
+//! block. Each node is a header of 12 bytes and entries of 12 bytes: [`Extent`]s in a leaf (depth
+//! 0), [`Index`] entries above. With `metadata_csum` a block's entries are followed by a [`Tail`].
 //!
 //! * [`Node`]: read access. [`Node::open`] looks at the header alone (cheap, every access does it);
 //!   [`Node::check`] looks at every entry and belongs to the moment a block comes from the device.
-//! * [`NodeMut`]: edits of one node's bytes, which keep the count and nothing else: order and ranges are
-//!   the tree's business.
+//! * [`NodeMut`]: edits of one node's bytes, which keep the count and nothing else: order and
+//!   ranges are the tree's business.
 //!
-//! Nothing here panics, whatever the bytes: an access outside of a node is `None` or an error.
+//! Nothing here panics on any bytes: an access outside of a node is `None` or an error.
 
 mod edit;
 mod node;
@@ -156,7 +156,8 @@ impl Extent {
         })
     }
 
-    /// Whether `next` continues this extent in the file, on the device and in kind, and both fit one entry.
+    /// Whether `next` continues this extent in the file, on the device and in kind, and both fit
+    /// one entry.
     pub fn merges_with(&self, next: &Self) -> bool {
         self.unwritten == next.unwritten
             && self.end() == u64::from(next.lblk.get())
@@ -350,7 +351,8 @@ pub enum ExtentError {
     },
 }
 
-/// Entries that fit a block of size `bs`, beside the header. The checksum always finds room after them.
+/// Entries that fit a block of size `bs`, beside the header. The checksum always finds room after
+/// them.
 pub const fn block_capacity(bs: BlockSize) -> u16 {
     #[allow(clippy::cast_possible_truncation, reason = "at most 65536 / 12")]
     {
@@ -362,8 +364,8 @@ pub const fn block_capacity(bs: BlockSize) -> u16 {
 pub const ROOT_CAPACITY: u16 = 4;
 const _: () = assert!((ROOT_BYTES - ENTRY_BYTES) / ENTRY_BYTES == ROOT_CAPACITY as usize);
 
-/// The start of the checksum of every node of one inode's tree; the same value starts that inode's own
-/// checksum. `fs_seed` is the file system's, from its UUID or its stored seed.
+/// The start of the checksum of every node of one inode's tree; the same value starts that inode's
+/// own checksum. `fs_seed` is the file system's, from its UUID or its stored seed.
 pub fn owner_seed(fs_seed: Crc32c, ino: extant_units::Ino, generation: u32) -> Crc32c {
     fs_seed
         .feed(&ino.get().to_le_bytes())

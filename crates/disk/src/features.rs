@@ -1,10 +1,11 @@
 //! Feature bits: which optional parts of the format a file system uses.
 //!
-//! Three sets with three rules. A file system with an unknown *compat* bit may be written; with an unknown
-//! *ro_compat* bit it may only be read; with an unknown *incompat* bit it may not be touched. Which bits
-//! Extant supports stands here once, in `SUPPORTED` of each set: the mount and the check both go by it. Names are those of
-//! `mke2fs -O` and `dumpe2fs`; a bit without a name is called `FEATURE_C<n>`, `FEATURE_I<n>` or
-//! `FEATURE_R<n>` after its set and bit number, as `dumpe2fs` does.
+//! Three sets with three rules. A file system with an unknown *compat* bit may be written; with an
+//! unknown *ro_compat* bit it may only be read; with an unknown *incompat* bit it may not be
+//! touched. Which bits Extant supports stands here once, in `SUPPORTED` of each set: the mount and
+//! the check both go by it. Names are those of `mke2fs -O` and `dumpe2fs`; a bit without a name is
+//! called `FEATURE_C<n>`, `FEATURE_I<n>` or `FEATURE_R<n>` after its set and bit number, as
+//! `dumpe2fs` does.
 
 use core::fmt;
 
@@ -74,7 +75,7 @@ feature_set! {
 }
 
 feature_set! {
-    /// `s_feature_incompat`: whoever does not know one of these must not even read.
+    /// `s_feature_incompat`: code that does not know one of these must not even read.
     Incompat, 'I', {
         /// Compressed files (never implemented).
         COMPRESSION = 0x1, "compression";
@@ -112,7 +113,7 @@ feature_set! {
 }
 
 feature_set! {
-    /// `s_feature_ro_compat`: whoever does not know one of these may read, but not write.
+    /// `s_feature_ro_compat`: code that does not know one of these may read, but not write.
     RoCompat, 'R', {
         /// Backups of the superblock only in groups 0, 1 and powers of 3, 5, 7.
         SPARSE_SUPER = 0x1, "sparse_super";
@@ -152,7 +153,7 @@ feature_set! {
 }
 
 impl Incompat {
-    /// What Extant handles in full: a volume with any other incompat feature is refused.
+    /// The features that Extant supports: a volume with any other incompat feature is refused.
     pub const SUPPORTED: Self = Self::FILETYPE
         .union(Self::RECOVER)
         .union(Self::EXTENTS)
@@ -163,7 +164,7 @@ impl Incompat {
 }
 
 impl RoCompat {
-    /// What Extant handles in full: a volume with any other ro_compat feature is only read.
+    /// The features that Extant supports: a volume with any other ro_compat feature is only read.
     pub const SUPPORTED: Self = Self::SPARSE_SUPER
         .union(Self::LARGE_FILE)
         .union(Self::HUGE_FILE)
@@ -233,14 +234,16 @@ impl FeatureSets {
         self.has_ro_compat(RoCompat::METADATA_CSUM)
     }
 
-    /// Whether groups may be uninitialised and descriptors carry a checksum: `metadata_csum` or `uninit_bg`.
+    /// Whether groups may be uninitialised and descriptors carry a checksum: `metadata_csum` or
+    /// `uninit_bg`.
     #[inline]
     pub const fn group_csum(&self) -> bool {
         self.ro_compat
             .intersects(RoCompat::METADATA_CSUM.union(RoCompat::GDT_CSUM))
     }
 
-    /// The names of all features, compat before incompat before ro_compat, as `dumpe2fs` orders them.
+    /// The names of all features, compat before incompat before ro_compat, as `dumpe2fs` orders
+    /// them.
     pub fn names(&self) -> impl Iterator<Item = FeatureName> {
         self.compat
             .names()

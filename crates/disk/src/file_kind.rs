@@ -25,7 +25,8 @@ impl FileKind {
     /// The bits of `i_mode` that hold the kind (`S_IFMT`).
     pub const MASK: u16 = 0o170_000;
 
-    /// The kind that the upper four bits of a mode (`S_IFMT`) stand for; `None` if they stand for none.
+    /// The kind that the upper four bits of a mode (`S_IFMT`) stand for; `None` if they stand for
+    /// none.
     #[must_use]
     pub const fn from_mode(mode: u16) -> Option<FileKind> {
         Some(match mode & Self::MASK {
@@ -54,7 +55,7 @@ impl FileKind {
         }
     }
 
-    /// The kind that a directory entry tells; `None` if it tells none.
+    /// The kind that a directory entry stores; `None` if it stores none.
     #[must_use]
     pub const fn from_file_type(file_type: FileType) -> Option<FileKind> {
         Some(match file_type {

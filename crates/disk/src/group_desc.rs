@@ -1,9 +1,9 @@
 //! Group descriptors: where a group's bitmaps and inode table lie and how much of it is free.
 //!
-//! A descriptor has 32 bytes, or with `64bit` at least 64, whose second half holds the high parts of the
-//! same fields. [`GroupDesc`] is the decoded form; it writes itself back over the bytes it came from, so
-//! that bytes this format does not know survive. Checksums: crc16 with `uninit_bg`, the low half of a
-//! crc32c with `metadata_csum`, both seeded by the volume and the group's number.
+//! A descriptor has 32 bytes, or with `64bit` at least 64, whose second half holds the high parts
+//! of the same fields. [`GroupDesc`] is the decoded form; it writes itself back over the bytes it
+//! came from, so that bytes this format does not know survive. Checksums: crc16 with `uninit_bg`,
+//! the low half of a crc32c with `metadata_csum`, both seeded by the volume and the group's number.
 
 use core::mem::{offset_of, size_of};
 
@@ -247,8 +247,9 @@ impl GroupDesc {
         })
     }
 
-    /// Writes the fields over `bytes`, one descriptor of the volume's descriptor size, and stores the
-    /// checksum. Bytes that have no field stay as they are; with fewer than 32 bytes nothing happens.
+    /// Writes the fields over `bytes`, one descriptor of the volume's descriptor size, and stores
+    /// the checksum. Bytes that have no field stay as they are; with fewer than 32 bytes nothing
+    /// happens.
     #[allow(
         clippy::cast_possible_truncation,
         reason = "fields are split into halves"
@@ -289,8 +290,8 @@ impl GroupDesc {
         }
     }
 
-    /// Whether a bitmap checksum `computed` is the one stored, given the volume's descriptor size (32-byte
-    /// descriptors keep only the low half).
+    /// Whether a bitmap checksum `computed` is the one stored, given the volume's descriptor size
+    /// (32-byte descriptors keep only the low half).
     pub fn bitmap_csum_matches(stored: u32, computed: u32, desc_size: usize) -> bool {
         stored == Self::stored_bitmap_csum(computed, desc_size)
     }

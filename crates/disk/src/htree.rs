@@ -1,13 +1,15 @@
 //! The index of a directory: root and node blocks of an htree.
 //!
-//! Block 0 of an indexed directory is the root: "." and "..", whose record hides the rest of the block from
-//! readers that know no index, then [`RootInfo`] and index entries. Below it are zero, one or (with `large_dir`)
-//! two levels of nodes, then leaves ([`crate::dirent`]). An index entry says "names with this hash or a higher
-//! one are in that block", blocks being numbered within the directory; the first has no hash of its own (it stands
-//! for zero) and keeps the table's limit and count in its place. The lowest bit of a key says that the block
-//! before ends with names of the same hash.
+//! Block 0 of an indexed directory is the root: "." and "..", whose record hides the rest of the
+//! block from readers that know no index, then [`RootInfo`] and index entries. Below it are zero,
+//! one or (with `large_dir`) two levels of nodes, then leaves ([`crate::dirent`]). An index entry
+//! says "names with this hash or a higher one are in that block", blocks being numbered within the
+//! directory; the first has no hash of its own (it stands for zero) and keeps the table's limit and
+//! count in its place. The lowest bit of a key says that the block before ends with names of the
+//! same hash.
 //!
-//! As in [`crate::dirent`]: pure functions over one block, bounded by it; what changes a block leaves it sealed.
+//! As in [`crate::dirent`]: pure functions over one block, bounded by it; what changes a block
+//! leaves it sealed.
 
 use core::mem::{offset_of, size_of};
 
@@ -48,7 +50,8 @@ pub struct CountLimit {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IndexEntry {
-    /// The lowest hash in the block, bit 0 being the collision bit. In the first entry: [`CountLimit`].
+    /// The lowest hash in the block, bit 0 being the collision bit. In the first entry:
+    /// [`CountLimit`].
     pub hash: U32,
     /// The block within the directory; the upper four bits are reserved.
     pub block: U32,
@@ -215,8 +218,9 @@ impl DirFormat {
         (self.block_size.bytes() - Self::table_start(kind) - tail) / ENTRY
     }
 
-    /// Whether `block`, not the first of its directory, has the shape of an index node: one free record over the
-    /// whole block. A leaf with a tail cannot; without tails an empty leaf does, and reads the same.
+    /// Whether `block`, not the first of its directory, has the shape of an index node: one free
+    /// record over the whole block. A leaf with a tail cannot; without tails an empty leaf does,
+    /// and reads the same.
     pub fn looks_like_node(&self, block: &[u8]) -> bool {
         DirEntryHeader::ref_from_prefix(block).is_ok_and(|(header, _)| {
             header.inode.get() == 0
@@ -227,7 +231,8 @@ impl DirFormat {
     /// The info of a root block whose shape is checked; the table and the checksum are not.
     ///
     /// # Errors
-    /// Bad dot records, a bad header, or more than `max_levels` indirect levels (1, or 2 with `large_dir`).
+    /// Bad dot records, a bad header, or more than `max_levels` indirect levels (1, or 2 with
+    /// `large_dir`).
     pub fn root_info(&self, block: &[u8], max_levels: u8) -> Result<RootInfo, HtreeError> {
         self.check_size(block)?;
         self.dots(block)?;
@@ -304,8 +309,9 @@ impl DirFormat {
         Ok(())
     }
 
-    /// The checksum of an index block with `count` entries, or `None` without `metadata_csum`. It covers the
-    /// block up to the last entry in use, the tail's reserved word and a zero in place of itself.
+    /// The checksum of an index block with `count` entries, or `None` without `metadata_csum`. It
+    /// covers the block up to the last entry in use, the tail's reserved word and a zero in place
+    /// of itself.
     fn index_checksum(&self, block: &[u8], kind: IndexKind, count: usize) -> Option<u32> {
         let used = block.get(..Self::table_start(kind) + count * ENTRY)?;
         let (_, tail) = IndexTail::ref_from_suffix(block).ok()?;
@@ -418,8 +424,8 @@ impl DirFormat {
         })
     }
 
-    /// Adds a level below the root: its entries move to a node, `child`, the root's only entry. Returns the
-    /// node's bytes.
+    /// Adds a level below the root: its entries move to a node, `child`, the root's only entry.
+    /// Returns the node's bytes.
     ///
     /// # Errors
     /// A bad root, or one that has `max_levels` already.
@@ -454,8 +460,8 @@ impl DirFormat {
         block
     }
 
-    /// Turns the only block of a linear directory into an index root over one leaf, block 1: returns the
-    /// root and the leaf, which holds all entries but the dots.
+    /// Turns the only block of a linear directory into an index root over one leaf, block 1:
+    /// returns the root and the leaf, which holds all entries but the dots.
     ///
     /// # Errors
     /// A broken record, or a block that does not begin with the dots.

@@ -1,10 +1,11 @@
 //! Inodes: the record in the inode table, decoded and encoded.
 //!
-//! [`InodeFormat`] carries what the superblock says about every inode (record size, units, checksum seed);
-//! [`InodeCore`] is one inode, decoded. Fields behind byte 128 exist only as far as the inode's own `extra_isize`
-//! reaches. Decoding verifies the checksum, the bounds of `extra_isize` and the sign of the size; what needs the
-//! rest of the file system (links, block numbers, kinds) is the caller's to judge. Encoding writes the known fields
-//! into the old record and leaves every byte that it does not know as it was.
+//! [`InodeFormat`] carries what the superblock says about every inode (record size, units, checksum
+//! seed); [`InodeCore`] is one inode, decoded. Fields behind byte 128 exist only as far as the
+//! inode's own `extra_isize` reaches. Decoding verifies the checksum, the bounds of `extra_isize`
+//! and the sign of the size; what needs the rest of the file system (links, block numbers, kinds)
+//! is the caller's to judge. Encoding writes the known fields into the old record and leaves every
+//! byte that it does not know as it was.
 
 mod flags;
 mod raw;
@@ -107,8 +108,8 @@ impl InodeFormat {
         if room < 32 { room } else { 32 }
     }
 
-    /// The seed of all checksums that are keyed by an inode: directory blocks, extent blocks and the inode itself.
-    /// `None` without `metadata_csum`.
+    /// The seed of all checksums that are keyed by an inode: directory blocks, extent blocks and
+    /// the inode itself. `None` without `metadata_csum`.
     pub fn inode_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
         self.csum_seed.map(|seed| {
             seed.feed(&ino.get().to_le_bytes())
@@ -146,7 +147,8 @@ pub struct InodeCore {
     pub crtime: Option<InodeTime>,
     /// Deletion time, or the next inode on the orphan list.
     pub dtime: u32,
-    /// Changes with every change of the inode (`i_version`); the high half is kept only where there is room.
+    /// Changes with every change of the inode (`i_version`); the high half is kept only where there
+    /// is room.
     pub version: u64,
     /// Changes each time the inode number is used again.
     pub generation: u32,
@@ -156,7 +158,8 @@ pub struct InodeCore {
     pub i_block: [u8; BLOCK_AREA],
     /// Bytes of fixed fields behind byte 128; zero exactly when records are 128 bytes.
     pub extra_isize: u16,
-    /// The rest of the record, behind the fixed fields: in-inode extended attributes. Empty in records of 128 bytes.
+    /// The rest of the record, behind the fixed fields: in-inode extended attributes. Empty in
+    /// records of 128 bytes.
     pub xattrs: Box<[u8]>,
 }
 
@@ -173,8 +176,8 @@ const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
 }
 
 impl InodeCore {
-    /// An inode with nothing in it: all fields zero, fixed fields of `extra_isize` bytes (cut to what the record
-    /// holds), no attributes, creation time at zero if it has room.
+    /// An inode with nothing in it: all fields zero, fixed fields of `extra_isize` bytes (cut to
+    /// what the record holds), no attributes, creation time at zero if it has room.
     pub fn blank(format: &InodeFormat, extra_isize: u16) -> Self {
         let room = format.inode_size.saturating_sub(128);
         let extra_isize = if room == 0 {
@@ -209,8 +212,8 @@ impl InodeCore {
     /// Decodes and checks the record of inode `ino`.
     ///
     /// # Errors
-    /// A wrong checksum, an `extra_isize` out of bounds, a size with the top bit set, or a slice of another length
-    /// than the format says.
+    /// A wrong checksum, an `extra_isize` out of bounds, a size with the top bit set, or a slice of
+    /// another length than the format says.
     pub fn decode(format: &InodeFormat, ino: Ino, record: &[u8]) -> Result<Self, InodeError> {
         let (raw, extra) = split(format, record)?;
         let stored_extra = if format.is_large() {
@@ -245,7 +248,8 @@ impl InodeCore {
         } else {
             0
         };
-        // A large record that says 0 has its extra space unused: take the known fields and start with no attributes.
+        // A large record that says 0 has its extra space unused: take the known fields and start
+        // with no attributes.
         let extra_isize = if stored_extra == 0 {
             format.known_extra_size()
         } else {
@@ -304,12 +308,12 @@ impl InodeCore {
         })
     }
 
-    /// Writes the inode into its `record`, checksum included. Bytes that belong to no known field stay as they are:
-    /// a new inode's record must be zeroed before.
+    /// Writes the inode into its `record`, checksum included. Bytes that belong to no known field
+    /// stay as they are: a new inode's record must be zeroed before.
     ///
     /// # Errors
-    /// More space used than the format records, or an `extra_isize` or attribute area that does not fit the record.
-    /// The record is then unchanged.
+    /// More space used than the format records, or an `extra_isize` or attribute area that does not
+    /// fit the record. The record is then unchanged.
     pub fn encode(
         &self,
         format: &InodeFormat,

@@ -1,9 +1,9 @@
 //! On-disk structures of ext4 and jbd2.
 //!
-//! Untrusted bytes in, checked types out. Nothing here reads a device, takes a lock or allocates more than
-//! its result; every parser is bounded by the slice it is given and returns an error that names the damage instead of
-//! panicking. Structures are `zerocopy` types over little-endian (ext4) or big-endian (jbd2) fields; their
-//! sizes and field offsets are asserted at compile time.
+//! Untrusted bytes in, checked types out. Nothing here reads a device, takes a lock or allocates
+//! more than its result; every parser is bounded by the slice it is given and returns an error that
+//! names the damage instead of panicking. Structures are `zerocopy` types over little-endian (ext4)
+//! or big-endian (jbd2) fields; their sizes and field offsets are asserted at compile time.
 #![forbid(unsafe_code)]
 
 pub mod acl;

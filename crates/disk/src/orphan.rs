@@ -1,7 +1,7 @@
 //! The orphan file: blocks of inode numbers that are to be deleted or truncated after a crash.
 //!
-//! Each block is an array of 32-bit slots (zero: free), ended by a magic number and a checksum that is keyed by the
-//! orphan file's inode, its generation and the block's place on the device.
+//! Each block is an array of 32-bit slots (zero: free), ended by a magic number and a checksum that
+//! is keyed by the orphan file's inode, its generation and the block's place on the device.
 
 use core::mem::size_of;
 
@@ -72,7 +72,8 @@ fn checksum(seed: Crc32c, pblk: Pblk, slots: &[U32]) -> u32 {
         .raw()
 }
 
-/// Verifies the block of the orphan file at `pblk`. `seed` is that of the orphan file's inode, with `metadata_csum`.
+/// Verifies the block of the orphan file at `pblk`. `seed` is that of the orphan file's inode, with
+/// `metadata_csum`.
 ///
 /// # Errors
 /// A wrong magic number or checksum.

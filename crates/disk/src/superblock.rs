@@ -1,8 +1,8 @@
 //! The superblock: what the file system is made of.
 //!
-//! [`RawSuperblock`] is the on-disk structure; [`Superblock`] is one whose checksum and geometry were
-//! checked, so that arithmetic over its fields cannot divide by zero, overflow or describe more metadata
-//! than the volume has room for. What the device really holds is checked by
+//! [`RawSuperblock`] is the on-disk structure; [`Superblock`] is one whose checksum and geometry
+//! were checked, so that arithmetic over its fields cannot divide by zero, overflow or describe
+//! more metadata than the volume has room for. What the device really holds is checked by
 //! [`Superblock::check_device_len`]; whether the features are supported is the mount's question.
 
 mod check;
@@ -27,9 +27,10 @@ pub const MAGIC: u16 = 0xEF53;
 
 /// A checked superblock.
 ///
-/// Invariants, beside those of the format: at least one group and at most 2^32 - 1; every group has at least
-/// one block and at most `8 * block size`; `groups * inodes_per_group == inodes_count` fits 32 bits; the
-/// group descriptors fit in front of the last block; an inode is no larger than a block.
+/// Invariants, beside those of the format: at least one group and at most 2^32 - 1; every group has
+/// at least one block and at most `8 * block size`; `groups * inodes_per_group == inodes_count`
+/// fits 32 bits; the group descriptors fit in front of the last block; an inode is no larger than a
+/// block.
 #[derive(Clone)]
 pub struct Superblock {
     raw: Box<RawSuperblock>,
@@ -42,7 +43,7 @@ impl Superblock {
     ///
     /// # Errors
     /// See [`SuperblockError`]. A superblock of an external journal parses, its feature
-    /// [`Incompat::JOURNAL_DEV`] tells.
+    /// [`Incompat::JOURNAL_DEV`] says.
     pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
         let raw = RawSuperblock::copy_from(bytes)
             .ok_or(SuperblockError::WrongLength { found: bytes.len() })?;
@@ -99,8 +100,9 @@ impl Superblock {
         Pblk::new(u64::from(self.raw.first_data_block.get()))
     }
 
-    /// The first block of the primary descriptor table: behind the superblock's. That is not the first data block's with
-    /// blocks of 1 KiB and bigalloc, whose first group begins with the boot block.
+    /// The first block of the primary descriptor table: behind the superblock's. That is not the
+    /// first data block's with blocks of 1 KiB and bigalloc, whose first group begins with the boot
+    /// block.
     pub fn descriptor_start(&self) -> Pblk {
         Pblk::new(SUPERBLOCK_OFFSET / self.block_size.bytes_u64() + 1)
     }

@@ -1,13 +1,14 @@
-//! Extended attributes: the area behind an inode's fixed fields, and the block that `i_file_acl` names.
+//! Extended attributes: the area behind an inode's fixed fields, and the block that `i_file_acl`
+//! names.
 //!
-//! Both hold a table of entries that grows from the start, ended by four zero bytes, and values that grow from the
-//! end. The area starts with a bare magic number and keeps its entries in the order of creation with value offsets
-//! from the first entry and no hashes; a block starts with a header (magic, reference count, hash, checksum), keeps
-//! its entries sorted and hashed, with value offsets from the start of the block, and may be shared by inodes whose
-//! attributes are equal.
+//! Both hold a table of entries that grows from the start, ended by four zero bytes, and values
+//! that grow from the end. The area starts with a bare magic number and keeps its entries in the
+//! order of creation with value offsets from the first entry and no hashes; a block starts with a
+//! header (magic, reference count, hash, checksum), keeps its entries sorted and hashed, with value
+//! offsets from the start of the block, and may be shared by inodes whose attributes are equal.
 //!
-//! [`Entries`] walks a table without copying and stops at the first entry that is out of bounds; [`XattrSet`] is a
-//! decoded table that can be changed and encoded again.
+//! [`Entries`] walks a table without copying and stops at the first entry that is out of bounds;
+//! [`XattrSet`] is a decoded table that can be changed and encoded again.
 
 mod block;
 mod entries;
@@ -28,7 +29,8 @@ pub const XATTR_NAME_MAX: usize = 255;
 /// Bytes of the longest value that Linux passes on.
 pub const XATTR_VALUE_MAX: usize = 65536;
 
-/// What is wrong with a table of extended attributes. Offsets are bytes from the start of the area or block.
+/// What is wrong with a table of extended attributes. Offsets are bytes from the start of the area
+/// or block.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrError {
     /// The block does not start with the magic number.

@@ -1,5 +1,5 @@
-//! Inodes, attributes, ACLs and orphan blocks as Linux writes them: decoded, compared with what Linux says about them, and
-//! encoded again to the same bytes.
+//! Inodes, attributes, ACLs and orphan blocks as Linux writes them: decoded, compared with what
+//! Linux says about them, and encoded again to the same bytes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
 use std::ffi::CString;
@@ -75,7 +75,8 @@ impl Disk {
         let core = InodeCore::decode(&self.format, number, &record).unwrap();
         let mut again = record.clone();
         core.encode(&self.format, number, &mut again).unwrap();
-        // An inode that mke2fs made before it knew better may say that its extra part is unused: we take it.
+        // An inode that mke2fs made before it knew better may say that its extra part is unused: we
+        // take it.
         if self.format.inode_size == 128 || record[128..130] != [0; 2] {
             assert_eq!(again, record, "inode {ino} is encoded as Linux did");
         }

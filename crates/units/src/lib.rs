@@ -24,7 +24,8 @@ pub const PAGE_SIZE: usize = 4096;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
-/// `value` as an index. For callers whose value is bounded by memory that exists: the size of a buffer or folio.
+/// `value` as an index. For callers whose value is bounded by memory that exists: the size of a
+/// buffer or folio.
 #[inline]
 pub fn index(value: u64) -> usize {
     debug_assert!(usize::try_from(value).is_ok());

@@ -42,7 +42,8 @@ macro_rules! position {
                 Self(self.0.saturating_add(delta))
             }
 
-            /// This position moved forward by `delta`: the sum names something that exists, and fits.
+            /// This position moved forward by `delta`: the sum names something that exists, and
+            /// fits.
             #[inline]
             #[track_caller]
             pub fn plus(self, delta: $inner) -> Self {

@@ -9,8 +9,9 @@ use super::node::tail_offset;
 use super::{ENTRY_BYTES, ExtentError, MAGIC, MAX_DEPTH, Node, RawHeader, Slot, Tail};
 use crate::csum::Crc32c;
 
-/// A node that is being changed. Every method keeps `eh_entries` right and zeroes the slots it vacates;
-/// none looks at the order of entries. The checksum is set at the end, by [`set_checksum`].
+/// A node that is being changed. Every method keeps `eh_entries` right and zeroes the slots it
+/// vacates; none looks at the order of entries. The checksum is set at the end, by
+/// [`set_checksum`].
 #[derive(Debug)]
 pub struct NodeMut<'a> {
     header: &'a mut RawHeader,

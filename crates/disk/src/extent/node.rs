@@ -14,7 +14,8 @@ use crate::csum::Crc32c;
 pub struct Expect {
     /// The depth the node must have; `None` for a root: any up to [`MAX_DEPTH`].
     pub depth: Option<u16>,
-    /// The file block of the parent's entry: the first entry must start exactly there. `None` for a root.
+    /// The file block of the parent's entry: the first entry must start exactly there. `None` for a
+    /// root.
     pub first: Option<Lblk>,
     /// The file block at which the next entry of the parent starts: nothing may reach past it.
     pub end: u64,
@@ -29,7 +30,8 @@ impl Expect {
     };
 }
 
-/// A node whose header is sound: magic, depth and counts fit the bytes. Accesses are bounded by its count.
+/// A node whose header is sound: magic, depth and counts fit the bytes. Accesses are bounded by its
+/// count.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     slots: &'a [Slot],
@@ -145,9 +147,9 @@ impl<'a> Node<'a> {
             .map_or(end, |l| u64::from(l.get()))
     }
 
-    /// Whether the node is where its parent says, in constant time: depth, first file block, and the end of
-    /// the last entry. Done on every descent, since a node may be reached by a way other than the one
-    /// that led to it when it was checked.
+    /// Whether the node is where its parent says, in constant time: depth, first file block, and
+    /// the end of the last entry. Done on every descent, since a node may be reached by a way other
+    /// than the one that led to it when it was checked.
     pub fn agrees(&self, expect: &Expect) -> Result<(), ExtentError> {
         if let Some(expected) = expect.depth
             && self.depth != expected
@@ -185,10 +187,11 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// Looks at every entry: sorted, disjoint, lengths possible, physical ranges accepted by `usable`.
+    /// Looks at every entry: sorted, disjoint, lengths possible, physical ranges accepted by
+    /// `usable`.
     ///
-    /// `usable(first, count)` says whether a file may own these blocks: inside of the device, outside of
-    /// the file system's own metadata.
+    /// `usable(first, count)` says whether a file may own these blocks: inside of the device,
+    /// outside of the file system's own metadata.
     pub fn check(&self, usable: impl Fn(Pblk, u32) -> bool) -> Result<(), ExtentError> {
         let mut end = 0u64;
         for (at, slot) in self.slots.iter().enumerate() {
@@ -217,7 +220,8 @@ impl<'a> Node<'a> {
         Ok(())
     }
 
-    /// Opens and checks the root in an inode's `i_block`. Its bytes are covered by the inode's checksum.
+    /// Opens and checks the root in an inode's `i_block`. Its bytes are covered by the inode's
+    /// checksum.
     pub fn check_root(
         i_block: &'a [u8; ROOT_BYTES],
         usable: impl Fn(Pblk, u32) -> bool,

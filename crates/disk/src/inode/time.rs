@@ -1,5 +1,5 @@
-//! Times of inodes: 32 bits of seconds, widened by two epoch bits and 30 bits of nanoseconds where the inode has
-//! room for them.
+//! Times of inodes: 32 bits of seconds, widened by two epoch bits and 30 bits of nanoseconds where
+//! the inode has room for them.
 
 /// A point in time: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,8 +37,8 @@ impl InodeTime {
         }
     }
 
-    /// This time moved into the range that an inode with (`wide`) or without the extra field stores. At a limit
-    /// the nanoseconds are dropped, without the extra field always.
+    /// This time moved into the range that an inode with (`wide`) or without the extra field
+    /// stores. At a limit the nanoseconds are dropped, without the extra field always.
     #[must_use]
     pub fn clamped(self, wide: bool) -> Self {
         let max = if wide {

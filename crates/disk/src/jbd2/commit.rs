@@ -40,6 +40,14 @@ pub enum Claim {
     Unknown,
 }
 
+impl RawCommit {
+    /// The fields of a block that is being written.
+    fn of(block: &mut [u8]) -> &mut Self {
+        let parsed = Self::mut_from_prefix(block);
+        parsed.expect("a block of a log holds the fields").0
+    }
+}
+
 /// A commit block's contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Commit {
@@ -73,8 +81,8 @@ impl Commit {
         }
     }
 
-    /// Whether a checksum of version 1 agrees with what the transaction's blocks have. A transaction without
-    /// one is taken as it is.
+    /// Whether a checksum of version 1 agrees with what the transaction's blocks have. A
+    /// transaction without one is taken as it is.
     pub fn agrees_with(&self, found: Crc32) -> bool {
         match self.claim {
             Claim::Nothing => true,
@@ -92,20 +100,18 @@ impl Format {
             sequence,
         };
         header.write(block);
-        if let Ok((raw, _)) = RawCommit::mut_from_prefix(block) {
-            raw.seconds = seconds.into();
-            raw.nanoseconds = nanoseconds.into();
-        }
+        let raw = RawCommit::of(block);
+        raw.seconds = seconds.into();
+        raw.nanoseconds = nanoseconds.into();
         if self.has_block_checksums() {
             let checksum = self.block_checksum(block, CHECKSUM_AT);
-            if let Ok((raw, _)) = RawCommit::mut_from_prefix(block) {
-                raw.checksum[0] = checksum.into();
-            }
+            RawCommit::of(block).checksum[0] = checksum.into();
         }
     }
 
-    /// Whether a commit block's own checksum (versions 2 and 3) is right. A block of which only the beginning
-    /// reached the disk counts if what it holds, with zeroes behind, is right: nothing else is in it.
+    /// Whether a commit block's own checksum (versions 2 and 3) is right. A block of which only the
+    /// beginning reached the disk counts if what it holds, with zeroes behind, is right: nothing
+    /// else is in it.
     pub fn commit_is_right(&self, block: &[u8]) -> bool {
         if matches!(self.checksums, Checksums::None | Checksums::V1) {
             return true;

@@ -1,4 +1,5 @@
-//! The crc32 of checksum version 1: polynomial 04c11db7, most significant bit first, no final inversion.
+//! The crc32 of checksum version 1: polynomial 04c11db7, most significant bit first, no final
+//! inversion.
 
 /// What eight shifts make of each top byte.
 const TABLE: [u32; 256] = {

@@ -1,7 +1,8 @@
 //! Descriptor blocks: a header, then one tag per copy that follows in the log.
 //!
-//! A tag takes 16 bytes with checksums v3, else 8, and 4 more with 64-bit block numbers, and 2 more with
-//! checksums v2. Behind the first tag (each tag without the same-UUID flag, when reading) stands a UUID.
+//! A tag takes 16 bytes with checksums v3, else 8, and 4 more with 64-bit block numbers, and 2 more
+//! with checksums v2. Behind the first tag (each tag without the same-UUID flag, when reading)
+//! stands a UUID.
 
 use extant_units::Pblk;
 use zerocopy::big_endian::{U16, U32};
@@ -10,6 +11,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockKind, Checksums, Format, HEADER_LEN, Header, MAGIC};
 
 const UUID_LEN: usize = 16;
+
+/// What [`Format::write_descriptor`] has checked when it writes a tag.
+const FITS: &str = "the tag fits its block";
 
 const FLAG_ESCAPED: u16 = 1;
 const FLAG_SAME_UUID: u16 = 2;
@@ -66,8 +70,8 @@ impl Format {
         room / self.tag_len()
     }
 
-    /// The checksum of a copy as the tag stores it: over the sequence number and the bytes in the log, zero
-    /// where tags have none.
+    /// The checksum of a copy as the tag stores it: over the sequence number and the bytes in the
+    /// log, zero where tags have none.
     pub fn copy_checksum(&self, sequence: u32, copy: &[u8]) -> u32 {
         let whole = || self.seed().feed(&sequence.to_be_bytes()).feed(copy).raw();
         match self.checksums {
@@ -77,9 +81,18 @@ impl Format {
         }
     }
 
-    /// Writes a descriptor for `tags` into `block`, which is zeroed and holds no more than
-    /// [`Format::tags_per_block`] of them; what does not fit is left out.
+    /// Writes a descriptor for `tags` into `block`, which is zeroed.
+    ///
+    /// # Panics
+    /// There are more tags than [`Format::tags_per_block`]: a copy without a tag would be lost.
     pub fn write_descriptor(&self, block: &mut [u8], sequence: u32, tags: &[Tag]) {
+        let most = self.tags_per_block(block.len());
+        assert!(
+            tags.len() <= most,
+            "{} tags fit a descriptor block, not {}",
+            most,
+            tags.len()
+        );
         let header = Header {
             kind: BlockKind::Descriptor,
             sequence,
@@ -97,15 +110,10 @@ impl Format {
             if i + 1 == tags.len() {
                 flags |= FLAG_LAST;
             }
-            let Some(rest) = block.get_mut(at..) else {
-                break;
-            };
-            self.write_tag(rest, tag, flags);
+            self.write_tag(&mut block[at..], tag, flags);
             at += self.tag_len();
             if i == 0 {
-                if let Some(uuid) = block.get_mut(at..at + UUID_LEN) {
-                    uuid.copy_from_slice(&self.uuid);
-                }
+                block[at..at + UUID_LEN].copy_from_slice(&self.uuid);
                 at += UUID_LEN;
             }
         }
@@ -121,7 +129,7 @@ impl Format {
                 block_high: high.into(),
                 checksum: tag.checksum.into(),
             };
-            let _ = raw.write_to_prefix(at);
+            raw.write_to_prefix(at).expect(FITS);
             return;
         }
         let [_, _, c2, c3] = tag.checksum.to_be_bytes();
@@ -130,9 +138,9 @@ impl Format {
             checksum: u16::from_be_bytes([c2, c3]).into(),
             flags: flags.into(),
         };
-        let _ = raw.write_to_prefix(at);
+        raw.write_to_prefix(at).expect(FITS);
         if self.wide {
-            let _ = U32::new(high).write_to_prefix(at.get_mut(8..).unwrap_or_default());
+            U32::new(high).write_to_prefix(&mut at[8..]).expect(FITS);
         }
     }
 
@@ -259,6 +267,19 @@ mod tests {
                 assert_eq!(format.tail_is_right(&block), !format.has_block_checksums());
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "tags fit a descriptor block")]
+    fn a_tag_too_many_is_refused() {
+        let format = formats().next().unwrap();
+        let tag = Tag {
+            block: Pblk::new(1),
+            escaped: false,
+            checksum: 0,
+        };
+        let tags = vec![tag; format.tags_per_block(1024) + 1];
+        format.write_descriptor(&mut vec![0; 1024], 9, &tags);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Fast commits: recognising one, so that a log that needs it replayed can be refused.
 //!
-//! The fast-commit area is a chain of records (tag and length, both 16-bit little-endian, then that many
-//! bytes) that fills whole blocks. A head record names the transaction that the records come after; each fast
-//! commit ends with a tail record that names it again and has a crc32c over everything since the last tail.
+//! The fast-commit area is a chain of records (tag and length, both 16-bit little-endian, then that
+//! many bytes) that fills whole blocks. A head record names the transaction that the records come
+//! after; each fast commit ends with a tail record that names it again and has a crc32c over
+//! everything since the last tail.
 
 use zerocopy::FromBytes;
 use zerocopy::little_endian::{U16, U32};
@@ -77,7 +78,8 @@ impl FastCommitScan {
     }
 }
 
-/// The tag and the value of the record at the beginning of `bytes`, `None` if there is no whole one.
+/// The tag and the value of the record at the beginning of `bytes`, `None` if there is no whole
+/// one.
 fn split_record(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (tag, rest) = U16::read_from_prefix(bytes).ok()?;
     let (len, rest) = U16::read_from_prefix(rest).ok()?;

@@ -1,16 +1,17 @@
 //! The journal's on-disk structures (jbd2): all fields are big-endian.
 //!
-//! A log is a ring of blocks behind a [`superblock::JournalSuperblock`]. A transaction in it is any number of
-//! [`revoke`] blocks and [`descriptor`] blocks, each descriptor followed by the copies it describes, and a
-//! [`commit`] block. Every such block but the copies begins with a [`Header`] that names its kind and the
-//! transaction's sequence number. A copy that would look like a header is *escaped*: its first four bytes are
-//! zeroed and its tag says so.
+//! A log is a ring of blocks behind a [`superblock::JournalSuperblock`]. A transaction in it is any
+//! number of [`revoke`] blocks and [`descriptor`] blocks, each descriptor followed by the copies it
+//! describes, and a [`commit`] block. Every such block but the copies begins with a [`Header`] that
+//! names its kind and the transaction's sequence number. A copy that would look like a header is
+//! *escaped*: its first four bytes are zeroed and its tag says so.
 //!
 //! # Checksums
-//! Version 1 (a compatible feature) keeps one crc32 of a transaction's blocks in its commit block. Versions 2
-//! and 3 (incompatible features) seed a crc32c with the log's UUID; descriptor and revoke blocks have a tail,
-//! commit blocks a field, and each copy's tag a checksum over sequence number and (escaped) bytes, of which
-//! version 2 keeps the low 16 bits. At most one version is in use.
+//! Version 1 (a compatible feature) keeps one crc32 of a transaction's blocks in its commit block.
+//! Versions 2 and 3 (incompatible features) seed a crc32c with the log's UUID; descriptor and
+//! revoke blocks have a tail, commit blocks a field, and each copy's tag a checksum over sequence
+//! number and (escaped) bytes, of which version 2 keeps the low 16 bits. At most one version is in
+//! use.
 
 pub mod commit;
 pub mod crc32;
@@ -90,7 +91,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header of `block`, `None` if it has none: no magic number, or a kind that does not exist.
+    /// The header of `block`, `None` if it has none: no magic number, or a kind that does not
+    /// exist.
     pub fn parse(block: &[u8]) -> Option<Self> {
         let (raw, _) = RawHeader::ref_from_prefix(block).ok()?;
         if raw.magic.get() != MAGIC {
@@ -109,8 +111,8 @@ impl Header {
             kind: self.kind.raw().into(),
             sequence: self.sequence.into(),
         };
-        // A block is never shorter than a header.
-        let _ = raw.write_to_prefix(block);
+        let written = raw.write_to_prefix(block);
+        written.expect("a block of a log is longer than a header");
     }
 }
 
@@ -166,7 +168,8 @@ impl Format {
         self.seed().feed(before).feed(&[0; 4]).feed(after).raw()
     }
 
-    /// Whether the tail of a descriptor or revoke block is right. Always, if there are no such tails.
+    /// Whether the tail of a descriptor or revoke block is right. Always, if there are no such
+    /// tails.
     pub fn tail_is_right(&self, block: &[u8]) -> bool {
         if !self.has_block_checksums() {
             return true;
@@ -181,7 +184,8 @@ impl Format {
         if self.has_block_checksums() {
             let field = self.body_len(block.len());
             let checksum = U32::new(self.block_checksum(block, field));
-            let _ = checksum.write_to_suffix(block);
+            let written = checksum.write_to_suffix(block);
+            written.expect("a block of a log holds its tail");
         }
     }
 }

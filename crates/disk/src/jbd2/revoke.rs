@@ -1,8 +1,9 @@
-//! Revoke blocks: numbers of blocks whose copies in this and earlier transactions must not be replayed.
+//! Revoke blocks: the numbers of blocks whose copies in this and earlier transactions must not be
+//! replayed.
 
 use extant_units::Pblk;
+use zerocopy::FromBytes;
 use zerocopy::big_endian::{U32, U64};
-use zerocopy::{FromBytes, IntoBytes};
 
 use super::{BlockKind, Format, HEADER_LEN, Header, LogBlockError};
 
@@ -19,25 +20,33 @@ impl Format {
         self.body_len(block_size).saturating_sub(RECORDS) / self.record_len()
     }
 
-    /// Writes a revoke block for `blocks` into `block`, which is zeroed and holds no more than
-    /// [`Format::revokes_per_block`] of them; what does not fit is left out.
+    /// Writes a revoke block for `blocks` into `block`, which is zeroed.
+    ///
+    /// # Panics
+    /// There are more blocks than [`Format::revokes_per_block`]: a revoke without a record would let
+    /// a replay write an old copy.
     pub fn write_revokes(&self, block: &mut [u8], sequence: u32, blocks: &[Pblk]) {
+        let most = self.revokes_per_block(block.len());
+        let count = blocks.len();
+        assert!(
+            count <= most,
+            "{most} records fit a revoke block, not {count}"
+        );
         let header = Header {
             kind: BlockKind::Revoke,
             sequence,
         };
         header.write(block);
         let mut used = RECORDS;
-        for revoked in blocks.iter().take(self.revokes_per_block(block.len())) {
+        for revoked in blocks {
             let bytes = revoked.get().to_be_bytes();
             let record = &bytes[8 - self.record_len()..];
-            if let Some(at) = block.get_mut(used..used + record.len()) {
-                at.copy_from_slice(record);
-            }
+            block[used..used + record.len()].copy_from_slice(record);
             used += record.len();
         }
-        let used = U32::new(u32::try_from(used).unwrap_or(u32::MAX));
-        let _ = used.write_to_prefix(block.get_mut(HEADER_LEN..).unwrap_or_default());
+        #[allow(clippy::cast_possible_truncation, reason = "at most a block, 64 KiB")]
+        let used = (used as u32).to_be_bytes();
+        block[HEADER_LEN..RECORDS].copy_from_slice(&used);
         self.seal(block);
     }
 
@@ -54,7 +63,7 @@ impl Format {
             .get(HEADER_LEN..)
             .and_then(|rest| U32::read_from_prefix(rest).ok())
             .map_or(0, |(used, _)| used.get());
-        let used = usize::try_from(claimed).unwrap_or(usize::MAX);
+        let used = extant_units::index(claimed.into());
         if used > limit {
             return Err(LogBlockError::RevokeCount { claimed, limit });
         }
@@ -98,6 +107,17 @@ mod tests {
                 assert_eq!(read, blocks[..count]);
             }
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "records fit a revoke block")]
+    fn a_record_too_many_is_refused() {
+        let format = Format {
+            checksums: Checksums::None,
+            wide: false,
+            uuid: [0; 16],
+        };
+        format.write_revokes(&mut vec![0; 1024], 4, &[Pblk::new(1); 253]);
     }
 
     #[test]

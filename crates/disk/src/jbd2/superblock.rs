@@ -13,7 +13,8 @@ use crate::csum::Crc32c;
 pub const SUPERBLOCK_LEN: usize = 1024;
 /// The smallest log, in blocks without the superblock and the fast-commit area.
 pub const MIN_LOG_BLOCKS: u32 = 16;
-/// The largest journal, in blocks: as large as mke2fs makes them. Bounds the memory that a recovery takes.
+/// The largest journal, in blocks: as large as mke2fs makes them. Bounds the memory that a recovery
+/// takes.
 pub const MAX_BLOCKS: u32 = 10_240_000;
 /// `s_checksum_type`: crc32c, the only one that versions 2 and 3 use.
 const TYPE_CRC32C: u8 = 4;
@@ -286,8 +287,8 @@ impl JournalSuperblock {
         len.saturating_sub(self.fast_commit_blocks())
     }
 
-    /// The blocks of the fast-commit area; empty without that feature. One block between it and the log is
-    /// not used.
+    /// The blocks of the fast-commit area; empty without that feature. One block between it and the
+    /// log is not used.
     pub fn fast_commit_area(&self) -> std::ops::Range<u32> {
         match self.fast_commit_blocks() {
             0 => 0..0,
@@ -310,7 +311,8 @@ impl JournalSuperblock {
         self.raw.start.get()
     }
 
-    /// The sequence number expected at [`JournalSuperblock::start`]; of an empty log one that was not used.
+    /// The sequence number expected at [`JournalSuperblock::start`]; of an empty log one that was
+    /// not used.
     pub fn sequence(&self) -> u32 {
         self.raw.sequence.get()
     }
@@ -357,9 +359,9 @@ impl JournalSuperblock {
         self.raw.errno = errno.cast_unsigned().into();
     }
 
-    /// Turns a superblock of version 1 into one of version 2, with no features, and sets features. The log
-    /// must be empty: its blocks are read by these features. Checksums of version 1 and asynchronous commits
-    /// are cleared. Returns whether anything changed.
+    /// Turns a superblock of version 1 into one of version 2, with no features, and sets features.
+    /// The log must be empty: its blocks are read by these features. Checksums of version 1 and
+    /// asynchronous commits are cleared. Returns whether anything changed.
     pub fn upgrade(&mut self, wide: bool, v3: bool) -> bool {
         let before = (self.has_features(), self.compat(), self.incompat());
         if !self.has_features() {
@@ -409,7 +411,7 @@ impl JournalSuperblock {
             kind: BlockKind::SuperblockV2.raw().into(),
             sequence: 0.into(),
         };
-        raw.block_size = u32::try_from(bs.bytes()).unwrap_or(0).into();
+        raw.block_size = (1 << bs.log2()).into();
         raw.max_len = len.into();
         raw.first = 1.into();
         raw.sequence = 1.into();

@@ -16,8 +16,8 @@ pub const SUPERBLOCK_OFFSET: u64 = 1024;
 
 /// The superblock's bytes, unchecked. Fields carry the names of the format, without the `s_`.
 ///
-/// [`super::Superblock`] is the checked form; this one is what is modified in place, under a handle or
-/// before one can exist. After a change call [`RawSuperblock::seal`].
+/// [`super::Superblock`] is the checked form; this one is what is modified in place, under a handle
+/// or before one can exist. After a change call [`RawSuperblock::seal`].
 #[repr(C)]
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[allow(missing_docs, reason = "the fields of the format, by their names")]
@@ -203,7 +203,8 @@ impl RawSuperblock {
         Box::new(<Self as zerocopy::FromZeros>::new_zeroed())
     }
 
-    /// A copy of the superblock in `bytes`, unchecked; `None` if `bytes` has another length than 1024.
+    /// A copy of the superblock in `bytes`, unchecked; `None` if `bytes` has another length than
+    /// 1024.
     pub fn copy_from(bytes: &[u8]) -> Option<Box<Self>> {
         Self::ref_from_bytes(bytes).ok().cloned().map(Box::new)
     }
@@ -293,7 +294,8 @@ impl RawSuperblock {
         self.last_error_errcode = from.last_error_errcode;
     }
 
-    /// The checksum of these bytes as `metadata_csum` stores it: crc32c over everything before the field.
+    /// The checksum of these bytes as `metadata_csum` stores it: crc32c over everything before the
+    /// field.
     pub fn compute_checksum(&self) -> u32 {
         let bytes = self.as_bytes();
         let covered = bytes.get(..offset_of!(Self, checksum)).unwrap_or_default();

@@ -80,8 +80,8 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Sets each 16-bit word of the superblock to each of several values, seals it, and parses: whatever comes
-/// out must hold the invariants, and nothing may panic.
+/// Sets each 16-bit word of the superblock to each of several values, seals it, and parses:
+/// whatever comes out must hold the invariants, and nothing may panic.
 #[test]
 fn hostile_fields_never_break_the_invariants() {
     let good = sample();

@@ -56,7 +56,8 @@ pub fn block_checksum(seed: Crc32c, pblk: Pblk, block: &[u8]) -> u32 {
         .raw()
 }
 
-/// Verifies header and checksum of the attribute block at `pblk`. The entries are checked by walking them.
+/// Verifies header and checksum of the attribute block at `pblk`. The entries are checked by
+/// walking them.
 ///
 /// # Errors
 /// A wrong magic number, block count, reference count or checksum.
@@ -111,7 +112,8 @@ pub(super) fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
     })
 }
 
-/// The hash of a whole block from the hashes of its entries, in order. An entry without a hash leaves the block without.
+/// The hash of a whole block from the hashes of its entries, in order. An entry without a hash
+/// leaves the block without.
 pub(super) fn total_hash(hashes: impl IntoIterator<Item = u32>) -> u32 {
     const SHIFT: u32 = 16;
     let mut total = 0_u32;

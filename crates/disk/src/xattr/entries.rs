@@ -55,7 +55,8 @@ pub struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// The hash of name and value. In a block it must be the stored one; in an inode zero stands for "no hash".
+    /// The hash of name and value. In a block it must be the stored one; in an inode zero stands
+    /// for "no hash".
     pub fn computed_hash(&self) -> u32 {
         super::block::entry_hash(self.name.rest, self.padded)
     }
@@ -74,7 +75,8 @@ pub struct Entries<'a> {
     values_from: usize,
 }
 
-/// The attributes in the area behind an inode's fixed fields. An area without the magic number has none.
+/// The attributes in the area behind an inode's fixed fields. An area without the magic number has
+/// none.
 ///
 /// # Errors
 /// The table has no end within the area.
@@ -106,7 +108,8 @@ impl<'a> Entries<'a> {
     }
 
     fn new(bytes: &'a [u8], first: usize, base: usize) -> Result<Self, XattrError> {
-        // Find the end of the table first: values must lie behind it. Every step moves on by 16 bytes or more.
+        // Find the end of the table first: values must lie behind it. Every step moves on by 16
+        // bytes or more.
         let mut at = first;
         while let Some((_, next)) = raw_at(bytes, at)? {
             at = next;
@@ -126,7 +129,8 @@ impl<'a> Entries<'a> {
             .bytes
             .get(start..start + usize::from(raw.name_len))
             .ok_or(XattrError::Entry { offset })?;
-        // Without prefix and name it could not be told from the table's end once it is written again.
+        // Without prefix and name it could not be told from the table's end once it is written
+        // again.
         if rest.contains(&0) || (raw.name_index == 0 && rest.is_empty()) {
             return Err(XattrError::Name { offset });
         }

@@ -79,8 +79,8 @@ impl<'a> XattrName<'a> {
         rest: b"",
     };
 
-    /// Splits a full name such as `user.mime_type`; `None` if no prefix matches, the rest is empty where it must not
-    /// be, or it holds a NUL.
+    /// Splits a full name such as `user.mime_type`; `None` if no prefix matches, the rest is empty
+    /// where it must not be, or it holds a NUL.
     pub fn parse(full: &'a [u8]) -> Option<Self> {
         if full.contains(&0) {
             return None;

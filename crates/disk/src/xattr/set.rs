@@ -44,8 +44,8 @@ pub struct XattrSet {
 }
 
 impl XattrSet {
-    /// Copies a table. As large as the table at most times 64: every entry has 16 bytes of its own, but values may
-    /// overlap on a hostile image, so the sum is bounded too.
+    /// Copies a table. As large as the table at most times 64: every entry has 16 bytes of its own,
+    /// but values may overlap on a hostile image, so the sum is bounded too.
     ///
     /// # Errors
     /// An entry is out of bounds, or values overlap so much that they exceed any sane table.
@@ -140,7 +140,8 @@ impl XattrSet {
         Fit::Fits
     }
 
-    /// Writes the set into a block, sorted and hashed, with a reference count of one. The checksum is the caller's.
+    /// Writes the set into a block, sorted and hashed, with a reference count of one. The checksum
+    /// is the caller's.
     pub fn write_block(&self, block: &mut [u8]) -> Fit {
         if self.fits_block(block.len()) == Fit::TooLarge {
             return Fit::TooLarge;
@@ -164,7 +165,10 @@ fn fit(fits: bool) -> Fit {
     if fits { Fit::Fits } else { Fit::TooLarge }
 }
 
-/// Writes entries from `first` on and values from the end back. The caller has checked that all fit.
+/// Writes entries from `first` on and values from the end back.
+///
+/// # Panics
+/// The entries do not fit, which the caller has checked: they would overwrite one another.
 fn write_table<'a>(
     entries: impl Iterator<Item = &'a Owned>,
     bytes: &mut [u8],
@@ -176,16 +180,17 @@ fn write_table<'a>(
     let mut value_at = bytes.len() & !3;
     for entry in entries {
         let mut raw = RawEntry {
-            name_len: u8::try_from(entry.rest.len()).unwrap_or(u8::MAX),
+            name_len: fits(u8::try_from(entry.rest.len()).ok()),
             name_index: entry.index.raw(),
             ..RawEntry::default()
         };
         if !entry.value.is_empty() {
-            value_at = value_at.saturating_sub(padded(entry.value.len()));
+            value_at = fits(value_at.checked_sub(padded(entry.value.len())));
+            let offset = value_at.checked_sub(base);
             raw.value_offs
-                .set(u16::try_from(value_at.saturating_sub(base)).unwrap_or(u16::MAX));
+                .set(fits(offset.and_then(|at| u16::try_from(at).ok())));
             raw.value_size
-                .set(u32::try_from(entry.value.len()).unwrap_or(u32::MAX));
+                .set(fits(u32::try_from(entry.value.len()).ok()));
             put(bytes, value_at, &entry.value);
         }
         if hashed {
@@ -194,11 +199,17 @@ fn write_table<'a>(
         put(bytes, at, raw.as_bytes());
         put(bytes, at + ENTRY_SIZE, &entry.rest);
         at += ENTRY_SIZE + padded(entry.rest.len());
+        assert!(at + TERMINATOR <= value_at, "{TOO_LARGE}");
     }
 }
 
+/// The panic of a set that is written without room for it.
+const TOO_LARGE: &str = "the caller has checked that the attributes fit";
+
+fn fits<T>(value: Option<T>) -> T {
+    value.expect(TOO_LARGE)
+}
+
 fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
-    if let Some(to) = bytes.get_mut(at..at.saturating_add(what.len())) {
-        to.copy_from_slice(what);
-    }
+    bytes[at..at + what.len()].copy_from_slice(what);
 }
