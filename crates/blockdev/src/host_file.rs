@@ -3,7 +3,7 @@
 //! # Invariants
 //! Through the host's page cache, any range of bytes can be read and written. Past it (`O_DIRECT`),
 //! ranges and memory must be aligned. A file is used in one of the two ways for as long as it is
-//! open, so the two views of its bytes cannot disagree. (Linux does not promise that they agree: a
+//! open, so the two views of its bytes cannot disagree. (Linux does not keep them in agreement: a
 //! page of its cache that is dirty in one block keeps old bytes of a neighbouring block that was
 //! written past it.)
 //!

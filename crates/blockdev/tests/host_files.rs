@@ -32,21 +32,21 @@ const WAYS: [FileIo; 4] = [
     },
 ];
 
-/// Where the bytes are: a file where tests have theirs, and block devices with sectors of two
+/// A file in the directory of temporary files, or a block device over one, with sectors of two
 /// sizes.
-struct Place {
+struct Disk {
     path: PathBuf,
     _device: Option<LoopDevice>,
     _dir: TempDir,
 }
 
-fn places() -> Vec<Place> {
+fn disks() -> Vec<Disk> {
     let make = |sector: Option<u32>| {
         let dir = TempDir::new("host-files").unwrap();
         let path = dir.join("disk");
         File::create(&path).unwrap().set_len(LEN_U64).unwrap();
         let device = sector.map(|sector| LoopDevice::over(&path, sector).unwrap());
-        Place {
+        Disk {
             path: device.as_ref().map_or(path, |d| d.path().to_owned()),
             _device: device,
             _dir: dir,
@@ -190,7 +190,7 @@ fn every_way_is_the_same_device() {
     if !need(&[Need::IoUring]) {
         return;
     }
-    for (number, place) in places().into_iter().enumerate() {
+    for (number, place) in disks().into_iter().enumerate() {
         let mut model = vec![0; LEN];
         for (seed, io) in (0..12).zip(WAYS.into_iter().cycle()) {
             let mut rng = Rng::new(seed);
@@ -233,7 +233,7 @@ fn many_threads_share_a_device() {
     const THREADS: usize = 6;
     // Not a multiple of any sector: neighbours cut the same units.
     const PART: usize = LEN / THREADS;
-    for place in places() {
+    for place in disks() {
         for io in WAYS {
             let device: Arc<dyn BlockDevice> = Arc::new(open(&place.path, io));
             std::thread::scope(|scope| {
@@ -377,7 +377,7 @@ fn what_is_empty_or_past_the_end_is_answered_by_every_way() {
     if !need(&[Need::IoUring]) {
         return;
     }
-    for place in places() {
+    for place in disks() {
         for io in WAYS {
             let device: Arc<dyn BlockDevice> = Arc::new(open(&place.path, io));
             let mut queue = open_queue(&device, 8);

@@ -104,7 +104,7 @@ fn a_flush_that_fails_stops_the_journal_on_every_path() {
     }
 }
 
-/// An fsync of a file meets the error, not the checkpoint whose blocks are lost.
+/// The error goes to an fsync of a file, not to the checkpoint whose blocks are lost.
 #[test]
 fn the_tail_does_not_move_after_a_flush_that_failed_elsewhere() {
     for seed in 0..16 {
@@ -161,7 +161,7 @@ fn acknowledged_transactions_survive_a_failure_of_any_flush() {
                     assert!(journal.aborted().is_some(), "{after}");
                 }
                 if committed.is_ok() {
-                    assert_eq!(before, 0, "{after}: a promise after the failure");
+                    assert_eq!(before, 0, "{after}: a success after the failure");
                     acknowledged = value;
                 }
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 
-/// Counts reads; fails them while told to.
+/// Counts reads, and fails them while `fail` is set.
 struct Counting {
     inner: MemoryDevice,
     reads: AtomicU64,

@@ -95,7 +95,7 @@ pub(crate) enum Event {
     Flush,
 }
 
-/// A memory device that records every write and flush, and fails writes while told to.
+/// A memory device that records every write and flush, and fails writes while a test asks for that.
 pub(crate) struct Recorder {
     base: Vec<u8>,
     live: MemoryDevice,
