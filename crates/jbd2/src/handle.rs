@@ -71,7 +71,7 @@ impl Journal {
     ) -> Result<Handle, JournalError> {
         let shared = self.shared();
         shared.assert_no_handle_here();
-        let held = taking(Rank::FolioOrHandle);
+        let held = taking(Rank::Handle);
         shared.commit_before_start()?;
         let grant = Grant { credits, revokes };
         let transaction = shared.join(grant)?;

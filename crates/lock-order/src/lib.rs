@@ -1,41 +1,68 @@
-//! A check of the lock order, for builds with debug assertions.
+//! A check of the lock order, in builds with debug assertions.
 //!
-//! `docs/LOCKING.md` has one order for all locks. The part of it that a file's data goes through is known here as ranks: whoever takes such a
-//! lock says so first ([`taking`]), and keeps what it gets for as long as it holds the lock. A thread that takes one while it holds
-//! one that comes later panics, whether or not another thread is there to wait for.
+//! # Responsibility
+//! `docs/LOCKING.md` has one order for all locks. [`Rank`] names each lock of its table, outermost
+//! first. Code that takes one says so first ([`taking`]) and keeps the result for as long as it
+//! holds the lock. A thread that takes a lock while it holds one that comes later panics, whether
+//! or not another thread waits.
 //!
-//! Nothing is left of this in builds without debug assertions: [`Held`] has no size and no drop. Under a model
-//! checker, whose threads are all the same one to the host, nothing is checked either.
+//! # Invariants
+//! - The order between a folio and a handle depends on the data path of the folio's file. The folio
+//!   has two ranks: [`Rank::Folio`] comes before the handle, [`Rank::FolioInHandle`] after it. The
+//!   address space of a file knows which one its folios have.
+//! - A lock that is only tried is in order at any time ([`took`]). It counts as held afterwards.
+//! - In builds without debug assertions nothing is left of this: [`Held`] has no size and no drop.
+//!   Under a model checker, whose threads are one thread of the host, nothing is checked either.
 #![forbid(unsafe_code)]
 
 use std::marker::PhantomData;
 
-/// Where a lock stands; a thread takes them from above to below.
+/// A lock of the table in `docs/LOCKING.md`. A thread takes them from above to below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Rank {
-    /// A part of a file, against others who change it.
+    /// `rename_lock`: directory renames between parents.
+    Rename,
+    /// The inode's `lock`.
+    Inode,
+    /// A range of a file: writes, truncation, direct I/O.
     Range,
-    /// A part of a file whose device blocks are read into the cache, against those who write it past the cache.
+    /// A range of a file whose blocks are read into the cache, against direct writes to them.
     Fill,
-    /// The cache against the block map.
+    /// Cached pages against the block map.
     Invalidate,
-    /// One writeback pass of a file.
+    /// The writeback pass of a file.
     Pass,
-    /// A folio, or a handle of the journal: which of them comes first is up to the path of the file.
-    FolioOrHandle,
-    /// A file's map: `i_data_sem`.
+    /// A folio of a file on the iomap path: comes before the handle (J24).
+    Folio,
+    /// A handle of the journal. Starting one may wait for a commit or for log space.
+    Handle,
+    /// A folio of a file on the per-block path: comes after the handle.
+    FolioInHandle,
+    /// The inode's `orphan` lock.
+    Orphan,
+    /// The inode's `xattr_lock`.
+    Xattr,
+    /// A stripe of the shared attribute blocks.
+    SharedXattr,
+    /// The inode's `map_lock` (`i_data_sem` in Linux).
     Map,
-    /// What is known of the map.
+    /// The inode's extent status tree.
     Status,
+    /// A block group.
+    Group,
+    /// The inode's `core`: its stored fields.
+    InodeCore,
+    /// The content of a metadata block.
+    BlockContent,
 }
 
-/// A lock that this thread holds; to be dropped with it.
+/// A lock that this thread holds. Drop it together with the lock.
 #[derive(Debug)]
 #[must_use]
 pub struct Held {
     #[cfg(all(debug_assertions, not(extant_shuttle)))]
     rank: Rank,
-    /// Stays on the thread that took it.
+    /// Stays on the thread that took the lock.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -59,10 +86,10 @@ impl<G> Locked<G> {
     }
 }
 
-/// Takes a lock of this rank by `take`.
+/// Takes a lock of this rank by calling `take`.
 ///
 /// # Panics
-/// As [`taking`].
+/// See [`taking`].
 #[inline]
 #[track_caller]
 pub fn lock<G>(rank: Rank, take: impl FnOnce() -> G) -> Locked<G> {
@@ -73,15 +100,15 @@ pub fn lock<G>(rank: Rank, take: impl FnOnce() -> G) -> Locked<G> {
     }
 }
 
-/// Until it is dropped, nothing is asserted on this thread.
+/// While it exists, nothing is checked on this thread.
 #[derive(Debug)]
 #[must_use]
 pub struct Exempt(PhantomData<*const ()>);
 
-/// This thread is going to wait for a lock of this rank.
+/// This thread is about to wait for a lock of this rank.
 ///
 /// # Panics
-/// With debug assertions, if it holds a lock that comes later.
+/// With debug assertions, if this thread holds a lock that comes later.
 #[inline]
 #[track_caller]
 pub fn taking(rank: Rank) -> Held {
@@ -94,7 +121,7 @@ pub fn taking(rank: Rank) -> Held {
 #[inline]
 pub fn took(rank: Rank) -> Held {
     #[cfg(all(debug_assertions, not(extant_shuttle)))]
-    checked::note(rank, 1);
+    checked::add(rank);
     let _ = rank;
     Held {
         #[cfg(all(debug_assertions, not(extant_shuttle)))]
@@ -103,12 +130,13 @@ pub fn took(rank: Rank) -> Held {
     }
 }
 
-/// For somebody who knows that nobody waits the other way round: code of a caller's that runs under our locks and uses
-/// another file system, or a check of everything while nothing else runs.
+/// Switches the check off on this thread, where no thread can wait in the opposite order: code of a
+/// caller's that runs under locks of ours and uses another file system, or a check of everything
+/// while nothing else runs.
 #[inline]
 pub fn exempt() -> Exempt {
     #[cfg(all(debug_assertions, not(extant_shuttle)))]
-    checked::exempt(1);
+    checked::begin_exemption();
     Exempt(PhantomData)
 }
 
@@ -118,19 +146,31 @@ mod checked {
 
     use super::{Exempt, Held, Rank};
 
-    const RANKS: [Rank; 7] = [
+    const RANKS: [Rank; 17] = [
+        Rank::Rename,
+        Rank::Inode,
         Rank::Range,
         Rank::Fill,
         Rank::Invalidate,
         Rank::Pass,
-        Rank::FolioOrHandle,
+        Rank::Folio,
+        Rank::Handle,
+        Rank::FolioInHandle,
+        Rank::Orphan,
+        Rank::Xattr,
+        Rank::SharedXattr,
         Rank::Map,
         Rank::Status,
+        Rank::Group,
+        Rank::InodeCore,
+        Rank::BlockContent,
     ];
 
-    /// Whether a thread may hold several of these: they have an order of their own.
+    /// Returns whether a thread may hold several locks of this rank. They have an order of their
+    /// own: folios by index; maps of two files and inodes by `lock_all`.
     fn repeats(rank: Rank) -> bool {
-        matches!(rank, Rank::FolioOrHandle | Rank::Map)
+        use Rank::{Folio, FolioInHandle, Inode, Map};
+        matches!(rank, Inode | Folio | FolioInHandle | Map)
     }
 
     thread_local! {
@@ -139,16 +179,26 @@ mod checked {
         static EXEMPTIONS: Cell<u32> = const { Cell::new(0) };
     }
 
-    pub(super) fn note(rank: Rank, by: i32) {
-        // A thread on its way out has nothing to compare any more.
+    pub(super) fn add(rank: Rank) {
+        // A thread that is ending has no counts any more, and takes no lock after this one.
         let _ = COUNTS.try_with(|counts| {
             let count = &counts[rank as usize];
-            count.set(count.get().saturating_add_signed(by));
+            count.set(count.get() + 1);
         });
     }
 
-    pub(super) fn exempt(by: i32) {
-        EXEMPTIONS.set(EXEMPTIONS.get().saturating_add_signed(by));
+    fn remove(rank: Rank) {
+        let _ = COUNTS.try_with(|counts| {
+            let count = &counts[rank as usize];
+            let Some(left) = count.get().checked_sub(1) else {
+                panic!("lock order: {rank:?} is released more often than it was taken");
+            };
+            count.set(left);
+        });
+    }
+
+    pub(super) fn begin_exemption() {
+        EXEMPTIONS.set(EXEMPTIONS.get() + 1);
     }
 
     #[track_caller]
@@ -170,13 +220,25 @@ mod checked {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            note(self.rank, -1);
+            remove(self.rank);
         }
     }
 
     impl Drop for Exempt {
         fn drop(&mut self) {
-            exempt(-1);
+            let left = EXEMPTIONS.get().checked_sub(1);
+            EXEMPTIONS.set(left.expect("an exemption ends once"));
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_list_has_every_rank_in_order() {
+            assert!(RANKS.is_sorted());
+            assert_eq!(RANKS[RANKS.len() - 1] as usize, RANKS.len() - 1);
         }
     }
 }
@@ -192,14 +254,9 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_earlier_is_not_taken_later() {
+    fn an_earlier_lock_is_not_taken_later() {
         let map = taking(Rank::Map);
-        for earlier in [
-            Rank::Range,
-            Rank::Invalidate,
-            Rank::Pass,
-            Rank::FolioOrHandle,
-        ] {
+        for earlier in [Rank::Range, Rank::Invalidate, Rank::Pass, Rank::Handle] {
             assert!(panics(move || drop(taking(earlier))), "{earlier:?}");
         }
         drop(taking(Rank::Status));
@@ -211,7 +268,7 @@ mod tests {
     #[test]
     fn order_of_release_does_not_matter() {
         let range = taking(Rank::Range);
-        let folio = taking(Rank::FolioOrHandle);
+        let folio = taking(Rank::Folio);
         drop(range);
         assert!(panics(|| drop(taking(Rank::Invalidate))));
         drop(folio);
@@ -220,17 +277,29 @@ mod tests {
 
     #[test]
     fn some_may_be_held_twice() {
-        let _folio = taking(Rank::FolioOrHandle);
-        let _handle = taking(Rank::FolioOrHandle);
-        let _map = taking(Rank::Map);
-        let _other = taking(Rank::Map);
+        let _folios = [taking(Rank::Folio), taking(Rank::Folio)];
+        let _handle = taking(Rank::Handle);
+        assert!(panics(|| drop(taking(Rank::Handle))));
+        let _maps = [taking(Rank::Map), taking(Rank::Map)];
         let _status = taking(Rank::Status);
         assert!(panics(|| drop(taking(Rank::Status))));
     }
 
     #[test]
+    fn the_data_path_decides_between_folio_and_handle() {
+        let folio = taking(Rank::Folio);
+        let handle = taking(Rank::Handle);
+        drop(folio);
+        assert!(panics(|| drop(taking(Rank::Folio))), "J24");
+        let _folio = taking(Rank::FolioInHandle);
+        drop(handle);
+        assert!(panics(|| drop(taking(Rank::Handle))));
+        drop(taking(Rank::FolioInHandle));
+    }
+
+    #[test]
     fn trying_is_always_allowed_and_counts() {
-        let _folio = taking(Rank::FolioOrHandle);
+        let _folio = taking(Rank::Folio);
         let tried = took(Rank::Range);
         drop(tried);
         let _status = took(Rank::Status);

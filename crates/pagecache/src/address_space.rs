@@ -19,10 +19,12 @@
 //!
 //! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 use crate::sync::{Condvar, Mutex, RwLock};
+use extant_lock_order::Rank;
 use extant_units::{BlockSize, PAGE_SHIFT, PageIdx, Pos};
 
 use crate::arena::FolioMemory;
@@ -57,6 +59,8 @@ pub struct AddressSpace {
     folios: AtomicUsize,
     invalidate: InvalidateLock,
     pass: PassLock,
+    /// Whether folios are locked inside of a handle. Only the check of the lock order reads it.
+    folios_in_handle: AtomicBool,
     dirty: DirtyState,
     errors: WritebackErrors,
     stable_waiters: AtomicUsize,
@@ -86,12 +90,30 @@ impl AddressSpace {
             folios: AtomicUsize::new(0),
             invalidate: InvalidateLock::default(),
             pass: PassLock::default(),
+            folios_in_handle: AtomicBool::new(false),
             dirty: DirtyState::new(owner),
             errors: WritebackErrors::default(),
             stable_waiters: AtomicUsize::new(0),
             stable_lock: Mutex::new(()),
             stable: Condvar::new(),
         })
+    }
+
+    /// Says whether this file's folios are locked inside of a handle of the journal (the per-block
+    /// path) or before one. The caller has no folio of the file locked, and no other thread waits
+    /// for one.
+    pub fn set_folios_in_handle(&self, in_handle: bool) {
+        self.folios_in_handle.store(in_handle, Ordering::Relaxed);
+    }
+
+    /// The rank of this file's folios in the lock order.
+    #[inline]
+    fn folio_rank(&self) -> Rank {
+        if cfg!(debug_assertions) && self.folios_in_handle.load(Ordering::Relaxed) {
+            Rank::FolioInHandle
+        } else {
+            Rank::Folio
+        }
     }
 
     /// The block size of the folios' state.
@@ -220,14 +242,14 @@ impl AddressSpace {
     /// Locks `folio` shared; `None` if it is no longer part of the address space.
     #[inline]
     pub fn read<'a>(&self, folio: &'a Folio) -> Option<FolioRef<'a>> {
-        let guard = FolioRef::lock(folio);
+        let guard = FolioRef::lock(folio, self.folio_rank());
         guard.is_attached().then_some(guard)
     }
 
     /// Locks `folio` exclusively; `None` if it is no longer part of the address space.
     #[inline]
     pub fn lock<'a>(&'a self, folio: &'a Folio) -> Option<FolioGuard<'a>> {
-        let guard = FolioGuard::lock(folio, self);
+        let guard = FolioGuard::lock(folio, self, self.folio_rank());
         guard.is_attached().then_some(guard)
     }
 

@@ -37,9 +37,10 @@ pub struct FolioRef<'a> {
 }
 
 impl<'a> FolioRef<'a> {
+    /// Locks `folio`, whose address space gives its folios this rank.
     #[inline]
-    pub(crate) fn lock(folio: &'a Folio) -> Self {
-        let held = taking(Rank::FolioOrHandle);
+    pub(crate) fn lock(folio: &'a Folio, rank: Rank) -> Self {
+        let held = taking(rank);
         Self {
             folio,
             state: folio.state.read(),
@@ -125,9 +126,10 @@ pub struct FolioGuard<'a> {
 }
 
 impl<'a> FolioGuard<'a> {
+    /// Locks `folio`, whose address space `owner` gives its folios this rank.
     #[inline]
-    pub(crate) fn lock(folio: &'a Folio, owner: &'a dyn FolioOwner) -> Self {
-        let held = taking(Rank::FolioOrHandle);
+    pub(crate) fn lock(folio: &'a Folio, owner: &'a dyn FolioOwner, rank: Rank) -> Self {
+        let held = taking(rank);
         Self {
             folio,
             owner,
@@ -136,13 +138,14 @@ impl<'a> FolioGuard<'a> {
         }
     }
 
+    /// Tries to lock `folio`. A lock that is tried is in order at any time.
     #[inline]
     pub(crate) fn try_lock(folio: &'a Folio, owner: &'a dyn FolioOwner) -> Option<Self> {
         Some(Self {
             folio,
             owner,
             state: folio.state.try_write()?,
-            held: took(Rank::FolioOrHandle),
+            held: took(Rank::Folio),
         })
     }
 

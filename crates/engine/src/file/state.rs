@@ -142,9 +142,11 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         };
         let address_space = AddressSpace::new(&fs.files.pages, owner, params);
         let shared = OpenState::new(&address_space);
+        let data_path = DataPath::of(fs, inode.flags());
+        address_space.set_folios_in_handle(data_path.folios_in_handle());
         FileData {
             address_space,
-            data_path: DataPathCell::new(DataPath::of(fs, inode.flags())),
+            data_path: DataPathCell::new(data_path),
             ranges: new_ranges(fs),
             append_queue: AppendQueue::default(),
             direct: Direct::default(),

@@ -33,6 +33,11 @@ impl DataPath {
         Self::on(fs, path, flags)
     }
 
+    /// Whether folios are locked inside of a handle: on the buffer-head path.
+    pub(crate) fn folios_in_handle(self) -> bool {
+        self.machinery == BufferedPath::BufferHead
+    }
+
     /// The same for a given machinery.
     pub(crate) fn on(fs: &Fs, path: BufferedPath, flags: InodeFlags) -> Self {
         let asked =

@@ -140,6 +140,8 @@ fn drained(
         }
         store()?;
         file.data_path.set(to);
+        file.address_space
+            .set_folios_in_handle(to.folios_in_handle());
         // Loaded anew, such a file would take the other path, past what the log has of it.
         inode.keep(to.journalled && !DataPath::of(fs, inode.flags()).journalled);
         return Ok(());

@@ -352,9 +352,17 @@ fn a_lock_out_of_order_is_refused() {
     assert!(refused(&range) && refused(&invalidate) && !refused(&handle) && !refused(&map));
     drop(held);
     let held = fs.start(credits::INODE_UPDATE).unwrap();
-    // As on the per-block path.
+    assert!(refused(&range) && refused(&invalidate) && refused(&lock_folio) && !refused(&map));
+    drop(held);
+    // On the per-block path the handle comes first.
+    mapping.set_folios_in_handle(true);
+    let held = mapping.lock(&folio).unwrap();
+    assert!(refused(&range) && refused(&handle) && !refused(&map));
+    drop(held);
+    let held = fs.start(credits::INODE_UPDATE).unwrap();
     assert!(refused(&range) && refused(&invalidate) && !refused(&lock_folio) && !refused(&map));
     drop(held);
+    mapping.set_folios_in_handle(false);
     let held = ExclusiveMap::lock(&inode);
     assert!(refused(&range) && refused(&invalidate) && refused(&lock_folio) && refused(&handle));
     drop(held);
