@@ -291,6 +291,21 @@ fn reclaim_beside_lookups() {
     });
 }
 
+/// A folio in an empty cache is dropped as soon as it can be found: the account of folios never falls
+/// below zero (an assertion of the page cache).
+#[test]
+fn a_new_folio_is_counted_before_it_can_be_dropped() {
+    check(|| {
+        let tiny = Tiny::new(true);
+        let (a, b) = (tiny.clone(), tiny.clone());
+        join(vec![
+            thread::spawn(move || a.write(0, &[1; BLOCK])),
+            thread::spawn(move || b.pages.drop_clean(Pos::ZERO, Pos::MAX)),
+        ]);
+        tiny.check_idle();
+    });
+}
+
 /// A view shows one moment, whatever is written, edited, cut or synced beside it.
 #[test]
 fn views_beside_everything() {
