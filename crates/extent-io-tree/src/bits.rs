@@ -1,19 +1,20 @@
 //! What can be said of a range of bytes, and what steers a call.
 //!
-//! Both come in one word, as callers want to give them together; [`Bits::resolve`] is the only place that takes them
-//! apart again, and does so before anything is decided by them.
+//! Both come in one word, as callers want to give them together; [`Bits::resolve`] is the only
+//! place that takes them apart again, and does so before anything is decided by them.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// State bits, which records carry, and control bits, which only steer the call that they are given to.
+    /// State bits, which records carry, and control bits, which only steer the call that they
+    /// are given to.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Bits: u32 {
-        /// Somebody has these bytes to himself.
+        /// A thread has these bytes locked against changes by others.
         const LOCKED = 1 << 0;
         /// A direct read or write of these bytes is under way.
         const DIO_LOCKED = 1 << 1;
-        /// The bytes are promised space, which is not allocated yet.
+        /// Space is reserved for the bytes and not allocated yet.
         const DELALLOC = 1 << 2;
         /// With [`Bits::DELALLOC`]: nothing was stored here before.
         const DELALLOC_NEW = 1 << 3;
@@ -34,7 +35,7 @@ bitflags! {
         const CLEAR_META_RESV = 1 << 25;
         /// Control, for hooks: what is cleared counts as allocated to the file from now on.
         const ADD_INODE_BYTES = 1 << 26;
-        /// Control: clear every state bit but the locks, which belong to who took them.
+        /// Control: clear every state bit but the locks, which their holders clear.
         const CLEAR_ALL = 1 << 27;
         /// Control: do not let go of the tree's lock to get memory.
         const NOWAIT = 1 << 28;

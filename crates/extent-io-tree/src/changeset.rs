@@ -9,7 +9,8 @@ pub(crate) struct Full;
 /// Places reserved before the tree is locked.
 const RESERVED: usize = 8;
 
-/// The bytes that calls really flipped, and where: what already was as wanted is not in it. Lock bits are never recorded.
+/// The bytes that calls really flipped, and where: what already was as wanted is not in it.
+/// Lock bits are never recorded.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changeset {
     bytes: u64,
@@ -48,7 +49,8 @@ impl Changeset {
         self.ranges.len() == self.ranges.capacity()
     }
 
-    /// Records that `range` changed: there is no other outcome than that, or that it could not be recorded.
+    /// Records that `range` changed: there is no other outcome than that, or that it could not
+    /// be recorded.
     pub(crate) fn add(&mut self, range: ByteRange) -> Result<(), Full> {
         let merged = self.ranges.last().copied().and_then(|before| {
             let adjacent = before.last().checked_add(1) == Some(range.start());

@@ -1,4 +1,4 @@
-//! Locked ranges as values: a range is unlocked when its guard goes.
+//! Locked ranges as values: a range is unlocked when its guard is dropped.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ struct Held {
     first: Id,
 }
 
-/// A locked range of a tree that is borrowed. Belongs to no thread: may be sent, and dropped elsewhere.
+/// A locked range of a tree that is borrowed. Belongs to no thread: may be sent, and dropped
+/// elsewhere.
 #[must_use = "the range is unlocked when this is dropped"]
 pub struct RangeGuard<'a, H: Hooks = NoHooks> {
     tree: &'a IoTree<H>,
@@ -33,13 +34,14 @@ pub struct OwnedRangeGuard<H: Hooks = NoHooks> {
 }
 
 impl<H: Hooks> IoTree<H> {
-    /// Locks `range` ([`Bits::LOCKED`]); waits for others who have a byte of it. See [`IoTree::lock_bits`] for who must not wait.
+    /// Locks `range` ([`Bits::LOCKED`]); waits while another holder has a byte of it. See
+    /// [`IoTree::lock_bits`] for which caller must not wait.
     #[inline]
     pub fn lock(&self, range: ByteRange) -> RangeGuard<'_, H> {
         self.lock_with(range, Bits::LOCKED)
     }
 
-    /// Locks `range` if nobody has a byte of it; as [`IoTree::try_lock_bits`].
+    /// Locks `range` if no byte of it is locked; as [`IoTree::try_lock_bits`].
     #[inline]
     pub fn try_lock(&self, range: ByteRange) -> Option<RangeGuard<'_, H>> {
         self.try_lock_with(range, Bits::LOCKED)

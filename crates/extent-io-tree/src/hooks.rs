@@ -5,11 +5,13 @@ use crate::range::ByteRange;
 
 /// Accounts that are kept beside a tree.
 ///
-/// Called under the tree's lock, in the order of what happens, with the ranges of records as they are *before* it happens. They must
-/// not block, allocate, or call the tree. Whether a clear trims a record or cuts it in two and removes a part makes no difference to
-/// them: the owner hears of the split, then of the clear of the part.
+/// Called under the tree's lock, in the order of what happens, with the ranges of records as
+/// they are *before* it happens. They must not block, allocate, or call the tree. Whether a
+/// clear trims a record or cuts it in two and removes a part makes no difference to them: the
+/// owner hears of the split, then of the clear of the part.
 pub trait Hooks: Send {
-    /// `range`, whose bits are `had`, gets those of `bits` it does not have. `control` are the call's control bits.
+    /// `range`, whose bits are `had`, gets those of `bits` it does not have. `control` are the
+    /// call's control bits.
     #[inline]
     fn set(&mut self, range: ByteRange, had: Bits, bits: Bits, control: Bits) {
         let _ = (range, had, bits, control);

@@ -1,21 +1,21 @@
-//! Byte ranges of a file with state bits, and the range lock made of them.
+//! Byte ranges of a file with state bits, some of which are locks that can be waited for.
 //!
-//! An [`IoTree`] belongs to one file. Its records say which bytes are locked, dirty, promised space; a range without a record
-//! has no bits. Writers of disjoint ranges [lock](IoTree::lock) theirs and run in parallel; direct and buffered I/O meet in it.
+//! An [`IoTree`] belongs to one file. Its records say which bytes are locked, dirty or
+//! reserved; a range without a record has no bits. Threads that [lock](IoTree::lock) disjoint
+//! ranges run in parallel.
 //!
-//! Ranges have inclusive ends ([`ByteRange`]), so one may reach to infinity. Records are disjoint, never without bits, and merge with
-//! equal neighbours unless locked ([`Bits::LOCKS`]) or bounded ([`Bits::BOUNDARY`]). A record that is cut in two keeps its right
-//! part; the left one is new.
+//! Ranges have inclusive ends ([`ByteRange`]), so one may reach to infinity. Records are
+//! disjoint, never without bits, and merge with equal neighbours unless locked
+//! ([`Bits::LOCKS`]) or bounded ([`Bits::BOUNDARY`]). A record that is cut in two keeps its
+//! right part; the left one is new.
 //!
-//! Each tree has one short lock, inside of which no memory comes from the allocator in the long run: records and waiters are recycled,
-//! and room is made before the lock is taken. An empty tree has none. Clearing all bits of a part of a record
-//! trims the record in place ([`TreeTuning::trim_on_clear`]).
+//! Each tree has one short lock, inside of which no memory comes from the allocator in the long
+//! run: records and waiters are recycled, and room is made before the lock is taken. An empty
+//! tree has none. Clearing all bits of a part of a record trims the record in place
+//! ([`TreeTuning::trim_on_clear`]).
 //!
-//! Short ranges of those who only try can be locked without that lock and without a record ([`IoTree::try_post`]): many small requests
-//! in flight, from several threads, then share nothing but the lines of a board that their positions fall into. Everybody else waits for them as
-//! for locked records; what is asked of state bits does not see them.
-//!
-//! Nothing is known here of files, folios or devices; the owner's accounts are kept by its [`Hooks`].
+//! Nothing is known here of files, folios or devices; the owner's accounts are kept by its
+//! [`Hooks`].
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

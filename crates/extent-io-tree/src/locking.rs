@@ -1,16 +1,19 @@
-//! Locks, under the tree's lock: who may have a range, who waits for whom, who is woken.
+//! Lock bits, under the tree's lock: which request is granted, which waits, and which is woken.
 //!
-//! A request gets its whole range or nothing, in one step; so nobody sleeps while holding a part, and there is no part to give up
-//! before sleeping. What was taken is in the tree as lock bits of records.
+//! A request gets its whole range or nothing, in one step; so no thread sleeps while it holds a
+//! part, and there is no part to give up before sleeping. What was taken is in the tree as lock
+//! bits of records.
 //!
-//! **Waking.** When a record is unlocked its queue is gone through in order. The first waiter is woken; a later one, too, unless it wants
-//! bytes that one of those just woken wants: it follows that one, and gets its turn (or another record to wait for) when that one has
-//! had its own. So a release wakes as many threads as can go on, not a herd, and nobody's wake is forgotten: a waiter that was woken
-//! always comes back here, by [`State::arrived`] or [`State::wait_for`].
+//! **Waking.** When a record is unlocked its queue is gone through in order. The first waiter
+//! is woken; a later one, too, unless it wants bytes that one of those just woken wants: it
+//! follows that one, and is woken (or waits for another record) when that one has been served.
+//! So a release wakes as many threads as can go on, not a herd, and no wake is lost: a waiter
+//! that was woken always comes back here, by [`State::arrived`] or [`State::wait_for`].
 //!
-//! **Order.** A range that becomes free is anybody's: a running thread may take it before the woken one is there, which
-//! is what makes short locks fast. A waiter that lost [`PATIENCE`] times puts up a claim: until it has had its turn,
-//! all others who want bytes of its range follow it.
+//! **Order.** A range that becomes free goes to the first request: a running thread may take it
+//! before the woken one is there, which is what makes short locks fast. A waiter that lost
+//! [`PATIENCE`] times becomes the preferred one: until its range is granted, all other requests
+//! for bytes of that range follow it.
 
 use crate::bits::{Bits, Resolved};
 use crate::hooks::Hooks;
@@ -19,7 +22,7 @@ use crate::record::Id;
 use crate::state::State;
 use crate::waiters::{Queue, WaiterId};
 
-/// How often a waiter goes to sleep before nobody may overtake it.
+/// How often a waiter goes to sleep before no other request may overtake it.
 #[cfg(not(extant_shuttle))]
 pub(crate) const PATIENCE: u32 = 6;
 /// As often as a model checker can afford.
@@ -31,11 +34,11 @@ pub(crate) const PATIENCE: u32 = 2;
 pub(crate) enum Blocked {
     /// This record is locked.
     By(Id),
-    /// This waiter has claimed bytes of it.
-    Claimed(WaiterId),
+    /// This waiter is preferred, and wants bytes of it.
+    Behind(WaiterId),
 }
 
-/// Somebody has, or has claimed, a byte of what was to be locked.
+/// A byte of what was to be locked is locked, or wanted by the preferred waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Conflict {
     /// The first such byte of the range.
@@ -47,13 +50,14 @@ impl<H: Hooks> State<H> {
     pub(crate) fn conflict(&self, range: ByteRange, blocked: Blocked) -> Conflict {
         let start = match blocked {
             Blocked::By(record) => self.records.get(record).start,
-            Blocked::Claimed(waiter) => self.waiters.get(waiter).range.start(),
+            Blocked::Behind(waiter) => self.waiters.get(waiter).range.start(),
         };
         let at = start.max(range.start());
         Conflict { at }
     }
 
-    /// Locks all of `range` or nothing of it. `me` is the caller's waiter, if it has one. Returns the record of the first byte.
+    /// Locks all of `range` or nothing of it. `me` is the caller's waiter, if it has one.
+    /// Returns the record of the first byte.
     #[inline]
     pub(crate) fn try_lock(
         &mut self,
@@ -78,10 +82,10 @@ impl<H: Hooks> State<H> {
 
     #[inline]
     fn blocked_from(&self, id: Id, range: ByteRange, bits: Bits, me: WaiterId) -> Option<Blocked> {
-        if !self.claim.is_none() && self.claim != me {
-            let claim = self.waiters.get(self.claim);
-            if claim.minds(range, bits) {
-                return Some(Blocked::Claimed(self.claim));
+        if !self.preferred.is_none() && self.preferred != me {
+            let preferred = self.waiters.get(self.preferred);
+            if preferred.minds(range, bits) {
+                return Some(Blocked::Behind(self.preferred));
             }
         }
         if self.locked == 0 {
@@ -106,15 +110,16 @@ impl<H: Hooks> State<H> {
         None
     }
 
-    /// Puts the waiter `me`, which stands in no queue, where it will hear of what blocks it; its followers, who do not mind that, go on.
+    /// Puts the waiter `me`, which stands in no queue, where it is woken when what blocks it
+    /// goes; followers that are not blocked by that go on.
     pub(crate) fn wait_for(&mut self, blocked: Blocked, me: WaiterId) {
         let waiter = self.waiters.get_mut(me);
         let newcomer = waiter.tries == 0;
         waiter.tries += 1;
         let patient = waiter.watches || waiter.tries < PATIENCE;
         let mut followers = std::mem::replace(&mut waiter.followers, Queue::EMPTY);
-        if !patient && self.claim.is_none() {
-            self.claim = me;
+        if !patient && self.preferred.is_none() {
+            self.preferred = me;
         }
         let mut queue = Queue::EMPTY;
         self.waiters.push(&mut queue, me);
@@ -125,9 +130,9 @@ impl<H: Hooks> State<H> {
                     let record = self.records.get(record);
                     follower.minds(record.range(), record.bits)
                 }
-                Blocked::Claimed(claim) => {
-                    let claim = self.waiters.get(claim);
-                    follower.minds(claim.range, claim.wanted)
+                Blocked::Behind(preferred) => {
+                    let preferred = self.waiters.get(preferred);
+                    follower.minds(preferred.range, preferred.wanted)
                 }
             };
             let queue = if behind {
@@ -140,7 +145,7 @@ impl<H: Hooks> State<H> {
         match blocked {
             Blocked::By(record) => {
                 let others = self.records.get(record).waiters;
-                // Who was woken before goes before those who came meanwhile.
+                // A waiter that was woken before stands before those that came meanwhile.
                 let (mut all, later) = match newcomer {
                     true => (others, queue),
                     false => (queue, others),
@@ -148,18 +153,19 @@ impl<H: Hooks> State<H> {
                 self.waiters.append(&mut all, later);
                 self.records.get_mut(record).waiters = all;
             }
-            Blocked::Claimed(claim) => {
-                let mut all = self.waiters.get(claim).followers;
+            Blocked::Behind(preferred) => {
+                let mut all = self.waiters.get(preferred).followers;
                 self.waiters.append(&mut all, queue);
-                self.waiters.get_mut(claim).followers = all;
+                self.waiters.get_mut(preferred).followers = all;
             }
         }
     }
 
-    /// The waiter `me` has had its turn: it holds the lock bits `held` of `range`, or needs nothing any more (`None`). Its slot goes.
+    /// The waiter `me` is served: it holds the lock bits `held` of `range`, or needs nothing
+    /// any more (`None`). Its slot goes.
     pub(crate) fn arrived(&mut self, me: WaiterId, held: Option<(ByteRange, Bits)>) {
-        if self.claim == me {
-            self.claim = WaiterId::NONE;
+        if self.preferred == me {
+            self.preferred = WaiterId::NONE;
         }
         let mut followers =
             std::mem::replace(&mut self.waiters.get_mut(me).followers, Queue::EMPTY);
@@ -183,7 +189,7 @@ impl<H: Hooks> State<H> {
         self.waiters.remove(me);
     }
 
-    /// A record has lost lock bits, or bytes: wakes those of its queue who can go on.
+    /// A record has lost lock bits, or bytes: wakes the waiters of its queue that can go on.
     #[cold]
     pub(crate) fn wake_queue(&mut self, id: Id) {
         let mut queue = std::mem::replace(&mut self.records.get_mut(id).waiters, Queue::EMPTY);
@@ -192,8 +198,8 @@ impl<H: Hooks> State<H> {
         while let Some(waiter) = self.waiters.pop(&mut queue) {
             let part = if self.waiters.get(waiter).minds(record.range(), record.bits) {
                 &mut stay
-            } else if waiter == self.claim {
-                // It follows nobody, as all others follow it.
+            } else if waiter == self.preferred {
+                // It follows no other, as all others follow it.
                 &mut woken
             } else {
                 &mut go
@@ -222,7 +228,7 @@ impl<H: Hooks> State<H> {
         })
     }
 
-    /// A record was cut in two: those who only mind the left part wait for that.
+    /// A record was cut in two: waiters that only the left part blocks wait for that one.
     #[cold]
     pub(crate) fn divide_queue(&mut self, left: Id, right: Id) {
         let mut queue = std::mem::replace(&mut self.records.get_mut(right).waiters, Queue::EMPTY);

@@ -10,8 +10,8 @@ use crate::state::State;
 use crate::sync::MutexGuard;
 use crate::tree::{IoTree, ROOM};
 
-/// A place in a tree that a caller remembers between calls: the record that it met last. Saves the search if that still is in the tree and
-/// has the bytes asked for, and never leads astray.
+/// A place in a tree that a caller remembers between calls: the record that it met last. Saves
+/// the search if that still is in the tree and has the bytes asked for, and never leads astray.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached(Id);
 
@@ -22,7 +22,8 @@ impl Default for Cached {
 }
 
 impl<H: Hooks> IoTree<H> {
-    /// Sets state bits all over `range`. Lock bits are not set this way: see [`IoTree::try_lock_bits`].
+    /// Sets state bits all over `range`. Lock bits are not set this way: see
+    /// [`IoTree::try_lock_bits`].
     pub fn set(&self, range: ByteRange, bits: Bits) {
         self.set_in_full(range, bits, None, &mut Cached::default());
     }
@@ -54,8 +55,9 @@ impl<H: Hooks> IoTree<H> {
         self.leave(state);
     }
 
-    /// Clears state bits all over `range`, with what they imply: [`Bits::CLEAR_ALL`] is every state bit, and [`Bits::DELALLOC`] takes
-    /// [`Bits::NORESERVE`] with it. Lock bits stay: they belong to who has set them, and go with [`IoTree::unlock`].
+    /// Clears state bits all over `range`, with what they imply: [`Bits::CLEAR_ALL`] is every
+    /// state bit, and [`Bits::DELALLOC`] takes [`Bits::NORESERVE`] with it. Lock bits stay:
+    /// their holders clear them by [`IoTree::unlock`].
     pub fn clear(&self, range: ByteRange, bits: Bits) {
         self.clear_in_full(range, bits, None, &mut Cached::default());
     }
@@ -120,7 +122,8 @@ impl<H: Hooks> IoTree<H> {
         self.enter(ROOM)
     }
 
-    /// The first record with one of `bits` that has `from`, or lies behind it: its bytes from `from` on, and all its bits.
+    /// The first record with one of `bits` that has `from`, or lies behind it: its bytes from
+    /// `from` on, and all its bits.
     pub fn find_first(&self, from: u64, bits: Bits) -> Option<(ByteRange, Bits)> {
         let state = self.state.lock();
         let mut id = state.records.find(from, Id::NONE);
@@ -135,7 +138,8 @@ impl<H: Hooks> IoTree<H> {
         None
     }
 
-    /// The first run of bytes, from `from` on, that have all of `bits`: over as many records as are adjacent.
+    /// The first run of bytes, from `from` on, that have all of `bits`: over as many records as
+    /// are adjacent.
     pub fn find_run(&self, from: u64, bits: Bits) -> Option<ByteRange> {
         let state = self.state.lock();
         let mut id = state.records.find(from, Id::NONE);
@@ -154,7 +158,8 @@ impl<H: Hooks> IoTree<H> {
         run
     }
 
-    /// The first run of bytes, from `from` on, that have none of `bits`; `None` if that is not before the end.
+    /// The first run of bytes, from `from` on, that have none of `bits`; `None` if that is not
+    /// before the end.
     pub fn find_clear(&self, from: u64, bits: Bits) -> Option<ByteRange> {
         let state = self.state.lock();
         let mut id = state.records.find(from, Id::NONE);

@@ -1,8 +1,9 @@
-//! How long clears take, for whoever measures that.
+//! How long clears take, for a caller that measures that.
 
 use std::time::Instant;
 
-/// Told how many nanoseconds each call took that cleared or unlocked, the wait for the tree's lock and one reading of the clock included.
+/// Told how many nanoseconds each call took that cleared or unlocked, the wait for the tree's
+/// lock and one reading of the clock included.
 ///
 /// Called in the thread that cleared, with no lock held. Without one, no clock is read.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,5 @@
-//! A range of bytes with an inclusive end, so that "from here to infinity" is a range like any other. Never empty.
+//! A range of bytes with an inclusive end, so that "from here to infinity" is a range like any
+//! other. Never empty.
 
 use std::fmt;
 

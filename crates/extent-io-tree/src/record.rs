@@ -59,7 +59,7 @@ pub(crate) struct Record {
     /// Neighbours by position. A free slot: `next` is the next free one.
     pub(crate) prev: Id,
     pub(crate) next: Id,
-    /// Who waits for a lock bit of it to go.
+    /// Waiters for a lock bit of it to go.
     pub(crate) waiters: Queue,
 }
 

@@ -1,12 +1,15 @@
-//! The records of a tree in order: a treap over slots, whose records also know their neighbours.
+//! The records of a tree in order: a treap over slots, whose records also know their
+//! neighbours.
 //!
-//! Slots are recycled through a free list, so that inserting and removing cost no memory in the long run; a slot is one
-//! cache line's worth and names others by number. The treap is ordered by position and a heap by random ranks, so its depth
-//! stays logarithmic whatever callers do, with two rotations per change on average. Records never overlap, so trimming
-//! one in place keeps the order.
+//! Slots are recycled through a free list, so that inserting and removing cost no memory in the
+//! long run; a slot is one cache line's worth and names others by number. The treap is ordered
+//! by position and a heap by random ranks, so its depth stays logarithmic whatever callers do,
+//! with two rotations per change on average. Records never overlap, so trimming one in place
+//! keeps the order.
 //!
-//! No locks in here: all of it is under the tree's. Growing is done in three steps, so that the memory comes from outside of that
-//! lock: [`Records::wants_room`], [`Records::larger`], [`Records::adopt`].
+//! No locks in here: all of it is under the tree's. Growing is done in three steps, so that the
+//! memory comes from outside of that lock: [`Records::wants_room`], [`Records::larger`],
+//! [`Records::adopt`].
 
 use crate::bits::Bits;
 use crate::record::{Id, Record};
@@ -67,7 +70,8 @@ impl Records {
         Vec::with_capacity((capacity * 2).max(FIRST_SLOTS))
     }
 
-    /// Moves the records into `memory`; what is returned is to be freed outside of the lock. Somebody else may have been faster.
+    /// Moves the records into `memory`; what is returned is to be freed outside of the lock.
+    /// Another thread may have been faster.
     pub(crate) fn adopt(&mut self, mut memory: Vec<Record>) -> Vec<Record> {
         if memory.capacity() > self.slots.capacity() {
             memory.append(&mut self.slots);
@@ -120,8 +124,8 @@ impl Records {
         }
     }
 
-    /// The first record that ends at `at` or behind it. `hint` saves the search if it is a record that contains `at`: any slot
-    /// will do, as no two records contain the same byte.
+    /// The first record that ends at `at` or behind it. `hint` saves the search if it is a
+    /// record that contains `at`: any slot will do, as no two records contain the same byte.
     #[inline]
     pub(crate) fn find(&self, at: u64, hint: Id) -> Id {
         if let Some(record) = self.slots.get(hint.slot())
@@ -147,7 +151,8 @@ impl Records {
         best
     }
 
-    /// Puts a record in front of `next`; of none, at the end. Says whether that took memory from the allocator.
+    /// Puts a record in front of `next`; of none, at the end. Says whether that took memory
+    /// from the allocator.
     pub(crate) fn insert_before(&mut self, next: Id, record: Record) -> (Id, bool) {
         let grew = self.free.is_none() && self.slots.len() == self.slots.capacity();
         let prev = self.prev(next);

@@ -2,7 +2,8 @@
 
 /// Panics with the place that noticed, what was being done, and the record in question.
 ///
-/// A macro, so that the report names the line of its caller; the branch that gets here is a cold one.
+/// A macro, so that the report names the line of its caller; the branch that gets here is a
+/// cold one.
 macro_rules! io_tree_panic {
     ($what:expr, $record:expr) => {
         $crate::report::broken(file!(), line!(), $what, &$record)

@@ -1,8 +1,8 @@
 //! What is under the tree's lock: setting, clearing, cutting, merging.
 //!
-//! Invariants: records are disjoint, none is without bits, neighbours with the same bits are one unless locked or bounded; the
-//! lock count is that of the records; whoever waits stands in the queue of a record that has the lock bits it minds, or follows
-//! somebody who does.
+//! Invariants: records are disjoint, none is without bits, neighbours with the same bits are
+//! one unless locked or bounded; the lock count is that of the records; a waiter stands in the
+//! queue of a record that has lock bits which block it, or follows a waiter that does.
 
 use crate::bits::{Bits, Resolved};
 use crate::changeset::Changeset;
@@ -22,15 +22,16 @@ pub(crate) struct State<H> {
     pub(crate) stats: TreeStats,
     /// Records with a lock bit, as [`lock_count`] counts them.
     pub(crate) locked: u64,
-    /// Who is to be woken as soon as the tree's lock is let go of.
+    /// Waiters to wake as soon as the tree's lock is released.
     pub(crate) to_wake: Queue,
-    /// The waiter that nobody may overtake any more.
-    pub(crate) claim: WaiterId,
+    /// The waiter that no other request may overtake: it lost too many times.
+    pub(crate) preferred: WaiterId,
     /// Whether clears trim records in place.
     trim: bool,
 }
 
-/// What a record with these bits adds to the count: one in the lower half if locked, one in the upper half for direct I/O.
+/// What a record with these bits adds to the count: one in the lower half if locked, one in the
+/// upper half for direct I/O.
 #[inline]
 pub(crate) fn lock_count(bits: Bits) -> u64 {
     let dio = u64::from(bits.contains(Bits::DIO_LOCKED)) << 32;
@@ -46,14 +47,16 @@ impl<H: Hooks> State<H> {
             stats: TreeStats::default(),
             locked: 0,
             to_wake: Queue::EMPTY,
-            claim: WaiterId::NONE,
+            preferred: WaiterId::NONE,
             trim,
         }
     }
 
-    /// Sets bits all over `range`. Returns the record that got its first byte, which may have merged since: a hint.
+    /// Sets bits all over `range`. Returns the record that got its first byte, which may have
+    /// merged since: a hint.
     ///
-    /// `id` is the first record that ends at the start of the range or behind it, as for all that begin with a place found.
+    /// `id` is the first record that ends at the start of the range or behind it, as for all
+    /// that begin with a place found.
     pub(crate) fn set(
         &mut self,
         range: ByteRange,
@@ -91,7 +94,8 @@ impl<H: Hooks> State<H> {
         ByteRange::new(at, start.checked_sub(1)?.min(last))
     }
 
-    /// Sets bits where there were none, in front of the record `next`. Returns the record that has them now.
+    /// Sets bits where there were none, in front of the record `next`. Returns the record that
+    /// has them now.
     #[inline]
     fn fill(
         &mut self,
@@ -111,7 +115,8 @@ impl<H: Hooks> State<H> {
         self.insert_before(next, Record::new(gap, what.state))
     }
 
-    /// Lets a neighbour with the same bits grow over `gap`, which lies in front of the record `next`.
+    /// Lets a neighbour with the same bits grow over `gap`, which lies in front of the record
+    /// `next`.
     fn extend(&mut self, next: Id, gap: ByteRange, bits: Bits) -> Option<Id> {
         let prev = self.records.prev(next);
         if prev.is_some() {
@@ -135,7 +140,8 @@ impl<H: Hooks> State<H> {
         None
     }
 
-    /// Sets bits between `at` and `last` in the record `id`, which has the byte `at`. Returns the record that has it now.
+    /// Sets bits between `at` and `last` in the record `id`, which has the byte `at`. Returns
+    /// the record that has it now.
     fn set_in(
         &mut self,
         id: Id,
@@ -205,7 +211,8 @@ impl<H: Hooks> State<H> {
         }
     }
 
-    /// Clears all bits of a record from `start` on, before which it begins: its end moves. Returns the record behind it.
+    /// Clears all bits of a record from `start` on, before which it begins: its end moves.
+    /// Returns the record behind it.
     fn trim_first(
         &mut self,
         id: Id,
@@ -238,8 +245,8 @@ impl<H: Hooks> State<H> {
         self.wake_after_clear(id, record.bits, what.state);
     }
 
-    /// Clears bits of a whole record, which goes if it has no others. Returns the record behind it. Whether to wake anybody follows
-    /// from the bits.
+    /// Clears bits of a whole record, which goes if it has no others. Returns the record behind
+    /// it. Which waiters to wake follows from the bits.
     fn clear_one(&mut self, id: Id, what: Resolved, changes: Option<&mut Changeset>) -> Id {
         self.account_clear(id, what, changes);
         let had = self.records.get(id).bits;
@@ -250,7 +257,7 @@ impl<H: Hooks> State<H> {
         if left.is_empty() {
             let record = self.records.get(id);
             if !record.waiters.is_empty() {
-                io_tree_panic!("somebody waits for a record without bits", record);
+                io_tree_panic!("a record without bits has waiters", record);
             }
             return self.records.remove(id);
         }
@@ -266,7 +273,7 @@ impl<H: Hooks> State<H> {
             .clear(record.range(), record.bits, what.state, what.control);
     }
 
-    /// Wakes who waits for what a record, which had the bits `had`, has lost.
+    /// Wakes the waiters for what a record, which had the bits `had`, has lost.
     #[inline]
     fn wake_after_clear(&mut self, id: Id, had: Bits, cleared: Bits) {
         if had.intersects(cleared & Bits::LOCKS) {
@@ -333,7 +340,8 @@ impl<H: Hooks> State<H> {
         id
     }
 
-    /// Adds to the changeset what a record that had the bits `had` gets (`set`) or loses, if anything.
+    /// Adds to the changeset what a record that had the bits `had` gets (`set`) or loses, if
+    /// anything.
     #[inline]
     fn note(
         &mut self,

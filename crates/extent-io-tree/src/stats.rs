@@ -62,6 +62,6 @@ counters! {
     lock_waits,
     /// Threads woken.
     wakes,
-    /// Records unlocked with nobody to wake.
+    /// Records unlocked without a waiter to wake.
     wakes_skipped,
 }

@@ -1,5 +1,5 @@
-//! The lock, the atomics and the parking of the crate: the real ones, or, built with `--cfg extant_shuttle`, ones whose every
-//! step a model checker schedules (`tests/interleavings.rs`).
+//! The lock, the atomics and the parking of the crate: the real ones, or, built with `--cfg
+//! extant_shuttle`, ones whose every step a model checker schedules (`tests/interleavings.rs`).
 
 #[cfg(not(extant_shuttle))]
 pub(crate) use real::*;
@@ -13,13 +13,14 @@ mod real {
     /// Looks at an atomic that is about to change before a thread sleeps.
     pub(crate) const SPINS: u32 = 60;
 
-    /// Looks at a lock that somebody has before a thread sleeps.
+    /// Looks at a lock that is held before a thread sleeps.
     const LOOKS: u32 = 64;
     /// The most pauses between two of them.
     const PAUSES: u32 = 32;
 
-    /// A lock that is held for some tens of nanoseconds: a thread waits for it on the processor, as sleeping and being woken would take a
-    /// hundred times as long, and sleeps only if its holder does.
+    /// A lock that is held for some tens of nanoseconds: a thread waits for it on the
+    /// processor, as sleeping and being woken would take a hundred times as long, and sleeps
+    /// only if its holder does.
     #[derive(Default)]
     pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -58,7 +59,7 @@ mod modelled {
     pub(crate) use shuttle::thread::{Thread, current, park};
     use std::sync::PoisonError;
 
-    /// The checker decides who runs: nobody is worth waiting for on the spot.
+    /// The checker decides which thread runs: none is worth waiting for on the processor.
     pub(crate) const SPINS: u32 = 0;
 
     /// As `parking_lot::Mutex`.

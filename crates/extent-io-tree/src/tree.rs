@@ -1,8 +1,9 @@
-//! The tree as its users have it: one short lock around [`State`], and what is done before taking and after releasing it.
+//! The tree as its users have it: one short lock around [`State`], and what is done before
+//! taking and after releasing it.
 //!
-//! Memory is taken from the allocator before the lock is taken, and given back after it was released; threads are woken after
-//! that, too. Beside it stands the [board](crate::board) of ranges that are locked without a record; whoever locks in the tree looks at it
-//! afterwards. Whether anything is locked at all is known without the lock: see [`IoTree::is_locked`].
+//! Memory is taken from the allocator before the lock is taken, and given back after it was
+//! released; threads are woken after that, too. Whether anything is locked at all is known
+//! without the lock: see [`IoTree::is_locked`].
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -20,15 +21,15 @@ use crate::stats::{Totals, TreeStats};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, SPINS};
 use crate::waiters::{Parker, Waiter, WaiterId, Waiters};
 
-/// Records that a call may need: two to cut edges off, one for a gap. More gaps than that are filled with memory taken inside of the
-/// lock, if the free ones do not suffice.
+/// Records that a call may need: two to cut edges off, one for a gap. More gaps than that are
+/// filled with memory taken inside of the lock, if the free ones do not suffice.
 pub(crate) const ROOM: usize = 3;
 
 /// What can be switched in a tree. Fixed for its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeTuning {
-    /// Clearing all bits of a part of the first or the last record of a range trims that record in place. Off: it is cut in two, and the
-    /// part removed. The outcome is the same.
+    /// Clearing all bits of a part of the first or the last record of a range trims that record
+    /// in place. Off: it is cut in two, and the part removed. The outcome is the same.
     pub trim_on_clear: bool,
     /// Told how long each clear takes.
     pub clear_probe: Option<ClearProbe>,
@@ -43,12 +44,13 @@ impl Default for TreeTuning {
     }
 }
 
-/// Byte ranges of a file with state bits, and the range lock made of them. See the crate's documentation.
+/// Byte ranges of a file with state bits and locks. See the crate's documentation.
 pub struct IoTree<H = NoHooks> {
     pub(crate) state: Mutex<State<H>>,
     /// Records with lock bits, as [`lock_count`] counts them. Changes under the lock only.
     locked: AtomicU64,
-    /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes under the lock only.
+    /// Grows with every release of lock bits: what a thread looks at before it sleeps. Changes
+    /// under the lock only.
     releases: AtomicU32,
     /// Where the counters go in the end.
     totals: Option<Arc<Totals>>,
@@ -116,17 +118,18 @@ impl<H: Hooks> IoTree<H> {
         self.state.lock().records.len()
     }
 
-    /// Whether anybody has [`Bits::LOCKED`] a byte of `range`.
+    /// Whether a byte of `range` has [`Bits::LOCKED`].
     ///
-    /// One atomic load if nothing in the tree is locked. The answer is about the past. Who excludes lockers by other means (a folio lock
-    /// that each of them takes while it has its range) may act on "no": whoever locked before, and took and released that
+    /// One atomic load if nothing in the tree is locked. The answer is about the past. A caller
+    /// that excludes lock holders by other means (a folio lock that each of them takes while it
+    /// has its range) may act on "no": a thread that locked before, and took and released that
     /// other lock since, is seen.
     #[inline]
     pub fn is_locked(&self, range: ByteRange) -> bool {
         self.is_locked_by(range, Bits::LOCKED)
     }
 
-    /// Whether anybody has one of the lock bits on a byte of `range`; as [`IoTree::is_locked`].
+    /// Whether a byte of `range` has one of the lock bits `bits`; as [`IoTree::is_locked`].
     #[inline]
     pub fn is_locked_by(&self, range: ByteRange, bits: Bits) -> bool {
         self.may_be_locked(bits) && {
@@ -136,9 +139,9 @@ impl<H: Hooks> IoTree<H> {
         }
     }
 
-    /// Whether a request to lock `range` with `bits` would have to wait: a byte of it is locked, or a
-    /// waiter that lost many times must not be overtaken. One atomic load if nothing in the tree is
-    /// locked.
+    /// Whether a request to lock `range` with `bits` would have to wait: a byte of it is
+    /// locked, or a waiter that lost many times must not be overtaken. One atomic load if
+    /// nothing in the tree is locked.
     #[inline]
     pub fn would_block(&self, range: ByteRange, bits: Bits) -> bool {
         self.may_be_locked(bits) && self.is_blocked(range, bits)
@@ -172,8 +175,8 @@ impl<H: Hooks> IoTree<H> {
         locked & (low | high) != 0
     }
 
-    /// Sets the lock bits `bits` all over `range`, if nobody has one of them on a byte of it. Nothing is taken otherwise, and the
-    /// error says where the first such byte is.
+    /// Sets the lock bits `bits` all over `range`, if no byte of it has one of them. Nothing is
+    /// taken otherwise, and the error says where the first such byte is.
     ///
     /// Also refuses what a thread that has lost many times waits for, so that it gets its turn.
     pub fn try_lock_bits(&self, range: ByteRange, bits: Bits) -> Result<(), Conflict> {
@@ -184,25 +187,29 @@ impl<H: Hooks> IoTree<H> {
         taken.map(drop)
     }
 
-    /// Sets the lock bits `bits` all over `range`; waits until nobody has one of them on a byte of it. Holds nothing while waiting.
+    /// Sets the lock bits `bits` all over `range`; waits until no byte of it has one of them.
+    /// Holds nothing while waiting.
     ///
-    /// Whoever holds a range must not wait for another of the same tree with the same bits: two who do can wait for each other. To hold
-    /// several, as with many requests in flight, [try](IoTree::try_lock_bits), and let go of some if that fails.
+    /// A thread that holds a range must not wait for another of the same tree with the same
+    /// bits: two that do can wait for each other. To hold several, as with many requests in
+    /// flight, [try](IoTree::try_lock_bits), and let go of some if that fails.
     pub fn lock_bits(&self, range: ByteRange, bits: Bits) {
         self.take(range, bits);
     }
 
-    /// Clears lock bits that the caller has set, and wakes who waits for them.
+    /// Clears lock bits that the caller has set, and wakes the waiters for them.
     pub fn unlock(&self, range: ByteRange, bits: Bits) {
         self.release(range, bits, Id::NONE);
     }
 
-    /// Waits until nobody has [`Bits::LOCKED`] a byte of `range`. It may be locked again by the time this returns.
+    /// Waits until no byte of `range` has [`Bits::LOCKED`]. It may be locked again by the time
+    /// this returns.
     pub fn wait_unlocked(&self, range: ByteRange) {
         self.wait_unlocked_by(range, Bits::LOCKED);
     }
 
-    /// Waits until nobody has one of the lock bits on a byte of `range`; as [`IoTree::wait_unlocked`].
+    /// Waits until no byte of `range` has one of the lock bits `bits`; as
+    /// [`IoTree::wait_unlocked`].
     pub fn wait_unlocked_by(&self, range: ByteRange, bits: Bits) {
         if self.may_be_locked(bits) {
             let bits = bits & Bits::LOCKS;
@@ -258,7 +265,8 @@ impl<H: Hooks> IoTree<H> {
         self.leave(state);
     }
 
-    /// Tries until it succeeds, and sleeps in between: first on the processor, for a moment, then off it.
+    /// Tries until it succeeds, and sleeps in between: first on the processor, for a moment,
+    /// then off it.
     #[cold]
     fn wait_until(
         &self,
@@ -351,7 +359,7 @@ impl<H: Hooks> IoTree<H> {
         state
     }
 
-    /// Releases the tree's lock, and does what was put off until then.
+    /// Releases the tree's lock, frees memory and wakes threads.
     #[inline]
     pub(crate) fn leave(&self, mut state: MutexGuard<'_, State<H>>) {
         if self.locked.load(Ordering::Relaxed) != state.locked {

@@ -1,10 +1,12 @@
 //! Threads that wait: their slots, the queues they stand in, and how they sleep.
 //!
-//! A waiter stands in the queue of one record whose lock it waits for, or behind another waiter that was woken before it and
-//! wants some of the same bytes (it *follows* that one). It holds no record: a record may leave the tree, and its slot be used
-//! again, before the waiter has even run.
+//! A waiter stands in the queue of one record whose lock it waits for, or behind another waiter
+//! that was woken before it and wants some of the same bytes (it *follows* that one). It holds
+//! no record: a record may leave the tree, and its slot be used again, before the waiter has
+//! even run.
 //!
-//! Slots and queues are under the tree's lock. A [`Parker`] is not: it is touched after that was let go of.
+//! Slots and queues are under the tree's lock. A [`Parker`] is not: it is touched after that
+//! was let go of.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,13 +79,13 @@ impl Queue {
 #[derive(Clone)]
 pub(crate) struct Waiter {
     pub(crate) range: ByteRange,
-    /// The lock bits it wants to have, or to see gone.
+    /// The lock bits that it wants to set, or whose end it waits for.
     pub(crate) wanted: Bits,
-    /// It only wants to see them gone, and is in nobody's way.
+    /// It only waits for them to go, and blocks no other waiter.
     pub(crate) watches: bool,
     /// How often it went to sleep.
     pub(crate) tries: u32,
-    /// Who waits for this one to have had its turn.
+    /// Waiters that are woken when this one has been served.
     pub(crate) followers: Queue,
     parker: Option<Arc<Parker>>,
     next: WaiterId,
@@ -102,7 +104,8 @@ impl Waiter {
         }
     }
 
-    /// Whether `self` cannot have what it wants while `range` has, or is about to have, the lock bits `held`.
+    /// Whether `self` cannot have what it wants while `range` has, or is about to have, the
+    /// lock bits `held`.
     pub(crate) fn minds(&self, range: ByteRange, held: Bits) -> bool {
         self.wanted.intersects(held) && self.range.overlaps(range)
     }
@@ -161,7 +164,7 @@ impl Waiters {
         id
     }
 
-    /// Gives a slot back. The waiter stands in no queue, and nobody follows it.
+    /// Gives a slot back. The waiter stands in no queue and has no followers.
     pub(crate) fn remove(&mut self, id: WaiterId) {
         let free = self.free;
         let waiter = self.get_mut(id);

@@ -1,8 +1,9 @@
-//! The range lock under a model checker that chooses every switch between threads (shuttle): exclusion, wakes that are not lost,
-//! claims, and the question whether anything is locked. Built with `--cfg extant_shuttle` only: `cargo xtask test` does that.
+//! The range lock under a model checker that chooses every switch between threads (shuttle):
+//! exclusion, wakes that are not lost, preferred waiters, and the question whether anything is
+//! locked. Built with `--cfg extant_shuttle` only: `cargo xtask test` does that.
 //!
-//! A lost wake ends as a deadlock, which the checker reports. What a model is for is shown by a second test that breaks the
-//! protocol and expects the failure.
+//! A lost wake ends as a deadlock, which the checker reports. What a model is for is shown by a
+//! second test that breaks the protocol and expects the failure.
 #![cfg(extant_shuttle)]
 
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Shared {
             .map(|(_, owners)| owners)
     }
 
-    /// Has `range` for a moment, during which nobody else may have a byte of it.
+    /// Has `range` for a moment, during which no other thread may have a byte of it.
     fn use_alone(&self, range: ByteRange) {
         let held = self.tree.lock(range);
         for owners in self.mine(range) {
@@ -82,13 +83,13 @@ fn j39_a_range_has_one_owner_and_no_wake_is_lost() {
 }
 
 #[test]
-fn j39_those_who_follow_get_their_turn() {
+fn j39_waiters_that_follow_are_woken() {
     check(|| drop(run(&[&[(0, 5)], &[(0, 2)], &[(1, 3)], &[(3, 5)]])));
 }
 
-/// Small requests one after the other, so that a wide one loses until it claims its range.
+/// Small requests one after the other, so that a wide one loses until it is preferred.
 #[test]
-fn a_claim_is_respected_and_ends() {
+fn a_preferred_waiter_is_not_overtaken() {
     check(|| {
         drop(run(&[
             &[(0, 0), (1, 1), (0, 0)],
@@ -120,7 +121,7 @@ fn parts_can_be_unlocked_under_waiters() {
 /// What is left of a range may stay locked for ever: those beside it go on when their part is
 /// unlocked, be it the end or the beginning.
 #[test]
-fn a_part_that_is_unlocked_wakes_those_who_wait_for_it_alone() {
+fn a_part_that_is_unlocked_wakes_the_waiters_for_it_alone() {
     for (part, rest) in [((3, 5), (0, 2)), ((0, 2), (3, 5)), ((2, 3), (0, 1))] {
         check(move || {
             let shared = Shared::new();
@@ -137,7 +138,7 @@ fn a_part_that_is_unlocked_wakes_those_who_wait_for_it_alone() {
 }
 
 #[test]
-fn who_waits_for_a_range_without_wanting_it_goes_on() {
+fn a_watcher_of_a_range_goes_on() {
     check(|| {
         let shared = Shared::new();
         let other = shared.clone();
@@ -153,8 +154,8 @@ fn who_waits_for_a_range_without_wanting_it_goes_on() {
     });
 }
 
-/// A cached overwrite takes no range: it looks whether one is locked, with the folio locked (`folio`). A locker touches the
-/// bytes with the folio locked, in two steps.
+/// A cached overwrite takes no range: it looks whether one is locked, with the folio locked
+/// (`folio`). A locker touches the bytes with the folio locked, in two steps.
 fn overwrite_without_a_range(looks_inside: bool) {
     let shared = Shared::new();
     let folio = Arc::new(Mutex::new([0_u64; 2]));

@@ -1,4 +1,4 @@
-//! The range lock: who gets what, who waits, who is woken.
+//! Lock bits: which request is granted, which waits, and which is woken.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn j36_a_request_that_is_blocked_takes_nothing() {
     assert!(tree.try_lock(range(20, 39)).is_none());
     assert_eq!(tree.records(), 2);
     assert!(!tree.is_locked(range(0, 9)) && !tree.is_locked(range(20, 29)));
-    // One that sleeps holds nothing either, not even what nobody else has.
+    // One that sleeps holds nothing either, not even what no other thread has.
     let done = AtomicBool::new(false);
     scope(|scope| {
         scope.spawn(|| {
@@ -81,7 +81,7 @@ fn direct_and_buffered_locks_are_two() {
     assert!(tree.try_lock_owned(range(99, 99), Bits::LOCKS).is_none());
     assert!(tree.try_lock_with(range(55, 120), Bits::LOCKED).is_none());
     drop(buffered);
-    // A guard may end in another thread, after the tree is nobody else's.
+    // A guard may end in another thread, as the last owner of the tree.
     let weak = Arc::downgrade(&tree);
     drop(tree);
     std::thread::spawn(move || {
@@ -110,13 +110,13 @@ fn a_part_can_be_unlocked_below_the_guards() {
 }
 
 #[test]
-fn a_release_wakes_those_who_can_go_on_and_nobody_else() {
+fn a_release_wakes_the_waiters_that_can_go_on_alone() {
     let tree = IoTree::default();
     let turns = AtomicU64::new(0);
     scope(|scope| {
         let held = tree.lock(range(0, 99));
         let other = tree.lock(range(200, 299));
-        // Of ten who want the same bytes one is woken at a time.
+        // Of ten that want the same bytes one is woken at a time.
         for i in 0..10 {
             let (tree, turns) = (&tree, &turns);
             scope.spawn(move || {
@@ -128,11 +128,11 @@ fn a_release_wakes_those_who_can_go_on_and_nobody_else() {
         }
         assert_eq!(tree.stats().wakes, 0);
         drop(other);
-        assert_eq!(tree.stats().wakes, 0, "nobody waits for those bytes");
+        assert_eq!(tree.stats().wakes, 0, "no thread waits for those bytes");
         drop(held);
     });
     assert_eq!(turns.into_inner(), 10);
-    // Each is woken once by whoever was before it; a herd would take 10 + 9 + 8 ...
+    // Each is woken once by the one before it; a herd would take 10 + 9 + 8 ...
     let stats = tree.stats();
     assert_eq!((stats.wakes, stats.lock_waits), (10, 10));
     assert!(!tree.is_locked(ByteRange::ALL));
@@ -140,7 +140,7 @@ fn a_release_wakes_those_who_can_go_on_and_nobody_else() {
 }
 
 #[test]
-fn those_who_want_different_bytes_are_woken_together() {
+fn waiters_for_different_bytes_are_woken_together() {
     let tree = IoTree::default();
     let inside = AtomicU64::new(0);
     scope(|scope| {

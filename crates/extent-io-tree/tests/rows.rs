@@ -1,4 +1,5 @@
-//! The rows of the seed about clearing bits, one by one, as a caller sees them. What only shows inside is tested beside the code.
+//! The rows of the seed about clearing bits, one by one, as a caller sees them. What only shows
+//! inside is tested beside the code.
 
 use extant_extent_io_tree::{Bits, ByteRange, Changeset, ClearProbe, IoTree, TreeTuning};
 
@@ -106,7 +107,7 @@ fn io_tree_06_a_changeset_has_what_was_flipped_either_way() {
 }
 
 #[test]
-fn io_tree_08_without_waiters_nobody_is_called() {
+fn io_tree_08_without_waiters_no_thread_is_woken() {
     let tree = IoTree::default();
     for _ in 0..100 {
         drop(tree.lock(range(0, 9)));

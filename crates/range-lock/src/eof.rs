@@ -26,10 +26,38 @@ impl Default for EofWord {
     }
 }
 
+/// The word, published until this is dropped.
+pub(crate) struct EofWordGuard<'a> {
+    word: &'a EofWord,
+    failpoints: Failpoints,
+}
+
+impl Drop for EofWordGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.word.withdraw(self.failpoints);
+    }
+}
+
+impl std::fmt::Debug for EofWordGuard<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the EOF word")
+    }
+}
+
 impl EofWord {
     /// Step 1: writes the word if it is free. The lock counts once its holder has looked.
     #[inline]
-    pub(crate) fn publish(&self, from: u64, failpoints: Failpoints) -> bool {
+    pub(crate) fn publish(&self, from: u64, failpoints: Failpoints) -> Option<EofWordGuard<'_>> {
+        let is_mine = self.write(from, failpoints);
+        is_mine.then(|| EofWordGuard {
+            word: self,
+            failpoints,
+        })
+    }
+
+    #[inline]
+    fn write(&self, from: u64, failpoints: Failpoints) -> bool {
         assert!(from != FREE, "a file has no byte at {from}");
         if failpoints.omits(Step::EofIsExchanged) {
             let free = self.from.load(Ordering::SeqCst) == FREE;
@@ -44,7 +72,7 @@ impl EofWord {
 
     /// Step 6: withdraws the word and wakes its waiters.
     #[inline]
-    pub(crate) fn withdraw(&self, failpoints: Failpoints) {
+    fn withdraw(&self, failpoints: Failpoints) {
         let had = self.from.swap(FREE, Ordering::SeqCst);
         let is_mine = had != FREE || failpoints.omits(Step::EofIsExchanged);
         debug_assert!(is_mine, "the EOF word was published");
@@ -77,21 +105,21 @@ mod tests {
     fn the_eof_word_reaches_to_infinity() {
         let (word, no) = (EofWord::default(), Failpoints::default());
         assert!(!word.reaches(0) && !word.reaches(u64::MAX));
-        assert!(word.publish(4096, no));
-        assert!(
-            !word.publish(8192, no) && !word.publish(0, no),
-            "one at a time"
-        );
+        let held = word.publish(4096, no).unwrap();
+        for other in [0, 4096, 8192] {
+            assert!(word.publish(other, no).is_none(), "one at a time");
+        }
         assert!(!word.reaches(4095) && word.reaches(4096) && word.reaches(u64::MAX));
-        word.withdraw(no);
+        drop(held);
         assert!(!word.reaches(u64::MAX));
-        assert!(word.publish(0, no) && word.reaches(0));
+        let _all = word.publish(0, no).unwrap();
+        assert!(word.reaches(0));
     }
 
     #[test]
     fn a_waiter_sleeps_for_its_bytes_alone_and_is_woken() {
         let (word, no) = (EofWord::default(), Failpoints::default());
-        assert!(word.publish(10, no));
+        let held = word.publish(10, no).unwrap();
         assert!(!word.wait(9, no), "nothing to wait for");
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| word.wait(10, no));
@@ -99,7 +127,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(!waiter.is_finished());
-            word.withdraw(no);
+            drop(held);
             assert!(waiter.join().unwrap());
         });
         assert!(!word.has_sleepers());

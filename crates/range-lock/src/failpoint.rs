@@ -1,6 +1,7 @@
 //! Steps of the protocol that a model leaves out, to show that the checker notices.
 //!
-//! Only builds with `--cfg extant_shuttle` have them; elsewhere each question is the constant `false`.
+//! Only builds with `--cfg extant_shuttle` have them; elsewhere each question is the constant
+//! `false`.
 
 /// A step of the protocol in the crate's documentation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

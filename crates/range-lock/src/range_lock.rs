@@ -11,10 +11,10 @@ use extant_extent_io_tree::{
     Bits, ByteRange, IoTree, OwnedRangeGuard, RangeGuard, Totals, TreeStats, TreeTuning, probed,
 };
 
-use crate::eof::EofWord;
+use crate::eof::{EofWord, EofWordGuard};
+use crate::eof_guard::EofGuard;
 use crate::failpoint::{Failpoints, Step};
 use crate::file_lock::{FileLock, HeldExclusively, HeldShared};
-use crate::guard::{EofGuard, EofWordGuard, HasRangeLock, SlotGuard};
 use crate::slot_table::{Slot, SlotTable};
 use crate::sync::{EOF_ATTEMPTS, fence};
 
@@ -155,7 +155,7 @@ impl RangeLock {
     }
 
     #[inline]
-    pub(crate) fn unlock_slot(&self, slot: Slot) {
+    fn unlock_slot(&self, slot: Slot) {
         probed(self.tuning.clear_probe, || {
             let table = self.slots.get();
             debug_assert!(table.is_some(), "the slot came out of a table");
@@ -206,13 +206,7 @@ impl RangeLock {
 
     #[inline]
     fn publish_eof(&self, from: u64) -> Option<EofWordGuard<'_>> {
-        let is_mine = self.eof.publish(from, self.failpoints);
-        is_mine.then(|| EofWordGuard(self))
-    }
-
-    #[inline]
-    pub(crate) fn withdraw_eof(&self) {
-        self.eof.withdraw(self.failpoints);
+        self.eof.publish(from, self.failpoints)
     }
 
     /// Whether another thread has locked a byte of `range` against changes, or holds the file's
@@ -406,5 +400,45 @@ impl RangeLock {
 impl Default for RangeLock {
     fn default() -> Self {
         Self::new(TreeTuning::default(), &Arc::default())
+    }
+}
+
+/// An object that has a file's [`RangeLock`] and keeps it alive.
+pub trait HasRangeLock {
+    /// The lock; the same one for the life of the object.
+    fn range_lock(&self) -> &RangeLock;
+}
+
+impl HasRangeLock for RangeLock {
+    fn range_lock(&self) -> &RangeLock {
+        self
+    }
+}
+
+/// A lock slot, with a reference that keeps its table: for requests that end elsewhere than they
+/// began. May be sent to another thread and dropped there.
+#[must_use = "the range is unlocked when this is dropped"]
+pub struct SlotGuard<O: HasRangeLock> {
+    owner: Arc<O>,
+    slot: Slot,
+}
+
+impl<O: HasRangeLock> SlotGuard<O> {
+    #[inline]
+    fn new(owner: Arc<O>, slot: Slot) -> Self {
+        Self { owner, slot }
+    }
+}
+
+impl<O: HasRangeLock> Drop for SlotGuard<O> {
+    #[inline]
+    fn drop(&mut self) {
+        self.owner.range_lock().unlock_slot(self.slot);
+    }
+}
+
+impl<O: HasRangeLock> std::fmt::Debug for SlotGuard<O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.slot)
     }
 }

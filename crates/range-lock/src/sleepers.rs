@@ -5,8 +5,8 @@
 //! count is its word). A release withdraws the lock word and then reads the count. So either the
 //! waiter sees that the word is gone, or the release sees the waiter. The release then passes
 //! through the mutex that a waiter holds from its count to its sleep: the wake cannot come between
-//! the last look and the sleep. Models: `a_waiter_for_a_slot_is_woken` and
-//! `a_waiter_for_the_eof_lock_is_woken`.
+//! the last look and the sleep. Models: `j39_a_waiter_for_a_slot_is_woken` and
+//! `j39_a_waiter_for_the_eof_lock_is_woken`.
 
 use std::cell::Cell;
 use std::hint::spin_loop;

@@ -23,7 +23,8 @@ mod real {
     }
 
     impl Monitor {
-        /// Sleeps with the mutex released while `blocked` says so. `enter` and `leave` run under it.
+        /// Sleeps with the mutex released while `blocked` says so. `enter` and `leave` run
+        /// under it.
         pub(crate) fn wait_while(
             &self,
             enter: impl FnOnce(),

@@ -39,7 +39,7 @@ impl State<NoHooks> {
         id
     }
 
-    /// Those who are to be woken, in order; they are running from now on.
+    /// The waiters to wake, in order; they are running from now on.
     fn woken(&mut self) -> Vec<WaiterId> {
         std::iter::from_fn(|| self.waiters.pop(&mut self.to_wake)).collect()
     }
@@ -125,13 +125,13 @@ fn io_tree_05_a_record_that_goes_while_somebody_waits_is_reported() {
     let report = report(|| {
         state.clear_one(id, bits(Bits::DIRTY), None);
     });
-    assert!(report.contains("somebody waits"), "{report}");
+    assert!(report.contains("without bits has waiters"), "{report}");
     assert!(report.contains("state.rs:"), "{report}");
     assert!(!lost.is_empty());
 }
 
 #[test]
-fn a_cut_record_keeps_those_who_mind_its_part() {
+fn a_cut_record_keeps_the_waiters_for_its_part() {
     let mut state = state();
     // With another bit, the record cannot be trimmed.
     state.set(range(0, 99), bits(Bits::DELALLOC), None, Id::NONE);
@@ -151,7 +151,8 @@ fn a_cut_record_keeps_those_who_mind_its_part() {
     assert_eq!(state.locked, 2);
 }
 
-/// A trim of a locked record in place wakes those who wait for the bytes that are free now, and no others.
+/// A trim of a locked record in place wakes the waiters for the bytes that are free now, and no
+/// others.
 #[test]
 fn trimming_a_locked_record_wakes_those_beside_what_is_left() {
     let mut state = state();
@@ -197,29 +198,32 @@ fn bounded_records_stay_apart() {
 }
 
 #[test]
-fn who_lost_too_often_is_not_overtaken_any_more() {
+fn a_waiter_that_lost_too_often_is_not_overtaken() {
     let mut state = state();
     state.locks(range(50, 50)).unwrap();
     let wide = state.waits(range(0, 99));
     for i in 0..PATIENCE - 1 {
-        assert!(state.claim.is_none());
-        // Somebody is faster, at another place, each time it was woken.
+        assert!(state.preferred.is_none());
+        // Another request is faster, at another place, each time it was woken.
         let (old, new) = (50 + u64::from(i), 51 + u64::from(i));
         state.locks(range(new, new)).unwrap();
         state.clears(range(old, old), Bits::LOCKED);
         assert_eq!(state.woken(), [wide]);
         assert!(!state.retries(wide));
     }
-    assert_eq!(state.claim, wide);
-    assert_eq!(state.locks(range(0, 0)), Err(Blocked::Claimed(wide)));
+    assert_eq!(state.preferred, wide);
+    assert_eq!(state.locks(range(0, 0)), Err(Blocked::Behind(wide)));
     let late = [range(0, 0), range(90, 200)].map(|r| state.waits(r));
-    assert!(state.locks(range(100, 109)).is_ok(), "nobody claims these");
+    assert!(
+        state.locks(range(100, 109)).is_ok(),
+        "no waiter is preferred here"
+    );
     let old = 49 + u64::from(PATIENCE);
     state.clears(range(old, old), Bits::LOCKED);
     assert_eq!(state.woken(), [wide]);
     assert!(state.locks(range(0, 0)).is_err(), "it is still on its way");
     assert!(state.retries(wide));
-    assert!(state.claim.is_none());
+    assert!(state.preferred.is_none());
     assert_eq!(state.woken(), []);
     state.clears(range(0, 99), Bits::LOCKED);
     // Both had followed it. One of them meets another lock then.
@@ -230,7 +234,7 @@ fn who_lost_too_often_is_not_overtaken_any_more() {
 }
 
 #[test]
-fn who_follows_one_that_lost_goes_on_if_it_can() {
+fn a_follower_of_a_waiter_that_lost_goes_on_if_it_can() {
     let mut state = state();
     state.locks(range(0, 20)).unwrap();
     let wide = state.waits(range(0, 20));
@@ -245,13 +249,13 @@ fn who_follows_one_that_lost_goes_on_if_it_can() {
     assert_eq!(state.woken(), [wide]);
 }
 
-/// One that claims its range stands behind others in a queue: they follow it, and it follows none of them.
+/// A preferred waiter stands behind others in a queue: they follow it, and it follows none of them.
 #[test]
-fn who_claims_goes_first_wherever_it_stood() {
+fn the_preferred_waiter_goes_first_wherever_it_stood() {
     let mut state = state();
     state.locks(range(0, 9)).unwrap();
     let [first, second] = [range(0, 9), range(5, 20)].map(|r| state.waits(r));
-    state.claim = second;
+    state.preferred = second;
     state.clears(range(0, 9), Bits::LOCKED);
     assert_eq!(state.woken(), [second]);
     assert!(state.retries(second));

@@ -1,4 +1,5 @@
-//! The model: a word of bits for each byte. The last of the bytes stands for all from there to infinity.
+//! The model: a word of bits for each byte. The last of the bytes stands for all from there to
+//! infinity.
 
 use extant_extent_io_tree::{Bits, ByteRange, Changeset};
 

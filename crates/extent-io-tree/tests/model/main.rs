@@ -1,8 +1,9 @@
-//! Random operations on two trees, one that trims and one that splits, and on a model with a word of bits per byte.
+//! Random operations on two trees, one that trims and one that splits, and on a model with a
+//! word of bits per byte.
 //!
-//! After each operation both trees have the same records, answer alike, and have told their owners what adds up to the same
-//! accounts; now and then all of it is held against the model. `EXTANT_OPS` and `EXTANT_SEED` choose another length and
-//! another course.
+//! After each operation both trees have the same records, answer alike, and have told their
+//! owners what adds up to the same accounts; now and then all of it is held against the model.
+//! `EXTANT_OPS` and `EXTANT_SEED` choose another length and another course.
 
 mod accounts;
 mod bytes;
@@ -159,7 +160,7 @@ impl Course {
         let (mut range, bits) = self.held.swap_remove(held);
         let (first, last) = (range.start(), range.last().min(BYTES - 1));
         if self.rng.chance(10) && last > first {
-            // First a part, so that the rest is somebody's still.
+            // First a part, so that the rest stays locked.
             let at = first + self.rng.below(last - first);
             let rest = ByteRange::new(at + 1, range.last()).unwrap();
             self.held.push((rest, bits));

@@ -8,7 +8,7 @@ use crate::pairs::model;
 use crate::users::{Part, run, sectors};
 
 model! {
-    j39_the_files_lock_and_a_record: &[
+    j36_the_files_lock_and_a_record: &[
         |world| {
             world.by_direct_record(sectors(0, 2));
             world.by_record(sectors(1, 3));
@@ -19,7 +19,7 @@ model! {
 }
 
 model! {
-    j39_the_files_lock_and_a_slot: &[
+    j36_the_files_lock_and_a_slot: &[
         |world| {
             world.by_slot(sectors(0, 2));
             world.by_slot(sectors(4, 1));
@@ -32,7 +32,7 @@ model! {
 }
 
 model! {
-    j39_the_files_lock_and_the_eof_lock: &[
+    j36_the_files_lock_and_the_eof_lock: &[
         |world| {
             world.by_eof_alone(2);
             world.by_eof(3);
@@ -45,7 +45,7 @@ model! {
 }
 
 model! {
-    j39_the_files_lock_and_all: &[
+    j36_the_files_lock_and_all: &[
         |world| world.by_drain(),
         |world| world.by_slot(sectors(0, 2)),
         |world| world.by_eof_alone(3),

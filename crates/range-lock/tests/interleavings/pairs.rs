@@ -26,7 +26,7 @@ macro_rules! model {
 pub(crate) use model;
 
 model! {
-    j39_a_record_and_a_slot: &[
+    j36_a_record_and_a_slot: &[
         |world| {
             world.by_slot(sectors(0, 2));
             world.by_slot(sectors(2, 2));
@@ -41,7 +41,7 @@ model! {
 }
 
 model! {
-    j39_a_record_and_the_eof_lock: &[
+    j36_a_record_and_the_eof_lock: &[
         |world| {
             world.by_eof_alone(3);
             world.by_eof_alone(2);
@@ -57,7 +57,7 @@ model! {
 }
 
 model! {
-    j39_a_slot_and_the_eof_lock: &[
+    j36_a_slot_and_the_eof_lock: &[
         |world| {
             world.by_slot(sectors(3, 1));
             world.by_slot(sectors(1, 1));
@@ -70,7 +70,7 @@ model! {
 }
 
 model! {
-    j39_a_slot_and_a_slot: &[
+    j36_a_slot_and_a_slot: &[
         |world| world.by_slot(sectors(0, 2)),
         |world| {
             world.by_slot(sectors(1, 1));
@@ -82,7 +82,7 @@ model! {
 }
 
 model! {
-    j39_an_eof_lock_and_an_eof_lock: &[
+    j36_an_eof_lock_and_an_eof_lock: &[
         |world| world.by_eof_alone(3),
         |world| world.by_eof(2),
         |world| world.by_eof_alone(5),
@@ -91,7 +91,7 @@ model! {
 }
 
 model! {
-    j39_a_record_and_a_record: &[
+    j36_a_record_and_a_record: &[
         |world| world.by_record(sectors(0, 3)),
         |world| world.by_record(ByteRange::to_infinity(1024)),
         |world| world.by_tried_record(sectors(2, 2)),
@@ -125,7 +125,7 @@ model! {
 }
 
 model! {
-    a_waiter_for_a_slot_is_woken: &[
+    j39_a_waiter_for_a_slot_is_woken: &[
         |world| {
             world.by_slot(sectors(0, 2));
             world.by_slot(sectors(0, 2));
@@ -139,7 +139,7 @@ model! {
 }
 
 model! {
-    a_waiter_for_the_eof_lock_is_woken: &[
+    j39_a_waiter_for_the_eof_lock_is_woken: &[
         |world| world.by_eof_alone(2),
         |world| world.by_record(sectors(1, 2)),
         |world| world.locks.wait_unlocked(),

@@ -42,7 +42,7 @@ fn truncation_and_overwrite(fault: Fault) {
 }
 
 #[test]
-fn j36_truncation_and_a_fast_overwrite() {
+fn truncation_and_a_fast_overwrite() {
     check(|| truncation_and_overwrite(Fault::None));
 }
 
@@ -80,7 +80,7 @@ fn truncation_and_append(fault: Fault) {
 }
 
 #[test]
-fn j36_truncation_and_an_append() {
+fn truncation_and_an_append() {
     check(|| truncation_and_append(Fault::None));
 }
 
@@ -106,7 +106,7 @@ fn truncation_and_direct_write(fault: Fault) {
 }
 
 #[test]
-fn j36_truncation_and_a_direct_write() {
+fn truncation_and_a_direct_write() {
     check(|| truncation_and_direct_write(Fault::None));
 }
 
@@ -135,7 +135,7 @@ fn collapse_and_writes(fault: Fault) {
 }
 
 #[test]
-fn j36_the_whole_file_and_writes() {
+fn the_whole_file_and_writes() {
     check(|| collapse_and_writes(Fault::None));
 }
 
@@ -169,7 +169,7 @@ fn collapse_and_direct_write(fault: Fault) {
 }
 
 #[test]
-fn j36_the_whole_file_and_a_direct_write() {
+fn the_whole_file_and_a_direct_write() {
     check(|| collapse_and_direct_write(Fault::None));
 }
 
