@@ -13,14 +13,14 @@
 //!
 //! Passes, each parallel over groups or directories:
 //!
-//! 1. [`inodes`]: every inode in the tables, its checksum, its map ([`maps`]) and its attributes
-//!    ([`attrs`]); every block is claimed once ([`usage`]).
-//! 2. [`dirs`]: every directory block, the order of indexes, names, the inode of each entry.
-//! 3. [`links`]: connectivity and link counts.
-//! 4. [`groups`]: bitmaps, descriptors and totals against the outcome of the passes before; copies
-//!    of superblock and descriptors ([`copies`]).
+//! 1. `inodes`: every inode in the tables, its checksum, its map (`maps`) and its attributes
+//!    (`attrs`); every block is claimed once (`usage`).
+//! 2. `dirs`: every directory block, the order of indexes, names, the inode of each entry.
+//! 3. `links`: connectivity and link counts.
+//! 4. `groups`: bitmaps, descriptors and totals against the outcome of the passes before; copies
+//!    of superblock and descriptors (`copies`).
 //!
-//! [`superblock`], [`journal`] and [`orphans`] come before all passes.
+//! `superblock`, `journal` and `orphans` come before all passes.
 //!
 //! # Invariants
 //!

@@ -3,7 +3,7 @@
 //! A request for whole blocks that have their data, below the size on disk, with nothing cached,
 //! takes the *fast path* to the device's queue: its range stays locked until the device has
 //! answered, and nothing else is left to do then. Every other request is a call of
-//! [`file::write_direct`] or [`crate::file::direct::direct_read()`] on one of a few threads.
+//! [`file::write_direct`] or [`file::read_direct`] on one of a few threads.
 //!
 //! # Locks
 //! A submission never waits for a range, which a request of the same queue may hold: a request that
@@ -69,7 +69,8 @@ pub struct Finished {
     pub tag: u64,
     /// The request's buffer.
     pub buf: IoBuf,
-    /// Bytes read or written, as by [`crate::File::read_at`] and [`crate::File::write_at`].
+    /// Bytes read or written, as by [`crate::Volume::read_direct`] and
+    /// [`crate::Volume::write_direct`].
     pub result: Result<usize>,
 }
 
