@@ -12,7 +12,7 @@ use std::process::Command;
 use rustix::process::{Resource, getrlimit};
 
 use crate::failure::Failure;
-use crate::helper;
+use crate::program;
 
 /// The least that a mount needs: its threads' stacks, its caches (a quarter, and 64 MiB), and
 /// requests.
@@ -37,7 +37,7 @@ pub(crate) fn prepare() -> Result<(), Failure> {
     }
     let mut arguments = env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let mut again = Command::new(helper::own_path());
+    let mut again = Command::new(program::own_path());
     again.arg0(name).args(arguments).env(RESERVES, "1");
     Err(Failure::new(again.exec()))
 }

@@ -4,10 +4,10 @@
 //! `mount.fuse.extant SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`
 //! `umount.fuse.extant DIR [-nlfvr] [-N NAMESPACE] [-t TYPE]`
 //!
-//! They know nothing that the commands do not know: the second is how a plain `umount` waits until
-//! the image is closed.
+//! They call the commands `mount` and `umount`: by the second a plain umount(8) waits until the
+//! image is closed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -97,9 +97,4 @@ fn umount(arguments: &[OsString]) -> Outcome {
         lazy: parsed.letters.contains('l'),
         dirs: vec![dir.clone()],
     })
-}
-
-/// The path of this program, to be started again under its own name.
-pub(crate) fn own_path() -> &'static OsStr {
-    OsStr::new("/proc/self/exe")
 }

@@ -26,6 +26,7 @@ mod operand;
 mod output;
 mod owner;
 mod printable;
+mod program;
 mod progress;
 mod size;
 mod utab;

@@ -85,7 +85,16 @@ impl Graph {
                 // What a module only re-exports is used where it is named.
                 let own = |alias: &String| file.words.contains(alias);
                 let passes_on = named.is_public && !named.alias.as_ref().is_some_and(own);
-                if to != *module && !passes_on {
+                // The import of a path's first name has shown this use already.
+                let roots = ["crate", "self", "super"];
+                let is_rooted = named
+                    .segments
+                    .first()
+                    .is_some_and(|s| roots.contains(&s.as_str()));
+                let shown = named.alias.is_none()
+                    && !is_rooted
+                    && all.iter().any(|u: &Use| u.from == *module && u.to == to);
+                if to != *module && !passes_on && !shown {
                     all.push(Use {
                         from: module.clone(),
                         to,
@@ -120,11 +129,22 @@ impl Graph {
                 }
             }
             name => {
-                // A child module, or something of another crate.
                 let mut child = here.clone();
                 child.push(name.to_owned());
-                self.modules.contains_key(&child).then_some(())?;
-                self.descend(&child, rest, depth)
+                if self.modules.contains_key(&child) {
+                    return self.descend(&child, rest, depth);
+                }
+                // A name that is imported here, or something of another crate.
+                let depth = depth.checked_sub(1)?;
+                let file = self.modules.get(&self.file_of(here))?;
+                let mut imports = file.named.iter();
+                let import = imports.find(|n| n.alias.as_deref() == Some(name))?;
+                if import.segments.first().is_some_and(|first| first == name) {
+                    return None;
+                }
+                let mut path = import.segments.clone();
+                path.extend(rest.iter().cloned());
+                self.resolve(here, &path, depth)
             }
         }
     }
@@ -265,6 +285,8 @@ mod tests {
         assert_eq!(of("b/c.rs", "use super::super::a::f;"), ["b/c>a"]);
         assert_eq!(of("b/c.rs", "fn x() { super::deep::y() }"), ["b/c>b/deep"]);
         assert_eq!(of("b/c.rs", "use crate::D;"), ["b/c>b/deep"]);
+        let imported = "use crate::b; fn x() { b::deep::y() }";
+        assert_eq!(of("a.rs", imported), ["a>b", "a>b/deep"]);
         assert_eq!(of("b/c.rs", "use crate::f;"), ["b/c>a"]);
         assert_eq!(
             of("b/c.rs", "mod m { use super::super::deep::D; }"),

@@ -25,7 +25,7 @@ struct Order {
 }
 
 const ORDERS: &[Order] = &[
-    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV,
+    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI,
 ];
 
 const CHECK: Order = Order {
@@ -271,6 +271,65 @@ const BUFFERHEAD: Order = Order {
         "submission",
         "logged",
         "writeback",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const FUSE: Order = Order {
+    root: "crates/fuse/src",
+    modules: &[
+        "abi",
+        "errno",
+        "in_flight",
+        "mount",
+        "counters",
+        "device",
+        "node_table",
+        "open_files",
+        "reply",
+        "request",
+        "control",
+        "drainer",
+        "init",
+        "live",
+        "pool",
+        "space",
+        "unmounter",
+        "waiter",
+        "server",
+        "session",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const CLI: Order = Order {
+    root: "crates/cli/src",
+    modules: &[
+        "archive",
+        "mode",
+        "names",
+        "operand",
+        "printable",
+        "program",
+        "progress",
+        "size",
+        "utab",
+        "visited",
+        "args",
+        "descent",
+        "failure",
+        "logging",
+        "owner",
+        "images",
+        "output",
+        "walk",
+        "copy",
+        "manual",
+        "address_space",
+        "commands",
+        "helper",
     ],
     state: &[],
     everywhere: &[],

@@ -38,12 +38,12 @@ pub(crate) mod kind {
     pub(crate) const FIFO: u8 = b'6';
     /// A name for the archive.
     pub(crate) const VOLUME: u8 = b'V';
-    pub(in crate::archive) const CONTIGUOUS: u8 = b'7';
-    pub(in crate::archive) const PAX: u8 = b'x';
-    pub(in crate::archive) const PAX_GLOBAL: u8 = b'g';
-    pub(in crate::archive) const GNU_NAME: u8 = b'L';
-    pub(in crate::archive) const GNU_LINK: u8 = b'K';
-    pub(in crate::archive) const GNU_SPARSE: u8 = b'S';
+    pub(crate) const CONTIGUOUS: u8 = b'7';
+    pub(crate) const PAX: u8 = b'x';
+    pub(crate) const PAX_GLOBAL: u8 = b'g';
+    pub(crate) const GNU_NAME: u8 = b'L';
+    pub(crate) const GNU_LINK: u8 = b'K';
+    pub(crate) const GNU_SPARSE: u8 = b'S';
 }
 
 /// One thing in an archive, without its bytes.

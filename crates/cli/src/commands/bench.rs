@@ -6,8 +6,8 @@ use extant_bench::{Bench as Family, Plan, Report};
 
 use crate::args::{Bench, BenchName};
 use crate::failure::{At, Failure, Outcome};
-use crate::helper;
 use crate::output::Output;
+use crate::program;
 
 pub(crate) fn run(args: &Bench) -> Outcome {
     let families = match args.name {
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Scale => vec![Family::Scale],
         BenchName::Large => vec![Family::Large],
     };
-    let command = helper::own_path().into();
+    let command = program::own_path().into();
     let mut plan = match (args.quick, args.full) {
         (true, _) => Plan::quick(command),
         (_, true) => Plan::full(command),

@@ -22,7 +22,7 @@ use tracing::{error, warn};
 use super::umount;
 use crate::args::Mount;
 use crate::failure::{At, Failure, Outcome, plain};
-use crate::{address_space, helper, logging};
+use crate::{address_space, logging, program};
 
 /// What the child says when the mount answers.
 const READY: &[u8] = b"ready\n";
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Mount) -> Outcome {
 
 /// Starts the daemon and waits until its mount answers, or it failed.
 fn start_daemon(args: &Mount) -> Outcome {
-    let mut command = Command::new(helper::own_path());
+    let mut command = Command::new(program::own_path());
     command.arg0("extant").args(["mount", "--daemon"]);
     if args.read_only {
         command.arg("-r");
