@@ -1,11 +1,11 @@
 //! Event counters that many threads bump without sharing a cache line.
 //!
-//! A [`Counter`] has [`OWNED`] cells with one owner thread each, and one cell that all other
+//! A [`Counter`] has `OWNED` cells with one owner thread each, and one cell that all other
 //! threads share. The owner adds to its cell with a plain load and store; a locked instruction
 //! would cost more than the rest of some of the paths that are counted.
 //!
 //! # Invariants
-//! * A cell below [`OWNED`] has at most one owner at a time. It goes to another thread only after
+//! * A cell below `OWNED` has at most one owner at a time. It goes to another thread only after
 //!   its owner has ended.
 //! * A thread has the same cell number in every counter.
 //!
