@@ -1,4 +1,5 @@
-//! The per-block path on real images: what a write costs, counted, and that it leaves the same files.
+//! The per-block path on real images: what a write costs, counted, and that it leaves the same
+//! files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -246,7 +247,8 @@ fn a_file_changes_its_way_while_it_is_in_use() {
     }
 }
 
-/// What such a file has in the log must be known to whoever opens it next, though the way was chosen for this mount alone.
+/// The next mount must know what such a file has in the log, though the data path was chosen
+/// for this mount alone.
 #[test]
 fn a_file_that_was_moved_to_the_journal_is_not_forgotten() {
     let image = Image::of_mib(96).args("-b 1024 -N 24000").make().unwrap();

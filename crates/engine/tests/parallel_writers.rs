@@ -1,8 +1,10 @@
-//! One file and many who change it at once: writers with a part of their own, writers of the same part, appenders, and one who
-//! moves the end. What each of them may find, and what must be there in the end, does not depend on who was faster.
+//! One file and many who change it at once: writers with a part of their own, writers of the same
+//! part, appenders, and one who moves the end. What each of them may find, and what must be there
+//! in the end, does not depend on who was faster.
 //!
-//! The file: [`OWNERS`] parts with a writer each, whose ends cut blocks; a part that several write as a whole, each with one letter; and
-//! behind that records, which are appended, cut off and made room for.
+//! The file: [`OWNERS`] parts with a writer each, whose ends cut blocks; a part that several write
+//! as a whole, each with one letter; and behind that records, which are appended, cut off and made
+//! room for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -94,7 +96,8 @@ fn owner(world: &World, number: usize, mut rng: Rng, rounds: u32) -> Vec<u8> {
     model
 }
 
-/// Writes the common part as a whole, again and again at the same time as another; finds it of one piece whenever both are done.
+/// Writes the common part as a whole, again and again at the same time as another; finds it of one
+/// piece whenever both are done.
 fn sharer(world: &World, letter: u8, together: &Barrier, rounds: u32) {
     let start = OWNERS * PART;
     let mut torn = 0;
@@ -132,7 +135,7 @@ fn end_mover(world: &World, mut rng: Rng, rounds: u32) {
     }
 }
 
-/// Every record is whole, and each appender's follow each other; what nobody wrote is zero.
+/// Every record is whole, and each appender's follow each other; what was never written is zero.
 fn judge_tail(bytes: &[u8]) {
     assert!(bytes.len().is_multiple_of(RECORD), "{} bytes", bytes.len());
     let mut last = [None; 256];

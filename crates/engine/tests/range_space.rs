@@ -1,5 +1,6 @@
-//! Range operations on volumes with few blocks left, from none on: whichever allocation finds none, nothing is lost, no lock stays
-//! held, promises are balanced, and with space the same call succeeds.
+//! Range operations on volumes with few blocks left, from none on: whichever allocation finds none,
+//! nothing is lost, no lock stays held, promises are balanced, and with space the same call
+//! succeeds.
 
 use std::sync::Arc;
 
@@ -139,7 +140,8 @@ fn kept(what: Try, before: &[u8], now: &[u8]) -> bool {
     }
 }
 
-/// Every try with every number of blocks left; returns how many found no space, and how many enough.
+/// Every try with every number of blocks left; returns how many found no space, and how many
+/// enough.
 fn scan(path: BufferedPath, options: &str) -> (u64, u64) {
     let (base, cred) = (full(path, options), Cred::root());
     let (mut refused, mut served) = (0, 0);
@@ -151,7 +153,7 @@ fn scan(path: BufferedPath, options: &str) -> (u64, u64) {
             let (file, filler) = (node(&volume, "file"), node(&volume, "filler"));
             let all = volume.getattr(&filler).unwrap().size;
             cut(&volume, &filler, all - left * BLOCK);
-            // What is free comes back with a commit, by whoever needs it.
+            // What is free comes back with a commit that an allocation asks for.
             if left % 2 == 0 {
                 volume.sync().unwrap();
             }
@@ -177,7 +179,7 @@ fn scan(path: BufferedPath, options: &str) -> (u64, u64) {
             let mut verifier = Verifier::default();
             let sound = volume.verify(&mut verifier, false);
             sound.unwrap_or_else(|why| panic!("{what_now}: {why}"));
-            // Nobody holds a lock, and what has space can be written.
+            // No lock is held, and what has space can be written.
             volume.write(&file, 512, &[7; 512], &cred).unwrap();
             // With space it goes on.
             cut(&volume, &filler, 0);

@@ -69,7 +69,7 @@ pub(crate) fn drop_clean(inode: &Inode) {
     }
 }
 
-/// Drops the cached pages and the reservations of a file that is going to be deleted. Nobody else
+/// Drops the cached pages and the reservations of a file that is going to be deleted. No other
 /// can reach it.
 pub(crate) fn evict(fs: &Fs, inode: &Arc<Inode>) {
     if let Some(data) = inode.data.get() {

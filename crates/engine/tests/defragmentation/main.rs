@@ -1,4 +1,5 @@
-//! Defragmentation and the exchange of blocks: fewer runs, the same data, whoever reads and writes meanwhile, and whatever fails.
+//! Defragmentation and the exchange of blocks: fewer runs, the same data, while other threads read
+//! and write, and whatever fails.
 
 mod failures;
 mod moves;
@@ -118,7 +119,8 @@ fn what_a_file_is_made_of_stays() {
     close(&image, volume);
 }
 
-/// Eight readers check the data and two writers change theirs while a file is defragmented again and again.
+/// Eight readers check the data and two writers change theirs while a file is defragmented again
+/// and again.
 fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
     let volume = options(mount).open(image.path()).unwrap();
     let cred = Cred::root();
@@ -224,8 +226,8 @@ fn readers_and_writers_go_on_meanwhile() {
     }
 }
 
-/// A file of `EXTANT_DEFRAG_MIB` MiB in ten thousand runs comes to lie in as few as free space allows, while eight readers check it. Small
-/// unless told otherwise.
+/// A file of `EXTANT_DEFRAG_MIB` MiB in ten thousand runs comes to lie in as few as free space
+/// allows, while eight readers check it. Small unless told otherwise.
 #[test]
 fn soak() {
     let asked = std::env::var("EXTANT_DEFRAG_MIB").ok();

@@ -1,4 +1,5 @@
-//! What surrounds an operation: privileges and times once, locks released whatever happens. Rows 2, 9, 10, for what exists.
+//! What surrounds an operation: privileges and times once, locks released whatever happens. Rows 2,
+//! 9, 10, for what exists.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn iomap_02_privileges_and_times_go_once_per_operation() {
     rig.end();
 }
 
-/// Each failure leaves the file usable: whoever comes next gets its locks.
+/// Each failure leaves the file usable: the next operation gets its locks.
 #[test]
 fn iomap_10_failures_release_every_lock() {
     let failing = Arc::new(AtomicBool::new(false));

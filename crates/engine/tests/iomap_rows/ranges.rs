@@ -39,8 +39,9 @@ fn space(volume: &Volume, node: &Node) -> Vec<(u64, u64, ExtentState)> {
         .collect()
 }
 
-/// The seed's own case: a page of four blocks, of which the last two are zeroed (or punched) and stored to again. The second store has to
-/// ask for space, as the first one's is gone or unwritten; what was stored is there after a crash.
+/// The seed's own case: a page of four blocks, of which the last two are zeroed (or punched) and
+/// stored to again. The second store has to ask for space, as the first one's is gone or unwritten;
+/// what was stored is there after a crash.
 #[test]
 fn iomap_01_a_store_after_a_range_has_gone_asks_for_space_again() {
     for mode in [ZERO, PunchHole] {
@@ -127,7 +128,8 @@ fn iomap_03_punching_writes_nothing_back() {
     }
 }
 
-/// Space behind the end of the file stays, but for the last page; truncation to the same size takes all of it.
+/// Space behind the end of the file stays, but for the last page; truncation to the same size takes
+/// all of it.
 #[test]
 fn iomap_04_a_punch_ends_with_the_last_page() {
     let rig = Rig::new("-b 1024");
@@ -216,7 +218,8 @@ fn fill_up(rig: &Rig) {
     }
 }
 
-/// A full volume, and a range of which some blocks need space: it stays as it was, dirty data included.
+/// A full volume, and a range of which some blocks need space: it stays as it was, dirty data
+/// included.
 #[test]
 fn iomap_05_without_space_nothing_of_a_zeroed_range_is_lost() {
     for (args, options) in [
@@ -251,9 +254,10 @@ fn iomap_05_without_space_nothing_of_a_zeroed_range_is_lost() {
     }
 }
 
-/// The dispatcher holds the file's lock from the checks to the end, and the invalidate lock for all but plain allocation; it
-/// lets go of both when what comes before the operation fails: here an attribute block that cannot be read, when privileges are to be
-/// taken away. The next operation, from another thread, proceeds.
+/// The dispatcher holds the file's lock from the checks to the end, and the invalidate lock for all
+/// but plain allocation; it lets go of both when what comes before the operation fails: here an
+/// attribute block that cannot be read, when privileges are to be taken away. The next operation,
+/// from another thread, proceeds.
 #[test]
 fn iomap_09_10_a_failed_file_modified_releases_every_lock() {
     for mode in [KEEP, PunchHole, ZERO, CollapseRange, InsertRange] {
@@ -319,7 +323,8 @@ fn iomap_20_edges_of_ranges_are_zeroed_without_a_handle() {
     rig.end();
 }
 
-/// Whoever would have moved the size on disk loses its data to the operation: the size must arrive all the same.
+/// The write that would have moved the size on disk loses its data to the operation: the size
+/// must arrive all the same.
 #[test]
 fn j1_the_size_on_disk_does_not_wait_for_data_that_is_gone() {
     let modes = [
@@ -359,8 +364,8 @@ fn j1_the_size_on_disk_does_not_wait_for_data_that_is_gone() {
     }
 }
 
-/// What was allocated ahead reads as zeros when the file grows over it, however it grows; what lay behind the old end within its block
-/// is none of its business.
+/// What was allocated ahead reads as zeros when the file grows over it, however it grows; what lay
+/// behind the old end within its block is none of its business.
 #[test]
 fn j31_growing_over_allocated_space_shows_zeros() {
     for options in ["", "nobuffered_iomap"] {
@@ -393,7 +398,8 @@ fn j31_growing_over_allocated_space_shows_zeros() {
     }
 }
 
-/// What is inserted and collapsed again was never there; what is collapsed and inserted again is a hole.
+/// What is inserted and collapsed again was never there; what is collapsed and inserted again is a
+/// hole.
 #[test]
 fn j41_collapse_after_insert_is_the_identity() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,data=journal"] {

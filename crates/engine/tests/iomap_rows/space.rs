@@ -1,4 +1,4 @@
-//! A volume that runs full: rows 12 and 15, and what SPEC D and E say about promises.
+//! A volume that runs full: rows 12 and 15, and the reservations of delayed data.
 
 use extant_engine::{Cred, Error, ExtentState, Node};
 use extant_testkit::{Image, Rng, content};
@@ -121,7 +121,8 @@ fn fill(rig: &Rig, number: u64, seed: u64) -> (Node, Written) {
     (node, written)
 }
 
-/// Eight writers fill the volume through delayed allocation; then what they got is compared with what is there.
+/// Eight writers fill the volume through delayed allocation; then what they got is compared with
+/// what is there.
 fn fill_and_check(bytes: &[u8], options: &str, order: u8, seed: u64) {
     let rig = Rig::tuned(bytes, options, |tuning| {
         tuning.max_folio_order = order;
@@ -142,7 +143,8 @@ fn fill_and_check(bytes: &[u8], options: &str, order: u8, seed: u64) {
     let user_bytes = empty.blocks_available * empty.block_size as u64;
     assert!(total > user_bytes * 9 / 10, "{total} of {user_bytes}");
     rig.check(false);
-    // What is promised but not written yet: a crash shows what was synced, and nothing that is not the files' own.
+    // What is promised but not written yet: a crash shows what was synced, and nothing that is not
+    // the files' own.
     let crashed = rig.after_crash();
     for (_, written) in &done {
         let found = crashed.content(&crashed.find(&written.name));
@@ -201,7 +203,8 @@ fn eight_writers_fill_a_volume_and_lose_nothing() {
     }
 }
 
-/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and way of data: a stage of the soak.
+/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and way of data: a
+/// stage of the soak.
 #[test]
 fn soak_full_volumes() {
     let shapes = [
@@ -219,7 +222,8 @@ fn soak_full_volumes() {
     });
 }
 
-/// A write that space ends in the middle says how far it came; what came is kept, what did not is not promised.
+/// A write that space ends in the middle says how far it came; what came is kept, what did not is
+/// not promised.
 #[test]
 fn lack_of_space_ends_a_write_where_it_met_it() {
     let rig = Rig::new("-b 1024");
@@ -250,7 +254,8 @@ fn lack_of_space_ends_a_write_where_it_met_it() {
     rig.end();
 }
 
-/// Writers and deleters at the edge of space, so that promises stand on blocks whose freeing is not durable yet.
+/// Writers and deleters at the edge of space, so that promises stand on blocks whose freeing is not
+/// durable yet.
 fn churn(args: &str, options: &str, seed: u64) {
     let rig = Rig::tuned(&image(24, args), options, |tuning| {
         tuning.flushers = 2;

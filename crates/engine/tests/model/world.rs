@@ -373,7 +373,7 @@ impl World {
     fn crash(&mut self, at: usize, seed: u64) -> Outcome {
         let mut events = self.dev.events();
         events.truncate(at);
-        // What the old mount still writes goes to a device that nobody looks at any more.
+        // What the old mount still writes goes to a device that is not read any more.
         let _ = self.volume.shutdown(false);
         let base = std::mem::take(&mut self.base);
         self.base = crash::left_over(base, &events, seed);
@@ -382,7 +382,8 @@ impl World {
         self.open_again(|model, found| model.allows(found, block, strict))
     }
 
-    /// Mounts `base`, and compares the files with the model, which believes what it finds from then on.
+    /// Mounts `base`, and compares the files with the model, which believes what it finds from then
+    /// on.
     fn open_again(&mut self, judge: impl Fn(&Model, &[u8]) -> Outcome) -> Outcome {
         (self.dev, self.volume) = mount(self.config, &self.base)?;
         self.verifier = Verifier::default();

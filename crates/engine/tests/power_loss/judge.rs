@@ -38,7 +38,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Recovered by Extant, a state holds what was promised, shows nothing that was not written, and checks clean.
+    /// Recovered by Extant, a state holds what was promised, shows nothing that was not written,
+    /// and checks clean.
     pub(crate) fn by_extant(&self, state: &CrashState) -> Result<(), String> {
         let volume = self.setup.options().open_on(state.device.clone());
         let volume = volume.map_err(|error| format!("mount: {error}"))?;
@@ -54,8 +55,8 @@ impl<'a> Judge<'a> {
         Self::by_checker(state, true)
     }
 
-    /// `extant check` finds nothing, with or without a journal to replay. Of a volume that was unmounted, the totals in the
-    /// superblock are right as well.
+    /// `extant check` finds nothing, with or without a journal to replay. Of a volume that was
+    /// unmounted, the totals in the superblock are right as well.
     pub(crate) fn by_checker(state: &CrashState, unmounted: bool) -> Result<(), String> {
         // Not by default, which asks how many cores there are: that takes longer than some states.
         let options = CheckOptions {
@@ -163,7 +164,7 @@ impl<'a> Judge<'a> {
             }
         };
         Err(format!(
-            "{path} of {} bytes shows what nobody wrote: {why}",
+            "{path} of {} bytes shows what was never written: {why}",
             content.len()
         ))
     }
@@ -206,8 +207,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Whether each sector of `content` has one of its versions, or is zeroed from a cut on. Where sizes may outrun data,
-    /// bytes behind the `durable` ones may be zero as well.
+    /// Whether each sector of `content` has one of its versions, or is zeroed from a cut on. Where
+    /// sizes may outrun data, bytes behind the `durable` ones may be zero as well.
     fn compare(
         &self,
         file: u64,
@@ -237,7 +238,8 @@ impl<'a> Judge<'a> {
                 };
                 whole == sector || cuts.iter().any(cut_at) || (self.setup.early_sizes && behind())
             };
-            // A hole beside a write that shares its block: it may have been allocated, and show what was there.
+            // A hole beside a write that shares its block: it may have been allocated, and show
+            // what was there.
             let hole = self.setup.old_contents && versions.contains(&0);
             if !hole && !versions.iter().any(|version| fits(*version)) {
                 let begin = &sector[..sector.len().min(4)];

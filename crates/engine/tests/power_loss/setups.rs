@@ -19,7 +19,8 @@ pub(crate) struct Setup {
     pub(crate) commit_each_handle: bool,
     /// Whether a size may be durable before the data below it, which then reads as zero.
     pub(crate) early_sizes: bool,
-    /// Whether a block may show what it held before, where no fsync has come since it was allocated.
+    /// Whether a block may show what it held before, where no fsync has come since it was
+    /// allocated.
     pub(crate) old_contents: bool,
 }
 
@@ -123,8 +124,9 @@ pub(crate) const SETUPS: &[Setup] = &[
     setup("ext3_journalled", "-t ext3 -b 1024").mounted("data=journal"),
 ];
 
-/// Mount options under which a power cut may cost what was promised, by the choice of whoever gave them: no workload runs
-/// with these. A test shows that each does lose something, so that none is excluded for comfort.
+/// Mount options under which a power cut may cost what was promised, by the choice of the user: no
+/// workload runs with these. A test shows that each does lose something, so that none is excluded
+/// for comfort.
 pub(crate) const EXCLUDED: &[&str] = &["nobarrier"];
 
 /// The size of the images.
@@ -135,7 +137,8 @@ impl Setup {
         SETUPS.iter().find(|setup| setup.name == name)
     }
 
-    /// The bytes of a fresh image whose free space is junk. Two images of a setup are alike, but for times.
+    /// The bytes of a fresh image whose free space is junk. Two images of a setup are alike, but
+    /// for times.
     pub(crate) fn image(&self) -> Vec<u8> {
         let fixed = "-U 6c0a2b1e-53f4-4b0b-9d5a-0d3a0c1f7e11 -E nodiscard,lazy_itable_init=0,\
                      lazy_journal_init=0,hash_seed=1b9f3a5c-7d2e-4c68-8a41-5e0f9b3d6c27";

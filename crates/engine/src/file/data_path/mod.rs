@@ -175,7 +175,7 @@ pub(super) fn write_back(ops: &FileOps<'_>, control: WritebackControl) -> Result
     }
 }
 
-/// Some bytes done are a success; the error will be met again by whoever goes on.
+/// Some bytes done are a success; the next call meets the error again.
 fn partial(done: u64, error: Error) -> Result<usize> {
     match usize::try_from(done) {
         Ok(done) if done > 0 => Ok(done),

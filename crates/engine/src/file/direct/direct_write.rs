@@ -65,7 +65,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
             Ok(Some(more)) => done += more,
             Ok(None) => return fall_back(done),
             Err(error) if done == 0 => return Err(error),
-            // What did arrive counts; the error will be met again by whoever goes on.
+            // What did arrive counts; the next call meets the error again.
             Err(_) => break,
         }
     }

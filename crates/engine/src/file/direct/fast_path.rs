@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(hits(), before, "the map was not asked again");
         truncate(&fs, &file, 0, &Cred::root()).unwrap();
         assert!(ask(&fs, &file, places, 0).is_none());
-        // Nobody gets the old place before that is durable.
+        // No file gets the old blocks before that is durable.
         fill(&fs, &file);
         let now = ask(&fs, &file, places, 4096).unwrap().at;
         let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();

@@ -7,20 +7,20 @@
 //! (J18, J20). A crash in between shows zeros or the old size, never what the blocks held before.
 //!
 //! Bytes need no alignment. Where a range cuts a block, the block is locked, read and written as a
-//! whole; parts of it that nobody wrote are zeros. What cannot be done directly goes through the
-//! cache and is written from there before the call returns: data that goes through the journal,
+//! whole; parts of it that were never written are zeros. What cannot be done directly goes through
+//! the cache and is written from there before the call returns: data that goes through the journal,
 //! files without extents that have to grow, and ranges that the cache does not let go of.
 //!
 //! # Invariants
 //! * From before a direct write hands its first byte to the device until its range is unlocked, no
-//!   block of the range is cached or being filled: whoever reads it finds the old bytes before, or
+//!   block of the range is cached or being filled: a reader finds the old bytes before, or
 //!   the new ones afterwards.
 //! * Nothing is converted and no size moves unless the data has arrived. (J19)
 //!
 //! # Locks
-//! The range (`LOCKED`), as every write has it, for reads as well: nobody truncates or writes it
+//! The range (`LOCKED`), as every write has it, for reads as well: no thread truncates or writes it
 //! meanwhile. A write locks its blocks against fills, too (`DIO_LOCKED`), which take that bit alone
-//! for what they read: so fills meet direct writes and nobody else, and a writer may fill within
+//! for what they read: so fills meet direct writes and nothing else, and a writer may fill within
 //! its own range. Short requests of a queue take a lock slot instead (`straight`), which is both.
 //! The invalidate lock is taken once in the life of a file, by [`Direct::announce`].
 
@@ -45,7 +45,7 @@ pub(super) use self::direct_write::{write, write_back_cached};
 use crate::file::mapping::iomap_ops::FileOps;
 
 /// Keeps direct writes away from what the cache is about to read from the device: all of `wanted`
-/// if nobody writes there directly, otherwise what is `needed` of it, which is waited for.
+/// if no thread writes there directly, otherwise what is `needed` of it, which is waited for.
 pub(super) fn lock_fill<'a>(
     ops: &'a FileOps<'_>,
     wanted: Range<Pos>,

@@ -66,7 +66,7 @@ pub(crate) fn move_extents(
                 crate::file::report(fs, &error);
                 return Err(error);
             }
-            // What was exchanged counts; the error will be met again by whoever goes on.
+            // What was exchanged counts; the next call meets the error again.
             Err(_) => break,
         };
         at += u64::from(count);

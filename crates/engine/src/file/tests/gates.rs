@@ -245,7 +245,7 @@ fn a_truncation_waits_for_a_fill() {
     stage.end();
 }
 
-/// A write that ends early gives back what was promised for the rest; no fill may be on its way to
+/// A write that ends early returns what was reserved for the rest; no fill may be on its way to
 /// those blocks.
 #[test]
 fn a_short_write_waits_for_a_fill_before_it_gives_space_back() {

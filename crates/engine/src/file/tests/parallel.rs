@@ -1,4 +1,4 @@
-//! Writers of one file side by side: what runs, what waits, and what nobody sees half done.
+//! Writers of one file side by side: what runs, what waits, and what is never seen half done.
 //!
 //! A writer is stopped in the middle of its work by the lock of a folio, or by the device, and let
 //! go when the others are where they should be. Nothing here depends on who is faster.
@@ -243,7 +243,7 @@ fn truncation_waits_for_a_writer_behind_the_new_end() {
     end(&fs, &inode);
 }
 
-/// A source that has somebody else fill a hole while it is being copied from.
+/// A source whose other writer fills a hole while it is being copied from.
 struct Interrupted<'a> {
     fs: &'a Arc<Fs>,
     inode: &'a InodeRef,
@@ -372,7 +372,7 @@ fn a_lock_out_of_order_is_refused() {
     end(&fs, &inode);
 }
 
-/// An append that meets nobody locks nothing in the tree. All others find it all the same.
+/// An append that meets no other thread locks nothing in the tree. All others find it all the same.
 #[test]
 fn the_eof_lock_keeps_others_out_of_the_end() {
     let fs = over(Arc::new(memory(4096)));
@@ -435,7 +435,7 @@ fn an_eof_lock_without_a_ticket_meets_no_other_thread() {
     assert_eq!(locked(WriteAt::End), None, "the file is locked");
     drop(attributes);
     let range = |from: u64| ByteRange::from_len(from, 4096).unwrap();
-    // No operation has both; but nobody waits here.
+    // No operation has both; but no thread waits here.
     let unchecked = extant_lock_order::exempt();
     let part = lock_range(&fs, &inode, range(4096)).unwrap();
     assert_eq!(locked(WriteAt::End), None, "the end is locked");

@@ -170,7 +170,7 @@ fn iomap_11_a_conversion_on_a_full_volume_splits_with_the_pool() {
         alloc::free_blocks(&fs, &mut h, run, false).unwrap();
     }
     drop(h);
-    // Whoever syncs everything is told, once, as well.
+    // A sync of everything reports it, once, as well.
     crate::file::flush_all(&fs).unwrap_err();
     mount::unmount(&fs).unwrap();
 }
@@ -300,8 +300,8 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
         let done = data_path::write(&ops, Pos::ZERO, 2 << 20, &mut &[1; 5000][..]).unwrap();
         assert!((4096..=5000).contains(&done), "{done}");
         assert_eq!(inode.size(), old.max(done as u64));
-        let promised = fs.alloc.counts.reserved_blocks().get();
-        assert_eq!(promised, (done as u64).div_ceil(bs));
+        let reserved = fs.alloc.counts.reserved_blocks().get();
+        assert_eq!(reserved, (done as u64).div_ceil(bs));
         check(&fs, false);
         // The folio is larger than what has space: a write behind that has to ask, also when the
         // rest was read meanwhile.
@@ -319,7 +319,7 @@ fn iomap_15_a_short_write_keeps_the_promises_it_needs() {
     }
 }
 
-/// Promised blocks may have been freed by a transaction that is not durable: writeback waits for
+/// Reserved blocks may have been freed by a transaction that is not durable: writeback waits for
 /// it, and loses nothing.
 #[test]
 fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
@@ -347,8 +347,8 @@ fn promises_on_freed_space_are_kept_with_the_help_of_a_commit() {
     }
 }
 
-/// Space that a bug promised twice, or that damage took away, is told as data lost; nothing stays
-/// promised or dirty.
+/// Space that a bug reserved twice, or that damage took away, is told as data lost; nothing stays
+/// reserved or dirty.
 #[test]
 fn a_promise_that_cannot_be_kept_is_told_and_given_up() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
@@ -360,7 +360,7 @@ fn lose_promised(options: &str) {
     let fs = mounted_with("-b 1024", 9, options);
     let inode = file(&fs, "lost");
     put(&fs, &inode, 0, &[5; 300_000]);
-    // All that is free goes to somebody else, behind the counters' back.
+    // All that is free goes elsewhere, behind the counters' back.
     let counts = &fs.alloc.counts;
     let mut stolen = Vec::new();
     let mut h = fs.start(fs.journal.max_credits() / 2).unwrap();
@@ -395,7 +395,7 @@ fn lose_promised(options: &str) {
     mount::unmount(&fs).unwrap();
 }
 
-/// Takes what is free and not promised, the pool included.
+/// Takes what is free and not reserved, the pool included.
 fn drain(fs: &Fs) -> Vec<alloc::Run> {
     let counts = &fs.alloc.counts;
     let mut h = fs.start(fs.journal.max_credits() / 2).unwrap();
@@ -411,9 +411,9 @@ fn drain(fs: &Fs) -> Vec<alloc::Run> {
     taken
 }
 
-/// Data has its promise, but the node of the tree that its place would be noted in finds no block,
-/// not even in the pool: what cannot be noted is lost and told, and everything that had been
-/// promised for it can be used again.
+/// Data has its reservation, but the node of the tree that its place would be noted in finds no
+/// block, not even in the pool: what cannot be noted is lost and told, and everything that had been
+/// reserved for it can be used again.
 #[test]
 fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
     for options in ["", "nobuffered_iomap", "nobuffered_iomap,dioread_lock"] {
@@ -438,7 +438,7 @@ fn without_a_block_for_the_tree_data_is_lost_and_its_promise_given_back() {
             .filter(|block| !block.is_empty())
             .collect();
         let arrived = blocks.iter().filter(|block| block[0] == 7).count();
-        // The root has room for four; the first that needs a node is lost, and what was promised
+        // The root has room for four; the first that needs a node is lost, and what was reserved
         // for it becomes the node.
         assert!((4..20).contains(&arrived), "{options}: {arrived} of 20");
         let whole = |block: &Vec<u8>| block.iter().all(|byte| *byte == block[0]);

@@ -261,7 +261,7 @@ fn put_in_cache(
     match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
         Err(error) if done == 0 => Err(error),
-        // What did arrive counts; the error will be met again by whoever goes on.
+        // What did arrive counts; the next call meets the error again.
         Err(_) => Ok(done),
     }
 }
