@@ -93,34 +93,12 @@ fn allocate_or_find(
     // Room for the entry first: after the data blocks are allocated nothing can run out of space
     // any more.
     let keep_gap = KEEP_GAP / fs.layout.block_size.bytes_u64();
-    let (goal, most) = with_nodes(fs, h, &map, delayed, |nodes| {
-        nodes.allow_reserve(how.privileged);
-        if extents {
-            let beside = extent_tree::prepare(nodes, lblk)?;
-            return Ok((
-                goal_beside(beside, lblk, keep_gap),
-                Extent::max_len(unwritten),
-            ));
-        }
-        let room = indirect::prepare(nodes, lblk)?;
-        let most = room.end - u64::from(lblk.get());
-        debug_assert!(most > 0, "room was made for the block itself");
-        Ok((room.goal, u32::try_from(most).unwrap_or(u32::MAX)))
-    })?;
+    let (goal, most) = make_room_for_entry(fs, h, &map, lblk, (how, delayed, keep_gap))?;
     let want = found.len.min(most);
     let goal = wanted
         .or(goal)
         .filter(|&goal| goal < fs.layout.end)
-        .unwrap_or_else(|| {
-            let goal = alloc::goal_for(fs, inode);
-            let before = u64::from(lblk.get());
-            if before == 0 || before > keep_gap || inode.kind != FileKind::Regular {
-                return goal;
-            }
-            // The blocks before these come later, and belong in front of them.
-            let room = alloc::room_for(fs, goal, before.saturating_add(u64::from(want)));
-            room.map_or(goal, |start| start.saturating_add(before))
-        });
+        .unwrap_or_else(|| goal_without_neighbours(fs, inode, (lblk, want), keep_gap));
     let run = alloc::allocate_blocks(
         fs,
         h,
@@ -154,6 +132,33 @@ fn allocate_or_find(
         state,
         new: true,
         seq,
+    })
+}
+
+/// Makes room in the map for the entry of `lblk`. Returns the goal beside its neighbours, and the
+/// blocks that the entry can take at most.
+fn make_room_for_entry(
+    fs: &Fs,
+    h: &mut Handle,
+    map: &ExclusiveMap<'_>,
+    lblk: Lblk,
+    (how, delayed, keep_gap): (AllocateMode, bool, u64),
+) -> Result<(Option<Pblk>, u32)> {
+    let extents = has_extents(map.inode());
+    let unwritten = how.unwritten && extents;
+    with_nodes(fs, h, map, delayed, |nodes| {
+        nodes.allow_reserve(how.privileged);
+        if extents {
+            let beside = extent_tree::prepare(nodes, lblk)?;
+            return Ok((
+                goal_beside(beside, lblk, keep_gap),
+                Extent::max_len(unwritten),
+            ));
+        }
+        let room = indirect::prepare(nodes, lblk)?;
+        let most = room.end - u64::from(lblk.get());
+        debug_assert!(most > 0, "room was made for the block itself");
+        Ok((room.goal, u32::try_from(most).unwrap_or(u32::MAX)))
     })
 }
 
@@ -199,6 +204,23 @@ fn enter(
     fs.stats.extents_inserted.bump();
     tree.set(Status::of(&extent), fate);
     Ok(tree.sequence())
+}
+
+/// The goal for `lblk` in a file without an extent near it.
+fn goal_without_neighbours(
+    fs: &Fs,
+    inode: &Inode,
+    (lblk, want): (Lblk, u32),
+    keep_gap: u64,
+) -> Pblk {
+    let goal = alloc::goal_for(fs, inode);
+    let before = u64::from(lblk.get());
+    if before == 0 || before > keep_gap || inode.kind != FileKind::Regular {
+        return goal;
+    }
+    // The blocks before these come later, and belong in front of them.
+    let room = alloc::room_for(fs, goal, before + u64::from(want));
+    room.map_or(goal, |start| start.saturating_add(before))
 }
 
 /// The goal for `lblk` beside the extents before and after it. A gap of up to `keep_gap` blocks

@@ -147,16 +147,14 @@ fn attempt(
     Ok(Some((pending, target)))
 }
 
-fn replace(
-    fs: &Arc<Fs>,
-    (old, source): (ParentAndName<'_>, &Inode),
+/// The checks of a rename on the new name and on the inode that it replaces. `directory` says
+/// whether a directory is renamed, and `across` whether it gets another parent.
+fn check_target(
+    fs: &Fs,
     (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
-    flags: RenameFlags,
-    cred: &Cred,
-) -> Result<PendingCommit> {
-    let directory = source.kind == FileKind::Directory;
-    let across = old.dir.ino != new.dir.ino;
-    check_move(fs, old, source, new.dir)?;
+    directory: bool,
+    across: bool,
+) -> Result<()> {
     match target {
         Some(target) => {
             may_remove(new.dir, target)?;
@@ -177,6 +175,20 @@ fn replace(
             }
         }
     }
+    Ok(())
+}
+
+fn replace(
+    fs: &Arc<Fs>,
+    (old, source): (ParentAndName<'_>, &Inode),
+    (new, target): (ParentAndName<'_>, Option<&Arc<Inode>>),
+    flags: RenameFlags,
+    cred: &Cred,
+) -> Result<PendingCommit> {
+    let directory = source.kind == FileKind::Directory;
+    let across = old.dir.ino != new.dir.ino;
+    check_move(fs, old, source, new.dir)?;
+    check_target(fs, (new, target), directory, across)?;
 
     let mut h = fs.start(needed(fs, flags))?;
     let now = inode::now();

@@ -371,28 +371,10 @@ pub(super) fn remove_some(
 
     // From here on only a stopped journal can fail.
     changed |= !zeroed.is_empty();
-    for (block, indices) in zeroed {
-        h.modify(&block, |bytes| {
-            for at in indices {
-                set_number(bytes, at, 0);
-            }
-        })?;
-    }
+    clear_pointers(h, zeroed)?;
     if changed {
-        inode.note_change(h);
         let data: u64 = runs.iter().map(|run| run.len.get()).sum();
-        let blocks = data.saturating_add(emptied.len() as u64);
-        let sectors = blocks << (fs.layout.block_size.log2() - 9);
-        inode
-            .update(fs, h, |core| {
-                core.i_block = root;
-                // Saturates, as the count of a damaged inode may be anything.
-                core.sectors = core.sectors.saturating_sub(sectors);
-            })
-            .inspect_err(|error| {
-                fs.journal
-                    .abort(&format!("storing an inode's map: {error}"))
-            })?;
+        store_root(fs, h, inode, &root, data + emptied.len() as u64)?;
     }
     let mut result = Ok(());
     for at in emptied {
@@ -409,6 +391,40 @@ pub(super) fn remove_some(
     // The map is right already: the caller frees the data, and ends with this failure. A map that
     // names its indirect blocks repeatedly is not followed to its end.
     Ok((runs, if full { clear_from } else { from }, result))
+}
+
+/// Clears pointers in indirect blocks that stay.
+fn clear_pointers(h: &mut Handle, zeroed: Vec<(Block, Vec<usize>)>) -> Result<()> {
+    for (block, indices) in zeroed {
+        h.modify(&block, |bytes| {
+            for at in indices {
+                set_number(bytes, at, 0);
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// Stores the pointers of an inode that has lost `blocks` blocks. The indirect blocks have changed
+/// already, so a failure stops the journal.
+fn store_root(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    root: &[u8; ROOT_BYTES],
+    blocks: u64,
+) -> Result<()> {
+    inode.note_change(h);
+    let sectors = blocks << (fs.layout.block_size.log2() - 9);
+    let stored = inode.update(fs, h, |core| {
+        core.i_block = *root;
+        // Saturates, as the count of a damaged inode may be anything.
+        core.sectors = core.sectors.saturating_sub(sectors);
+    });
+    stored.inspect_err(|error| {
+        fs.journal
+            .abort(&format!("storing an inode's map: {error}"));
+    })
 }
 
 /// All indirect blocks, at most `limit` of them; `None` if there are more.
