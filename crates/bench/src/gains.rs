@@ -3,8 +3,8 @@
 //! Theirs is Linux on a RAM disk (threads 001 and 003: a server with 400 GB, files of 40 GB), with
 //! small folios as the base. Signs and shapes are to be compared, not figures.
 
-/// A case, and the gain over the base in hundredths: of large folios on the per-block path, and of
-/// the iomap path.
+/// A case, and the gain over the base in hundredths: of large folios on the buffer-head path, and
+/// of the iomap path.
 pub(crate) const SEEDS: [(&str, i32, i32); 24] = [
     ("read/hole/4K", 29, 32),
     ("read/hole/64K", 57, 60),

@@ -122,7 +122,7 @@ pub(crate) const ALL: &[Variant] = &[
     Variant {
         name: "bufferhead",
         kind: Kind::Library(|tuning| tuning.buffered_path = BufferedPath::BufferHead),
-        about: "the library on its per-block path, large folios, walks that stop",
+        about: "the library on its buffer-head path, large folios, walks that stop",
     },
     Variant {
         name: "bufferhead-fullwalk",
@@ -138,7 +138,7 @@ pub(crate) const ALL: &[Variant] = &[
             tuning.buffered_path = BufferedPath::BufferHead;
             tuning.max_folio_order = 0;
         }),
-        about: "the per-block path with folios of 4 KiB",
+        about: "the buffer-head path with folios of 4 KiB",
     },
     Variant {
         name: "base-dirty-inode",

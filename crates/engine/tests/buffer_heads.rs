@@ -1,4 +1,4 @@
-//! The per-block path on real images: what a write costs, counted, and that it leaves the same
+//! The buffer-head path on real images: what a write costs, counted, and that it leaves the same
 //! files.
 
 use std::collections::BTreeMap;

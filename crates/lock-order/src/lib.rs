@@ -36,7 +36,7 @@ pub enum Rank {
     Folio,
     /// A handle of the journal. Starting one may wait for a commit or for log space.
     Handle,
-    /// A folio of a file on the per-block path: comes after the handle.
+    /// A folio of a file on the buffer-head path: comes after the handle.
     FolioInHandle,
     /// The inode's `orphan` lock.
     Orphan,

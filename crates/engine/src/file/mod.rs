@@ -22,7 +22,7 @@
 //!
 //! # Locks
 //! Writes and truncations hold the inode's `lock` shared and lock the range that they change
-//! (`lock`); on the per-block path they hold `lock` exclusively. Reads hold nothing. Filling the
+//! (`lock`); on the buffer-head path they hold `lock` exclusively. Reads hold nothing. Filling the
 //! cache takes the mapping's invalidate lock shared, truncation exclusively. Writeback takes none
 //! of these. Handles are started with folios held shared at most, and never before calling into
 //! `iomap`.

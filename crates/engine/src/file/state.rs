@@ -38,7 +38,7 @@ pub(crate) struct Files {
     pub(crate) stats: IomapCounters,
     /// The device behind the journal.
     pub(super) logged: LoggedDevice,
-    /// Counters of the per-block path.
+    /// Counters of the buffer-head path.
     pub(crate) buffers: BufferCounters,
     /// Counters of the I/O trees of files that are not in memory any more.
     pub(super) past_ranges: Arc<Totals>,
@@ -91,7 +91,7 @@ pub(crate) struct FileData {
     pub(super) direct: Direct,
     /// What commits wait for.
     pub(super) ordered: Arc<OrderedFile>,
-    /// What the per-block path has handed to the device.
+    /// What the buffer-head path has handed to the device.
     pub(super) flight: Flight,
     /// For callers that have no state of their own.
     pub(super) shared: OpenState,

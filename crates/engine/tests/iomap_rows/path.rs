@@ -77,8 +77,8 @@ fn iomap_17_one_allocation_places_all_that_is_delayed() {
     rig.end();
 }
 
-/// The flag cannot be given to a file (its data would have to go into the log from then on), and one that has it already, from
-/// Linux, is written like any other.
+/// The flag cannot be given to a file (its data would have to go into the log from then on), and
+/// one that has it already, from Linux, is written like any other.
 #[test]
 fn iomap_23_the_journal_flag_of_a_file_changes_nothing() {
     let made = Image::of_mib(32).args("-b 4096").make().unwrap();
@@ -106,7 +106,8 @@ fn iomap_23_the_journal_flag_of_a_file_changes_nothing() {
     rig.end();
 }
 
-/// Which files keep to the per-block path whatever the mount asks for: those that are not in plain blocks behind an extent tree.
+/// Which files keep to the buffer-head path whatever the mount asks for: those that are not in
+/// plain blocks behind an extent tree.
 #[test]
 fn iomap_24_a_file_with_an_older_block_map_takes_the_other_path() {
     let old = Image::of_mib(32)

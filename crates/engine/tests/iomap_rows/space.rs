@@ -57,7 +57,7 @@ fn low_space(options: &str) {
     if options.is_empty() {
         assert_eq!(counted["direct_allocations"], 0, "one promise for one call");
     } else {
-        // The per-block path asks before each folio.
+        // The buffer-head path asks before each folio.
         assert!(counted["direct_allocations"] > 0);
         assert!(counted["reserved"] > 0);
     }

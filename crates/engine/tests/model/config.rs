@@ -13,8 +13,8 @@ pub(crate) const PATHS: &[(&str, BufferedPath, &str)] = &[
     ("bufferhead", BufferedPath::BufferHead, ""),
     ("journalled", BufferedPath::BufferHead, "data=journal"),
 ];
-/// How space is allocated: reserved first or at once, unwritten or, on the per-block path, written
-/// with commits that wait.
+/// How space is allocated: reserved first or at once, unwritten or, on the buffer-head path,
+/// written with commits that wait.
 pub(crate) const SPACE: &[&str] = &["", "nodelalloc", "dioread_lock", "nodelalloc,dioread_lock"];
 const ORDERS: &[u8] = &[0, 3, 9];
 /// Bytes of the page cache: everything fits, or hardly anything does.
@@ -38,8 +38,8 @@ pub(crate) struct Config {
     pub(crate) order: u8,
     /// Index in [`PATHS`].
     pub(crate) path: usize,
-    /// Files have block maps, as on ext3, not extents: then they are on the per-block path whatever
-    /// `path` says.
+    /// Files have block maps, as on ext3, not extents: then they are on the buffer-head path
+    /// whatever `path` says.
     pub(crate) block_maps: bool,
     pub(crate) cache: u64,
     pub(crate) flushers: u8,

@@ -265,7 +265,8 @@ impl World {
         if done < edited.len() && self.config.size == Size::Roomy {
             return Err(format!("{done} bytes, not {}", edited.len()));
         }
-        // On the per-block path pieces are copies, and may be shown before space is found wanting.
+        // On the buffer-head path pieces are copies, and may be shown before space is found
+        // wanting.
         let seen = seen.get(..done).ok_or("not all was shown")?;
         same(pos, seen, &model.slice(pos, len)[..done])?;
         model.write(pos, &edited[..done]);

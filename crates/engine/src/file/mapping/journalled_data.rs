@@ -1,4 +1,4 @@
-//! Journalled data: `data=journal`, and files with the flag `JOURNAL_DATA` on the per-block path.
+//! Journalled data: `data=journal`, and files with the flag `JOURNAL_DATA` on the buffer-head path.
 //!
 //! Data blocks are then treated as metadata is: changed under a handle, copied into the log,
 //! written home by a checkpoint, revoked when they are freed. Until a checkpoint, a block's newest

@@ -1,6 +1,6 @@
 //! Ordered data: `data=ordered` with `dioread_lock`.
 //!
-//! Blocks that the per-block path allocates as written ones would show what they held before if
+//! Blocks that the buffer-head path allocates as written ones would show what they held before if
 //! their transaction were durable and their data were not. So the file's range is noted under that
 //! transaction, and its commit has the data written first.
 //!

@@ -12,8 +12,8 @@
 //!    new blocks without the data.
 //!
 //! Cached pages of the range path stay: they hold the same data, and know of space, not of blocks.
-//! A mapping made earlier has an old sequence. Records of the per-block path know blocks, so there
-//! the piece leaves the cache first.
+//! A mapping made earlier has an old sequence. Records of the buffer-head path know blocks, so
+//! there the piece leaves the cache first.
 //!
 //! # Locks
 //! The callers hold the `lock` of both files exclusively, with no range of either locked. Taken

@@ -354,7 +354,7 @@ fn a_lock_out_of_order_is_refused() {
     let held = fs.start(credits::INODE_UPDATE).unwrap();
     assert!(refused(&range) && refused(&invalidate) && refused(&lock_folio) && !refused(&map));
     drop(held);
-    // On the per-block path the handle comes first.
+    // On the buffer-head path the handle comes first.
     mapping.set_folios_in_handle(true);
     let held = mapping.lock(&folio).unwrap();
     assert!(refused(&range) && refused(&handle) && !refused(&map));
