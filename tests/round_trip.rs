@@ -179,7 +179,7 @@ fn an_ordinary_user_mounts_and_writes() -> Result<()> {
     let image = Image::of_mib(64).args("-E root_owner=1000:1000").make()?;
     let dir = extant_testkit::TempDir::new_in(&std::env::temp_dir(), "user")?;
     let bin = dir.join("extant");
-    std::fs::copy(tools::extant()?, &bin)?;
+    tools::copy_program(tools::extant()?, &bin)?;
     let at = dir.join("mnt");
     std::fs::create_dir(&at)?;
     let disk = dir.join("disk.img");

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need, tools};
 
 const NEEDS: &[Need] = &[Need::Tool("mke2fs"), Need::Tool("debugfs")];
 
@@ -395,7 +395,7 @@ fn a_dirty_image_that_may_not_be_written_shows_what_it_will_be() -> Result<()> {
     let (image, program) = (host.join("image"), host.join("extant"));
     fs::write(&image, &before)?;
     fs::set_permissions(&image, fs::Permissions::from_mode(0o444))?;
-    fs::copy(env!("CARGO_BIN_EXE_extant"), &program)?;
+    tools::copy_program(env!("CARGO_BIN_EXE_extant"), &program)?;
     fs::set_permissions(host.path(), fs::Permissions::from_mode(0o755))?;
     let other = |args: &[&str]| {
         let ids = ["--reuid=12345", "--regid=12345", "--clear-groups"];

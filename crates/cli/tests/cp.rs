@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need, tools};
 
 const NEEDS: &[Need] = &[Need::Tool("mke2fs"), Need::Tool("debugfs")];
 
@@ -214,7 +214,7 @@ fn set_id_bits_are_not_given_to_another_owner() -> Result<()> {
     Cmd::new("chmod").args(["777", &text(&out)]).ok()?;
     Cmd::new("chmod").args(["a+x", &text(host.path())]).ok()?;
     let program = host.join("extant");
-    fs::copy(env!("CARGO_BIN_EXE_extant"), &program)?;
+    tools::copy_program(env!("CARGO_BIN_EXE_extant"), &program)?;
     let (to, from) = (out.join("f"), at(&disk, "/f"));
     Cmd::new("setpriv")
         .args(["--reuid=12345", "--regid=12345", "--clear-groups"])

@@ -24,8 +24,8 @@ const MARGIN: u64 = 5;
 
 /// The operations, and the instructions of one call.
 const RECORDED: [(&str, u64); 6] = [
-    ("guarded_overwrite", 1195),
-    ("guarded_append", 1470),
+    ("guarded_overwrite", 1257),
+    ("guarded_append", 1550),
     ("guarded_read", 1172),
     ("guarded_create", 111200),
     ("guarded_lookup", 25700),

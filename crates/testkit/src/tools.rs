@@ -4,6 +4,7 @@
 //! What must be built is built once per checkout, under the target directory.
 
 use crate::{Cmd, Context, Result, ensure};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -27,6 +28,15 @@ pub fn target_dir() -> PathBuf {
         Some(d) => workspace().join(d),
         None => workspace().join("target"),
     }
+}
+
+/// Copies a program, by a process of its own. A program that this process has open for writing
+/// cannot be run, and a child that another test starts meanwhile would keep it open.
+///
+/// # Errors
+/// `cp` failed.
+pub fn copy_program(from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()> {
+    Cmd::new("cp").arg(from).arg(to).ok().map(drop)
 }
 
 /// The `extant` command: `$EXTANT_BIN`, else built in this run's profile.

@@ -248,7 +248,7 @@ impl Server<'_> {
     }
 
     /// The ticker: arms the files that are open for writing while space is short, and has the
-    /// kernel forget sizes that are wrong. Returns after [`Space::stop`].
+    /// kernel forget sizes that are wrong. Returns after [`Server::stop`].
     pub(crate) fn tick(&self) {
         let (ticker, changed) = &self.space.ticker;
         loop {
