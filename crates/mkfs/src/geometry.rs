@@ -237,6 +237,11 @@ impl Wanted {
             }
             return Ok(Attempt::SmallerGroups);
         }
+        // The least that a group can have is a byte of its inode bitmap.
+        if groups > u64::from(u32::MAX) / 8 {
+            let why = "its groups would have more inodes than can be numbered";
+            return Err(Error::TooLarge { blocks, why });
+        }
         let (inodes_per_group, itable_blocks) = self.group_inodes(inodes, groups);
         let reserved_gdt = self.reserved_gdt(blocks, per_group, per_block, desc_blocks);
         if reserved_gdt + desc_blocks > per_group * 3 / 4 {

@@ -1,6 +1,6 @@
 //! Files and block devices that a file system is made on.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -52,12 +52,7 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     let existed = !matches!(target, Target::New);
     let overwritten = match target {
         Target::New => {
-            let made = make_new(path, size.unwrap_or(0), &layout, &identity);
-            if made.is_err() {
-                // Nothing half-made stays behind; the error is what counts.
-                let _ = std::fs::remove_file(path);
-            }
-            made?;
+            make_new(path, size.unwrap_or(0), &layout, &identity)?;
             Vec::new()
         }
         Target::File(len) => make_over_file(path, size, len, options, &layout, &identity)?,
@@ -65,7 +60,8 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
             let found = refuse_occupied(&device, options)?;
             if options.discard {
                 wipe(&device, &found)?;
-                device.discard(DevOff::ZERO, device.len())?;
+                // What lies behind the volume is none of its business.
+                device.discard(DevOff::ZERO, layout.bytes().min(device.len()))?;
             }
             wipe(&device, &found)?;
             write_over(&device, &layout, &identity, Before::Unknown)?;
@@ -185,8 +181,21 @@ fn wipe(device: &FileDevice, found: &[Signature]) -> io::Result<()> {
     device.flush()
 }
 
+/// Makes a file that is not there. If that fails, no half-made file stays behind; what another
+/// process has put at `path` meanwhile, or a link that leads nowhere, does.
 fn make_new(path: &Path, len: u64, layout: &Layout, identity: &Identity) -> Result<()> {
     let new = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let own = new.metadata()?;
+    let made = fill_new(path, new, len, layout, identity);
+    let is_own = |found: Metadata| (found.dev(), found.ino()) == (own.dev(), own.ino());
+    if made.is_err() && path.symlink_metadata().is_ok_and(is_own) {
+        // The first error is what counts.
+        let _ = std::fs::remove_file(path);
+    }
+    made
+}
+
+fn fill_new(path: &Path, new: File, len: u64, layout: &Layout, identity: &Identity) -> Result<()> {
     new.set_len(len)?;
     drop(new);
     let device = FileDevice::open(path, OpenMode::ReadWrite)?;
@@ -203,13 +212,14 @@ fn make_over_file(
 ) -> Result<Vec<Signature>> {
     let mut device = FileDevice::open(path, OpenMode::ReadWrite)?;
     let found = refuse_occupied(&device, options)?;
-    wipe(&device, &found)?;
     if let Some(size) = size.filter(|&size| size > len) {
-        // The claim excludes other users while the file grows.
+        // The claim excludes other users while the file grows. It grows before the first byte of
+        // what it holds is overwritten: the host may refuse.
         File::options().write(true).open(path)?.set_len(size)?;
         drop(device);
         device = FileDevice::open(path, OpenMode::ReadWrite)?;
     }
+    wipe(&device, &found)?;
     // What lies behind the volume is none of its business.
     device.write_zeroes(DevOff::ZERO, layout.bytes())?;
     write_over(&device, layout, identity, Before::Zeros)?;

@@ -138,9 +138,10 @@ impl Writer<'_> {
         }
         let layout = self.layout;
         let geometry = &layout.geometry;
-        let tail = self.device.len().saturating_sub(TAIL).max(HEAD);
-        let len = self.device.len().saturating_sub(tail);
-        self.device.write_zeroes(DevOff::new(tail), len)?;
+        // What lies behind the volume is none of its business.
+        let end = layout.bytes().min(self.device.len());
+        let tail = end.saturating_sub(TAIL).max(HEAD).min(end);
+        self.device.write_zeroes(DevOff::new(tail), end - tail)?;
         for group in std::iter::once(0).chain(geometry.backup_groups()) {
             let start = geometry.group_blocks(group).start;
             self.zero_blocks(start..start + geometry.super_blocks())?;

@@ -139,6 +139,18 @@ fn old_contents_do_not_show() {
     }
 }
 
+#[test]
+fn what_lies_behind_the_volume_stays() {
+    const VOLUME: u64 = 16 << 20;
+    let device = MemoryDevice::from_bytes(&vec![content::JUNK; 24 << 20]);
+    let options = options("");
+    let layout = Layout::plan(&options, VOLUME).unwrap();
+    extant_mkfs::write(&device, &layout, &Identity::of(&options).unwrap()).unwrap();
+    let mut behind = vec![0; 8 << 20];
+    device.read_at(DevOff::new(VOLUME), &mut behind).unwrap();
+    assert!(behind.iter().all(|&byte| byte == content::JUNK));
+}
+
 /// Mounts, fills and checks it.
 fn use_with_linux(path: &Path) {
     let linux = Subject::Ext4.mount(path, "").unwrap();

@@ -237,6 +237,23 @@ fn what_is_overwritten_is_not_found_again() {
 }
 
 #[test]
+fn a_failure_removes_only_what_it_made() {
+    let dir = TempDir::new("mkfs").unwrap();
+    let link = dir.join("link");
+    std::os::unix::fs::symlink(dir.join("nowhere").join("disk"), &link).unwrap();
+    assert!(make(&link, Some(8 * MIB), &Options::default()).is_err());
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+}
+
+#[test]
+fn volumes_of_too_many_groups() {
+    for (bytes, block_size) in [(64 << 50, None), (5 << 50, Some(1024))] {
+        let said = refused(bytes, |o| o.block_size = block_size);
+        assert!(said.contains("larger blocks need fewer groups") || said.contains("numbered"));
+    }
+}
+
+#[test]
 fn a_failure_leaves_no_file() {
     if !need(&[Need::Root]) {
         return;
