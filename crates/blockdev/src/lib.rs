@@ -3,7 +3,7 @@
 //! # Responsibility
 //! [`BlockDevice`] is what the journal, the page cache's I/O and the metadata cache use:
 //! positioned, synchronous, thread-safe reads and writes of byte ranges, with an explicit flush.
-//! Every device also has a queue ([`open_queue`], [`IoQueue`]): many requests in flight from one
+//! Every device also has a queue ([`open_queue()`], [`IoQueue`]): many requests in flight from one
 //! thread, with owned buffers.
 //!
 //! # Invariants
