@@ -102,8 +102,8 @@ pub trait BlockDevice: Send + Sync {
         Vec::new()
     }
 
-    /// What does the work of a queue of `depth` requests. Callers use [`crate::open_queue()`], which
-    /// asks this.
+    /// What does the work of a queue of `depth` requests. Callers use [`crate::open_queue()`],
+    /// which asks this.
     fn queueing(&self, depth: usize) -> Queueing {
         let _ = depth;
         Queueing::Threads

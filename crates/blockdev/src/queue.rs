@@ -1,9 +1,9 @@
 //! The queue: many requests to one device in flight, from one thread, with owned buffers.
 //!
 //! # Responsibility
-//! Code that has an `Arc<dyn BlockDevice>` opens a queue with [`crate::open_queue()`], submits owned
-//! buffers with a tag, and reaps completions in the order in which they happen. The device chooses
-//! what does the work ([`Queueing`]): the kernel's io_uring, a few threads that make the
+//! Code that has an `Arc<dyn BlockDevice>` opens a queue with [`crate::open_queue()`], submits
+//! owned buffers with a tag, and reaps completions in the order in which they happen. The device
+//! chooses what does the work ([`Queueing`]): the kernel's io_uring, a few threads that make the
 //! synchronous calls, or the submitting thread where a request never waits. The last two call the
 //! synchronous methods of the device, so a wrapper sees what goes through a queue.
 //!
