@@ -1,5 +1,6 @@
-//! Volumes without extents, as `mke2fs -t ext2` and `-t ext3` make them: what is written there is what Linux reads, and the other
-//! way round; at every border between the levels of a block map; until space runs out; up to the largest file.
+//! Volumes without extents, as `mke2fs -t ext2` and `-t ext3` make them: what is written there is
+//! what Linux reads, and the other way round; at every border between the levels of a block map;
+//! until space runs out; up to the largest file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -281,8 +282,8 @@ fn the_largest_file_is_linuxs() {
     }
 }
 
-/// Files with holes and without until nothing goes any more: what a write took is there, what it could not take it refuses, and
-/// everything comes back.
+/// Files with holes and without until nothing goes any more: what a write took is there, what it
+/// could not take it refuses, and everything comes back.
 #[test]
 fn a_volume_without_extents_runs_full() {
     for (kind, options) in [

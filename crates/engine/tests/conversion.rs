@@ -1,5 +1,5 @@
-//! Files with block maps are given extents: the same data in the same place, for Linux too; a crash shows the one map or the other; and
-//! what cannot be converted stays as it was.
+//! Files with block maps are given extents: the same data in the same place, for Linux too; a crash
+//! shows the one map or the other; and what cannot be converted stays as it was.
 
 use std::sync::Arc;
 
@@ -217,7 +217,8 @@ fn a_conversion_is_one_step_for_a_crash() {
     );
 }
 
-/// However often the numbers lead to a block, no more is taken in than the inode counts and the volume has.
+/// However often the numbers lead to a block, no more is taken in than the inode counts and the
+/// volume has.
 #[test]
 fn a_map_of_more_than_there_can_be_is_refused() {
     let image = older("-t ext3 -b 1024");

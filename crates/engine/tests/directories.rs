@@ -1,5 +1,6 @@
-//! Directories on real images: Linux's read by us, ours read by Linux and judged by e2fsck, at every block size, with every
-//! hash, with and without checksums; listings that go on while others change the directory; hostile blocks.
+//! Directories on real images: Linux's read by us, ours read by Linux and judged by e2fsck, at
+//! every block size, with every hash, with and without checksums; listings that go on while others
+//! change the directory; hostile blocks.
 
 mod names;
 

@@ -1,5 +1,5 @@
-//! Regular files' data on real images: the same bytes as a vector in memory, for every block and folio size; e2fsck
-//! clean; nothing stale; debugfs and a second mount see what was written.
+//! Regular files' data on real images: the same bytes as a vector in memory, for every block and
+//! folio size; e2fsck clean; nothing stale; debugfs and a second mount see what was written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -371,7 +371,8 @@ fn a_deleted_file_is_not_written() {
 
 #[test]
 fn conversions_find_room_where_all_that_is_free_waits_for_a_commit() {
-    // Blocks of 1 KiB: a few extents fill the inode, and the tree grows by a block when its file is converted.
+    // Blocks of 1 KiB: a few extents fill the inode, and the tree grows by a block when its file is
+    // converted.
     let image = Image::of_mib(64).args("-b 1024").make().unwrap();
     let volume = mount(&image, 9, 1 << 30);
     let root = volume.root().unwrap();
@@ -411,7 +412,8 @@ fn what_a_caller_caches_goes_straight_to_the_device() {
             .unwrap();
         assert_eq!(done, len);
     };
-    // Out of order, as several of a kernel's requests may arrive; then a hole; then a tail that ends in a block.
+    // Out of order, as several of a kernel's requests may arrive; then a hole; then a tail that
+    // ends in a block.
     put(MIB, MIB, 2);
     put(0, MIB, 1);
     put(3 * MIB, MIB + 1000, 3);

@@ -1,7 +1,8 @@
 //! Range operations that race with writers, readers, views, fsync and truncation in one file.
 //!
-//! The file is made of units of 16 bytes that vouch for themselves wherever they are: all that writers write, and all that range operations
-//! cut, begins and ends with one. Whatever a reader sees is units and zeros.
+//! The file is made of units of 16 bytes that vouch for themselves wherever they are: all that
+//! writers write, and all that range operations cut, begins and ends with one. Whatever a reader
+//! sees is units and zeros.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,8 @@ const UNIT: u64 = 16;
 const SPAN: u64 = 600_000;
 /// What maps move by: a multiple of every block size.
 const BLOCK: u64 = 4096;
-/// Operations of each thread between two looks at everything, and how often that is done; `EXTANT_OPS` asks for more operations in all.
+/// Operations of each thread between two looks at everything, and how often that is done;
+/// `EXTANT_OPS` asks for more operations in all.
 const OPERATIONS: u64 = 40;
 const ROUNDS: u64 = 8;
 
@@ -34,7 +36,8 @@ fn unit(number: u64) -> [u8; 16] {
     unit
 }
 
-/// The first unit of `bytes` that is neither one nor zeros. What the end of the file cuts off is not looked at.
+/// The first unit of `bytes` that is neither one nor zeros. What the end of the file cuts off is
+/// not looked at.
 fn first_wrong(bytes: &[u8]) -> Option<usize> {
     bytes.chunks_exact(16).position(|got| {
         let number = u64::from_le_bytes(got[..8].try_into().unwrap());
@@ -71,7 +74,8 @@ impl Stage {
         let (pos, data) = (Self::pos(rng), self.data(Self::len(rng)));
         let (volume, cred) = (&self.volume, Cred::root());
         let done = match rng.below(8) {
-            // Where the end is only the file system knows; it is kept whole by moving by whole units.
+            // Where the end is only the file system knows; it is kept whole by moving by whole
+            // units.
             0 if self.size() < 2 * SPAN => volume.append(&self.file, &data, &cred).unwrap().1,
             1 => {
                 let done = volume.edit(&self.file, pos, data.len(), &cred, |at, bytes| {
@@ -151,7 +155,8 @@ impl Stage {
         });
     }
 
-    /// Nothing runs: memory is in order, and what is cached is what the device has. Returns the file's bytes.
+    /// Nothing runs: memory is in order, and what is cached is what the device has. Returns the
+    /// file's bytes.
     fn look(&self, verifier: &mut Verifier, what: &str) -> Vec<u8> {
         let volume = &self.volume;
         let sound = volume.verify(verifier, false);

@@ -3,8 +3,8 @@
 //! # Responsibility
 //! An image is made in two steps. [`Layout::plan`] computes where everything lies, from [`Options`]
 //! and the device's length alone: no device is read or written, so a layout can be printed and
-//! tested without one. [`write`](write()) then streams the layout to a device, with the names and times of
-//! an [`Identity`].
+//! tested without one. [`write`](write()) then streams the layout to a device, with the names and
+//! times of an [`Identity`].
 //!
 //! A layout is that of mke2fs 1.47 on the same arguments, block for block:
 //!

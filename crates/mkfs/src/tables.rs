@@ -1,8 +1,8 @@
 //! Where each group's bitmaps and inode table lie.
 //!
-//! With `flex_bg` those of sixteen groups lie together at the start of the first: all block bitmaps,
-//! then all inode bitmaps, then all tables. Each search begins where the last group's ended, so
-//! that a backup in the way is stepped over. Without it each group has its own.
+//! With `flex_bg` those of sixteen groups lie together at the start of the first: all block
+//! bitmaps, then all inode bitmaps, then all tables. Each search begins where the last group's
+//! ended, so that a backup in the way is stepped over. Without it each group has its own.
 
 use extant_disk::features::Incompat;
 

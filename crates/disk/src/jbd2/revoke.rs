@@ -23,8 +23,8 @@ impl Format {
     /// Writes a revoke block for `blocks` into `block`, which is zeroed.
     ///
     /// # Panics
-    /// There are more blocks than [`Format::revokes_per_block`]: a revoke without a record would let
-    /// a replay write an old copy.
+    /// There are more blocks than [`Format::revokes_per_block`]: a revoke without a record would
+    /// let a replay write an old copy.
     pub fn write_revokes(&self, block: &mut [u8], sequence: u32, blocks: &[Pblk]) {
         let most = self.revokes_per_block(block.len());
         let count = blocks.len();

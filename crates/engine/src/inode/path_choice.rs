@@ -2,9 +2,9 @@
 //! through the journal.
 //!
 //! A file's data path is chosen when its data is first used ([`eligible`] is the one table of which
-//! file can have which), and stays until it is switched on purpose (`file/data_path/switch_path.rs`). Every
-//! operation reads it once, when it starts. Writeback, which may have waited for its pass, reads it
-//! again after that.
+//! file can have which), and stays until it is switched on purpose
+//! (`file/data_path/switch_path.rs`). Every operation reads it once, when it starts. Writeback,
+//! which may have waited for its pass, reads it again after that.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

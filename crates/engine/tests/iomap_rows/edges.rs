@@ -15,8 +15,8 @@ fn read_device(rig: &Rig, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Only a truncation has its zeroed tail on the device when it returns. A write behind the end zeroes the tail in the
-/// cache; it is on its way before the size that shows it.
+/// Only a truncation has its zeroed tail on the device when it returns. A write behind the end
+/// zeroes the tail in the cache; it is on its way before the size that shows it.
 #[test]
 fn iomap_19_only_truncation_writes_its_zeros_at_once() {
     for (args, block) in [("-b 1024", 1024), ("-b 4096", 4096)] {
@@ -35,8 +35,9 @@ fn iomap_19_only_truncation_writes_its_zeros_at_once() {
     }
 }
 
-/// A journal in which everything waits for everything; edges are zeroed, and their writeback is waited for, all the time.
-/// With a handle held meanwhile this would hang (and assert before, in this build).
+/// A journal in which everything waits for everything; edges are zeroed, and their writeback is
+/// waited for, all the time. With a handle held meanwhile this would hang (and assert before, in
+/// this build).
 #[test]
 fn iomap_20_edges_are_zeroed_without_a_handle() {
     let bytes = image(32, "-b 1024 -J size=1");
@@ -79,8 +80,8 @@ fn iomap_20_edges_are_zeroed_without_a_handle() {
     rig.end();
 }
 
-/// The zeros of a cut block are on the device before the size: a crash right behind the truncation, and an extension after it,
-/// show no byte of what was cut off.
+/// The zeros of a cut block are on the device before the size: a crash right behind the truncation,
+/// and an extension after it, show no byte of what was cut off.
 #[test]
 fn iomap_21_a_crash_and_an_extension_show_zeros() {
     for args in ["-b 1024", "-b 2048", "-b 4096", "-b 4096 -O ^metadata_csum"] {
@@ -121,7 +122,8 @@ fn iomap_21_a_crash_and_an_extension_show_zeros() {
     }
 }
 
-/// The way up: zeros behind the old end are on the device before the size covers them, whatever foreign hands left there.
+/// The way up: zeros behind the old end are on the device before the size covers them, whatever
+/// foreign hands left there.
 #[test]
 fn iomap_21_what_lies_behind_the_end_is_zero_before_the_size_covers_it() {
     let rig = Rig::new("-b 4096");

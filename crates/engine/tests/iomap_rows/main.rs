@@ -1,5 +1,6 @@
-//! The rows of SPEC A2 (ext4's buffered I/O over ranges, 27 patches) that show from the outside, by number. `docs/SEEDS.md`
-//! has the whole table: rows that only show from the inside have their tests beside the code.
+//! The rows of SPEC A2 (ext4's buffered I/O over ranges, 27 patches) that show from the outside, by
+//! number. `docs/SEEDS.md` has the whole table: rows that only show from the inside have their
+//! tests beside the code.
 
 mod edges;
 mod locks;

@@ -109,8 +109,8 @@ impl Rig {
     }
 }
 
-/// Mounts `device`, by default with a cache of 32 MiB and no flushers. No timer commits: it may take long to get from one line of a
-/// test to the next.
+/// Mounts `device`, by default with a cache of 32 MiB and no flushers. No timer commits: it may
+/// take long to get from one line of a test to the next.
 pub(crate) fn mount(
     device: Arc<dyn BlockDevice>,
     options: &str,
@@ -126,7 +126,8 @@ pub(crate) fn mount(
     open.open_on(device).unwrap()
 }
 
-/// The ways of data that soaks go through. (Not `data=writeback` with `dioread_lock`: a crash may show what a block held before.)
+/// The ways of data that soaks go through. (Not `data=writeback` with `dioread_lock`: a crash may
+/// show what a block held before.)
 pub(crate) const WAYS: &[&str] = &[
     "",
     "nodelalloc",

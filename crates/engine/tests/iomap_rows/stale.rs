@@ -1,5 +1,5 @@
-//! No stale data: the device holds junk everywhere before mke2fs; whatever is written, cut, extended, dropped from the cache, mounted
-//! again or found after a crash, no file ever shows it.
+//! No stale data: the device holds junk everywhere before mke2fs; whatever is written, cut,
+//! extended, dropped from the cache, mounted again or found after a crash, no file ever shows it.
 
 use extant_engine::{Cred, Node, SeekTarget};
 use extant_testkit::{Rng, content};
@@ -19,7 +19,8 @@ fn judge(rig: &Rig, name: &str, when: &str) {
 fn step(rig: &Rig, node: &Node, rng: &mut Rng) {
     let size = rig.volume.getattr(node).unwrap().size;
     match rng.below(13) {
-        // Somewhere, in the block of the end, behind the end with a gap that ends within a block or at its edge.
+        // Somewhere, in the block of the end, behind the end with a gap that ends within a block or
+        // at its edge.
         0..=4 => {
             let pos = match rng.below(4) {
                 0 => rng.below(SPAN),
@@ -50,7 +51,8 @@ fn step(rig: &Rig, node: &Node, rng: &mut Rng) {
                 .unwrap();
         }
         _ => {
-            // Holes that are looked at become cached zeros, which later writes must not take for space.
+            // Holes that are looked at become cached zeros, which later writes must not take for
+            // space.
             let mut buf = vec![0x55; 50_000];
             let pos = rng.below(SPAN);
             let done = rig.volume.read(node, pos, &mut buf).unwrap();

@@ -5,8 +5,8 @@ use extant_testkit::Rng;
 
 const SECTOR: usize = 512;
 
-/// What is on the medium when the power goes after `events`, of which the drive wrote what a flush covers and some of the
-/// rest, sector by sector, in any order.
+/// What is on the medium when the power goes after `events`, of which the drive wrote what a flush
+/// covers and some of the rest, sector by sector, in any order.
 pub(crate) fn left_over(mut bytes: Vec<u8>, events: &[Event], seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let flush = events.iter().rev().find_map(|event| match event {

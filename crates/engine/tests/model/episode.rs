@@ -53,7 +53,8 @@ pub(crate) fn attempt(config: Config, ops: &[Op]) -> Result<(), (usize, String)>
     result.map_err(|why| (step, why))
 }
 
-/// A shorter list that fails as well, and how. Threads may make a failure come and go: then little can be left out.
+/// A shorter list that fails as well, and how. Threads may make a failure come and go: then little
+/// can be left out.
 fn shrink(config: Config, mut ops: Vec<Op>) -> (Vec<Op>, String) {
     let end = Instant::now() + SHRINK;
     let mut why = String::from("only as a whole");

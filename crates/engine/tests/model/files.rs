@@ -14,8 +14,9 @@ const MAX_BLOCK: usize = 4096;
 #[derive(Clone)]
 pub(crate) struct Model {
     pub(crate) bytes: Vec<u8>,
-    /// What the disk may show: the file as it was before each move of its map since then, and as it is now, the last. A move reaches the
-    /// disk whole, or not at all and with nothing that came after it but data, which goes where its blocks are.
+    /// What the disk may show: the file as it was before each move of its map since then, and as it
+    /// is now, the last. A move reaches the disk whole, or not at all and with nothing that came
+    /// after it but data, which goes where its blocks are.
     epochs: Vec<Epoch>,
 }
 
@@ -139,15 +140,17 @@ impl Model {
 
     pub(crate) fn truncate(&mut self, size: u64) {
         let (size, old) = (index(size), self.bytes.len());
-        // The size moves here and now, whether the bytes before it have arrived or not; what is cut off becomes zero before.
+        // The size moves here and now, whether the bytes before it have arrived or not; what is cut
+        // off becomes zero before.
         self.now().zeroed.push(0..size.max(old));
         self.zero_end(size.min(old));
         self.bytes.resize(size, 0);
         self.sized();
     }
 
-    /// The bytes of a range that exist become zero. The size on disk moves up to its end, whether what is before it has arrived or not:
-    /// writeback of the range, which would have moved it, is not going to come.
+    /// The bytes of a range that exist become zero. The size on disk moves up to its end, whether
+    /// what is before it has arrived or not: writeback of the range, which would have moved it, is
+    /// not going to come.
     pub(crate) fn zero(&mut self, range: Range<u64>) {
         let end = index(range.end).min(self.bytes.len());
         let start = index(range.start).min(end);
@@ -158,7 +161,8 @@ impl Model {
         }
     }
 
-    /// Bytes came from a file: written, or, where that had holes, made zero, or part of the file, with sizes that move at once.
+    /// Bytes came from a file: written, or, where that had holes, made zero, or part of the file,
+    /// with sizes that move at once.
     pub(crate) fn copied(&mut self, pos: u64, data: &[u8]) {
         self.write(pos, data);
         let size = self.bytes.len();
@@ -245,9 +249,10 @@ impl Model {
 }
 
 impl Epoch {
-    /// Whether a power cut may leave `found`: a size that the file had or passed; and for each byte what was durable, or
-    /// what was written since, or zero where the file had ended at some moment. With `strict` not even that in the last block,
-    /// unless the file had zeros there or was cut: no write's size covers data that has not arrived. Without `strict`, as on Linux,
+    /// Whether a power cut may leave `found`: a size that the file had or passed; and for each byte
+    /// what was durable, or what was written since, or zero where the file had ended at some
+    /// moment. With `strict` not even that in the last block, unless the file had zeros there or
+    /// was cut: no write's size covers data that has not arrived. Without `strict`, as on Linux,
     /// what an earlier cut took may come back as well where the file grows over it.
     fn allows(&self, found: &[u8], block: usize, strict: bool) -> Result<(), String> {
         let (least, most) = self.sizes;

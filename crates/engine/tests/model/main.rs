@@ -1,10 +1,12 @@
-//! Random operations on files against vectors of bytes: the same bytes always, for every block size and folio size, with caches
-//! dropped, mounts renewed and the power cut on the way; and after every few operations the walk over what is in memory
-//! (`Volume::verify`), which checks the engine's invariants.
+//! Random operations on files against vectors of bytes: the same bytes always, for every block size
+//! and folio size, with caches dropped, mounts renewed and the power cut on the way; and after
+//! every few operations the walk over what is in memory (`Volume::verify`), which checks the
+//! engine's invariants.
 //!
-//! A run is a list of episodes. Each has a volume of its own and follows from its configuration and seed alone, so one line
-//! reproduces it; a failing one is cut down to the operations that matter first. `EXTANT_OPS` sets the number of operations
-//! in all, `EXTANT_SEED` another seed, `EXTANT_MODEL` one episode (the line that a failure prints).
+//! A run is a list of episodes. Each has a volume of its own and follows from its configuration and
+//! seed alone, so one line reproduces it; a failing one is cut down to the operations that matter
+//! first. `EXTANT_OPS` sets the number of operations in all, `EXTANT_SEED` another seed,
+//! `EXTANT_MODEL` one episode (the line that a failure prints).
 
 mod config;
 mod crash;
@@ -104,7 +106,8 @@ fn a_wrong_byte_is_found_and_the_run_cut_down() {
     assert!(why.lines().count() < 30, "{why}");
 }
 
-/// A failpoint that only a power cut shows is found within some episodes. (Those that take two threads are `power_loss`'s.)
+/// A failpoint that only a power cut shows is found within some episodes. (Those that take two
+/// threads are `power_loss`'s.)
 #[test]
 fn a_failpoint_is_found() {
     let mut rng = Rng::new(9);
@@ -120,7 +123,8 @@ fn a_failpoint_is_found() {
     assert!(found);
 }
 
-/// What a write put behind the end of a file, before a cut lost its size, does not come back with a later size.
+/// What a write put behind the end of a file, before a cut lost its size, does not come back with a
+/// later size.
 #[test]
 fn j31_lost_appends_do_not_come_back() {
     let config = Config {

@@ -1,5 +1,5 @@
-//! The operations, and how a list of them is drawn. An operation means the same whatever came before it, so that a list can
-//! be cut down.
+//! The operations, and how a list of them is drawn. An operation means the same whatever came
+//! before it, so that a list can be cut down.
 
 use extant_engine::FallocateMode;
 use extant_testkit::Rng;
@@ -51,7 +51,8 @@ pub(crate) enum Op {
         len: u64,
         seed: u64,
     },
-    /// Allocates, punches, zeroes, takes out or puts in. Positions for the last two are mostly those of blocks.
+    /// Allocates, punches, zeroes, takes out or puts in. Positions for the last two are mostly
+    /// those of blocks.
     Fallocate {
         file: usize,
         mode: FallocateMode,

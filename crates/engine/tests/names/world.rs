@@ -13,7 +13,8 @@ use rustix::fs::{CWD, Mode};
 /// An errno, or nothing.
 pub(crate) type Answer = Result<(), i32>;
 
-/// What is at a path: kind, permission bits, links (0 for directories on an index, which count differently), target.
+/// What is at a path: kind, permission bits, links (0 for directories on an index, which count
+/// differently), target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Thing {
     pub(crate) kind: FileKind,

@@ -1,4 +1,5 @@
-//! Cases and rounds: which workload runs on which setup with which seed, and what becomes of its states.
+//! Cases and rounds: which workload runs on which setup with which seed, and what becomes of its
+//! states.
 //!
 //! The environment chooses:
 //!
@@ -48,8 +49,8 @@ pub(crate) fn seed() -> u64 {
 #[derive(Clone, Copy)]
 pub(crate) struct Depth {
     pub(crate) budget: Budget,
-    /// Every how many states e2fsck judges as well, Linux mounts a copy, and the checker looks before the replay.
-    /// Zero is never.
+    /// Every how many states e2fsck judges as well, Linux mounts a copy, and the checker looks
+    /// before the replay. Zero is never.
     pub(crate) e2fsck: u64,
     pub(crate) linux: u64,
     pub(crate) unreplayed: u64,
@@ -145,7 +146,8 @@ impl Case {
         self.explore_mounted(depth, "").map_err(|failed| failed.0)
     }
 
-    /// The same with mount options besides the setup's; a failure says after how many states as well.
+    /// The same with mount options besides the setup's; a failure says after how many states as
+    /// well.
     pub(crate) fn explore_mounted(
         &self,
         depth: Depth,
@@ -201,7 +203,8 @@ impl Case {
         })
     }
 
-    /// The line that leads back to a state. Where threads may have made a difference, through a recording.
+    /// The line that leads back to a state. Where threads may have made a difference, through a
+    /// recording.
     fn reproduce(&self, cut: Cut, recording: &Recording) -> String {
         let (name, seed) = (self.name(), self.seed);
         let mut line = format!("EXTANT_WORKLOAD={name} EXTANT_SEED={seed} EXTANT_CUT={cut}");
@@ -233,8 +236,8 @@ fn judge_all(
     depth: Depth,
     due: impl Fn(u64) -> bool,
 ) -> Result<(), String> {
-    // The superblock's few direct writes are not journalled: torn, its checksum is wrong. Extant reads it again from a
-    // replayed copy or a backup; e2fsck and Linux want a repair.
+    // The superblock's few direct writes are not journalled: torn, its checksum is wrong. Extant
+    // reads it again from a replayed copy or a backup; e2fsck and Linux want a repair.
     if !state.cut.tears() {
         if due(depth.e2fsck) {
             Judge::by_e2fsck(state)?;
@@ -284,7 +287,8 @@ pub(crate) fn losing_round(seed: u64) -> impl Iterator<Item = Case> {
     })
 }
 
-/// All cases for ever, with seeds from `first` on: each workload comes round before a setup changes.
+/// All cases for ever, with seeds from `first` on: each workload comes round before a setup
+/// changes.
 pub(crate) fn endless(first: u64) -> impl Iterator<Item = Case> {
     (first..).flat_map(|seed| {
         let setups = SETUPS.iter();

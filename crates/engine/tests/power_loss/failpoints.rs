@@ -26,7 +26,8 @@ const FINDERS: &[(Failpoint, &str, &str)] = &[
 fn is_found(failpoint: Failpoint) {
     let found = FINDERS.iter().find(|(of, ..)| *of == failpoint);
     let (_, workload, setup) = found.expect("every failpoint has a case that finds it");
-    // Two of them show only if threads meet at the wrong moment, which one run in a great many does not bring about.
+    // Two of them show only if threads meet at the wrong moment, which one run in a great many does
+    // not bring about.
     let mut missed = Vec::new();
     for seed in seed()..seed() + 3 {
         let case = Case {

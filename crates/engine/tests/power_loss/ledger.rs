@@ -1,13 +1,15 @@
 //! What a run has promised, from which event until which, and what its files may hold.
 //!
-//! Contents are told apart by sectors: each sector of a file has a version, and the bytes of a version are a function of
-//! file, version and position ([`content`]). Version 0 is zeros: a hole. After an fsync each sector must have the version it
-//! had; a later overwrite adds the new version to what is allowed, until the next fsync leaves that one only. A size moves
-//! between bounds in the same way. Appended sectors have no version but their own from the beginning: data that was not
-//! written shows neither as junk nor as zeros, because the size moves last.
+//! Contents are told apart by sectors: each sector of a file has a version, and the bytes of a
+//! version are a function of file, version and position ([`content`]). Version 0 is zeros: a hole.
+//! After an fsync each sector must have the version it had; a later overwrite adds the new version
+//! to what is allowed, until the next fsync leaves that one only. A size moves between bounds in
+//! the same way. Appended sectors have no version but their own from the beginning: data that was
+//! not written shows neither as junk nor as zeros, because the size moves last.
 //!
-//! Positions are those of the recorder. A change is entered with the position *before* the operation, a promise with the
-//! position *after* it. Files are entered by one thread each at a time; different files by any.
+//! Positions are those of the recorder. A change is entered with the position *before* the
+//! operation, a promise with the position *after* it. Files are entered by one thread each at a
+//! time; different files by any.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,15 +52,17 @@ pub(crate) struct File {
     pub(crate) ever: Vec<Vec<Sector>>,
     /// The largest size ever.
     pub(crate) longest: u64,
-    /// Where it was cut since the last fsync, and where it ended since then; and the same for all its life. The rest of the
-    /// last block is written as zeros, in place, while the size on disk may be the one before the cut.
+    /// Where it was cut since the last fsync, and where it ended since then; and the same for all
+    /// its life. The rest of the last block is written as zeros, in place, while the size on disk
+    /// may be the one before the cut.
     pub(crate) cuts: Vec<u64>,
     pub(crate) ever_cut: Vec<u64>,
     /// The newest version.
     pub(crate) newest: Sector,
     /// Versions that are others, written elsewhere.
     pub(crate) moved: BTreeMap<Sector, Origin>,
-    /// Bytes that the file has space for at least, since space was given to it ahead of data: now, and since the last fsync.
+    /// Bytes that the file has space for at least, since space was given to it ahead of data: now,
+    /// and since the last fsync.
     pub(crate) space: u64,
     pub(crate) kept: u64,
     /// Attributes: the seed of the value now, and those allowed since the last fsync.
@@ -110,7 +114,8 @@ impl File {
         self.resize(self.len + more);
     }
 
-    /// The size is set to more. It is durable with that, and what was written behind the durable end need not be.
+    /// The size is set to more. It is durable with that, and what was written behind the durable
+    /// end need not be.
     pub(crate) fn grow(&mut self, len: u64) {
         self.outrun();
         self.extend(len);
@@ -182,7 +187,8 @@ pub(crate) enum Claim {
         cuts: Vec<u64>,
         allowed: Vec<Vec<Sector>>,
     },
-    /// The file at `path` has the attribute `key` with a value of one of these seeds, or not at all.
+    /// The file at `path` has the attribute `key` with a value of one of these seeds, or not at
+    /// all.
     Attr {
         path: String,
         file: u64,
@@ -485,7 +491,8 @@ impl std::fmt::Display for Claim {
     }
 }
 
-/// The versions of sectors as a text: `1/2*3,0` are three sectors of version 1 or 2 and one that is a hole.
+/// The versions of sectors as a text: `1/2*3,0` are three sectors of version 1 or 2 and one that is
+/// a hole.
 pub(crate) fn sectors_to_text(sectors: &[Vec<Sector>]) -> String {
     let mut out = String::from("-");
     for run in sectors.chunk_by(|a, b| a == b) {

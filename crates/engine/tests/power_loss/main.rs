@@ -1,10 +1,10 @@
-//! Power loss: after a cut at any moment of any workload, the image replays, checks clean, holds everything that
-//! was promised, and shows no byte that was not written.
+//! Power loss: after a cut at any moment of any workload, the image replays, checks clean, holds
+//! everything that was promised, and shows no byte that was not written.
 //!
-//! Each workload ([`workloads`]) is named and runs on a recorded device ([`run`]) of one of several kinds ([`setups`]),
-//! entering in a [`ledger`] what it promises. The crash explorer then visits the states that a cut may leave, and the
-//! [`judge`] judges each. A failing state prints one line that reproduces it ([`cases`]).
-//! `docs/TESTING.md` has the rest.
+//! Each workload ([`workloads`]) is named and runs on a recorded device ([`run`]) of one of several
+//! kinds ([`setups`]), entering in a [`ledger`] what it promises. The crash explorer then visits
+//! the states that a cut may leave, and the [`judge`] judges each. A failing state prints one line
+//! that reproduces it ([`cases`]). `docs/TESTING.md` has the rest.
 
 mod cases;
 mod failpoints;
@@ -73,7 +73,8 @@ fn what_is_excluded_loses_data() {
     }
 }
 
-/// All workloads on all setups with fresh seeds, until `EXTANT_SECONDS` are over: `cargo xtask soak` runs this.
+/// All workloads on all setups with fresh seeds, until `EXTANT_SECONDS` are over: `cargo xtask
+/// soak` runs this.
 #[test]
 fn soak() {
     let needs_linux = Need::Loop.missing();

@@ -149,8 +149,8 @@ impl File {
 }
 
 impl Ledger {
-    /// `count` sectors of file `from` are about to be copied from sector `first` on to sector `to_first` of file `to`. Both are
-    /// of whole sectors.
+    /// `count` sectors of file `from` are about to be copied from sector `first` on to sector
+    /// `to_first` of file `to`. Both are of whole sectors.
     pub(crate) fn copy(
         &mut self,
         (from, first): (u64, u64),
@@ -177,8 +177,8 @@ impl Ledger {
         self.change(to, now, |file| file.copy(to_first, &origins));
     }
 
-    /// A range operation is about to change the file as `how` does. One that moves its map leaves either that or what was; until the
-    /// next fsync nothing else may happen to the file then.
+    /// A range operation is about to change the file as `how` does. One that moves its map leaves
+    /// either that or what was; until the next fsync nothing else may happen to the file then.
     pub(crate) fn range(&mut self, id: u64, now: usize, moves: bool, how: impl Fn(&mut File)) {
         if !moves {
             return self.change(id, now, how);

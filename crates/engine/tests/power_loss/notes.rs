@@ -1,4 +1,5 @@
-//! The ledger as text, for recordings: a line per file and promise, a line per claim below its promise.
+//! The ledger as text, for recordings: a line per file and promise, a line per claim below its
+//! promise.
 
 use crate::ledger::{Claim, File, Ledger, Promise, sectors_from_text, sectors_to_text};
 use crate::moves::Origin;

@@ -1,7 +1,8 @@
 //! A run of a workload on a recorded device, and the operations that workloads are made of.
 //!
-//! Each operation enters in the [`Ledger`] what it changes before it begins, and what it promises when it has returned. All
-//! take `&self`: a workload may use them from several threads, as long as each file has one thread.
+//! Each operation enters in the [`Ledger`] what it changes before it begins, and what it promises
+//! when it has returned. All take `&self`: a workload may use them from several threads, as long as
+//! each file has one thread.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -187,8 +188,8 @@ impl Run {
     pub(crate) fn finish(mut self, base: Vec<u8>) -> (Recording, Ledger) {
         if let Some((volume, root)) = self.mounted.take() {
             drop(root);
-            // A promise of everything; one that must not be made after a flush has failed, which may
-            // be one of the unmount's own.
+            // A promise of everything; one that must not be made after a flush has failed, which
+            // may be one of the unmount's own.
             let unmounted = volume.unmount();
             if self.promises(unmounted) {
                 let now = self.position();
@@ -355,7 +356,8 @@ impl Run {
         assert_eq!(done.unwrap(), data.len());
     }
 
-    /// Writes pieces of sectors (first, count) that lie apart past the cache, all of them in flight at once.
+    /// Writes pieces of sectors (first, count) that lie apart past the cache, all of them in flight
+    /// at once.
     pub(crate) fn overwrite_in_flight(&self, path: &str, pieces: &[(u64, u64)]) {
         let node = self.node(path);
         let mut queue = self.volume().direct_queue(pieces.len(), &self.cred);
@@ -391,8 +393,8 @@ impl Run {
         self.volume().setattr(&node, &changes, &self.cred).unwrap();
     }
 
-    /// Changes `count` sectors from sector `first` on as `mode` does; what takes out or puts in takes whole blocks, and lets nothing else happen to
-    /// the file before its next fsync.
+    /// Changes `count` sectors from sector `first` on as `mode` does; what takes out or puts in
+    /// takes whole blocks, and lets nothing else happen to the file before its next fsync.
     pub(crate) fn fallocate(&self, path: &str, mode: FallocateMode, first: u64, count: u64) {
         use FallocateMode::{Allocate, CollapseRange, InsertRange, PunchHole, ZeroRange};
         let node = self.node(path);

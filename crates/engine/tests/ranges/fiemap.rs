@@ -118,7 +118,8 @@ fn fiemap_tells_space_and_no_holes() {
     assert_eq!(ours, expected, "{text}");
 }
 
-/// Asks Linux: start, length and flags of each extent of a range, one a line; or the name of the error.
+/// Asks Linux: start, length and flags of each extent of a range, one a line; or the name of the
+/// error.
 const ASK: &str = r#"
 import errno, fcntl, struct, sys
 with open(sys.argv[1]) as file:

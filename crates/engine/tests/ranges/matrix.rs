@@ -1,4 +1,5 @@
-//! What is refused: row by row the code, and that nothing has changed. Where Linux is there, it gives the same answer.
+//! What is refused: row by row the code, and that nothing has changed. Where Linux is there, it
+//! gives the same answer.
 
 use std::fs::File;
 
@@ -211,8 +212,8 @@ fn furnished() -> Image {
     image
 }
 
-/// Runs a row that must be refused, and changes nothing: neither what can be asked nor, once everything is written, a byte
-/// of the image.
+/// Runs a row that must be refused, and changes nothing: neither what can be asked nor, once
+/// everything is written, a byte of the image.
 fn refused(image: &Image, volume: &Volume, row: &Row) {
     let what = format!("{}: {:?} {}+{}", row.name, row.mode, row.offset, row.len);
     let root = volume.root().unwrap();

@@ -12,7 +12,8 @@ use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 /// An errno, or nothing.
 pub(crate) type Answer = Result<(), i32>;
 
-/// What a file shows: size, bytes, where data and holes begin, and a letter for each block that has space.
+/// What a file shows: size, bytes, where data and holes begin, and a letter for each block that has
+/// space.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct View {
     pub(crate) size: u64,
@@ -26,7 +27,8 @@ pub(crate) trait World {
     fn put(&self, pos: u64, data: &[u8]);
     fn cut(&self, size: u64);
     fn run(&self, mode: FallocateMode, offset: u64, len: u64) -> Answer;
-    /// Makes everything durable and forgets the cache: what is seen afterwards does not depend on it.
+    /// Makes everything durable and forgets the cache: what is seen afterwards does not depend on
+    /// it.
     fn settle(&self);
     fn size(&self) -> u64;
     fn bytes(&self) -> Vec<u8>;
@@ -83,7 +85,8 @@ pub(crate) struct Linux {
 impl Linux {
     pub(crate) fn new(image: &Image, options: &str) -> Self {
         let mount = Subject::Ext4.mount(image.path(), options).unwrap();
-        // Small unwritten parts of an extent shall be split off, not zeroed: only then what is unwritten is told by what was done.
+        // Small unwritten parts of an extent shall be split off, not zeroed: only then what is
+        // unwritten is told by what was done.
         let found = Cmd::new("findmnt").args(["-no", "SOURCE"]).arg(mount.dir());
         let device = found.ok().unwrap().out;
         let device = device.trim().trim_start_matches("/dev/");
@@ -192,8 +195,8 @@ fn filefrag(path: &Path, block: u64) -> Vec<Run> {
     runs
 }
 
-/// Opens an image, which has been open before perhaps: a child that another test starts has our descriptors, and with them the
-/// lock, until it runs its program.
+/// Opens an image, which has been open before perhaps: a child that another test starts has our
+/// descriptors, and with them the lock, until it runs its program.
 pub(crate) fn open(image: &Image, write: bool, options: &str) -> Volume {
     let mut tries = 0;
     loop {

@@ -291,8 +291,8 @@ fn reclaim_beside_lookups() {
     });
 }
 
-/// A folio in an empty cache is dropped as soon as it can be found: the account of folios never falls
-/// below zero (an assertion of the page cache).
+/// A folio in an empty cache is dropped as soon as it can be found: the account of folios never
+/// falls below zero (an assertion of the page cache).
 #[test]
 fn a_new_folio_is_counted_before_it_can_be_dropped() {
     check(|| {

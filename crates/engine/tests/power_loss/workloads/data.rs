@@ -3,7 +3,8 @@
 use crate::ledger::SECTOR;
 use crate::run::Run;
 
-/// Two files grow by odd amounts; what makes one durable commits the other's metadata as well, and not its data.
+/// Two files grow by odd amounts; what makes one durable commits the other's metadata as well, and
+/// not its data.
 pub(super) fn appends(run: &mut Run) {
     let files = [run.create_any(100), run.create_any(200)];
     for _ in 0..16 {
@@ -56,7 +57,8 @@ pub(super) fn handed_over(run: &mut Run) {
     }
 }
 
-/// Writes into holes, past the end, and sizes that grow without data: what was not written reads as zero.
+/// Writes into holes, past the end, and sizes that grow without data: what was not written reads as
+/// zero.
 pub(super) fn holes(run: &mut Run) {
     let files: Vec<String> = (0..3).map(|_| run.create_any(0)).collect();
     for path in &files {
@@ -101,8 +103,8 @@ pub(super) fn truncations(run: &mut Run) {
     }
 }
 
-/// Threads append to, overwrite, fill and fsync files of their own at the same time, so that commits are shared and
-/// happen at any moment of the others' writeback.
+/// Threads append to, overwrite, fill and fsync files of their own at the same time, so that
+/// commits are shared and happen at any moment of the others' writeback.
 pub(super) fn grouped_fsyncs(run: &mut Run) {
     let rngs: Vec<_> = (0..4).map(|_| run.rng.fork()).collect();
     let run = &*run;

@@ -3,8 +3,8 @@
 use crate::ledger::SECTOR;
 use crate::run::Run;
 
-/// Files that stay as large as they are get new contents past the cache: whole blocks and parts of blocks, one piece or many in flight,
-/// with older contents in the cache or without.
+/// Files that stay as large as they are get new contents past the cache: whole blocks and parts of
+/// blocks, one piece or many in flight, with older contents in the cache or without.
 pub(super) fn overwrites(run: &mut Run) {
     let files: Vec<String> = (0..3).map(|_| run.create_any(96 * SECTOR)).collect();
     run.sync();
@@ -27,8 +27,8 @@ pub(super) fn overwrites(run: &mut Run) {
     }
 }
 
-/// Files grow past the cache, at their ends, behind them, and in holes, while the cache has changes of its own that no
-/// writeback has seen.
+/// Files grow past the cache, at their ends, behind them, and in holes, while the cache has changes
+/// of its own that no writeback has seen.
 pub(super) fn growth(run: &mut Run) {
     let files: Vec<String> = (0..3).map(|_| run.create_any(0)).collect();
     run.truncate(&files[0], 160 * SECTOR);
@@ -52,7 +52,8 @@ pub(super) fn growth(run: &mut Run) {
             4 | 5 => run.append_direct(path, count * SECTOR - u64::from(aligned)),
             6 => run.append(path, count * SECTOR),
             7 => run.overwrite(path, first, count),
-            // Of requests in flight that make the file longer the later may come first, and leave zeros before them.
+            // Of requests in flight that make the file longer the later may come first, and leave
+            // zeros before them.
             8 if first + 48 + count <= size => {
                 run.overwrite_in_flight(path, &[(first, count), (first + 48, count)])
             }

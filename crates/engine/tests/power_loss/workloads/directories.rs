@@ -46,7 +46,8 @@ pub(super) fn shrinking(run: &mut Run) {
     }
 }
 
-/// Directories change parents, swap places, replace each other; whiteouts; files that get their first name late.
+/// Directories change parents, swap places, replace each other; whiteouts; files that get their
+/// first name late.
 pub(super) fn moving(run: &mut Run) {
     let mut dirs = vec![run.root().clone()];
     for _ in 0..80 {
@@ -79,8 +80,9 @@ pub(super) fn moving(run: &mut Run) {
     }
 }
 
-/// Blocks of directories are freed while copies of them are in the log, and become data of files that are durable: a
-/// replay must leave these alone. The volume is nearly full, so that the allocator has little choice.
+/// Blocks of directories are freed while copies of them are in the log, and become data of files
+/// that are durable: a replay must leave these alone. The volume is nearly full, so that the
+/// allocator has little choice.
 pub(super) fn reused_metadata(run: &mut Run) {
     run.fill(160 << 10);
     for round in 0..6 {

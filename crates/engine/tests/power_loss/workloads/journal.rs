@@ -16,7 +16,8 @@ pub(super) fn wraps(run: &mut Run) {
     }
 }
 
-/// Transactions as large as a small log lets them be: nothing asks for a commit but the lack of room.
+/// Transactions as large as a small log lets them be: nothing asks for a commit but the lack of
+/// room.
 pub(super) fn full(run: &mut Run) {
     for round in 0..4 {
         let dir = format!("d{round}");
@@ -34,7 +35,8 @@ pub(super) fn full(run: &mut Run) {
     }
 }
 
-/// Only whole syncs make anything durable: what was made is there then, and what was removed is not.
+/// Only whole syncs make anything durable: what was made is there then, and what was removed is
+/// not.
 pub(super) fn whole_sync(run: &mut Run) {
     for _ in 0..10 {
         for _ in 0..run.rng.between(1, 8) {
@@ -54,7 +56,8 @@ pub(super) fn whole_sync(run: &mut Run) {
     }
 }
 
-/// Unmounts and mounts in between: the log is emptied, and begun again where the last mount left it.
+/// Unmounts and mounts in between: the log is emptied, and begun again where the last mount left
+/// it.
 pub(super) fn remounts(run: &mut Run) {
     for _ in 0..6 {
         for _ in 0..5 {

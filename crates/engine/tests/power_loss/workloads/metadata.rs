@@ -2,7 +2,8 @@
 
 use crate::run::Run;
 
-/// Creations, appends, removals, renames, directories, symbolic links; now and then something is made durable.
+/// Creations, appends, removals, renames, directories, symbolic links; now and then something is
+/// made durable.
 pub(super) fn storm(run: &mut Run) {
     for step in 0..60 {
         match run.rng.below(10) {

@@ -2,7 +2,8 @@
 
 use crate::run::Run;
 
-/// Files lose their name while they are open, are written to all the same, and are deleted at the last close.
+/// Files lose their name while they are open, are written to all the same, and are deleted at the
+/// last close.
 pub(super) fn open_and_unlinked(run: &mut Run) {
     let mut open = Vec::new();
     for _ in 0..16 {
@@ -43,7 +44,8 @@ pub(super) fn rename_over(run: &mut Run) {
     }
 }
 
-/// Durable files move between directories and go on growing: each is at its old place or its new one.
+/// Durable files move between directories and go on growing: each is at its old place or its new
+/// one.
 pub(super) fn rename_after_fsync(run: &mut Run) {
     run.mkdir("here");
     run.mkdir("there");

@@ -36,8 +36,8 @@ pub(super) fn allocations(run: &mut Run) {
     }
 }
 
-/// Holes in data that is durable, that is dirty, and that is both; bytes that come back into them; and free space that the device is told
-/// of meanwhile.
+/// Holes in data that is durable, that is dirty, and that is both; bytes that come back into them;
+/// and free space that the device is told of meanwhile.
 pub(super) fn punches(run: &mut Run) {
     let files: Vec<String> = (0..2).map(|_| run.create_any(160 * SECTOR)).collect();
     run.fsync(&files[0]);
@@ -79,8 +79,8 @@ pub(super) fn zeroed(run: &mut Run) {
     }
 }
 
-/// Ranges taken out of files and put in, with data before and behind that is durable or not; and both at once, which changes
-/// nothing.
+/// Ranges taken out of files and put in, with data before and behind that is durable or not; and
+/// both at once, which changes nothing.
 pub(super) fn shifts(run: &mut Run) {
     let files: Vec<String> = (0..2).map(|_| run.create_any(30_000)).collect();
     run.fsync(&files[0]);
@@ -111,7 +111,8 @@ pub(super) fn shifts(run: &mut Run) {
     }
 }
 
-/// Ranges copied from file to file and within one: data that is durable and that is not, holes, and behind the end.
+/// Ranges copied from file to file and within one: data that is durable and that is not, holes, and
+/// behind the end.
 pub(super) fn copies(run: &mut Run) {
     let files: Vec<String> = (0..3).map(|_| run.create_any(96 * SECTOR)).collect();
     run.fsync(&files[0]);
@@ -146,7 +147,8 @@ pub(super) fn copies(run: &mut Run) {
     }
 }
 
-/// Threads change ranges of files of their own while others fsync theirs, so that commits come at any moment.
+/// Threads change ranges of files of their own while others fsync theirs, so that commits come at
+/// any moment.
 pub(super) fn beside_fsyncs(run: &mut Run) {
     let rngs: Vec<_> = (0..3).map(|_| run.rng.fork()).collect();
     let run = &*run;
