@@ -7,15 +7,18 @@ SBINDIR ?= /sbin
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
 FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 BINARY ?= $(TARGET)/release/extant
+ARCHIVE ?= $(TARGET)/release/libextant_capi.a
 IMAGE ?= extant.img
 SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
 BENCH ?= --full --write docs/BENCHMARKS.md
 
-.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench install install-files uninstall clean
+.PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench clean
+.PHONY: library install install-files install-library uninstall
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
@@ -27,7 +30,9 @@ help:
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            all tables of docs/BENCHMARKS.md anew, in 25 minutes; BENCH=--quick for a look"
-	@echo "make install          command, manual pages, completions and mount helper below PREFIX=$(PREFIX)"
+	@echo "make library          libextant for C programs, in $(TARGET)/library"
+	@echo "make install          command, library, manual pages, completions and mount helper,"
+	@echo "                      below PREFIX=$(PREFIX)"
 	@echo "make deny             licences and advisories of the dependencies"
 
 run:
@@ -80,7 +85,11 @@ bench:
 	$(CARGO) build --release -p extant-cli
 	$(TARGET)/release/extant bench all $(BENCH)
 
-install: build install-files
+install: build library install-files install-library
+
+library:
+	$(CARGO) build --release -p extant-capi
+	scripts/libextant "$(ARCHIVE)" "$(TARGET)/library" "$(PREFIX)" "$(LIBDIR)"
 
 # What is installed, from a BINARY that is there already.
 install-files:
@@ -95,7 +104,19 @@ install-files:
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/mount.fuse.extant"
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
+# What `make library` made, with the header and the manual page.
+install-library:
+	install -d "$(DESTDIR)$(LIBDIR)/pkgconfig" "$(DESTDIR)$(PREFIX)/include"
+	install -m 644 crates/capi/include/extant.h "$(DESTDIR)$(PREFIX)/include"
+	install -m 644 "$(TARGET)/library/libextant.a" "$(DESTDIR)$(LIBDIR)"
+	cp -P "$(TARGET)"/library/libextant.so* "$(DESTDIR)$(LIBDIR)"
+	install -m 644 "$(TARGET)/library/extant.pc" "$(DESTDIR)$(LIBDIR)/pkgconfig"
+	install -D -m 644 crates/capi/extant.3 "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
+
 uninstall:
+	rm -f "$(DESTDIR)$(PREFIX)/include/extant.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/extant.pc"
+	rm -f "$(DESTDIR)$(LIBDIR)"/libextant.*
+	rm -f "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
 	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
 	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant" "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"

@@ -138,6 +138,13 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "c-interface",
+        suites: "-p extant-capi --test interface",
+        tests: &["--nocapture", "--test-threads=1", "storm"],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "postgres",
         suites: "-p extant-tests --test postgres",
         tests: &["--nocapture"],

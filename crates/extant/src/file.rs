@@ -93,8 +93,13 @@ impl File {
         }
     }
 
-    /// Writes at the end; returns the position of the first byte, and the number written.
-    fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+    /// Writes at the end, as one step, also if the file was not opened for appending. Returns the
+    /// position of the first byte, and the number written.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        ensure(self.access.writes())?;
         if self.access.direct {
             return self.volume.append_direct(&self.node, data, &self.cred);
         }
@@ -302,6 +307,17 @@ impl File {
     /// Those of changing the inode.
     pub fn set_times(&self, times: FileTimes) -> Result<()> {
         self.change(&times.into())
+    }
+
+    /// Changes any attributes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a size if the file was not opened for writing; those of the changes.
+    pub fn set_attributes(&self, changes: &SetAttr) -> Result<()> {
+        if changes.size.is_some() && !self.access.writes() {
+            return Err(Error::Invalid);
+        }
+        self.change(changes)
     }
 
     /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`) without moving the position.

@@ -40,8 +40,11 @@ impl File {
         volume.write_vectored(node, pos, bufs, cred)
     }
 
-    /// Writes at the end; returns the position of the first byte, and how many were written.
-    pub(crate) fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
+    /// Writes the bytes of `bufs` at the end, as one write; see [`File::append`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append_vectored(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         let (volume, node, cred) = self.target(true)?;
         if self.is_direct() {
             return volume.append_direct(node, &joined(bufs), cred);

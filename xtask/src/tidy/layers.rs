@@ -83,6 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-engine",
         ],
     ),
+    ("extant-capi", &["extant"]),
     ("extant-fuse", &["extant-engine"]),
     ("extant-cli", &["extant", "extant-fuse", "extant-bench"]),
     ("extant-host", &["extant-blockdev"]),
@@ -111,7 +112,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-testkit",
         ],
     ),
-    ("extant-fuzz", &["extant-hostile"]),
+    ("extant-fuzz", &["extant", "extant-capi", "extant-hostile"]),
     ("extant-tests", &[]),
     ("xtask", &[]),
 ];

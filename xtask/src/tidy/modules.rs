@@ -25,7 +25,7 @@ struct Order {
 }
 
 const ORDERS: &[Order] = &[
-    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI,
+    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI, CAPI,
 ];
 
 const CHECK: Order = Order {
@@ -53,6 +53,27 @@ const CHECK: Order = Order {
         "copies",
         "groups",
         "report",
+    ],
+    state: &[],
+    everywhere: &[],
+};
+
+const CAPI: Order = Order {
+    root: "crates/capi/src",
+    modules: &[
+        "outcome",
+        "arguments",
+        "message",
+        "maker",
+        "filesystem",
+        "file",
+        "vectored",
+        "position",
+        "directory",
+        "names",
+        "attributes",
+        "xattr",
+        "queue",
     ],
     state: &[],
     everywhere: &[],
