@@ -66,7 +66,7 @@ impl EofWord {
             }
             return free;
         }
-        let (free, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        let (free, failed) = (Ordering::SeqCst, Ordering::Relaxed);
         self.from.compare_exchange(FREE, from, free, failed).is_ok()
     }
 

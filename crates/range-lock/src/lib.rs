@@ -28,7 +28,8 @@
 //! 1. **Publish.** The thread writes its own word. It locks a record under the tree's mutex, which
 //!    stores the count before it is released; it exchanges a free slot or the free EOF word by
 //!    compare-and-swap; or it takes the file's lock.
-//! 2. **Fence.** `fence(SeqCst)`. All these fences of all threads have one order.
+//! 2. **Fence.** `fence(SeqCst)`. All these fences of all threads have one order. (After an
+//!    exchange on x86-64 the exchange itself is the fence: `sync::fence_after_exchange`.)
 //! 3. **Look.** The thread reads the words of the other forms that reach into its range:
 //!
 //!    | holder of | records | slots | EOF word | file's lock |

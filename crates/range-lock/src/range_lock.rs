@@ -16,7 +16,7 @@ use crate::eof_guard::EofGuard;
 use crate::failpoint::{Failpoints, Step};
 use crate::file_lock::{FileLock, HeldExclusively, HeldShared};
 use crate::slot_table::{Slot, SlotTable};
-use crate::sync::{EOF_ATTEMPTS, fence};
+use crate::sync::{EOF_ATTEMPTS, fence, fence_after_exchange};
 
 /// The locks on parts of one file. See the crate's documentation.
 pub struct RangeLock {
@@ -266,7 +266,10 @@ impl RangeLock {
     /// conflicts with it. If none does, all that earlier holders of `range` did is visible.
     #[inline]
     fn meets(&self, own: Own, range: ByteRange, file: &impl FileLock) -> bool {
-        fence(Ordering::SeqCst);
+        match own {
+            Own::Slot(_) | Own::Eof => fence_after_exchange(),
+            Own::Record(_) | Own::File | Own::Nothing => fence(Ordering::SeqCst),
+        }
         let met = self.sees(own, range, file);
         fence(Ordering::Acquire);
         met

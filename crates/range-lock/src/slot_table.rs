@@ -109,7 +109,7 @@ impl SlotTable {
         // An exchange without a look before it: the word is free most likely, and the cache line
         // comes to this processor once instead of twice.
         let take = |word: &AtomicU64| {
-            let (free, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+            let (free, failed) = (Ordering::SeqCst, Ordering::Relaxed);
             word.compare_exchange(FREE, value, free, failed).is_ok()
         };
         if take(&line[guess.word]) {

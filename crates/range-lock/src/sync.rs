@@ -8,12 +8,28 @@ pub(crate) use real::*;
 mod real {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
+    use std::sync::atomic::{Ordering, compiler_fence};
+
     use parking_lot::{Condvar, Mutex};
 
     /// Looks at a word that is about to change before a thread sleeps.
     pub(crate) const SPINS: u32 = 60;
     /// Attempts at an EOF lock that another append holds before a record is locked instead.
     pub(crate) const EOF_ATTEMPTS: u32 = 256;
+
+    /// `fence(SeqCst)` for a thread that has published its word by an exchange in `SeqCst` order.
+    ///
+    /// On x86-64 that exchange is a locked instruction: no later load passes it, so only the
+    /// compiler needs to keep the order. Other processors may let a plain load pass the store half
+    /// of an exchange.
+    #[inline]
+    pub(crate) fn fence_after_exchange() {
+        if cfg!(all(target_arch = "x86_64", not(miri))) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
 
     /// A mutex without data, and what its waiters sleep on.
     #[derive(Default)]
@@ -55,6 +71,7 @@ mod modelled {
     pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, fence};
 
     use std::sync::PoisonError;
+    use std::sync::atomic::Ordering;
 
     use shuttle::sync::{Condvar, Mutex};
 
@@ -62,6 +79,11 @@ mod modelled {
     pub(crate) const SPINS: u32 = 0;
     /// As few as show both outcomes.
     pub(crate) const EOF_ATTEMPTS: u32 = 1;
+
+    /// The checker knows one order of memory: a fence either way.
+    pub(crate) fn fence_after_exchange() {
+        fence(Ordering::SeqCst);
+    }
 
     /// As the real one.
     #[derive(Default)]
