@@ -19,6 +19,8 @@ pub struct Report {
     benches: Vec<(Bench, Rows)>,
     variants: Vec<(&'static str, &'static str)>,
     missing: Vec<String>,
+    /// Families that ended with an error, and which.
+    failures: Vec<String>,
 }
 
 /// Variants whose counters are listed.
@@ -35,6 +37,7 @@ impl Report {
             benches: plan.benches.iter().map(|b| (*b, Rows::default())).collect(),
             variants: Vec::new(),
             missing: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
@@ -66,6 +69,29 @@ impl Report {
         if !self.missing.contains(&what) {
             self.missing.push(what);
         }
+    }
+
+    /// Notes that a family ended early. Its figures up to then stay.
+    pub(crate) fn failed(&mut self, bench: Bench, error: &extant_host::Error) {
+        self.failures.push(format!("{}: {error}", bench.name()));
+    }
+
+    /// The report of a run in which every family came to its end.
+    ///
+    /// # Errors
+    /// The families that did not, and why.
+    pub fn complete(self) -> Result<Report> {
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Fails as [`Report::complete`] does.
+    ///
+    /// # Errors
+    /// The families that ended early, and why.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.failures.is_empty(), "{}", self.failures.join("; "));
+        Ok(())
     }
 
     /// What could not be measured, and why.
@@ -192,7 +218,11 @@ impl Report {
             .iter()
             .map(|what| format!("not measured: {what}"));
         let faults = self.benches.iter().flat_map(|(_, rows)| faults(rows));
-        missing.chain(faults).collect()
+        let failures = self
+            .failures
+            .iter()
+            .map(|what| format!("ended early: {what}"));
+        failures.chain(missing).chain(faults).collect()
     }
 
     /// The variants that there are figures of.

@@ -31,22 +31,26 @@ type Progress<'a> = &'a mut dyn FnMut(&str);
 /// Runs `plan`, after every other run of this process; `progress` is told what comes next.
 ///
 /// # Errors
-/// A name that nothing has, or what a sample met. What cannot run here is no error: the report says
-/// why.
+/// A name that nothing has. What cannot run here is no error, and a family that meets one ends while
+/// the others go on: the report says why, and [`Report::check`] fails for the latter.
 pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     known(plan)?;
     let mut report = Report::new(plan);
     let variants = usable(plan, &mut report)?;
     for bench in &plan.benches {
-        match bench {
-            Bench::Peers => peers::run(plan, &variants, &mut report, progress)?,
-            Bench::Scale => scale::run(plan, &variants, &mut report, progress)?,
+        let done = match bench {
+            Bench::Peers => peers::run(plan, &variants, &mut report, progress),
+            Bench::Scale => scale::run(plan, &variants, &mut report, progress),
             Bench::Large => {
                 let plan = plan.large();
-                family(&plan, *bench, variants.clone(), &mut report, progress)?;
+                family(&plan, *bench, variants.clone(), &mut report, progress)
             }
-            bench => family(plan, *bench, variants.clone(), &mut report, progress)?,
+            bench => family(plan, *bench, variants.clone(), &mut report, progress),
+        };
+        if let Err(error) = done {
+            progress(&format!("{} ended early: {error}", bench.name()));
+            report.failed(*bench, &error);
         }
     }
     report.order();

@@ -33,7 +33,7 @@ fn every_case_runs_in_the_library() -> Result<()> {
         &["memcpy", "memset", "iomap", "iomap-order0", "mount"],
         "/nonexistent".into(),
     );
-    let report = extant_bench::run(&plan, &mut |_| {})?;
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
     ensure!(
         report.not_measured() == ["mount: no command at /nonexistent"],
         "{:?}",
@@ -186,7 +186,7 @@ fn variants_of_the_per_block_path_differ_in_what_they_count() -> Result<()> {
     plan.only = ["pwrite_u1k/prefill2M", "append/32x1KiB"]
         .map(str::to_owned)
         .to_vec();
-    let all = extant_bench::run(&plan, &mut |_| {})?.json();
+    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let per_call = |case: &str, variant: &str, counter: &str| {
         let r = row(&rows, case, variant);
@@ -229,7 +229,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     plan.only = ["lock/", "clear/", "randwrite/", "append/1x"]
         .map(str::to_owned)
         .to_vec();
-    let report = extant_bench::run(&plan, &mut |_| {})?;
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
     let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let about_trims = rows.iter().filter(|r| r["variant"] == "notrim");
@@ -287,7 +287,7 @@ fn mounts_are_measured_and_left_clean() -> Result<()> {
         .map(str::to_owned)
         .to_vec();
     // Closing a target checks its image.
-    let all = extant_bench::run(&plan, &mut |_| {})?.json();
+    let all = extant_bench::run(&plan, &mut |_| {})?.complete()?.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     let r = row(&rows, "write/ram/new+sync/64K", "mount");
     ensure!(counted(r, "requests_fsync") == counted(r, "calls"), "{r}");
@@ -306,7 +306,7 @@ fn growth_has_a_figure_at_each_size() -> Result<()> {
     }
     let mut plan = plan(&["iomap", "mount", "kernel-ext4"], tools::extant()?);
     plan.benches = vec![Bench::Scale];
-    let report = extant_bench::run(&plan, &mut |_| {})?;
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
     ensure!(
         report.not_measured().is_empty(),
         "{:?}",
@@ -384,7 +384,7 @@ fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
     .map(str::to_owned)
     .to_vec();
     // Each turn ends with a check of its image.
-    let report = extant_bench::run(&plan, &mut |_| {})?;
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
     let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
     for variant in ["mount", "kernel-ext4"] {

@@ -24,6 +24,28 @@ impl Source for &[u8] {
     }
 }
 
+/// A source without its first bytes.
+#[derive(Debug)]
+pub struct Behind<'a, S: ?Sized> {
+    source: &'a mut S,
+    first: usize,
+}
+
+impl<'a, S: Source + ?Sized> Behind<'a, S> {
+    /// The bytes of `source` from `first` on.
+    #[inline]
+    pub fn new(source: &'a mut S, first: usize) -> Self {
+        Self { source, first }
+    }
+}
+
+impl<S: Source + ?Sized> Source for Behind<'_, S> {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        self.source.copy_at(self.first + offset, into)
+    }
+}
+
 /// Where the bytes of a read go: one buffer, or several as if they were one.
 pub trait Target {
     /// Length in bytes.

@@ -38,7 +38,7 @@ mod write;
 mod writeback;
 mod zero;
 
-pub use buffers::{Payload, Scatter, Source, Target};
+pub use buffers::{Behind, Payload, Scatter, Source, Target};
 pub use counters::{IomapCounters, IomapStats};
 pub use fill_guard::FillGuard;
 pub use ioend::{Ioend, IoendKind};

@@ -62,5 +62,5 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     if let Some(dir) = &args.plot {
         report.plot(dir).map_err(Failure::new)?;
     }
-    Ok(())
+    report.check().map_err(Failure::new)
 }

@@ -4,10 +4,11 @@
 pub(in crate::file) mod switch_path;
 
 use extant_disk::inode::InodeFlags;
-use extant_iomap::{Miss, Payload, ReadView, Source, Target, WritebackControl};
+use extant_iomap::{Behind, Miss, Payload, ReadView, Source, Stopped, Target, WritebackControl};
 use extant_pagecache::{Readahead, RecentFolios};
 use extant_units::Pos;
 
+use crate::alloc;
 use crate::config::BufferedPath;
 use crate::file::lock::range_lock;
 use crate::file::mapping::iomap_ops::FileOps;
@@ -82,7 +83,7 @@ pub(super) fn extend(
         && extant_iomap::extend(ops, recent, pos, bytes)
 }
 
-/// Buffered write.
+/// Buffered write. A write that runs out of space goes on where commits return some.
 pub(super) fn write(
     ops: &FileOps<'_>,
     pos: Pos,
@@ -92,11 +93,42 @@ pub(super) fn write(
     check_contents(ops.flags)?;
     let written = match ops.data_path.machinery {
         BufferedPath::Iomap => extant_iomap::write(ops, pos, len, source),
-        BufferedPath::BufferHead => extant_bufferhead::write(ops, pos, len, source),
+        BufferedPath::BufferHead => write_by_block(ops, pos, len, source),
     };
     match written {
         Ok(done) => Ok(done),
         Err(stopped) => partial(stopped.done, stopped.error),
+    }
+}
+
+/// The buffer-head path finds space below a folio lock, where nothing may wait for a commit: it
+/// stops there, and is called again without that lock.
+fn write_by_block(
+    ops: &FileOps<'_>,
+    pos: Pos,
+    len: usize,
+    source: &mut impl Source,
+) -> Result<usize, Stopped<Error>> {
+    let (mut done, mut attempt) = (0, 0);
+    loop {
+        let at = pos.saturating_add(done as u64);
+        let mut rest = Behind::new(source, done);
+        match extant_bufferhead::write(ops, at, len - done, &mut rest) {
+            Ok(more) => return Ok(done + more),
+            Err(mut stopped) => {
+                if stopped.done > 0 {
+                    attempt = 0;
+                }
+                stopped.done += done as u64;
+                let may_go_on = matches!(stopped.error, Error::NoSpace)
+                    && alloc::commit_frees_space(ops.fs, attempt);
+                match usize::try_from(stopped.done) {
+                    Ok(all) if may_go_on => done = all,
+                    _ => return Err(stopped),
+                }
+                attempt += 1;
+            }
+        }
     }
 }
 

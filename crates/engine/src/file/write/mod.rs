@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use extant_disk::inode::InodeFlags;
 use extant_failpoint::Failpoint;
-use extant_iomap::{Payload, Source};
+use extant_iomap::{Behind, Payload, Source};
 use extant_units::Pos;
 
 use crate::file::lock::range_lock::{lock_for_write, try_lock_append};
@@ -228,36 +228,20 @@ fn write_locked(
     Ok((pos, done))
 }
 
-/// The part of a source behind its first bytes.
-struct Behind<S> {
-    source: S,
-    first: usize,
-}
-
-impl<S: Source> Source for Behind<S> {
-    #[inline]
-    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
-        self.source.copy_at(self.first + offset, into)
-    }
-}
-
 /// Writes `len` bytes of `source` at `pos` into the cache, except for the first `done`, which are
 /// written already. Returns how many bytes are written then.
 fn put_in_cache(
     ops: &FileOps<'_>,
     pos: Pos,
     len: usize,
-    source: impl Source,
+    mut source: impl Source,
     done: usize,
 ) -> Result<usize> {
     if done >= len {
         return Ok(done);
     }
     let at = pos.saturating_add(done as u64);
-    let mut rest = Behind {
-        source,
-        first: done,
-    };
+    let mut rest = Behind::new(&mut source, done);
     match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
         Err(error) if done == 0 => Err(error),
