@@ -31,8 +31,8 @@ type Progress<'a> = &'a mut dyn FnMut(&str);
 /// Runs `plan`, after every other run of this process; `progress` is told what comes next.
 ///
 /// # Errors
-/// A name that nothing has. What cannot run here is no error, and a family that meets one ends while
-/// the others go on: the report says why, and [`Report::check`] fails for the latter.
+/// A name that nothing has. What cannot run here is no error, and a family that meets one ends
+/// while the others go on: the report says why, and [`Report::check`] fails for the latter.
 pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     known(plan)?;
