@@ -3,9 +3,9 @@
 //! One file per command in `commands`, each a function that takes its arguments and returns a
 //! [`failure::Outcome`]. `operand` reads `IMAGE:/path`, `images` opens images, `copy` moves trees
 //! between hosts and images, `archive` is the format of tar. `helper` is what mount(8) and
-//! umount(8) call.
+//! umount(8) call, `compare` is behind `diff`.
 //!
-//! Exit status: 0 success, 1 failure, 2 wrong usage; `check` has its own.
+//! Exit status: 0 success, 1 failure, 2 wrong usage; `check` and `diff` have their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
@@ -13,6 +13,7 @@ mod address_space;
 mod archive;
 mod args;
 mod commands;
+mod compare;
 mod copy;
 mod descent;
 mod failure;
@@ -25,6 +26,7 @@ mod names;
 mod operand;
 mod output;
 mod owner;
+mod pattern;
 mod printable;
 mod program;
 mod progress;
@@ -69,6 +71,7 @@ fn run(command: Command) -> Outcome {
         Command::Ln(args) => commands::ln::run(&args),
         Command::Chmod(args) => commands::chmod::run(&args),
         Command::Chown(args) => commands::chown::run(&args),
+        Command::Export(args) => commands::export::run(&args),
         Command::Tar(args) => commands::tar::run(&args),
         Command::Untar(args) => commands::untar::run(&args),
         Command::Mkfs(args) => commands::mkfs::run(&args),
@@ -79,6 +82,7 @@ fn run(command: Command) -> Outcome {
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Defrag(args) => commands::defrag::run(&args),
+        Command::Diff(args) => commands::diff::run(&args),
         Command::Map(args) => commands::map::run(&args),
         Command::Trim(args) => commands::trim::run(&args).into(),
         Command::Stats(args) => commands::stats::run(&args).into(),

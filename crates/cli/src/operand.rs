@@ -42,6 +42,19 @@ impl ImagePath {
         })
     }
 
+    /// The root of the file system in `image`.
+    pub(crate) fn root(image: PathBuf) -> ImagePath {
+        ImagePath {
+            image,
+            path: PathBuf::from("/"),
+        }
+    }
+
+    /// `IMAGE:/path`, or `IMAGE` for its root.
+    pub(crate) fn or_root(operand: OsString) -> ImagePath {
+        ImagePath::parse(&operand).unwrap_or_else(|| ImagePath::root(operand.into()))
+    }
+
     /// The same image, another path.
     pub(crate) fn with_path(&self, path: impl Into<PathBuf>) -> ImagePath {
         ImagePath {
@@ -166,6 +179,9 @@ mod tests {
         assert_eq!(image("disk.img"), None);
         assert_eq!(image("a:b"), None);
         assert_eq!(image(":/x"), None);
+        let root = ImagePath::or_root("a:b".into());
+        assert_eq!((root.image, root.path), ("a:b".into(), "/".into()));
+        assert_eq!(ImagePath::or_root("a:/b".into()).path, Path::new("/b"));
     }
 
     #[test]

@@ -340,3 +340,30 @@ fn the_image_is_no_place_for_its_archive() -> Result<()> {
     );
     disk.fsck_clean()
 }
+
+#[test]
+fn export_is_tar_with_the_archive_as_an_operand() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(16).make()?;
+    extant(&["mkdir", &at(&disk, "/d")]).ok()?;
+    extant(&["cp", "-", &at(&disk, "/d/file")])
+        .stdin(b"bytes")
+        .ok()?;
+    let image = disk.path().display().to_string();
+    let file = host.join("out.tar");
+    for (place, whole) in [(at(&disk, "/d"), false), (image, true)] {
+        let directory = if whole { at(&disk, "/") } else { place.clone() };
+        let right = extant(&["tar", &directory]).ok()?.out;
+        extant(&["export", &place, &file.display().to_string()]).ok()?;
+        ensure!(fs::read(&file)? == right.as_bytes(), "{place} to a file");
+        let piped = extant(&["export", &place, "-"]).ok()?.out;
+        ensure!(piped == right && !right.is_empty(), "{place} to a pipe");
+    }
+    let o = extant(&["export", &at(&disk, "/d/none"), "-"]).run()?;
+    let named = o.err.starts_with("extant: export: ");
+    ensure!(o.code == Some(1) && named, "{}", o.describe());
+    Ok(())
+}

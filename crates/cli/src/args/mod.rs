@@ -1,6 +1,7 @@
 //! The command line's grammar: a file for each group of commands.
 
 mod blocks;
+mod comparing;
 mod listing;
 mod making;
 mod measuring;
@@ -14,25 +15,26 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
+pub(crate) use comparing::Diff;
 pub(crate) use listing::{Cat, Ls, Stat, Tree};
 pub(crate) use making::{Extended, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
-pub(crate) use transfer::{Cp, Sparse, Tar, Untar};
+pub(crate) use transfer::{Cp, Export, Sparse, Tar, Untar};
 pub(crate) use volume::{Check, Info, Trim};
 
 /// The part of the help that is about all commands.
 const AFTER_HELP: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage; check has its own. When a command ends with 0, \
-its changes to an image are durable. A command that is killed leaves an image that is consistent \
-once its journal is replayed. Every command that opens the image replays it: in memory, where the \
-image may not be written. An image can be opened by many readers or by one writer; others are told \
-that it is in use.
+Exit status: 0 success, 1 failure, 2 wrong usage; check and diff have their own. \
+When a command ends with 0, its changes to an image are durable. A command that is killed leaves \
+an image that is consistent once its journal is replayed. Every command that opens the image \
+replays it: in memory, where the image may not be written. An image can be opened by many \
+readers or by one writer; others are told that it is in use.
 
 Failures go to standard error, a line each: extant: COMMAND: WHERE: WHAT. Output for programs \
-(--json) is one JSON value on standard output. A name that is not UTF-8 is also there as \
-hexadecimal digits, under its key followed by \"_hex\".
+(--json) is one JSON value on standard output, of diff one for each difference. A name that is \
+not UTF-8 is also there as hexadecimal digits, under its key followed by \"_hex\".
 
 EXTANT_LOG sets how much is logged: error, warn (the default), info, debug or trace. The log goes \
 to standard error; that of a mount in the background goes to the system's log.
@@ -72,6 +74,7 @@ pub(crate) enum Command {
     Stat(Stat),
     Cat(Cat),
     Cp(Cp),
+    Export(Export),
     Tar(Tar),
     Untar(Untar),
     Mv(Mv),
@@ -86,6 +89,7 @@ pub(crate) enum Command {
     Mkfs(Mkfs),
     Info(Info),
     Check(Check),
+    Diff(Diff),
     Map(Map),
     Trim(Trim),
     Stats(Stats),
@@ -113,6 +117,7 @@ impl Command {
             Command::Stat(_) => "stat",
             Command::Cat(_) => "cat",
             Command::Cp(_) => "cp",
+            Command::Export(_) => "export",
             Command::Tar(_) => "tar",
             Command::Untar(_) => "untar",
             Command::Mv(_) => "mv",
@@ -127,6 +132,7 @@ impl Command {
             Command::Mkfs(_) => "mkfs",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
+            Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",
             Command::Stats(_) => "stats",

@@ -1,8 +1,9 @@
-//! Commands that copy trees into and out of images: cp, tar, untar.
+//! Commands that copy trees into and out of images: cp, export, tar, untar.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use crate::operand::{ImagePath, Operand};
 
@@ -56,12 +57,28 @@ pub(crate) enum Sparse {
     Never,
 }
 
+/// Write an image, or a directory of it, to an archive
+///
+/// What extant tar does, with the archive as an operand: extant export IMAGE:/DIR FILE is
+/// extant tar -f FILE IMAGE:/DIR.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// The directory; an image alone stands for its root
+    #[arg(value_name = "IMAGE[:/DIR]")]
+    #[arg(value_parser = OsStringValueParser::new().map(ImagePath::or_root))]
+    pub(crate) from: ImagePath,
+    /// The archive; - is standard output
+    #[arg(value_name = "FILE")]
+    pub(crate) to: PathBuf,
+}
+
 /// Write a directory and what is in it to standard output, as an archive
 ///
 /// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs
 /// --numeric-owner: owners, permissions, times with nanoseconds, extended attributes, hard links
 /// and device nodes. As with --acls and --sparse, ACLs also have a text form and holes stay holes.
-/// Equal trees give equal archives. Sockets are left out.
+/// Equal trees give equal archives. Sockets are left out. extant export is
+/// the same with the archive as an operand.
 #[derive(Args, Debug)]
 pub(crate) struct Tar {
     /// Write to a file instead

@@ -8,6 +8,8 @@ pub(crate) mod chown;
 pub(crate) mod convert;
 pub(crate) mod cp;
 pub(crate) mod defrag;
+pub(crate) mod diff;
+pub(crate) mod export;
 pub(crate) mod fallocate;
 pub(crate) mod info;
 pub(crate) mod ln;

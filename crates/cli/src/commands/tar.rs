@@ -1,4 +1,4 @@
-//! `extant tar`: a tree of an image, as an archive.
+//! `extant tar` and `extant export`: a tree of an image, as an archive.
 //!
 //! Entries are sorted by name. They have all that a pax header can say, and nothing that depends on
 //! the time of the command or on its user.
@@ -26,7 +26,12 @@ use crate::walk::{Step, walk};
 type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(crate) fn run(args: &Tar) -> Outcome {
-    let mut failures = Failures::of("tar");
+    pack_as("tar", args)
+}
+
+/// Packs; failures name the command `name`.
+pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
+    let mut failures = Failures::of(name);
     let mut images = Images::read();
     let packed = images.of(&args.from).and_then(|fs| {
         let metadata = fs.metadata(&args.from.path).at(&args.from)?;

@@ -1,0 +1,13 @@
+//! Comparing two trees: of images, of the host, or one of each.
+//!
+//! # Responsibility
+//! `pairs` walks both trees at once and compares what has the same path, `bytes` the bytes of two
+//! files, `linked` the names that are one file. `difference` is what a comparison reports.
+
+mod bytes;
+mod difference;
+mod linked;
+mod pairs;
+
+pub(crate) use difference::{Difference, Side, Value};
+pub(crate) use pairs::{Comparison, Report, Rules};
