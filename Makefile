@@ -30,7 +30,7 @@ help:
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
 	@echo "make bench            all tables of docs/BENCHMARKS.md anew, in 25 minutes; BENCH=--quick for a look"
-	@echo "make library          libextant for C programs, in $(TARGET)/library"
+	@echo "make library          libextant for C programs and fio's engines, in $(TARGET)/library"
 	@echo "make install          command, library, manual pages, completions and mount helper,"
 	@echo "                      below PREFIX=$(PREFIX)"
 	@echo "make deny             licences and advisories of the dependencies"
@@ -110,12 +110,13 @@ install-library:
 	install -m 644 crates/capi/include/extant.h "$(DESTDIR)$(PREFIX)/include"
 	install -m 644 "$(TARGET)/library/libextant.a" "$(DESTDIR)$(LIBDIR)"
 	cp -P "$(TARGET)"/library/libextant.so* "$(DESTDIR)$(LIBDIR)"
+	install -D -t "$(DESTDIR)$(LIBDIR)/extant" "$(TARGET)"/library/libextant-fio*.so
 	install -m 644 "$(TARGET)/library/extant.pc" "$(DESTDIR)$(LIBDIR)/pkgconfig"
 	install -D -m 644 crates/capi/extant.3 "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
 
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/include/extant.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/extant.pc"
-	rm -f "$(DESTDIR)$(LIBDIR)"/libextant.*
+	rm -f "$(DESTDIR)$(LIBDIR)"/libextant.* "$(DESTDIR)$(LIBDIR)"/extant/libextant-fio*.so
 	rm -f "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
 	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
 	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant" "$(DESTDIR)$(FISHDIR)/extant.fish"

@@ -4,6 +4,7 @@
 //! `EXTANT_SECONDS` and `EXTANT_SEED` make the storm a stage of the soak.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod fio;
 mod header;
 mod layouts;
 mod libraries;
@@ -20,8 +21,8 @@ fn crate_dir() -> PathBuf {
     workspace().join("crates/capi")
 }
 
-/// What `scripts/libextant` makes of a build in this run's profile: `libextant.a`, `libextant.so`
-/// and `extant.pc`, with the header beside them as if all of it were installed.
+/// What `scripts/libextant` makes of a build in this run's profile: `libextant.a`, `libextant.so`,
+/// `extant.pc` and fio's engines, with the header beside them as if all of it were installed.
 fn libraries() -> PathBuf {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
