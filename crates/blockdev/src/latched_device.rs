@@ -109,6 +109,11 @@ impl BlockDevice for LatchedDevice {
         self.inner.discard(offset, len)
     }
 
+    fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.latch.check_write()?;
+        self.inner.write_zeroes(offset, len)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut all = self.inner.counters();
         all.push(("device_flushes_shared", self.latch.shared()));

@@ -18,6 +18,7 @@ struct Gated {
     inside: AtomicU64,
     flushes: AtomicU64,
     fail_next: AtomicBool,
+    zeroed: AtomicU64,
 }
 
 impl Gated {
@@ -29,6 +30,7 @@ impl Gated {
             inside: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             fail_next: AtomicBool::new(false),
+            zeroed: AtomicU64::new(0),
         })
     }
 
@@ -54,6 +56,10 @@ impl BlockDevice for Gated {
     }
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
         self.memory.write_at(offset, buf)
+    }
+    fn write_zeroes(&self, _offset: DevOff, len: u64) -> io::Result<()> {
+        self.zeroed.fetch_add(len, Ordering::SeqCst);
+        Ok(())
     }
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
@@ -85,6 +91,18 @@ fn all_wait(device: &LatchedDevice, callers: usize) {
 
 fn is_latched(result: io::Result<()>) -> bool {
     result.is_err_and(|error| error.to_string().contains("an earlier flush"))
+}
+
+/// A device that knows a better way to write zeros is asked for it, unless writes are refused.
+#[test]
+fn zeros_are_left_to_the_device() {
+    let gated = Gated::new(true);
+    let device = LatchedDevice::new(gated.clone());
+    device.write_zeroes(DevOff::new(512), 1024).unwrap();
+    assert_eq!(gated.zeroed.load(Ordering::SeqCst), 1024);
+    device.latch().sever();
+    assert!(device.write_zeroes(DevOff::new(512), 1024).is_err());
+    assert_eq!(gated.zeroed.load(Ordering::SeqCst), 1024);
 }
 
 #[test]
