@@ -46,7 +46,8 @@ impl Sizes {
         sizes
     }
 
-    /// The sizes of a journal without a log: only memory limits a transaction.
+    /// The sizes of a journal without a log: only memory limits a transaction. It makes no revoke
+    /// records, so handles are granted none, however many they declare.
     pub(crate) fn without_log(max_blocks: u32) -> Self {
         let no_overhead = u32::MAX;
         let mut sizes = Self {
@@ -55,10 +56,10 @@ impl Sizes {
             max_log_blocks: max_blocks,
             max_credits: max_blocks,
         };
-        sizes.max_log_blocks += 3;
+        sizes.max_log_blocks += 2;
         debug_assert!(
-            sizes.fits(max_blocks, 1),
-            "a descriptor, a revoke, a commit block"
+            sizes.fits(max_blocks, 0) && sizes.max_revokes() == 0,
+            "a descriptor, a commit block"
         );
         sizes
     }

@@ -62,6 +62,27 @@ fn a_forgotten_block_is_not_written() {
     journal.close().unwrap();
 }
 
+/// Without a log there are no revoke records, so none are granted: the accounts of handles that
+/// declare as many as a number holds add up.
+#[test]
+fn handles_may_declare_any_number_of_revokes() {
+    let (_, cache, journal) = setup();
+    let barrier = std::sync::Barrier::new(3);
+    std::thread::scope(|scope| {
+        for at in 5..8 {
+            let (cache, journal, barrier) = (&cache, &journal, &barrier);
+            scope.spawn(move || {
+                let mut handle = journal.start_with_revokes(2, u32::MAX).unwrap();
+                let block = cache.read_unchecked(Pblk::new(at)).unwrap();
+                handle.modify(&block, |b| b[0] = 7).unwrap();
+                barrier.wait();
+            });
+        }
+    });
+    assert!(journal.force_commit().unwrap());
+    assert_eq!(journal.stats().credit_overflows, 0);
+}
+
 #[test]
 fn an_abort_is_latched() {
     let (dev, cache, journal) = setup();
