@@ -70,7 +70,7 @@ impl<'a> Quiesced<'a> {
         }
         if let Some(tail) = log.mark_empty(checkpoint, (head, next), tail)? {
             count(&shared.counters.tail_updates, 1);
-            log.index.lock().release_to(tail);
+            log.index.lock().release_to(tail)?;
         }
         Ok(())
     }
@@ -144,7 +144,7 @@ impl Shared {
         self.check_alive()?;
         let tail = log.move_tail(checkpoint, tail)?;
         count(&self.counters.tail_updates, 1);
-        log.index.lock().release_to(tail);
+        log.index.lock().release_to(tail)?;
         Ok(true)
     }
 
@@ -166,7 +166,7 @@ impl Shared {
             let pieces = batch.iter().map(|block| (block.pblk, &*block.data));
             write_blocks(&**dev, self.cache.block_size(), pieces)
                 .map_err(JournalError::io("checkpointing metadata blocks"))?;
-            log.index.lock().end_batch(&batch);
+            log.index.lock().end_batch(&batch)?;
             log.batch_written.notify_all();
             written += batch.len() as u64;
         }

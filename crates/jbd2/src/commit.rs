@@ -190,7 +190,7 @@ impl Shared {
         });
         self.running_changed.notify_all();
         drop(state);
-        let mut parts = running.transaction.take_parts();
+        let mut parts = running.transaction.take_parts()?;
         self.wait_for_ordered_data(tid, &std::mem::take(&mut parts.ordered));
         self.make_durable(tid, &mut parts)?;
         for callback in parts.callbacks {

@@ -115,7 +115,10 @@ impl Handle {
     ) -> Result<R, JournalError> {
         self.check()?;
         let mut guard = b.lock();
-        self.attach(b, &mut guard);
+        if let Err(error) = self.attach(b, &mut guard) {
+            drop(guard);
+            return Err(self.journal.shared().abort_with(error));
+        }
         let (bytes, copied) = guard.data_mut();
         let result = f(bytes);
         drop(guard);
@@ -137,7 +140,10 @@ impl Handle {
         let block = shared.cache.find_or_insert(p)?;
         let bytes = zeroed(shared.cache.block_size().bytes());
         let mut guard = block.lock();
-        self.attach(&block, &mut guard);
+        if let Err(error) = self.attach(&block, &mut guard) {
+            drop(guard);
+            return Err(self.journal.shared().abort_with(error));
+        }
         guard.fill(bytes, key);
         drop(guard);
         Ok(block)
@@ -167,6 +173,8 @@ impl Handle {
                 let revoked = replayable && !shared.config.failpoint.is(Failpoint::RevokeLeftOut);
                 revoked && parts.revokes.insert(p.get())
             });
+            drop(guard);
+            let is_new = is_new.map_err(|error| shared.abort_with(error))?;
             self.used.revokes += u32::from(is_new);
         }
         Ok(())
@@ -222,7 +230,8 @@ impl Handle {
     /// whose holders do.
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
         if self.joined {
-            self.transaction.add(|parts| parts.callbacks.push(f));
+            let added = self.transaction.add(|parts| parts.callbacks.push(f));
+            self.stop_unless(added);
         }
     }
 
@@ -230,11 +239,19 @@ impl Handle {
     /// same data again changes nothing.
     pub fn order(&mut self, data: &Arc<dyn OrderedData>) {
         if self.joined {
-            self.transaction.add(|parts| {
+            let added = self.transaction.add(|parts| {
                 if !parts.ordered.iter().any(|known| Arc::ptr_eq(known, data)) {
                     parts.ordered.push(Arc::clone(data));
                 }
             });
+            self.stop_unless(added);
+        }
+    }
+
+    /// Stops the journal if something could not be added to the transaction.
+    fn stop_unless(&self, added: Result<(), JournalError>) {
+        if let Err(error) = added {
+            self.journal.shared().abort_with(error);
         }
     }
 
@@ -250,12 +267,13 @@ impl Handle {
     }
 
     #[inline]
-    fn attach(&mut self, block: &Block, guard: &mut BlockGuard<'_>) {
+    fn attach(&mut self, block: &Block, guard: &mut BlockGuard<'_>) -> Result<(), JournalError> {
         if !guard.is_attached_to(self.transaction.tid) {
             guard.attach(self.transaction.tid);
-            self.transaction.add(|parts| parts.attach(block));
+            self.transaction.add(|parts| parts.attach(block))?;
             self.spend_credit();
         }
+        Ok(())
     }
 
     fn spend_credit(&mut self) {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use extant_units::{Pblk, Tid};
 
 use crate::block::Block;
-use crate::error::{JournalError, ensure};
+use crate::error::{JournalError, ensure, ensure_some};
 use crate::hash::BlockHash;
 use crate::ring::Ring;
 use crate::transaction::{PblkSet, Snapshot};
@@ -180,12 +180,12 @@ impl LogIndex {
         ensure(len <= self.free(), "J27: a commit overwrote the log's tail")?;
         let tid = self.next;
         for p in freed {
-            self.drop_pending(*p);
+            self.drop_pending(*p)?;
         }
         let pending = snapshots.len();
         for Snapshot { block, data } in snapshots {
             let p = block.pblk().get();
-            self.drop_pending(p);
+            self.drop_pending(p)?;
             let resident = self.blocks.get_mut(&p);
             ensure(resident.is_some(), "J28: a logged block is not resident")?;
             if let Some(resident) = resident {
@@ -216,24 +216,19 @@ impl LogIndex {
         !self.in_flight.is_empty() && freed.iter().any(|p| self.in_flight.contains(p))
     }
 
-    fn drop_pending(&mut self, p: u64) {
-        if let Some(resident) = self.blocks.get_mut(&p)
-            && let Some(pending) = resident.pending.take()
-        {
-            assert!(self.pending > 0, "block {p} is counted as pending");
-            self.pending -= 1;
-            let Some(logged) = self.logged_mut(pending.tid) else {
-                panic!(
-                    "transaction {} has a pending block and is in the log",
-                    pending.tid
-                );
-            };
-            assert!(
-                logged.pending > 0,
-                "block {p} is counted in its transaction"
-            );
-            logged.pending -= 1;
-        }
+    /// Takes a block's pending version, if there is one.
+    fn drop_pending(&mut self, p: u64) -> Result<(), JournalError> {
+        let resident = self.blocks.get_mut(&p);
+        let Some(pending) = resident.and_then(|resident| resident.pending.take()) else {
+            return Ok(());
+        };
+        let left = self.pending.checked_sub(1);
+        self.pending = ensure_some(left, "a pending block is not counted")?;
+        let logged = self.logged_mut(pending.tid);
+        let logged = ensure_some(logged, "J27: a pending block's transaction left the log")?;
+        let left = logged.pending.checked_sub(1);
+        logged.pending = ensure_some(left, "a transaction does not count its pending block")?;
+        Ok(())
     }
 
     fn logged_mut(&mut self, tid: Tid) -> Option<&mut Logged> {
@@ -288,7 +283,10 @@ impl LogIndex {
 
     /// Ends a batch that has been written. A block that was committed again meanwhile stays pending
     /// with its newer version.
-    pub(crate) fn end_batch(&mut self, batch: &[CheckpointBlock]) {
+    ///
+    /// # Errors
+    /// The counts of pending blocks are wrong.
+    pub(crate) fn end_batch(&mut self, batch: &[CheckpointBlock]) -> Result<(), JournalError> {
         for written in batch {
             let p = written.pblk.get();
             let was_in_flight = self.in_flight.remove(&p);
@@ -296,9 +294,10 @@ impl LogIndex {
             let same = |pending: &Pending| pending.tid == written.tid;
             let current = self.blocks.get(&p).and_then(|r| r.pending.as_ref());
             if current.is_some_and(same) {
-                self.drop_pending(p);
+                self.drop_pending(p)?;
             }
         }
+        Ok(())
     }
 
     /// The tail that the log can have now; `None` if it must stay where it is.
@@ -320,15 +319,23 @@ impl LogIndex {
     }
 
     /// Frees the log blocks before `tail`.
-    pub(crate) fn release_to(&mut self, tail: DurableTail) {
+    ///
+    /// # Errors
+    /// A transaction before `tail` may not leave. Nothing has changed then.
+    pub(crate) fn release_to(&mut self, tail: DurableTail) -> Result<(), JournalError> {
         let DurableTail(tail) = tail;
-        assert!(
-            tail.leaving <= self.queue.len(),
-            "the tail does not pass the head"
-        );
+        let leaving = self.queue.len() >= tail.leaving;
+        ensure(leaving, "J27: the log's tail passes its head")?;
+        for logged in self.queue.iter().take(tail.leaving) {
+            let written = logged.pending == 0;
+            ensure(
+                written,
+                "J27: a transaction with pending blocks leaves the log",
+            )?;
+            let forward = tail.tid.is_after(logged.tid);
+            ensure(forward, "J27: the log's tail moves backward")?;
+        }
         for logged in self.queue.drain(..tail.leaving) {
-            assert_eq!(logged.pending, 0, "J27: {} has pending blocks", logged.tid);
-            assert!(tail.tid.is_after(logged.tid), "the tail moves forward");
             self.used -= logged.len;
             for p in logged.blocks {
                 if self.blocks.get(&p).is_some_and(|r| r.newest == logged.tid) {
@@ -337,6 +344,7 @@ impl LogIndex {
             }
         }
         self.assert_consistent();
+        Ok(())
     }
 
     /// Returns whether any block is pending.

@@ -15,6 +15,7 @@ use extant_units::Tid;
 use parking_lot::Mutex;
 
 use crate::block::Block;
+use crate::error::{JournalError, ensure_some};
 use crate::hash::BlockHash;
 use crate::ordered::OrderedData;
 
@@ -68,30 +69,22 @@ impl Transaction {
 
     /// Calls `add` with the parts, under their lock.
     ///
-    /// # Panics
+    /// # Errors
     /// The parts were taken: an open handle keeps its transaction from committing, and what is
-    /// added later would be lost.
-    pub(crate) fn add<R>(&self, add: impl FnOnce(&mut Parts) -> R) -> R {
+    /// added later would be lost. The caller stops the journal.
+    pub(crate) fn add<R>(&self, add: impl FnOnce(&mut Parts) -> R) -> Result<R, JournalError> {
         self.dirty.store(true, Ordering::Release);
         let mut parts = self.parts.lock();
-        match &mut *parts {
-            Some(parts) => add(parts),
-            None => panic!(
-                "transaction {} is added to after its commit began",
-                self.tid
-            ),
-        }
+        let parts = ensure_some(parts.as_mut(), "a transaction is added to while it commits")?;
+        Ok(add(parts))
     }
 
     /// Takes the parts of a transaction whose last handle has ended.
     ///
-    /// # Panics
+    /// # Errors
     /// They were taken before.
-    pub(crate) fn take_parts(&self) -> Parts {
-        match self.parts.lock().take() {
-            Some(parts) => parts,
-            None => panic!("transaction {} commits twice", self.tid),
-        }
+    pub(crate) fn take_parts(&self) -> Result<Parts, JournalError> {
+        ensure_some(self.parts.lock().take(), "a transaction commits twice")
     }
 
     /// The number of revoke records so far.
@@ -136,11 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "after its commit began")]
     fn nothing_is_added_once_the_parts_are_taken() {
         let transaction = Transaction::new(Tid::new(1));
-        transaction.add(|parts| parts.forgotten.insert(7));
-        assert_eq!(transaction.take_parts().forgotten.len(), 1);
-        transaction.add(|parts| parts.forgotten.insert(8));
+        transaction.add(|parts| parts.forgotten.insert(7)).unwrap();
+        assert_eq!(transaction.take_parts().unwrap().forgotten.len(), 1);
+        let late = transaction.add(|parts| parts.forgotten.insert(8));
+        let twice = transaction.take_parts().map(|parts| parts.forgotten.len());
+        let why = |error: JournalError| error.to_string();
+        assert!(why(late.unwrap_err()).contains("is added to while it commits"));
+        assert!(why(twice.unwrap_err()).contains("commits twice"));
     }
 }

@@ -30,7 +30,7 @@ fn commit(index: &mut LogIndex, len: u32, logs: &[u64], frees: &[u64]) {
 fn checkpoint(index: &mut LogIndex, free: u64) -> Vec<u64> {
     let blocks = index.blocks_to_free(free);
     let batch = index.begin_batch(&blocks);
-    index.end_batch(&batch);
+    index.end_batch(&batch).unwrap();
     batch.iter().map(|block| block.pblk.get()).collect()
 }
 
@@ -46,14 +46,14 @@ fn the_tail_follows_the_checkpoint() {
     // Until the superblock names the tail, the blocks are in the log.
     assert!(index.is_resident(Pblk::new(1)));
     assert_eq!(index.free(), 40);
-    index.release_to(DurableTail::written(tail));
+    index.release_to(DurableTail::written(tail)).unwrap();
     assert!(!index.is_resident(Pblk::new(1)));
     assert!(index.is_resident(Pblk::new(3)));
     assert_eq!(index.free(), 70);
     assert_eq!(checkpoint(&mut index, 100), [3]);
     let tail = index.next_tail().unwrap();
     assert_eq!((tail.start, tail.tid), (61, Tid::new(1)));
-    index.release_to(DurableTail::written(tail));
+    index.release_to(DurableTail::written(tail)).unwrap();
     assert!(!index.has_pending());
     assert_eq!((index.used, index.head()), (0, 61));
 }
@@ -71,7 +71,7 @@ fn a_later_commit_takes_a_block_over() {
     let tail = index.next_tail().unwrap();
     assert_eq!(tail.leaving, 2);
     commit(&mut index, 10, &[1], &[]);
-    index.release_to(DurableTail::written(tail));
+    index.release_to(DurableTail::written(tail)).unwrap();
     assert!(index.is_resident(Pblk::new(1)));
     assert!(!index.is_resident(Pblk::new(2)));
 }
@@ -82,10 +82,10 @@ fn a_block_committed_again_in_flight_stays_pending() {
     commit(&mut index, 10, &[1], &[]);
     let batch = index.begin_batch(&[1]);
     commit(&mut index, 10, &[1], &[]);
-    index.end_batch(&batch);
+    index.end_batch(&batch).unwrap();
     let tail = index.next_tail().unwrap();
     assert_eq!(tail.leaving, 1);
-    index.release_to(DurableTail::written(tail));
+    index.release_to(DurableTail::written(tail)).unwrap();
     assert_eq!(checkpoint(&mut index, 100), [1]);
 }
 
@@ -97,13 +97,13 @@ fn freed_blocks_are_not_written_and_stay_resident() {
     let freed: PblkSet = [1u64].into_iter().collect();
     commit(&mut index, 10, &[5], &[1]);
     assert!(index.is_in_flight(&freed));
-    index.end_batch(&batch);
+    index.end_batch(&batch).unwrap();
     assert!(!index.is_in_flight(&freed));
     assert_eq!(checkpoint(&mut index, 100), [2, 5]);
     assert!(index.is_resident(Pblk::new(1)));
     let tail = index.next_tail().unwrap();
     assert_eq!(tail.leaving, 2);
-    index.release_to(DurableTail::written(tail));
+    index.release_to(DurableTail::written(tail)).unwrap();
     assert!(!index.is_resident(Pblk::new(1)));
     assert!(index.blocks.is_empty());
 }
@@ -127,36 +127,43 @@ fn a_full_log_and_full_memory_ask_for_a_checkpoint() {
 }
 
 #[test]
-#[should_panic(expected = "J27")]
 fn a_transaction_with_pending_blocks_does_not_leave() {
     let mut index = index();
     commit(&mut index, 10, &[1], &[]);
-    let tail = Tail {
-        start: 11,
-        tid: index.next(),
-        leaving: 1,
+    let tail = |tid, leaving| {
+        DurableTail::written(Tail {
+            start: 11,
+            tid,
+            leaving,
+        })
     };
-    index.release_to(DurableTail::written(tail));
-}
-
-#[test]
-fn a_commit_does_not_overwrite_the_tail() {
-    let mut index = index();
-    commit(&mut index, 90, &[], &[]);
-    let error = index.add_committed(11, vec![], vec![], &PblkSet::default());
-    assert!(error.unwrap_err().to_string().contains("J27"));
-}
-
-#[test]
-fn a_logged_block_is_resident() {
-    let mut index = index();
-    let block = Block::unloaded(Pblk::new(3));
-    let data = Arc::default();
-    let logged = index.add_committed(
-        2,
-        vec![],
-        vec![Snapshot { block, data }],
-        &PblkSet::default(),
+    let next = index.next();
+    let first = Tid::new(u32::MAX);
+    let mut refused = |tail| index.release_to(tail).unwrap_err().to_string();
+    assert!(refused(tail(next, 1)).contains("J27: a transaction with pending blocks"));
+    assert!(refused(tail(next, 2)).contains("J27: the log's tail passes its head"));
+    assert_eq!(checkpoint(&mut index, 100), [1]);
+    let backward = index.release_to(tail(first, 1)).unwrap_err();
+    assert!(
+        backward
+            .to_string()
+            .contains("J27: the log's tail moves backward")
     );
-    assert!(logged.unwrap_err().to_string().contains("J28"));
+    assert_eq!(index.free(), 90, "nothing has left");
+}
+
+/// A wrong count stops the journal: it does not end the thread that meets it, which other threads
+/// may be waiting for.
+#[test]
+fn a_wrong_count_is_an_error() {
+    let mut index = index();
+    commit(&mut index, 10, &[1, 2], &[]);
+    let batch = index.begin_batch(&[1]);
+    index.queue[0].pending = 0;
+    let why = index.end_batch(&batch).unwrap_err().to_string();
+    assert!(why.contains("does not count its pending block"), "{why}");
+    let batch = index.begin_batch(&[2]);
+    index.pending = 0;
+    let why = index.end_batch(&batch).unwrap_err().to_string();
+    assert!(why.contains("a pending block is not counted"), "{why}");
 }
