@@ -74,6 +74,12 @@ impl Graph {
         below.collect()
     }
 
+    /// Whether a module is there, or one in it.
+    pub(super) fn has(&self, module: &Module) -> bool {
+        let mut all = self.modules.keys();
+        all.any(|known| known.starts_with(module))
+    }
+
     /// All uses of one file by another, a parent's declaration of its children left out.
     pub(super) fn uses(&self) -> Vec<Use> {
         let mut all = Vec::new();

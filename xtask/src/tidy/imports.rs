@@ -39,7 +39,7 @@ pub(super) fn read(code: &str) -> Vec<Named> {
                 alias: Some(alias),
                 is_public,
             }));
-        } else if rest.starts_with("::") && !is_within_path(code, at) {
+        } else if rest.starts_with("::") && !is_within_path(code, at) && !is_visibility(code, at) {
             let segments = path(code.get(at..).unwrap_or_default());
             all.push(Named {
                 line,
@@ -84,6 +84,14 @@ fn is_public(code: &str, at: usize) -> bool {
 fn is_within_path(code: &str, at: usize) -> bool {
     let before = code.get(..at).unwrap_or_default();
     before.ends_with("::") || before.ends_with('$')
+}
+
+/// Whether the word at `at` begins a path that only says where an item is visible: `pub(in PATH)`.
+fn is_visibility(code: &str, at: usize) -> bool {
+    let before = code.get(..at).unwrap_or_default().trim_end();
+    before
+        .strip_suffix("in")
+        .is_some_and(|before| before.trim_end().ends_with("pub("))
 }
 
 /// The path at the start of `text`.
@@ -210,7 +218,7 @@ mod tests {
 
     #[test]
     fn trees_and_paths_are_read() {
-        let code = "use crate::{low::{self, A as B}, high::*};\npub use super::C;\nfn f() { self::g::h(std::i) }\nmod m { use super::n; }\n$crate::x();";
+        let code = "use crate::{low::{self, A as B}, high::*};\npub use super::C;\nfn f() { self::g::h(std::i) }\nmod m { use super::n; }\n$crate::x();\npub(in crate::o) fn p() {}";
         let all = read(code);
         let shown: Vec<String> = all
             .iter()

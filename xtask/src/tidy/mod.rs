@@ -90,9 +90,7 @@ fn check(repository: &Repository) -> Findings {
     all.insert("file-names", file_names::check(&repository.files));
     all.insert("commits", subjects::check(root));
     let graphs = graphs(repository);
-    let upwards = modules::check(&graphs);
-    all.insert("order", upwards.broken);
-    all.insert("order-exempt", upwards.exempt);
+    all.insert("order", modules::check(&graphs));
     all.insert("circles", circles::check(&graphs));
     let words = repository.words();
     all.insert("invariants", check_invariants(repository, &words));

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::finding::Finding;
-use super::graph::{self, Graph, Module, Use};
+use super::graph::{self, Graph, Module};
 
 /// The graph of each crate, by the folder of its sources.
 pub(super) type Graphs = BTreeMap<PathBuf, Graph>;
@@ -16,12 +16,9 @@ pub(super) type Graphs = BTreeMap<PathBuf, Graph>;
 struct Order {
     /// The folder: `crates/NAME/src`, or one below it.
     root: &'static str,
-    /// Its modules, the lowest first.
+    /// Its modules, the lowest first. A module of a module (`a/b`) may stand apart from the rest of
+    /// its parent.
     modules: &'static [&'static str],
-    /// Files that hold a piece of every part's state, and so name the types of all.
-    state: &'static [&'static str],
-    /// Types from such files, which every module may name.
-    everywhere: &'static [&'static str],
 }
 
 const ORDERS: &[Order] = &[
@@ -54,8 +51,6 @@ const CHECK: Order = Order {
         "groups",
         "report",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const CAPI: Order = Order {
@@ -75,8 +70,6 @@ const CAPI: Order = Order {
         "xattr",
         "queue",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const JBD2: Order = Order {
@@ -108,8 +101,6 @@ const JBD2: Order = Order {
         "journal",
         "handle",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const BLOCKDEV: Order = Order {
@@ -142,8 +133,6 @@ const BLOCKDEV: Order = Order {
         "open_file",
         "file",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const ENGINE: Order = Order {
@@ -151,8 +140,44 @@ const ENGINE: Order = Order {
     modules: &[
         "types",
         "config",
-        "volume",
+        // State: what `Fs` is made of, and so does not name it.
+        "volume/layout",
+        "volume/stats",
+        "volume/metadata_kind",
+        "volume/edit_marks",
+        "volume/system_zones",
+        "volume/mounted_superblock",
+        "volume/mmp",
+        "volume/fault",
         "group",
+        "alloc/request",
+        "alloc/space_counts",
+        "alloc/reservation",
+        "alloc/pending_frees",
+        "alloc/trim_lock",
+        "alloc/windows",
+        "alloc/allocator",
+        "map/block_mapping",
+        "map/extent_status",
+        "map/map_lock",
+        "orphan/orphan_record",
+        "orphan/orphan_slots",
+        "inode/deferred_times",
+        "inode/data_path_cell",
+        "file/lock/append_queue",
+        "file/direct/direct_state",
+        "file/mapping/ordered_ranges",
+        "file/mapping/logged_device",
+        "file/data_state",
+        "file/files",
+        "inode/object",
+        "inode/inode_ref",
+        "inode/reaper",
+        "inode/inode_cache",
+        "orphan/orphans",
+        "xattr/block_index",
+        // Operations.
+        "volume",
         "inode",
         "alloc",
         "map",
@@ -167,8 +192,6 @@ const ENGINE: Order = Order {
         "mount",
         "api",
     ],
-    state: &["volume/fs.rs", "inode/object.rs"],
-    everywhere: &["volume::Fs"],
 };
 
 const EXTANT: Order = Order {
@@ -185,8 +208,6 @@ const EXTANT: Order = Order {
         "filesystem",
         "trees",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const BENCH: Order = Order {
@@ -219,8 +240,6 @@ const BENCH: Order = Order {
         "scale",
         "runner",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const PAGECACHE: Order = Order {
@@ -252,8 +271,6 @@ const PAGECACHE: Order = Order {
         "recent",
         "verify",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const IOMAP: Order = Order {
@@ -275,8 +292,6 @@ const IOMAP: Order = Order {
         "seek",
         "writeback",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const BUFFERHEAD: Order = Order {
@@ -293,8 +308,6 @@ const BUFFERHEAD: Order = Order {
         "logged",
         "writeback",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const FUSE: Order = Order {
@@ -321,8 +334,6 @@ const FUSE: Order = Order {
         "server",
         "session",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
 const CLI: Order = Order {
@@ -354,26 +365,17 @@ const CLI: Order = Order {
         "commands",
         "helper",
     ],
-    state: &[],
-    everywhere: &[],
 };
 
-/// What breaks an order: outside of its exemptions, and within them.
-#[derive(Debug, Default)]
-pub(super) struct Upwards {
-    pub(super) broken: Vec<Finding>,
-    pub(super) exempt: Vec<Finding>,
-}
-
 /// Checks all orders.
-pub(super) fn check(graphs: &Graphs) -> Upwards {
-    let mut all = Upwards::default();
+pub(super) fn check(graphs: &Graphs) -> Vec<Finding> {
+    let mut all = Vec::new();
     for order in ORDERS {
         let root = Path::new(order.root);
         let found = graphs.iter().find(|(sources, _)| root.starts_with(sources));
         match found {
             Some((sources, graph)) => order.check(sources, graph, &mut all),
-            None => all.broken.push(Finding::new(
+            None => all.push(Finding::new(
                 root,
                 "has an order, and is not there (xtask's modules)",
             )),
@@ -383,11 +385,11 @@ pub(super) fn check(graphs: &Graphs) -> Upwards {
 }
 
 impl Order {
-    fn check(&self, sources: &Path, graph: &Graph, all: &mut Upwards) {
+    fn check(&self, sources: &Path, graph: &Graph, all: &mut Vec<Finding>) {
         let root = Path::new(self.root);
         let below = root.strip_prefix(sources).unwrap_or(Path::new(""));
         let prefix = graph::module_of(below).unwrap_or_default();
-        all.broken.extend(self.check_list(graph, &prefix));
+        all.extend(self.check_list(graph, &prefix));
         for used in graph.uses() {
             let (Some(from), Some(to)) = (
                 self.place(&prefix, &used.from),
@@ -398,40 +400,22 @@ impl Order {
             if to > from {
                 let file = graph.path(sources, &used.from);
                 let what = format!("uses {}, which stands above it", used.written);
-                let list = match self.is_exempt(&prefix, &used) {
-                    true => &mut all.exempt,
-                    false => &mut all.broken,
-                };
-                list.push(Finding::at(&file, used.line, what));
+                all.push(Finding::at(&file, used.line, what));
             }
         }
     }
 
-    fn is_exempt(&self, prefix: &Module, used: &Use) -> bool {
-        let from_state = self.state.iter().any(|file| {
-            let inside = graph::module_of(Path::new(file)).unwrap_or_default();
-            used.from.strip_prefix(prefix.as_slice()) == Some(inside.as_slice())
-        });
-        let names = |item: &&&str| {
-            let mut written = used.written.rsplit("::");
-            let last = written.next();
-            item.rsplit_once("::").is_some_and(|(module, name)| {
-                last == Some(name) && used.to.last().is_some_and(|m| m == module)
-            })
-        };
-        from_state || self.everywhere.iter().find(names).is_some()
-    }
-
-    /// Every module of the folder has its place.
+    /// Every module of the folder has its place, and every place its module.
     fn check_list(&self, graph: &Graph, prefix: &Module) -> Vec<Finding> {
         let there = graph.children(prefix);
         let missing = there
             .iter()
             .filter(|name| !self.modules.contains(&name.as_str()));
-        let gone = self
-            .modules
-            .iter()
-            .filter(|name| !there.iter().any(|n| n == *name));
+        let gone = self.modules.iter().filter(|name| {
+            let inside = name.split('/').map(str::to_owned);
+            let module: Module = prefix.iter().cloned().chain(inside).collect();
+            !graph.has(&module)
+        });
         let missing = missing.map(|name| format!("module {name} has no place in the order"));
         let gone = gone.map(|name| format!("module {name} of the order is not there"));
         let all = missing.chain(gone);
@@ -439,10 +423,19 @@ impl Order {
             .collect()
     }
 
-    /// Where the module of the folder that `module` belongs to stands.
+    /// The place of a module of the folder: that of the longest entry that it is, or is in.
     fn place(&self, prefix: &Module, module: &Module) -> Option<usize> {
-        let child = module.strip_prefix(prefix.as_slice())?.first()?;
-        self.modules.iter().position(|name| name == child)
+        let inside = module.strip_prefix(prefix.as_slice())?;
+        let path = inside.join("/");
+        let holds = |entry: &str| {
+            let rest = path.strip_prefix(entry);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let entries = self.modules.iter().enumerate();
+        let longest = entries
+            .filter(|(_, entry)| holds(entry))
+            .max_by_key(|(_, entry)| entry.len());
+        longest.map(|(at, _)| at)
     }
 }
 
@@ -452,9 +445,7 @@ mod tests {
 
     const SMALL: Order = Order {
         root: "a/src",
-        modules: &["low", "state", "high"],
-        state: &["state.rs"],
-        everywhere: &["state::All"],
+        modules: &["high/state", "low", "high"],
     };
 
     fn findings(order: &Order, files: &[(&str, &str)]) -> Vec<String> {
@@ -462,19 +453,19 @@ mod tests {
         for (file, code) in files {
             graph.add(Path::new(file), code);
         }
-        let mut all = Upwards::default();
+        let mut all = Vec::new();
         order.check(Path::new("a/src"), &graph, &mut all);
-        assert!(all.exempt.len() <= 1);
-        all.broken.iter().map(ToString::to_string).collect()
+        all.iter().map(ToString::to_string).collect()
     }
 
     /// The findings of a crate in which `file` has `code`.
     fn with(file: &str, code: &str) -> Vec<String> {
-        let lib = ("lib.rs", "mod low; mod state; mod high;");
+        let lib = ("lib.rs", "mod low; mod high;");
         let others = [
             ("low.rs", ""),
-            ("state.rs", "struct All; struct B;"),
-            ("high.rs", ""),
+            ("high/mod.rs", "mod state; mod roof;"),
+            ("high/state.rs", "struct All;"),
+            ("high/roof.rs", "struct Roof;"),
         ];
         let mut files = vec![lib];
         files.extend(others.into_iter().filter(|(name, _)| *name != file));
@@ -490,8 +481,8 @@ mod tests {
             )]
         };
         let none = Vec::<String>::new();
-        let used = with("low.rs", "use crate::high::Roof;");
-        assert_eq!(used, up("low.rs", "crate::high::Roof"));
+        let used = with("low.rs", "use crate::high::roof::Roof;");
+        assert_eq!(used, up("low.rs", "crate::high::roof::Roof"));
         assert_eq!(
             with("low.rs", "use super::high;"),
             up("low.rs", "super::high")
@@ -501,16 +492,20 @@ mod tests {
             with("low/part.rs", path),
             up("low/part.rs", "super::super::high::f")
         );
-        assert_eq!(
-            with("low.rs", "use crate::state::B;"),
-            up("low.rs", "crate::state::B")
-        );
-        assert_eq!(with("low.rs", "use super::state::All;"), none);
-        assert_eq!(
-            with("high.rs", "use crate::{low, state::{self, All}};"),
-            none
-        );
-        assert_eq!(with("state.rs", "use crate::high::Part;"), none);
+        assert_eq!(with("high/roof.rs", "use crate::low;"), none);
+    }
+
+    #[test]
+    fn a_part_of_a_module_may_stand_apart() {
+        let none = Vec::<String>::new();
+        assert_eq!(with("low.rs", "use crate::high::state::All;"), none);
+        assert_eq!(with("high/roof.rs", "use super::state::All;"), none);
+        let used = with("high/state.rs", "use crate::low;");
+        let up = "a/src/high/state.rs:1: uses crate::low, which stands above it";
+        assert_eq!(used, [up]);
+        let used = with("high/state.rs", "use super::roof::Roof;");
+        let up = "a/src/high/state.rs:1: uses super::roof::Roof, which stands above it";
+        assert_eq!(used, [up]);
     }
 
     #[test]
@@ -524,13 +519,15 @@ mod tests {
 
     #[test]
     fn every_module_has_its_place() {
-        let files = [
-            ("lib.rs", ""),
-            ("low.rs", ""),
-            ("state.rs", ""),
-            ("other/mod.rs", ""),
-        ];
-        assert_eq!(findings(&SMALL, &files).len(), 2);
+        let files = [("lib.rs", ""), ("low.rs", ""), ("other/mod.rs", "")];
+        let found = findings(&SMALL, &files).join("\n");
+        for what in [
+            "other has no place",
+            "high of the order",
+            "high/state of the order",
+        ] {
+            assert!(found.contains(what), "{found}");
+        }
     }
 
     #[test]
@@ -538,8 +535,6 @@ mod tests {
         let folder = Order {
             root: "a/src/b",
             modules: &["low", "high"],
-            state: &[],
-            everywhere: &[],
         };
         let files = |code| [("b/mod.rs", ""), ("b/low.rs", code), ("b/high.rs", "")];
         assert_eq!(findings(&folder, &files("")), Vec::<String>::new());

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Group, Pblk};
 
+use super::allocator::AllocatorCore;
+use super::request::{AllocRequest, Run};
 use super::space_counts::Claimant;
 use super::windows::Stream;
-use super::{AllocRequest, AllocatorCore, Run};
 use crate::group::FreeMap;
 use crate::types::error::{Error, Location, Result};
 

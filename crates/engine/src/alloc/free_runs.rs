@@ -2,7 +2,8 @@
 
 use extant_units::{Blocks, Pblk};
 
-use super::{AllocatorCore, Run};
+use super::allocator::AllocatorCore;
+use super::request::Run;
 use crate::types::error::Result;
 use crate::volume::Fs;
 

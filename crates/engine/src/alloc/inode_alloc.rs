@@ -6,14 +6,14 @@
 //! they never see garbage.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use extant_disk::bitmap;
 use extant_disk::group_desc::GroupFlags;
 use extant_jbd2::Handle;
 use extant_units::{Group, Ino};
 
-use super::{AllocatorCore, InodeRequest};
+use super::allocator::AllocatorCore;
+use super::request::InodeRequest;
 use crate::group::{GroupState, locate};
 use crate::types::error::{Error, Location, Result};
 use crate::volume::metadata_kind::CheckKind;
@@ -170,12 +170,4 @@ impl AllocatorCore {
         x = x.wrapping_mul(0xC2B2_AE35);
         x ^ x >> 16
     }
-}
-
-/// The first generation number of this mount. It differs from mount to mount.
-pub(super) fn generation_seed() -> u32 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    now.subsec_nanos() ^ u32::try_from(now.as_secs() & 0xFFFF_FFFF).unwrap_or(0)
 }

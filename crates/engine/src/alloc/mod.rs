@@ -4,7 +4,7 @@
 //! | function | metadata blocks it may modify |
 //! |---|---|
 //! | [`allocate_blocks`] | 2: the group's bitmap and its descriptor's block |
-//! | [`free_blocks`] | bitmap and descriptor block of each group that the run touches; plus one revoke per block of metadata |
+//! | [`free_blocks`] | bitmap and descriptor block of each group of the run; revokes for metadata |
 //! | [`allocate_inode`] | [`crate::volume::credits::INODE_ALLOC`] |
 //! | [`free_inode`] | 2: inode bitmap, descriptor block |
 //!
@@ -20,8 +20,10 @@
 //! of windows have short locks of their own, never held together with a group lock. There is no
 //! global lock; the counters are atomics.
 
+mod allocator;
 mod block_alloc;
 mod free_runs;
+mod held_runs;
 mod inode_alloc;
 mod orlov;
 mod pending_frees;
@@ -31,123 +33,25 @@ mod space_counts;
 #[cfg(test)]
 mod tests;
 mod trim;
+mod trim_lock;
 mod windows;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use extant_blockdev::BlockDevice;
-use extant_failpoint::ActiveFailpoint;
-use extant_jbd2::{BlockCache, Handle};
+use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Pblk};
 
+pub(crate) use self::allocator::{Allocator, Parts};
 pub(crate) use self::free_runs::free_runs;
-use self::pending_frees::Pending;
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
 pub(crate) use self::space_counts::SpaceCounts;
-use self::trim::Trimming;
 pub(crate) use self::trim::trim;
-use self::windows::Windows;
-use crate::group::{Bitmaps, GroupTable};
 use crate::inode::Inode;
 use crate::types::Cred;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-use crate::volume::layout::Layout;
-use crate::volume::stats::Stats;
-use crate::volume::system_zones::SystemZones;
-
-/// The allocators' state, as far as only the file system uses it.
-pub(crate) struct Allocator {
-    core: Arc<AllocatorCore>,
-    /// The space counters, which reservations share.
-    pub(crate) counts: Arc<SpaceCounts>,
-}
-
-/// The part of the allocators that the journal's commit callbacks share.
-pub(crate) struct AllocatorCore {
-    /// Geometry.
-    pub(crate) layout: Layout,
-    /// Metadata blocks.
-    pub(crate) cache: Arc<BlockCache>,
-    /// The device that is told of freed blocks (`discard`), if the mount asks for it.
-    pub(crate) discard: Option<Arc<dyn BlockDevice>>,
-    /// Groups.
-    pub(crate) groups: Arc<GroupTable>,
-    /// Blocks of the format itself.
-    pub(crate) zones: Arc<SystemZones>,
-    /// Free and reserved space.
-    pub(crate) counts: Arc<SpaceCounts>,
-    /// Counters.
-    pub(crate) stats: Arc<Stats>,
-    failpoint: ActiveFailpoint,
-    pending: Pending,
-    trimming: Trimming,
-    windows: Windows,
-    /// Mixed into the generations of new inodes.
-    generation: AtomicU32,
-}
-
-impl AllocatorCore {
-    /// The bitmaps of all groups.
-    fn disk(&self) -> Bitmaps<'_> {
-        Bitmaps {
-            layout: &self.layout,
-            cache: &self.cache,
-            zones: &self.zones,
-            stats: &self.stats,
-            failpoint: self.failpoint,
-        }
-    }
-}
-
-/// The parts of the file system that an [`Allocator`] shares.
-pub(crate) struct Parts {
-    /// See [`AllocatorCore`].
-    pub(crate) layout: Layout,
-    /// See [`AllocatorCore`].
-    pub(crate) cache: Arc<BlockCache>,
-    /// See [`AllocatorCore`].
-    pub(crate) discard: Option<Arc<dyn BlockDevice>>,
-    /// See [`AllocatorCore`].
-    pub(crate) groups: Arc<GroupTable>,
-    /// See [`AllocatorCore`].
-    pub(crate) zones: Arc<SystemZones>,
-    /// See [`AllocatorCore`].
-    pub(crate) counts: Arc<SpaceCounts>,
-    /// See [`AllocatorCore`].
-    pub(crate) stats: Arc<Stats>,
-    /// The failpoint that a test switches on.
-    pub(crate) failpoint: ActiveFailpoint,
-}
-
-impl Allocator {
-    /// The allocators over `parts`.
-    pub(crate) fn new(parts: Parts) -> Self {
-        let counts = Arc::clone(&parts.counts);
-        let core = AllocatorCore {
-            layout: parts.layout,
-            cache: parts.cache,
-            discard: parts.discard,
-            groups: parts.groups,
-            zones: parts.zones,
-            counts: parts.counts,
-            stats: parts.stats,
-            failpoint: parts.failpoint,
-            pending: Pending::default(),
-            trimming: Trimming::default(),
-            windows: Windows::default(),
-            generation: AtomicU32::new(inode_alloc::generation_seed()),
-        };
-        Self {
-            core: Arc::new(core),
-            counts,
-        }
-    }
-}
 
 /// Whether `cred` may use the blocks that are reserved for root.
 pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {

@@ -11,6 +11,7 @@ use extant_disk::group_desc::GroupFlags;
 use extant_testkit::{Image, Rng};
 use extant_units::{Blocks, Group, Ino, Pblk};
 
+use super::allocator::AllocatorCore;
 use super::*;
 use crate::test_support::test_rig::{Rig, dump};
 

@@ -17,26 +17,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use extant_units::{Blocks, Group};
-use parking_lot::Mutex;
 
-use super::{AllocatorCore, Run};
+use super::allocator::AllocatorCore;
+use super::request::Run;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
-
-/// Held while a run of free blocks is withheld for the device.
-#[derive(Default)]
-pub(super) struct Trimming(Mutex<()>);
-
-impl Trimming {
-    /// Waits until no run is held. Returns whether one was. The caller holds no lock and no handle.
-    pub(super) fn wait(&self) -> bool {
-        let held = self.0.is_locked();
-        if held {
-            drop(self.0.lock());
-        }
-        held
-    }
-}
 
 /// Tells the device of every run of at least `minimum` free bytes within the bytes `range` of the
 /// volume. Returns how many bytes that were. The caller holds no lock and no handle.
@@ -120,7 +105,7 @@ impl AllocatorCore {
         part: Range<u32>,
         minimum: u32,
     ) -> Result<Option<(Range<u32>, io::Result<()>)>> {
-        let _held = self.trimming.0.lock();
+        let _held = self.trimming.lock();
         let mut locked = self.groups.lock(group)?;
         if locked.state.broken {
             return Ok(None);

@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use extant_units::{Blocks, Ino, Pblk};
 use parking_lot::Mutex;
 
-use super::{AllocatorCore, Run};
+use super::request::Run;
 
 const SHARDS: usize = 16;
 /// Streams that each shard remembers.
 const PER_SHARD: usize = 64;
 /// Largest window in bytes.
-const MAX_BYTES: u64 = 8 << 20;
+pub(super) const MAX_BYTES: u64 = 8 << 20;
 
 /// What is known of a growing file.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Windows {
     }
 
     /// Takes every window.
-    fn drain(&self) -> Vec<Run> {
+    pub(super) fn drain(&self) -> Vec<Run> {
         self.shards
             .iter()
             .flat_map(|shard| std::mem::take(&mut shard.lock().streams))
@@ -100,30 +100,5 @@ impl Stream {
             start: self.next,
             len: Blocks::new(self.kept),
         })
-    }
-}
-
-impl AllocatorCore {
-    /// Blocks to look for in one piece when a stream that got `grown` contiguous blocks asks for
-    /// `want`: the request, and as much again as the stream has grown.
-    pub(super) fn window_target(&self, want: u64, grown: u64) -> u64 {
-        let most = MAX_BYTES / self.layout.block_size.bytes_u64();
-        want.saturating_add(grown.min(most)).min(most).max(want)
-    }
-
-    /// Gives up the window of `ino`.
-    pub(super) fn release_window(&self, ino: Ino) {
-        if let Some(window) = self.windows.take(ino).and_then(|stream| stream.window()) {
-            self.release_held(window);
-        }
-    }
-
-    /// Gives up all windows. Returns whether there was one.
-    pub(super) fn release_all_windows(&self) -> bool {
-        let windows = self.windows.drain();
-        for window in &windows {
-            self.release_held(*window);
-        }
-        !windows.is_empty()
     }
 }

@@ -167,7 +167,8 @@ pub(super) fn open_to_look(path: &Path, io: FileIo) -> Result<Arc<dyn BlockDevic
     if let Some(one) = device.loops().iter().find(|one| !one.read_only) {
         let (image, device) = (path.display(), one.device.display());
         tracing::warn!(
-            "{image}: in use by Linux, through the loop device {device}: what is seen may be out of date"
+            "{image}: in use by Linux, through the loop device {device}: what is seen may be out \
+             of date"
         );
     }
     Ok(Arc::new(device))

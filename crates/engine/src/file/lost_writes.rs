@@ -1,9 +1,7 @@
 //! Failures of file operations: damage is latched, lost data is reported by the next sync.
 
-use extant_iomap::WritebackOps;
 use extant_pagecache::WritebackFault;
 
-use crate::file::mapping::iomap_ops::FileOps;
 use crate::types::error::Error;
 use crate::volume::Fs;
 
@@ -17,19 +15,16 @@ pub(super) fn report(fs: &Fs, error: &Error) {
 
 /// Notes that data of a file could not be written.
 pub(super) fn note_failure(fs: &Fs, error: &Error) {
-    fs.files.errors.record(FileOps::fault_of(error));
+    fs.files.errors.record(fault_of(error));
     if fs.options.data_err_abort() && matches!(error, Error::Io(_)) {
         fs.fault.report(fs, error);
     }
 }
 
-/// Notes for every regular file in memory that data of it may be lost, because a flush of the
-/// device has failed. Takes the lock of one shard of the inode cache at a time.
-pub(crate) fn note_lost_writes(fs: &Fs) {
-    for inode in fs.inodes.all() {
-        if let Some(data) = inode.data.get() {
-            data.address_space.errors().record(WritebackFault::Io);
-        }
+/// What openers are told of `error`.
+pub(super) fn fault_of(error: &Error) -> WritebackFault {
+    match error {
+        Error::NoSpace => WritebackFault::NoSpace,
+        _ => WritebackFault::Io,
     }
-    fs.files.errors.record(WritebackFault::Io);
 }

@@ -12,7 +12,10 @@
 //! | `data_path` | which machinery a file's data takes, and switching it |
 //! | `mapping` | what a range is mapped to, for both data paths; ordered and journalled data |
 //!
-//! `state` has what is in memory of a file and of all files; `sync` makes things durable.
+//! `data_state` is what is in memory of a file, `files` what all files share: state, which
+//! [`crate::volume::Fs`] holds and so must not name it, with `append_queue`, `direct_state`,
+//! `ordered_ranges` and `logged_device`. `first_use` makes a file's data; `callbacks` is what the
+//! page cache and the journal call to have it written; `sync` makes things durable.
 //!
 //! # Invariants
 //! * A write starts no journal handle, unless space is so low that it has to allocate at once.
@@ -28,9 +31,13 @@
 //! `iomap`.
 
 mod cached;
+mod callbacks;
 mod copy;
 mod data_path;
+mod data_state;
 mod direct;
+mod files;
+mod first_use;
 mod lock;
 mod lost_writes;
 mod mapping;
@@ -39,7 +46,6 @@ mod read;
 mod relocate;
 mod size;
 mod space_retry;
-mod state;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -49,15 +55,21 @@ pub(crate) use self::cached::{
     drop_caches, drop_clean, evict, hold_still, is_used, tree_stats, verify_cache,
     wait_for_range_locks,
 };
+pub(crate) use self::callbacks::callbacks;
 pub(crate) use self::copy::{Side, copy_range};
 pub(crate) use self::data_path::switch_path::{
     buffered_path, convert_to_extents, set_buffered_path, set_journalled,
 };
+pub(crate) use self::data_state::{FileCallbacks, FileData, OpenState};
 pub use self::direct::direct_queue::Finished;
-pub(crate) use self::direct::direct_queue::{Job, Queue, What};
+pub(crate) use self::direct::direct_queue::{Job, Queue};
+pub(crate) use self::direct::fast_path::What;
 pub(crate) use self::direct::read as read_direct;
+pub(crate) use self::files::Files;
+use self::first_use::data;
+pub(crate) use self::first_use::open;
 pub(crate) use self::lock::range_lock::lock;
-pub(crate) use self::mapping::journalled_data::LoggedDevice;
+pub(crate) use self::mapping::logged_device::LoggedDevice;
 pub(crate) use self::range::fallocate;
 pub(crate) use self::read::view::{edit, view};
 pub(crate) use self::read::{Reader, read, read_vectored, seek};
@@ -65,15 +77,13 @@ pub(crate) use self::relocate::defrag::defragment;
 pub(crate) use self::relocate::move_extents::move_extents;
 pub(crate) use self::size::truncate::truncate;
 pub(crate) use self::size::{any_max_size, max_size};
-pub(crate) use self::state::{FileData, Files, OpenState, open};
 pub(crate) use self::sync::{flush_all, fsync, write_and_wait};
-pub(crate) use self::write::{WriteAt, write, write_direct, write_vectored};
+pub(crate) use self::write::write_at::WriteAt;
+pub(crate) use self::write::{write, write_direct, write_vectored};
 pub(crate) use extant_iomap::Whence;
 
 // What the parts of this module share.
-pub(crate) use self::lost_writes::note_lost_writes;
-use self::lost_writes::{note_failure, report};
+use self::lost_writes::report;
 use self::mapping::iomap_ops::FileOps;
 use self::mapping::ordered_data::write_ordered;
 use self::size::{blocks_of, set_sizes};
-use self::state::data;

@@ -203,7 +203,8 @@ fn overlap_error(layout: &Layout, at: Pblk) -> Error {
     Error::corrupt(
         Location::GroupDesc(group),
         format!(
-            "block {at} belongs to two parts of the format (bitmaps, inode tables, descriptors, journal)"
+            "block {at} belongs to two parts of the format (bitmaps, inode tables, descriptors, \
+             journal)"
         ),
     )
 }

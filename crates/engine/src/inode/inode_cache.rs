@@ -6,32 +6,32 @@
 //! - An [`InodeRef`] counts. The count grows from zero only under the shard's lock, so an inode
 //!   that is found unused there may be evicted.
 //! - An unused inode stays for a while: each shard keeps a bounded queue of them with second
-//!   chances. An inode that is evicted needs no write (see the module's header). One whose newest
+//!   chances. An inode that is evicted needs no write (see [`super`]). One whose newest
 //!   change is not durable yet, or that has deferred times, stays until that is done.
 //! - The last reference to an unlinked inode hands it to the reaper ([`super::reaper`]). From then
 //!   on no reference to it is given out.
 //!
 //! # Locks
 //! A shard's lock is a leaf, except that the journal is asked under it whether a transaction is
-//! durable. It is never held over a read, nor while an inode is dropped.
+//! durable, and that an inode's orphan record is tried. It is never held over a read, nor while an
+//! inode is dropped.
 //!
 //! # Concurrency
 //! Shards are chosen by number: requests for numbers in different shards never meet.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
-use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
+use extant_jbd2::Journal;
 use extant_units::Ino;
 use parking_lot::{Condvar, Mutex};
 
+use super::Inode;
+use super::inode_ref::{InodeRef, reference};
+use super::object::InodeHome;
 use super::reaper::Reaper;
-use super::{Inode, InodeCore, record};
-use crate::types::FileKind;
-use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
+use crate::volume::stats::Stats;
 
 const SHARDS: usize = 64;
 /// Unused inodes that a shard keeps before it evicts one.
@@ -42,6 +42,8 @@ const STEPS: usize = 4;
 
 /// The inodes in memory.
 pub(crate) struct InodeCache {
+    journal: Arc<Journal>,
+    stats: Arc<Stats>,
     shards: Box<[Shard]>,
     /// Unlinked inodes that wait for their eviction.
     pub(crate) reaper: Reaper,
@@ -49,256 +51,63 @@ pub(crate) struct InodeCache {
     pub(crate) late: Mutex<Vec<Arc<Inode>>>,
 }
 
+/// The inodes whose numbers fall into one shard.
 #[derive(Default)]
-struct Shard {
-    state: Mutex<ShardState>,
+pub(super) struct Shard {
+    pub(super) state: Mutex<ShardState>,
     /// A busy slot got its inode, or became empty.
-    loaded: Condvar,
+    pub(super) loaded: Condvar,
 }
 
+/// What a shard's lock guards.
 #[derive(Default)]
-struct ShardState {
-    slots: HashMap<Ino, CacheSlot>,
+pub(super) struct ShardState {
+    pub(super) slots: HashMap<Ino, CacheSlot>,
     unused: VecDeque<Arc<Inode>>,
 }
 
-enum CacheSlot {
+/// What there is of a number.
+pub(super) enum CacheSlot {
     /// A thread reads the inode.
     Busy,
     Ready(Arc<Inode>),
 }
 
-impl Default for InodeCache {
-    fn default() -> Self {
-        Self {
+impl InodeCache {
+    /// The cache of a file system with this journal, which says what is durable.
+    pub(crate) fn new(journal: Arc<Journal>, stats: Arc<Stats>) -> Arc<Self> {
+        Arc::new(Self {
+            journal,
+            stats,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             reaper: Reaper::default(),
             late: Mutex::default(),
-        }
-    }
-}
-
-/// A counted reference to an inode. Dropping the last one of an unlinked inode hands it to the
-/// reaper. The drop itself neither waits nor starts a handle.
-pub(crate) struct InodeRef(Arc<Inode>);
-
-impl InodeRef {
-    /// The shared inode, for holders of a pointer without a reference (a mapping's way back to its
-    /// inode).
-    pub(crate) fn shared(&self) -> &Arc<Inode> {
-        &self.0
-    }
-}
-
-impl Deref for InodeRef {
-    type Target = Arc<Inode>;
-
-    fn deref(&self) -> &Arc<Inode> {
-        &self.0
-    }
-}
-
-impl fmt::Debug for InodeRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InodeRef({})", self.0.ino)
-    }
-}
-
-impl Clone for InodeRef {
-    fn clone(&self) -> Self {
-        self.0.life.refs.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl Drop for InodeRef {
-    fn drop(&mut self) {
-        if self.0.life.refs.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(fs) = self.0.fs.upgrade()
-        {
-            fs.inodes.unused(&fs, &self.0);
-        }
-    }
-}
-
-/// The purpose of a request for an inode. Decides which numbers and which inodes are valid.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Asker {
-    /// A directory entry or a user: the root, or an inode that is not reserved, with a link.
-    User,
-    /// The engine, for one of its own inodes.
-    Internal,
-    /// Orphan processing: an inode that may have no link.
-    Orphans,
-}
-
-impl Fs {
-    /// The inode of a number that comes from a directory entry or from a user.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] for a number that no entry may lead to (reserved, past the last) and for
-    /// a damaged inode; [`Error::Stale`] for one that is free or has no link.
-    pub(crate) fn iget(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.inodes.get(self, ino, Asker::User)
+        })
     }
 
-    /// One of the engine's own inodes: journal, orphan file.
-    ///
-    /// # Errors
-    /// As [`Fs::iget`], but reserved numbers are valid.
-    pub(crate) fn iget_internal(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.inodes.get(self, ino, Asker::Internal)
+    /// The cache as its inodes know it.
+    pub(super) fn weak_home(self: &Arc<Self>) -> Weak<dyn InodeHome> {
+        Arc::downgrade(self) as Weak<dyn InodeHome>
     }
 
-    /// An inode that may have lost its last link, to finish what a crash interrupted.
-    ///
-    /// # Errors
-    /// As [`Fs::iget`], but an inode without a link is valid.
-    pub(crate) fn iget_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
-        self.inodes.get(self, ino, Asker::Orphans)
+    /// Whether `inode` belongs to this cache, and so to its file system.
+    pub(crate) fn is_home_of(&self, inode: &Inode) -> bool {
+        std::ptr::addr_eq(inode.home.as_ptr(), self)
     }
 
     /// A reference to an inode in memory, for work that starts at the inode itself. `None` once it
     /// was evicted or its eviction has begun.
     pub(crate) fn grab(&self, inode: &Arc<Inode>) -> Option<InodeRef> {
-        let state = self.inodes.shard(inode.ino).state.lock();
+        let state = self.shard(inode.ino).state.lock();
         match state.slots.get(&inode.ino) {
             Some(CacheSlot::Ready(there)) if Arc::ptr_eq(there, inode) => reference(there),
             _ => None,
         }
     }
-}
 
-/// Counts a reference, under the shard's lock. `None` if the inode's eviction has begun.
-fn reference(inode: &Arc<Inode>) -> Option<InodeRef> {
-    if inode.life.dead.load(Ordering::Acquire) {
-        return None;
-    }
-    inode.life.refs.fetch_add(1, Ordering::AcqRel);
-    inode.life.touched.store(true, Ordering::Relaxed);
-    Some(InodeRef(Arc::clone(inode)))
-}
-
-impl InodeCache {
-    fn shard(&self, ino: Ino) -> &Shard {
+    pub(super) fn shard(&self, ino: Ino) -> &Shard {
         let at = ino.get() as usize % self.shards.len();
         &self.shards[at]
-    }
-
-    fn get(&self, fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<InodeRef> {
-        record::check_number(fs, ino, asker)?;
-        let shard = self.shard(ino);
-        let mut state = shard.state.lock();
-        loop {
-            match state.slots.get(&ino) {
-                Some(CacheSlot::Ready(inode)) => {
-                    if asker == Asker::User && inode.is_unlinked() {
-                        return Err(Error::Stale);
-                    }
-                    return reference(inode).ok_or(Error::Stale);
-                }
-                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
-                None => break,
-            }
-        }
-        state.slots.insert(ino, CacheSlot::Busy);
-        drop(state);
-
-        let loaded = record::load(fs, ino, asker);
-        let mut state = shard.state.lock();
-        shard.loaded.notify_all();
-        match loaded {
-            Ok(inode) => {
-                fs.stats.inode_loads.bump();
-                let inode = Arc::new(inode);
-                inode.life.refs.store(1, Ordering::Relaxed);
-                state
-                    .slots
-                    .insert(ino, CacheSlot::Ready(Arc::clone(&inode)));
-                Ok(InodeRef(inode))
-            }
-            Err(error) => {
-                state.slots.remove(&ino);
-                drop(state);
-                fs.fault.report(fs, &error);
-                Err(error)
-            }
-        }
-    }
-
-    /// Adds an inode that was just allocated.
-    pub(crate) fn insert_new(
-        &self,
-        fs: &Arc<Fs>,
-        ino: Ino,
-        kind: FileKind,
-        core: InodeCore,
-    ) -> Result<InodeRef> {
-        let shard = self.shard(ino);
-        let mut state = shard.state.lock();
-        loop {
-            match state.slots.get(&ino) {
-                // Another thread reads the free inode's number; that ends with an error.
-                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
-                Some(CacheSlot::Ready(_)) => {
-                    drop(state);
-                    let error = Error::corrupt(
-                        Location::Inode(ino),
-                        "marked free in the bitmap, but in use",
-                    );
-                    fs.fault.report(fs, &error);
-                    return Err(error);
-                }
-                None => break,
-            }
-        }
-        let inode = Arc::new(Inode::new(Arc::downgrade(fs), ino, kind, core));
-        inode.life.refs.store(1, Ordering::Relaxed);
-        state
-            .slots
-            .insert(ino, CacheSlot::Ready(Arc::clone(&inode)));
-        Ok(InodeRef(inode))
-    }
-
-    /// Handles the drop of `inode`'s last reference.
-    fn unused(&self, fs: &Arc<Fs>, inode: &Arc<Inode>) {
-        let life = &inode.life;
-        let mut let_go = Vec::new();
-        let mut state = self.shard(inode.ino).state.lock();
-        if life.refs.load(Ordering::Acquire) != 0 || life.dead.load(Ordering::Acquire) {
-            return;
-        }
-        if inode.is_unlinked() {
-            life.dead.store(true, Ordering::Release);
-            drop(state);
-            self.reaper.push(Arc::clone(inode));
-            return;
-        }
-        if life.queued.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        life.touched.store(false, Ordering::Relaxed);
-        state.unused.push_back(Arc::clone(inode));
-        for _ in 0..STEPS {
-            if state.unused.len() <= UNUSED_PER_SHARD {
-                break;
-            }
-            let Some(oldest) = state.unused.pop_front() else {
-                break;
-            };
-            match may_go(fs, &oldest) {
-                Fate::Used => oldest.life.queued.store(false, Ordering::Release),
-                Fate::Stay => state.unused.push_back(oldest),
-                Fate::Go => {
-                    oldest.life.dead.store(true, Ordering::Release);
-                    state.slots.remove(&oldest.ino);
-                    let_go.push(oldest);
-                }
-            }
-        }
-        drop(state);
-        fs.stats.inode_evictions.add(let_go.len() as u64);
-        // Dropped here, without the lock: its pages go with it.
     }
 
     /// Takes `inode` out of the cache: its number is about to be freed.
@@ -361,30 +170,75 @@ impl InodeCache {
     }
 }
 
+impl InodeHome for InodeCache {
+    fn unused(&self, inode: &Arc<Inode>) {
+        let life = &inode.life;
+        let mut let_go = Vec::new();
+        let mut state = self.shard(inode.ino).state.lock();
+        if life.refs.load(Ordering::Acquire) != 0 || life.dead.load(Ordering::Acquire) {
+            return;
+        }
+        if inode.is_unlinked() {
+            life.dead.store(true, Ordering::Release);
+            drop(state);
+            self.reaper.push(Arc::clone(inode));
+            return;
+        }
+        if life.queued.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        life.touched.store(false, Ordering::Relaxed);
+        state.unused.push_back(Arc::clone(inode));
+        for _ in 0..STEPS {
+            if state.unused.len() <= UNUSED_PER_SHARD {
+                break;
+            }
+            let Some(oldest) = state.unused.pop_front() else {
+                break;
+            };
+            match self.may_go(&oldest) {
+                Fate::Used => oldest.life.queued.store(false, Ordering::Release),
+                Fate::Stay => state.unused.push_back(oldest),
+                Fate::Go => {
+                    oldest.life.dead.store(true, Ordering::Release);
+                    state.slots.remove(&oldest.ino);
+                    let_go.push(oldest);
+                }
+            }
+        }
+        drop(state);
+        self.stats.inode_evictions.add(let_go.len() as u64);
+        // Dropped here, without the lock: its pages go with it.
+    }
+}
+
 /// What happens to the oldest inode in the queue.
 enum Fate {
     /// It is referenced: it leaves the queue.
     Used,
-    /// It was used since, has changes that are not durable, or has a data path that only memory
-    /// knows: back to the end.
+    /// It was used since, has changes that are not durable, has a data path that only memory
+    /// knows, or is on the orphan list: back to the end.
     Stay,
     Go,
 }
 
-fn may_go(fs: &Fs, inode: &Inode) -> Fate {
-    if inode.life.refs.load(Ordering::Acquire) != 0 {
-        return Fate::Used;
+impl InodeCache {
+    /// Decides about the oldest inode in the queue.
+    fn may_go(&self, inode: &Inode) -> Fate {
+        if inode.life.refs.load(Ordering::Acquire) != 0 {
+            return Fate::Used;
+        }
+        let durable = inode
+            .last_change(false)
+            .is_none_or(|tid| self.journal.is_durable(tid));
+        if inode.life.touched.swap(false, Ordering::Relaxed)
+            || inode.has_deferred()
+            || !durable
+            || inode.has_dirty_data()
+            || inode.life.kept.load(Ordering::Acquire)
+        {
+            return Fate::Stay;
+        }
+        Fate::Go
     }
-    let durable = inode
-        .last_change(false)
-        .is_none_or(|tid| fs.journal.is_durable(tid));
-    if inode.life.touched.swap(false, Ordering::Relaxed)
-        || inode.has_deferred()
-        || !durable
-        || inode.has_dirty_data()
-        || inode.life.kept.load(Ordering::Acquire)
-    {
-        return Fate::Stay;
-    }
-    Fate::Go
 }

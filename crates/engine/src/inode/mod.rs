@@ -10,32 +10,43 @@
 //! Two kinds of change are deferred on purpose, and are stored a little later or with the next
 //! update: the times of a buffered write, and access times under `lazytime` ([`times`]).
 //!
-//! The parts: `object` (the inode), `cache` (numbers to inodes, references, eviction), `reaper`
-//! (the queue of unlinked inodes), `load` (reading and checking), `times`, `flags` (which kinds
-//! have which), `symlink`, `devnum`, `several` (locks of more than one). Operations that need other
+//! The state, which [`crate::volume::Fs`] holds and so must not name it: `object` (the inode),
+//! `inode_ref` (counted references), `inode_cache` (the inodes by number), `reaper` (the queue of
+//! unlinked inodes), `deferred_times`, `data_path_cell`.
+//!
+//! The operations: `iget` (numbers to inodes), `record` (reading, checking, storing), `update`,
+//! `times`, `path_choice`, `reaping` (working the queue off), `kind_flags` (which kinds have
+//! which), `fast_symlink`, `devnum`, `inode_locks` (locks of more than one). Those that need other
 //! parts of the file system stand above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`],
 //! [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
 
+pub(crate) mod data_path_cell;
+mod deferred_times;
 pub(crate) mod devnum;
 pub(crate) mod fast_symlink;
+mod iget;
 mod inode_cache;
 mod inode_locks;
+mod inode_ref;
 pub(crate) mod kind_flags;
 mod object;
 pub(crate) mod path_choice;
 mod reaper;
+mod reaping;
 mod record;
 #[cfg(test)]
 mod tests;
 mod times;
+mod update;
 
 use extant_disk::features::Incompat;
 
 pub(crate) use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime};
 
 pub(crate) use self::fast_symlink::has_blocks;
-pub(crate) use self::inode_cache::{InodeCache, InodeRef};
+pub(crate) use self::inode_cache::InodeCache;
 pub(crate) use self::inode_locks::lock_all;
+pub(crate) use self::inode_ref::InodeRef;
 pub(crate) use self::object::Inode;
 pub(crate) use self::reaper::EvictionQueue;
 pub(crate) use self::record::store_new;

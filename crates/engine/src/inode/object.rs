@@ -9,22 +9,27 @@
 //! # Locks
 //! The fields stand in lock order. The atomics need none.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use extant_disk::csum::Crc32c;
 use extant_jbd2::Handle;
 use extant_units::{Ino, Tid};
 use parking_lot::{Mutex, RwLock};
 
-use super::times::Noted;
-use super::{InodeCore, InodeFlags, record};
+use super::deferred_times::{Deferred, LAZY, Noted, SOON};
+use super::{InodeCore, InodeFlags};
 use crate::file::FileData;
 use crate::map::{ExtentStatus, MapLock};
-use crate::orphan;
+use crate::orphan::OrphanRecord;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
-use crate::volume::Fs;
+
+/// What an inode calls when its last reference goes. The cache, which holds the inodes and so
+/// stands above them, implements it.
+pub(super) trait InodeHome: Send + Sync {
+    /// Handles the drop of `inode`'s last reference.
+    fn unused(&self, inode: &Arc<Inode>);
+}
 
 /// An inode in memory. The fields stand in lock order; see `docs/LOCKING.md`.
 pub(crate) struct Inode {
@@ -34,8 +39,8 @@ pub(crate) struct Inode {
     pub(crate) generation: u32,
     /// Type.
     pub(crate) kind: FileKind,
-    /// The file system, for work that starts at the inode (writeback, eviction).
-    pub(crate) fs: Weak<Fs>,
+    /// The cache that it is in.
+    pub(super) home: Weak<dyn InodeHome>,
     /// Directories: their entries, shared to look, exclusively to change. Files: shared by an
     /// operation that locks a range of the file; exclusively for attributes, flags, a switch of the
     /// data path, moving ranges, and writes on the buffer-head path.
@@ -44,7 +49,7 @@ pub(crate) struct Inode {
     /// link.
     pub(crate) linkable: AtomicBool,
     /// Where the inode is recorded as an orphan. Taken under a handle, before the orphan list.
-    pub(crate) orphan: Mutex<orphan::OrphanRecord>,
+    pub(crate) orphan: Mutex<OrphanRecord>,
     /// Extended attributes.
     pub(crate) xattr_lock: RwLock<()>,
     /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
@@ -58,15 +63,15 @@ pub(crate) struct Inode {
     /// exclusively.
     pub(crate) size: AtomicU64,
     /// The last transaction that changed the inode.
-    sync_tid: TidCell,
+    pub(super) sync_tid: TidCell,
     /// The last transaction that fdatasync must wait for.
-    datasync_tid: TidCell,
+    pub(super) datasync_tid: TidCell,
     /// Regular files: the cached data, made at first use.
     pub(crate) data: OnceLock<FileData>,
     /// References and lifetime; see [`super::inode_cache`].
     pub(super) life: Life,
     /// Which times in `core` are newer than on disk; see [`super::times`].
-    pub(super) deferred: AtomicU8,
+    pub(super) deferred: Deferred,
     /// Known to have no set-id bits and no capabilities; see [`crate::xattr::privileges`].
     pub(super) plain: AtomicBool,
     /// Time updates that the next read or write can skip; see [`super::times`].
@@ -74,9 +79,9 @@ pub(crate) struct Inode {
     /// Directories: known to have no block twice; see [`crate::dir`].
     distinct: AtomicBool,
     /// A copy of the flags in `core`, whose lock may be held for as long as a block read takes.
-    flags: AtomicU32,
+    pub(super) flags: AtomicU32,
     /// A copy of the size in `core`, for the same reason.
-    disk_size: AtomicU64,
+    pub(super) disk_size: AtomicU64,
 }
 
 /// The references to an inode, and the steps of its eviction.
@@ -98,7 +103,7 @@ pub(super) struct Life {
 
 /// The newest transaction that was noted, if any.
 #[derive(Default)]
-struct TidCell(AtomicU64);
+pub(super) struct TidCell(AtomicU64);
 
 /// The bits set-user-ID and set-group-ID.
 const SET_ID: u16 = 0o6000;
@@ -107,7 +112,8 @@ const SET_ID: u16 = 0o6000;
 const SOME: u64 = 1 << 32;
 
 impl TidCell {
-    fn note(&self, tid: Tid) {
+    /// Notes `tid`, unless a newer one was noted.
+    pub(super) fn note(&self, tid: Tid) {
         let _ = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
@@ -128,14 +134,19 @@ impl TidCell {
 
 impl Inode {
     /// An inode in memory for a core that was read or just made.
-    pub(super) fn new(fs: Weak<Fs>, ino: Ino, kind: FileKind, core: InodeCore) -> Self {
+    pub(super) fn new(
+        home: Weak<dyn InodeHome>,
+        ino: Ino,
+        kind: FileKind,
+        core: InodeCore,
+    ) -> Self {
         let life = Life::default();
         life.doomed.store(core.links == 0, Ordering::Relaxed);
         Self {
             ino,
             generation: core.generation,
             kind,
-            fs,
+            home,
             lock: RwLock::default(),
             linkable: AtomicBool::new(false),
             orphan: Mutex::default(),
@@ -150,48 +161,11 @@ impl Inode {
             datasync_tid: TidCell::default(),
             data: OnceLock::new(),
             life,
-            deferred: AtomicU8::new(0),
+            deferred: Deferred::default(),
             plain: AtomicBool::new(false),
             noted: Noted::default(),
             distinct: AtomicBool::new(false),
         }
-    }
-
-    /// Changes the stored fields and encodes them into the inode table under `h`: one credit
-    /// ([`crate::volume::credits::INODE_UPDATE`]). `f` runs with `core` locked and must take no
-    /// lock.
-    ///
-    /// # Errors
-    /// The table's block cannot be read, the journal has stopped, or a value does not fit the
-    /// record. Except in the last case the file system cannot be used any more; `core` keeps the
-    /// change.
-    pub(crate) fn update<R>(
-        &self,
-        fs: &Fs,
-        h: &mut Handle,
-        f: impl FnOnce(&mut InodeCore) -> R,
-    ) -> Result<R> {
-        let mut core = self.core.write();
-        let before = (core.disk_size, core.sectors);
-        let result = f(&mut core);
-        debug_assert_eq!(
-            core.generation, self.generation,
-            "checksums of the inode's blocks depend on it"
-        );
-        self.flags.store(core.flags.bits(), Ordering::Release);
-        self.disk_size.store(core.disk_size, Ordering::Release);
-        self.noted.forget();
-        self.life.doomed.store(core.links == 0, Ordering::Release);
-        record::store(fs, h, self.ino, &core)?;
-        self.stored(&mut core);
-        if before != (core.disk_size, core.sectors) {
-            if self.kind == FileKind::Regular {
-                fs.super_block.note_file_size(fs, h, core.disk_size)?;
-            }
-            self.datasync_tid.note(h.tid());
-        }
-        self.sync_tid.note(h.tid());
-        Ok(result)
     }
 
     /// Notes that `h` changed a block which the content depends on, but not the inode itself: a
@@ -220,6 +194,11 @@ impl Inode {
     /// Whether the file has data that is not on the device: the inode must stay in memory.
     pub(crate) fn has_dirty_data(&self) -> bool {
         self.data.get().is_some_and(FileData::is_dirty)
+    }
+
+    /// Whether any time in `core` is newer than the stored one.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred.has(SOON | LAZY)
     }
 
     /// Whether the inode must stay in memory until the unmount or its eviction.
@@ -254,12 +233,6 @@ impl Inode {
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.life.dead.load(Ordering::Acquire)
-    }
-
-    /// The seed of the checksums of everything the inode owns (directory, extent and orphan
-    /// blocks); `None` without metadata checksums.
-    pub(crate) fn csum_seed(&self, fs: &Fs) -> Option<Crc32c> {
-        super::format(&fs.layout).inode_seed(self.ino, self.generation)
     }
 
     /// Whether a directory is known to have no block twice.

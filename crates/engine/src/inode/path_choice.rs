@@ -6,36 +6,20 @@
 //! (`file/data_path/switch_path.rs`). Every operation reads it once, when it starts. Writeback,
 //! which may have waited for its pass, reads it again after that.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-
 use extant_disk::inode::InodeFlags;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::config::BufferedPath;
 use crate::config::DataMode;
 use crate::inode::Inode;
+use crate::inode::data_path_cell::DataPath;
 use crate::types::FileKind;
 use crate::volume::Fs;
-
-/// The data path of a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DataPath {
-    /// The code that moves the data.
-    pub(crate) machinery: BufferedPath,
-    /// Whether the data goes through the journal; only on the buffer-head path.
-    pub(crate) journalled: bool,
-}
 
 impl DataPath {
     /// The data path of a regular file with `flags` whose data is first used.
     pub(crate) fn of(fs: &Fs, flags: InodeFlags) -> Self {
         let path = eligible(fs.tuning.buffered_path, fs.options.data(), flags);
         Self::on(fs, path, flags)
-    }
-
-    /// Whether folios are locked inside of a handle: on the buffer-head path.
-    pub(crate) fn folios_in_handle(self) -> bool {
-        self.machinery == BufferedPath::BufferHead
     }
 
     /// The same for a given machinery.
@@ -65,62 +49,6 @@ pub(crate) fn eligible(asked: BufferedPath, data: DataMode, flags: InodeFlags) -
         return BufferedPath::BufferHead;
     }
     asked
-}
-
-/// A file's data path, as it is now.
-pub(crate) struct DataPathCell {
-    bits: AtomicU8,
-    kept: RwLock<()>,
-}
-
-const BUFFER_HEAD: u8 = 1;
-const JOURNALLED: u8 = 2;
-
-impl DataPathCell {
-    pub(crate) fn new(data_path: DataPath) -> Self {
-        Self {
-            bits: AtomicU8::new(Self::encode(data_path)),
-            kept: RwLock::new(()),
-        }
-    }
-
-    /// Keeps the data path: for writeback, from before it asks for the pass to its end. The two
-    /// paths lock folios and start handles in different orders, so passes of both must not meet in
-    /// one file.
-    pub(crate) fn keep(&self) -> RwLockReadGuard<'_, ()> {
-        self.kept.read()
-    }
-
-    /// Waits until no writeback keeps the data path.
-    pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
-        self.kept.write()
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> DataPath {
-        let bits = self.bits.load(Ordering::Acquire);
-        let path = if bits & BUFFER_HEAD != 0 {
-            BufferedPath::BufferHead
-        } else {
-            BufferedPath::Iomap
-        };
-        DataPath {
-            machinery: path,
-            journalled: bits & JOURNALLED != 0,
-        }
-    }
-
-    pub(crate) fn set(&self, data_path: DataPath) {
-        self.bits.store(Self::encode(data_path), Ordering::Release);
-    }
-
-    fn encode(data_path: DataPath) -> u8 {
-        let path = match data_path.machinery {
-            BufferedPath::Iomap => 0,
-            BufferedPath::BufferHead => BUFFER_HEAD,
-        };
-        path | if data_path.journalled { JOURNALLED } else { 0 }
-    }
 }
 
 /// The data path of `inode`, in use already or not.
@@ -160,19 +88,6 @@ mod tests {
             assert_eq!(got, expected, "{asked:?} {flags:?}");
             let journalled = eligible(asked, DataMode::Journal, flags);
             assert_eq!(journalled, BufferHead, "{asked:?} {flags:?}");
-        }
-    }
-
-    #[test]
-    fn a_cell_keeps_every_way() {
-        for path in [BufferedPath::Iomap, BufferedPath::BufferHead] {
-            for journalled in [false, true] {
-                let data_path = DataPath {
-                    machinery: path,
-                    journalled,
-                };
-                assert_eq!(DataPathCell::new(data_path).get(), data_path);
-            }
         }
     }
 }

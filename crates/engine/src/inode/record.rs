@@ -1,15 +1,23 @@
 //! Reading an inode's record and checking it; writing it back.
 
-use std::sync::Arc;
-
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Ino, Pblk};
 
-use super::inode_cache::Asker;
 use super::{Inode, InodeCore, InodeFlags, format};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
+
+/// The purpose of a request for an inode. Decides which numbers and which inodes are valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Asker {
+    /// A directory entry or a user: the root, or an inode that is not reserved, with a link.
+    User,
+    /// The engine, for one of its own inodes.
+    Internal,
+    /// Orphan processing: an inode that may have no link.
+    Orphans,
+}
 
 /// Fails for numbers that `asker` must not get: reserved ones and the orphan file for users, any
 /// past the last.
@@ -34,7 +42,7 @@ pub(super) fn check_number(fs: &Fs, ino: Ino, asker: Asker) -> Result<()> {
 }
 
 /// Reads and checks inode `ino`.
-pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
+pub(super) fn load(fs: &Fs, ino: Ino, asker: Asker) -> Result<Inode> {
     let core = read(fs, ino)?;
     // A free or unlinked inode is no damage of the inode: the entry that led here is wrong.
     if core.mode == 0 || (core.links == 0 && asker == Asker::User) {
@@ -44,7 +52,7 @@ pub(super) fn load(fs: &Arc<Fs>, ino: Ino, asker: Asker) -> Result<Inode> {
     let kind = FileKind::from_mode(core.mode)
         .ok_or_else(|| damaged(&format!("unknown file type in mode {:#o}", core.mode)))?;
     judge(fs, ino, kind, &core)?;
-    Ok(Inode::new(Arc::downgrade(fs), ino, kind, core))
+    Ok(Inode::new(fs.inodes.weak_home(), ino, kind, core))
 }
 
 /// The record of inode `ino`, decoded; [`Error::Stale`] if it was never used.

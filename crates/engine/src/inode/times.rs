@@ -16,8 +16,9 @@
 //! `core`, and inside it the list of marked inodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::deferred_times::{LAZY, NEVER, SOON};
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
 use crate::config::AtimeMode;
 use crate::types::error::Result;
@@ -25,38 +26,12 @@ use crate::types::{FileKind, Timestamp};
 use crate::volume::Fs;
 use crate::volume::credits;
 
-/// [`Inode::deferred`]: a time that is to be stored within seconds.
-pub(super) const SOON: u8 = 1;
-/// [`Inode::deferred`]: a time that waits for another reason to be stored (`lazytime`).
-pub(super) const LAZY: u8 = 2;
-/// [`Inode::deferred`]: the inode is on the list, whether or not a time is still to be stored.
-const LISTED: u8 = 4;
-
 /// Under relatime an access time is renewed at least this often.
 const DAY_SECS: i64 = 24 * 60 * 60;
 /// Nanoseconds in a second.
 const NANOS: u64 = 1_000_000_000;
-/// Before every tick of the clock.
-const NEVER: u64 = 0;
 /// Inodes whose times are stored under one handle.
 const BATCH: usize = 16;
-
-/// Time updates that reads and writes can skip. Set with `core` locked, after a look at the times;
-/// cleared with `core` locked exclusively, by every change of them.
-#[derive(Default)]
-pub(super) struct Noted {
-    /// The tick in which a write noted its time, or found it noted.
-    write: AtomicU64,
-    /// The tick before which no read changes the access time.
-    read_until: AtomicU64,
-}
-
-impl Noted {
-    pub(super) fn forget(&self) {
-        self.write.store(NEVER, Ordering::Release);
-        self.read_until.store(NEVER, Ordering::Release);
-    }
-}
 
 /// The coarse clock in nanoseconds since 1970. Reading it costs next to nothing.
 #[inline]
@@ -194,28 +169,10 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
 
 /// Marks a time in `_core`, the inode's, as newer than its stored form.
 fn defer(fs: &Fs, inode: &Arc<Inode>, _core: &mut InodeCore, how: u8) {
-    let before = inode.deferred.fetch_or(how | LISTED, Ordering::AcqRel);
-    if before & LISTED == 0 {
+    if inode.deferred.mark(how) {
         fs.inodes.late.lock().push(Arc::clone(inode));
     }
     fs.stats.times_deferred.bump();
-}
-
-impl Inode {
-    /// Whether a time in `core` of a kind in `which` is newer than the stored one.
-    fn defers(&self, which: u8) -> bool {
-        self.deferred.load(Ordering::Acquire) & which != 0
-    }
-
-    /// Whether any time in `core` is newer than the stored one.
-    pub(super) fn has_deferred(&self) -> bool {
-        self.defers(SOON | LAZY)
-    }
-
-    /// Notes that everything in `_core`, the inode's, was stored.
-    pub(super) fn stored(&self, _core: &mut InodeCore) {
-        self.deferred.fetch_and(LISTED, Ordering::AcqRel);
-    }
 }
 
 /// Stores deferred times, if there are any. Starts a handle: see the lock order.
@@ -240,8 +197,8 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
     let mut marked = Vec::new();
     for inode in listed {
         // Off the list first: a mark that comes after this puts the inode there again.
-        inode.deferred.fetch_and(!LISTED, Ordering::AcqRel);
-        if inode.defers(due) {
+        inode.deferred.unlist();
+        if inode.deferred.has(due) {
             marked.push(inode);
         } else if inode.has_deferred() {
             relist(fs, inode);
@@ -259,8 +216,7 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
 }
 
 fn relist(fs: &Fs, inode: Arc<Inode>) {
-    let before = inode.deferred.fetch_or(LISTED, Ordering::AcqRel);
-    if before & LISTED == 0 {
+    if inode.deferred.mark(0) {
         fs.inodes.late.lock().push(inode);
     }
 }

@@ -18,22 +18,31 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     }
     let mut all = fs.stats.all();
     let journal = fs.journal.stats();
-    add!(all, journal: handles commits commit_waits blocks_logged log_blocks_written revokes blocks_checkpointed
+    add!(all, journal:
+        handles commits commit_waits blocks_logged log_blocks_written revokes blocks_checkpointed
         tail_updates space_waits cow_copies credit_overflow = credit_overflows
-        block_cache_hits = cache_hits block_cache_misses = cache_misses block_cache_evictions = cache_evictions);
+        block_cache_hits = cache_hits block_cache_misses = cache_misses
+        block_cache_evictions = cache_evictions);
     let data = fs.files.stats.snapshot();
-    add!(all, data: begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes uncached_reads uncached_writes
-        map_calls ioends wb_bytes = written_bytes merges failed_ioends);
+    add!(all, data:
+        begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes
+        uncached_reads uncached_writes map_calls ioends wb_bytes = written_bytes merges
+        failed_ioends);
     let buffers = fs.files.buffers.snapshot();
-    add!(all, buffers: buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
-        cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps credit_restarts = restarts);
+    add!(all, buffers:
+        buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits
+        cleanup_visits block_maps buffer_edge_reads = edge_reads rings extent_maps
+        credit_restarts = restarts);
     let trees = file::tree_stats(fs);
-    add!(all, trees: trim_first trim_last prealloc_allocs wakes wakes_skipped tree_sets = sets tree_clears = clears
-        tree_waits = lock_waits);
+    add!(all, trees:
+        trim_first trim_last prealloc_allocs wakes wakes_skipped tree_sets = sets
+        tree_clears = clears tree_waits = lock_waits);
     let pages = fs.files.pages.stats();
-    add!(all, pages: page_cache_budget_bytes = budget_bytes page_cache_used_bytes = used_bytes
-        page_cache_held_bytes = held_bytes dirty_bytes writeback_bytes evictions = reclaimed eviction_scans = reclaim_scans
-        throttle_waits = throttled memory_waits flusher_passes stable_waits);
+    add!(all, pages:
+        page_cache_budget_bytes = budget_bytes page_cache_used_bytes = used_bytes
+        page_cache_held_bytes = held_bytes dirty_bytes writeback_bytes evictions = reclaimed
+        eviction_scans = reclaim_scans throttle_waits = throttled memory_waits flusher_passes
+        stable_waits);
     all.extend(FOLIO_ORDERS.iter().copied().zip(pages.folios_by_order));
     all.extend(fs.dev.counters());
     all.push(("reserved", fs.alloc.counts.reserved_blocks().get()));

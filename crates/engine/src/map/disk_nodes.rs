@@ -15,7 +15,7 @@ use extant_jbd2::{Block, BlockCache, BlockData, Handle};
 use extant_units::{BlockSize, Blocks, Ino, Pblk};
 
 use super::extent_tree::{Nodes, NodesMut};
-use super::map_lock::{ExclusiveMap, LockedMap};
+use super::locked_map::{ExclusiveMap, LockedMap};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::inode::{Inode, InodeFlags};
 use crate::types::error::{Error, Location, Result};

@@ -17,7 +17,7 @@ use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_status::{ReservationFate, Status};
 use super::extent_tree::{self, Found};
-use super::map_lock::{ExclusiveMap, SharedMap};
+use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::inode::Inode;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;

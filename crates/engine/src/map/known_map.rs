@@ -7,8 +7,8 @@ use extant_units::Lblk;
 
 use super::MapState;
 use super::extent_status::Status;
+use super::locked_map::SharedMap;
 use super::lookup::on_disk;
-use super::map_lock::SharedMap;
 use crate::inode::Inode;
 use crate::volume::Fs;
 

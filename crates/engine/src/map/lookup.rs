@@ -7,7 +7,7 @@ use extant_units::{Blocks, Lblk};
 use super::disk_nodes::DiskNodes;
 use super::extent_status::{Status, StatusGuard};
 use super::extent_tree::{self, Found};
-use super::map_lock::{LockedMap, SharedMap};
+use super::locked_map::{LockedMap, SharedMap};
 use super::{BlockMapping, MapState, indirect};
 use crate::alloc;
 use crate::inode::Inode;

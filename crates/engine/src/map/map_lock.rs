@@ -1,58 +1,8 @@
-//! The lock of a file's map, and the guards that prove that it is held.
-//!
-//! # Invariants
-//! Every function that relies on the lock takes its guard: [`SharedMap`] or [`ExclusiveMap`], or
-//! any [`LockedMap`] where both will do. A guard knows its inode, so a function cannot get the
-//! guard of one file and the map of another.
-//!
-//! # Locks
-//! The lock has its place in the check of the lock order (`extant_lock_order`).
+//! The lock of a file's map: a field of its inode.
 
-use extant_lock_order::{Locked, Rank, lock};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 
-use crate::inode::Inode;
-
-/// The lock of the extent tree (`i_data_sem`): shared to walk, exclusive to change.
+/// The lock of the extent tree (`i_data_sem`): shared to walk, exclusive to change. Its guards are
+/// in [`super::locked_map`].
 #[derive(Default)]
-pub(crate) struct MapLock(RwLock<()>);
-
-/// The locked map of one inode.
-pub(crate) struct LockedMap<'a, G> {
-    inode: &'a Inode,
-    _guard: Locked<G>,
-}
-
-/// A map that cannot change: others may walk it as well.
-pub(crate) type SharedMap<'a> = LockedMap<'a, RwLockReadGuard<'a, ()>>;
-/// A map that only this thread walks and may change.
-pub(crate) type ExclusiveMap<'a> = LockedMap<'a, RwLockWriteGuard<'a, ()>>;
-
-impl<'a, G> LockedMap<'a, G> {
-    /// The inode whose map is locked.
-    pub(super) fn inode(&self) -> &'a Inode {
-        self.inode
-    }
-}
-
-impl<'a> SharedMap<'a> {
-    /// Locks the map of `inode` shared.
-    #[track_caller]
-    pub(crate) fn lock(inode: &'a Inode) -> Self {
-        Self {
-            inode,
-            _guard: lock(Rank::Map, || inode.map_lock.0.read()),
-        }
-    }
-}
-
-impl<'a> ExclusiveMap<'a> {
-    /// Locks the map of `inode` exclusively.
-    #[track_caller]
-    pub(crate) fn lock(inode: &'a Inode) -> Self {
-        Self {
-            inode,
-            _guard: lock(Rank::Map, || inode.map_lock.0.write()),
-        }
-    }
-}
+pub(crate) struct MapLock(pub(super) RwLock<()>);

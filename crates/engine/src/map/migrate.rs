@@ -16,7 +16,7 @@ use extant_units::{Lblk, Pblk};
 use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree::{self, NodesMut};
-use super::map_lock::{ExclusiveMap, SharedMap};
+use super::locked_map::{ExclusiveMap, SharedMap};
 use super::{MapState, indirect};
 use crate::inode::Inode;
 use crate::types::error::{Error, Location, Result};

@@ -29,6 +29,7 @@ mod extent_status;
 mod extent_tree;
 mod indirect;
 mod known_map;
+mod locked_map;
 mod lookup;
 mod map_lock;
 mod migrate;
@@ -50,12 +51,12 @@ pub(crate) use exchange_blocks::exchange;
 pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use known_map::{KnownMap, known};
+#[cfg(test)]
+pub(crate) use locked_map::{ExclusiveMap, SharedMap};
 pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_holds};
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use map_lock::MapLock;
-#[cfg(test)]
-pub(crate) use map_lock::{ExclusiveMap, SharedMap};
 pub(crate) use migrate::to_extents;
 pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
 pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};

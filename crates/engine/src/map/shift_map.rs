@@ -23,7 +23,7 @@ use super::change::{METADATA_BLOCKS, is_metadata};
 use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree::{self, ExtentCount, Shift};
-use super::map_lock::{ExclusiveMap, SharedMap};
+use super::locked_map::{ExclusiveMap, SharedMap};
 use crate::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

@@ -17,16 +17,23 @@ use crate::file::{self, Files, LoggedDevice};
 use crate::group::{GroupTable, Totals};
 use crate::inode::InodeCache;
 use crate::map::StatusCache;
+use crate::namei;
 use crate::orphan::{self, Orphans};
 use crate::types::error::{Error, Location, Result};
 use crate::types::{Cred, FileKind};
-use crate::volume::Fs;
 use crate::volume::fault::Fault;
 use crate::volume::layout::Layout;
 use crate::volume::mmp;
 use crate::volume::mounted_superblock::MountedSuperblock;
 use crate::volume::stats::Stats;
+use crate::volume::{Fs, Upcalls};
 use crate::xattr::SharedBlocks;
+
+/// What modules below this one call of those between.
+pub(crate) const UPCALLS: Upcalls = Upcalls {
+    evict: namei::evict,
+    file_callbacks: file::callbacks,
+};
 
 /// Reads the rest of the metadata and puts the parts together. The superblock is marked as in use.
 pub(super) fn build(
@@ -60,17 +67,19 @@ pub(super) fn build(
         failpoint: tuning.failpoint,
     });
     let logged = LoggedDevice::new(Arc::clone(&dev), Arc::clone(&journal), layout.block_size);
-    Ok(Arc::new(Fs {
+    Ok(Arc::new_cyclic(|this| Fs {
         super_block: MountedSuperblock::new(&layout, sb.raw().state()),
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
-        inodes: InodeCache::default(),
-        status: Arc::new(StatusCache::default()),
+        inodes: InodeCache::new(Arc::clone(&journal), Arc::clone(&stats)),
+        status: StatusCache::default(),
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
         rename_lock: Mutex::new(()),
         interrupted: false.into(),
+        this: this.clone(),
+        upcalls: UPCALLS,
         dev,
         latch,
         layout,

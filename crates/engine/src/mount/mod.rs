@@ -31,6 +31,8 @@ mod tests;
 mod unmount;
 mod volume_marks;
 
+#[cfg(test)]
+pub(crate) use self::build_fs::UPCALLS;
 pub(crate) use self::mount_volume::mount;
 pub(crate) use self::read_only::{has_orphans, look, put_in_order};
 pub(crate) use self::unmount::{ShutdownMode, shutdown, unmount};

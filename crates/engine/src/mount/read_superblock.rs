@@ -29,7 +29,9 @@ pub(super) fn read(dev: &Arc<dyn BlockDevice>, options: &mut MountOptions) -> Re
     if offset != SUPERBLOCK_OFFSET && !options.read_only() {
         // A backup is older than the volume: enough to read it, not to change it.
         return Err(Error::BadOption(
-            "'sb': a backup superblock can only be mounted with 'ro' (let e2fsck -b repair the volume)".into(),
+            "'sb': a backup superblock can only be mounted with 'ro' (let e2fsck -b repair the \
+             volume)"
+                .into(),
         ));
     }
     let verdict = feature_gate::judge(&sb.features())?;

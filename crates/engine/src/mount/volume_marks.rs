@@ -29,7 +29,8 @@ pub(super) fn mark_in_use(
     write_directly(dev, |raw| {
         if !raw.state().contains(State::VALID) || raw.state().contains(State::ERROR) {
             tracing::warn!(
-                "the volume was not checked after an error or an unclean end: running e2fsck is recommended"
+                "the volume was not checked after an error or an unclean end: running e2fsck is \
+                 recommended"
             );
         }
         if has_journal {

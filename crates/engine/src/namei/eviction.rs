@@ -7,7 +7,8 @@
 //!
 //! # Errors
 //! An eviction that fails (damage, a stopped journal) leaves the inode on the orphan list, for
-//! e2fsck or the next mount. Its number stays taken until then.
+//! e2fsck or the next mount. Its number stays taken until then. An inode on the list stays in
+//! memory as well: if a damaged bitmap says that the number is free, its next use is an error.
 //!
 //! # Concurrency
 //! Every inode is taken from the queue once; different inodes are evicted in parallel.
@@ -32,28 +33,6 @@ use crate::xattr;
 const LAZY_ROUNDS: u64 = 12 * 60 * 60 / 5;
 
 impl Fs {
-    /// Evicts the inodes in the queue. The caller holds no lock and no handle.
-    pub(crate) fn reap(self: &Arc<Self>) {
-        while let Some((inode, _busy)) = self.inodes.reaper.pop() {
-            delete_or_give_up(self, &inode);
-        }
-    }
-
-    /// As [`Fs::reap`], but only if the reaper has fallen behind: for operations that add to its
-    /// queue. The caller holds no lock and no handle.
-    pub(crate) fn reap_if_behind(self: &Arc<Self>) {
-        if self.inodes.reaper.is_behind() {
-            self.reap();
-        }
-    }
-
-    /// Evicts the inodes in the queue, and waits for evictions of other threads: before "no space"
-    /// is final, and before sync. The caller holds no lock and no handle.
-    pub(crate) fn reap_all(self: &Arc<Self>) {
-        self.reap();
-        self.inodes.reaper.wait_until_idle();
-    }
-
     /// Starts the reaper's thread: mount's last step for a writable file system.
     ///
     /// # Errors
@@ -115,7 +94,8 @@ fn run(fs: &Weak<Fs>, queue: &EvictionQueue, rounds: bool) {
     }
 }
 
-fn delete_or_give_up(fs: &Arc<Fs>, inode: &Arc<Inode>) {
+/// Evicts an inode from the queue. After a failure it stays on the orphan list.
+pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
     let result = fs.check_writable().and_then(|()| delete(fs, inode));
     match result {
         Ok(()) => fs.stats.inode_deletions.bump(),

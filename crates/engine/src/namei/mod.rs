@@ -31,6 +31,7 @@ pub(crate) mod symlink_target;
 mod unlink;
 
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
+pub(crate) use self::eviction::evict;
 pub(crate) use self::link::link;
 pub(crate) use self::lookup_name::lookup;
 pub(crate) use self::rename::rename;

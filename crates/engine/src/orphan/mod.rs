@@ -21,6 +21,9 @@
 
 mod orphan_file;
 mod orphan_list;
+mod orphan_record;
+mod orphan_slots;
+mod orphans;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -30,40 +33,15 @@ use std::sync::Arc;
 use extant_disk::features::RoCompat;
 use extant_failpoint::Failpoint;
 use extant_jbd2::Handle;
-use parking_lot::{Mutex, RwLock};
 
-use self::orphan_file::OrphanFile;
-use self::orphan_list::List;
+pub(crate) use self::orphan_record::OrphanRecord;
+use self::orphan_slots::OrphanFile;
+pub(crate) use self::orphans::Orphans;
 pub(crate) use self::recover::process_all;
 use crate::inode::Inode;
 use crate::types::error::Result;
 use crate::volume::Fs;
 use crate::volume::credits;
-
-/// How an inode is recorded as an orphan.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum OrphanRecord {
-    /// Not at all: it is no orphan.
-    #[default]
-    None,
-    /// In the list.
-    Listed,
-    /// In the orphan file: block and slot.
-    Slot {
-        /// Which of the file's blocks.
-        block: usize,
-        /// Which slot.
-        slot: usize,
-    },
-}
-
-/// The records of orphans.
-#[derive(Default)]
-pub(crate) struct Orphans {
-    list: Mutex<List>,
-    /// Opened by [`open`]; `None` without the feature.
-    file: RwLock<Option<Arc<OrphanFile>>>,
-}
 
 /// Opens the orphan file, if there is one, and marks it as in use. Part of a writable mount, after
 /// the replay of the journal.

@@ -11,11 +11,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use extant_disk::csum::Crc32c;
 use extant_disk::orphan;
 use extant_jbd2::{Block, Handle};
 use extant_units::{Ino, Lblk, Pblk};
 
+use super::orphan_slots::{OrphanBlock, OrphanFile};
 use crate::inode::Inode;
 use crate::map::{self, MapState};
 use crate::types::error::{Error, Location, Result};
@@ -24,24 +24,6 @@ use crate::volume::metadata_kind::CheckKind;
 
 /// Linux takes no larger orphan file.
 const MAX_BLOCKS: u64 = 512;
-
-/// The orphan file's blocks.
-pub(super) struct OrphanFile {
-    ino: Ino,
-    seed: Option<Crc32c>,
-    blocks: Vec<OrphanBlock>,
-    /// Slots of a block.
-    slots: usize,
-    hasher: RandomState,
-}
-
-struct OrphanBlock {
-    pblk: Pblk,
-    /// Slots that may be claimed.
-    free: AtomicUsize,
-    /// Where the next search begins.
-    hint: AtomicUsize,
-}
 
 impl OrphanFile {
     /// Finds, reads and checks all blocks of the file.
@@ -171,24 +153,5 @@ impl OrphanFile {
             all.extend(orphans.map(|(slot, ino)| (at, slot, ino)));
         }
         Ok(all)
-    }
-
-    /// Whether no slot is taken.
-    pub(super) fn is_empty(&self) -> bool {
-        self.blocks
-            .iter()
-            .all(|block| block.free.load(Ordering::Acquire) == self.slots)
-    }
-
-    /// Slots of all blocks.
-    #[cfg(test)]
-    pub(super) fn slots_in_all(&self) -> usize {
-        self.slots * self.blocks.len()
-    }
-
-    /// The file's first block.
-    #[cfg(test)]
-    pub(super) fn first_block(&self) -> Pblk {
-        self.blocks.first().map_or(Pblk::ZERO, |block| block.pblk)
     }
 }

@@ -4,32 +4,15 @@
 //! The copy in memory has both directions, so that an inode in the middle can be removed: its
 //! successor towards the superblock is changed, wherever it is stored.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use extant_jbd2::Handle;
 use extant_units::Ino;
 
+use super::orphans::List;
 use crate::inode::Inode;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
-
-/// The list in memory. Guarded by its mutex in [`super::Orphans`].
-#[derive(Default)]
-pub(super) struct List {
-    nodes: HashMap<Ino, ListNode>,
-    /// The newest inode that is in memory.
-    newest: Option<Ino>,
-}
-
-struct ListNode {
-    /// Keeps the inode in memory: removing a neighbour changes it.
-    inode: Arc<Inode>,
-    /// Towards the superblock.
-    newer: Option<Ino>,
-    /// The next one on disk, zero at the end. It need not be in memory.
-    older: u32,
-}
 
 impl List {
     /// Adds `inode` at the head.
@@ -42,37 +25,6 @@ impl List {
         inode.update(fs, h, |core| core.dtime = head)?;
         self.enter(inode, head);
         Ok(())
-    }
-
-    /// Adopts `inode`, which was found on disk behind the newest in memory or as the only one.
-    pub(super) fn adopt_oldest(&mut self, inode: &Arc<Inode>, newer: Option<Ino>, older: u32) {
-        if newer.is_none() {
-            self.newest = Some(inode.ino);
-        }
-        self.nodes.insert(
-            inode.ino,
-            ListNode {
-                inode: Arc::clone(inode),
-                newer,
-                older,
-            },
-        );
-    }
-
-    fn enter(&mut self, inode: &Arc<Inode>, older: u32) {
-        if let Some(head) = self.newest.and_then(|ino| self.nodes.get_mut(&ino)) {
-            head.newer = Some(inode.ino);
-        }
-        self.newest = Some(inode.ino);
-        let before = self.nodes.insert(
-            inode.ino,
-            ListNode {
-                inode: Arc::clone(inode),
-                newer: None,
-                older,
-            },
-        );
-        debug_assert!(before.is_none(), "an inode is listed once");
     }
 
     /// Removes `inode` and clears its deletion time.
@@ -104,18 +56,5 @@ impl List {
         }
         self.nodes.remove(&inode.ino);
         Ok(())
-    }
-
-    /// Makes `ino` the last of the list.
-    pub(super) fn end_at(&mut self, ino: Ino) {
-        if let Some(node) = self.nodes.get_mut(&ino) {
-            node.older = 0;
-        }
-    }
-
-    /// Number of inodes on the list that are in memory.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.nodes.len()
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::OrphanRecord;
-use super::orphan_file::OrphanFile;
+use super::orphan_record::OrphanRecord;
+use super::orphan_slots::OrphanFile;
 use crate::inode::{Inode, InodeRef};
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};

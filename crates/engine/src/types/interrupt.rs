@@ -27,8 +27,9 @@ thread_local! {
 /// A request to end calls early. Clones share the flag.
 ///
 /// ```
-/// # fn search(volume: &extant_engine::Volume, dir: &extant_engine::Node) -> extant_engine::Result<extant_engine::Node> {
-/// let interrupt = extant_engine::Interrupt::new();
+/// # use extant_engine::{Interrupt, Node, Result, Volume};
+/// # fn search(volume: &Volume, dir: &Node) -> Result<Node> {
+/// let interrupt = Interrupt::new();
 /// let from_elsewhere = interrupt.clone(); // to another thread, which calls from_elsewhere.set()
 /// interrupt.during(|| volume.lookup(dir, b"name"))
 /// # }

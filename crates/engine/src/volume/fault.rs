@@ -6,14 +6,16 @@
 //! recorded in the superblock as in Linux, so that the next check looks for it: past the journal
 //! where that has stopped, through it where it goes on.
 //!
+//! This file has the state; `report_fault` changes it for a file system, with its journal and its
+//! device.
+//!
 //! # Invariants
 //! - A level, once reached, is never left.
 //! - Metadata that could not be written stops the journal, and with it changes, whatever the
 //!   policy. So does a failed flush of the device ([`Fault::flush_failed`]).
 //!
 //! # Locks
-//! The level is an atomic. The record has a lock under which nothing is called. [`Fault::report`]
-//! may be called with any lock held but a block's content (inside `Handle::modify`).
+//! The level is an atomic. The record has a lock under which nothing is called.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,14 +26,13 @@ use parking_lot::Mutex;
 
 use crate::config::ErrorsPolicy;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
 use crate::volume::edit_marks;
-use crate::volume::mounted_superblock::{now, write_note};
+use crate::volume::mounted_superblock::now;
 
 /// How far the file system has been stopped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
-enum StopLevel {
+pub(super) enum StopLevel {
     Running = 0,
     /// Changes are refused.
     ReadOnly = 1,
@@ -43,30 +44,32 @@ enum StopLevel {
 #[derive(Debug)]
 pub(crate) struct Fault {
     level: AtomicU8,
-    policy: ErrorsPolicy,
-    inner: Mutex<Inner>,
+    pub(super) policy: ErrorsPolicy,
+    pub(super) inner: Mutex<Inner>,
 }
 
+/// What is noted of faults.
 #[derive(Debug, Default)]
-struct Inner {
+pub(super) struct Inner {
     /// The reason of the first stop.
     why: Option<Arc<str>>,
     /// Faults that are not in the superblock yet.
-    unrecorded: Option<Record>,
+    pub(super) unrecorded: Option<Record>,
     /// The openers of all files are told, or have been told, that writes may be lost.
-    writes_lost: bool,
+    pub(super) writes_lost: bool,
 }
 
 /// Faults in the form of the superblock's fields.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+pub(super) struct Record {
     count: u32,
     first: Event,
     last: Event,
 }
 
+/// One fault.
 #[derive(Clone, Copy, Debug)]
-struct Event {
+pub(super) struct Event {
     time: u64,
     ino: u32,
     block: u64,
@@ -98,7 +101,8 @@ impl Record {
 }
 
 impl Inner {
-    fn remember(&mut self, event: Event) {
+    /// Adds a fault that is not in the superblock yet.
+    pub(super) fn remember(&mut self, event: Event) {
         self.unrecorded = Some(match self.unrecorded {
             None => Record {
                 count: 1,
@@ -179,7 +183,12 @@ impl Fault {
     /// Raises the level. Returns true for the first caller that stops anything. That caller runs
     /// `noted` before the level is visible: a later caller therefore finds the first fault
     /// recorded.
-    fn raise(&self, level: StopLevel, why: &str, noted: impl FnOnce(&mut Inner)) -> bool {
+    pub(super) fn raise(
+        &self,
+        level: StopLevel,
+        why: &str,
+        noted: impl FnOnce(&mut Inner),
+    ) -> bool {
         let mut inner = self.inner.lock();
         inner.why.get_or_insert_with(|| why.into());
         let first = self.level.load(Ordering::Relaxed) == StopLevel::Running as u8;
@@ -188,77 +197,6 @@ impl Fault {
         }
         self.level.fetch_max(level as u8, Ordering::Relaxed);
         first
-    }
-
-    /// Reports damage or a failed metadata I/O that was found at run time: applies the `errors=`
-    /// policy and records the fault in the superblock where possible. Ignores other errors (no
-    /// space, not found), so callers may pass whole results. Failed I/O of file data must not be
-    /// passed.
-    pub(crate) fn report(&self, fs: &Fs, error: &Error) {
-        let Some(event) = Event::of(error) else {
-            return;
-        };
-        fs.stats.faults.bump();
-        tracing::error!(%error, "fault");
-        self.inner.lock().remember(event);
-        let level = match self.policy {
-            ErrorsPolicy::Continue => return,
-            ErrorsPolicy::RemountReadOnly => StopLevel::ReadOnly,
-            ErrorsPolicy::Panic => StopLevel::Shutdown,
-        };
-        let why = error.to_string();
-        if self.raise(level, &why, |_| ()) && !fs.options.read_only() {
-            fs.journal.abort_on_fault(&why);
-            self.record(fs);
-        }
-    }
-
-    /// Latches that the journal has stopped by itself, as metadata could not be written. Whatever
-    /// the policy, changes are refused from now on, as in Linux. Every caller that meets the
-    /// stopped journal calls this; the first one records the fault.
-    #[cold]
-    pub(crate) fn journal_stopped(&self, fs: &Fs, why: &str) {
-        self.stopped(fs, why, "journal");
-    }
-
-    /// Latches a failed flush of the device: any write since the last successful flush may be lost,
-    /// of data, of the log, and of what a checkpoint wrote home. Nothing of it can be relied on.
-    ///
-    /// The journal stops, and with it changes, whatever the policy. Every opener of a file in
-    /// memory is told once of lost data; a file that is opened later meets a file system that
-    /// refuses changes. Every caller that meets the failure calls this; `tell_openers` runs once.
-    #[cold]
-    pub(crate) fn flush_failed(&self, fs: &Fs, why: &str, tell_openers: fn(&Fs)) {
-        if !std::mem::replace(&mut self.inner.lock().writes_lost, true) {
-            tell_openers(fs);
-        }
-        self.stopped(fs, &format!("a flush of the device failed: {why}"), "flush");
-    }
-
-    /// Raises the level for a device that lost metadata. The first caller stops the journal and
-    /// records the fault.
-    fn stopped(&self, fs: &Fs, why: &str, source: &'static str) {
-        let level = match self.policy {
-            ErrorsPolicy::Continue | ErrorsPolicy::RemountReadOnly => StopLevel::ReadOnly,
-            ErrorsPolicy::Panic => StopLevel::Shutdown,
-        };
-        let noted = |inner: &mut Inner| {
-            fs.stats.faults.bump();
-            inner.remember(Event::new(source));
-        };
-        if self.raise(level, why, noted) {
-            tracing::error!(why, "fault");
-            fs.journal.abort_on_fault(why);
-            self.record(fs);
-        }
-    }
-
-    /// Shuts the file system down: every later operation fails with [`Error::Shutdown`], and
-    /// nothing more is written.
-    pub(crate) fn shut_down(&self, fs: &Fs, why: &str) {
-        fs.latch.sever();
-        self.raise(StopLevel::Shutdown, why, |_| ());
-        fs.journal.abort(why);
     }
 
     /// Refuses everything from now on, at the end of an unmount, when nothing is left to stop.
@@ -273,31 +211,6 @@ impl Fault {
             return;
         };
         record.store(raw);
-    }
-
-    /// Stores the faults that are not recorded yet under a handle, where faults do not stop the
-    /// file system (`errors=continue`). The caller holds no lock and no handle.
-    ///
-    /// # Errors
-    /// The superblock cannot be changed.
-    pub(crate) fn record_later(&self, fs: &Fs) -> Result<()> {
-        let due = self.policy == ErrorsPolicy::Continue && self.inner.lock().unrecorded.is_some();
-        if !due || fs.check_writable().is_err() {
-            return Ok(());
-        }
-        let mut h = fs.start(1)?;
-        fs.super_block.update(fs, &mut h, |_| ())
-    }
-
-    /// Stores the faults that are not recorded yet on the device, past the journal, which has
-    /// stopped.
-    pub(crate) fn record(&self, fs: &Fs) {
-        if fs.dev.is_read_only() || self.inner.lock().unrecorded.is_none() {
-            return;
-        }
-        if let Err(error) = write_note(&fs.dev, |raw| self.note_in(raw)) {
-            tracing::error!(%error, "the fault could not be recorded in the superblock");
-        }
     }
 }
 
@@ -324,7 +237,7 @@ const EFSCORRUPTED: u8 = 5;
 
 impl Event {
     /// A failure of the device, met by `source`, now.
-    fn new(source: &'static str) -> Self {
+    pub(super) fn new(source: &'static str) -> Self {
         Self {
             time: now(),
             ino: 0,
@@ -335,7 +248,7 @@ impl Event {
     }
 
     /// The record of `error`, if it is a fault.
-    fn of(error: &Error) -> Option<Self> {
+    pub(super) fn of(error: &Error) -> Option<Self> {
         let mut event = Self::new("io");
         match error {
             Error::Corrupt { location, .. } => {

@@ -8,19 +8,18 @@
 //! before the handle, and none of those after it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
-use extant_jbd2::{BlockCache, Handle, Journal};
-use extant_units::Tid;
+use extant_jbd2::{BlockCache, Journal};
 use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
 use crate::config::MountOptions;
 use crate::config::Tuning;
-use crate::file::{self, Files};
+use crate::file::{FileCallbacks, Files};
 use crate::group::GroupTable;
-use crate::inode::InodeCache;
+use crate::inode::{Inode, InodeCache};
 use crate::map::StatusCache;
 use crate::orphan::Orphans;
 use crate::types::error::{Error, Result};
@@ -54,9 +53,9 @@ pub(crate) struct Fs {
     /// Blocks that no file may claim.
     pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
-    pub(crate) inodes: InodeCache,
+    pub(crate) inodes: Arc<InodeCache>,
     /// The bound on the memory of the inodes' extent status trees.
-    pub(crate) status: Arc<StatusCache>,
+    pub(crate) status: StatusCache,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
     /// The page cache, and what else regular files share.
@@ -77,36 +76,23 @@ pub(crate) struct Fs {
     pub(crate) rename_lock: Mutex<()>,
     /// The long walks of all threads shall end.
     pub(crate) interrupted: AtomicBool,
+    /// This file system, for work that outlives a call: threads, callbacks.
+    pub(crate) this: Weak<Fs>,
+    /// What lower modules call of upper ones.
+    pub(crate) upcalls: Upcalls,
+}
+
+/// What lower modules call of upper ones. The mount, which stands above all of them, hands it in.
+pub(crate) struct Upcalls {
+    /// Evicts an unlinked inode that has no reference: frees its blocks and its number. The caller
+    /// holds no lock and no handle. Called where space is short and before a sync.
+    pub(crate) evict: fn(&Arc<Fs>, &Arc<Inode>),
+    /// Makes what the page cache and the journal call to write a file's data. Called when the
+    /// file's data is first used.
+    pub(crate) file_callbacks: fn(&Fs, &Arc<Inode>) -> FileCallbacks,
 }
 
 impl Fs {
-    /// Starts a handle with room for `credits` metadata blocks, if the file system may be modified.
-    ///
-    /// # Errors
-    /// [`crate::Error::ReadOnly`] on a read-only mount and after a fault,
-    /// [`crate::Error::Shutdown`] after one that refuses everything, and the journal's errors. May
-    /// wait for log space: see the lock order above.
-    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
-        self.start_with_revokes(credits, 0)
-    }
-
-    /// As [`Fs::start`], with room for `revokes` revoke records: for handles that free metadata
-    /// blocks.
-    ///
-    /// # Errors
-    /// As [`Fs::start`].
-    pub(crate) fn start_with_revokes(&self, credits: u32, revokes: u32) -> Result<Handle> {
-        self.check_writable()?;
-        let handle = self.journal.start_with_revokes(credits, revokes);
-        handle.map_err(|error| {
-            // The file system may have stopped while this thread waited.
-            match self.check_writable() {
-                Err(refused) => refused,
-                Ok(()) => error.into(),
-            }
-        })
-    }
-
     /// Fails if this thread's long walk shall end. Called at every block of a walk, where no change
     /// is half done.
     ///
@@ -136,37 +122,5 @@ impl Fs {
     /// Ends the long walks of all threads, now and later.
     pub(crate) fn interrupt_all(&self) {
         self.interrupted.store(true, Ordering::Relaxed);
-    }
-
-    /// Fails if the file system may not be modified.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        self.fault.check()?;
-        if self.options.read_only() {
-            return Err(crate::Error::ReadOnly);
-        }
-        self.note_stopped_journal();
-        self.fault.check()
-    }
-
-    /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if
-    /// either is so. Called before a change, and after a commit or a flush has failed.
-    #[inline]
-    pub(crate) fn note_stopped_journal(&self) {
-        if let Some(why) = self.latch.failure() {
-            self.fault
-                .flush_failed(self, &why.to_string(), file::note_lost_writes);
-        } else if let Some(why) = self.journal.aborted() {
-            self.fault.journal_stopped(self, &why);
-        }
-    }
-
-    /// Waits until the transaction `tid` is durable. The caller holds no lock and no handle.
-    ///
-    /// # Errors
-    /// The journal has stopped, which is latched.
-    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
-        let committed = self.journal.commit(tid);
-        self.note_stopped_journal();
-        Ok(committed?)
     }
 }

@@ -1,19 +1,32 @@
 //! What one mount shares: the volume's shape, its superblock, the latched failure, and [`Fs`],
 //! which holds the state of every part.
 //!
+//! [`Fs`] parts the engine's files in two:
+//!
+//! * State, below it: plain data with its own locks. [`Fs`] and [`Inode`](crate::inode::Inode) are
+//!   made of it, so it names neither. Each module has its state in files of their own, such as
+//!   `alloc/allocator.rs` and `file/data_state.rs`.
+//! * Operations, above it: functions and methods that take [`Fs`].
+//!
+//! Where state must reach upwards, it calls a trait object or a function that is handed in when it
+//! is made: an inode its cache (`InodeHome`), the page cache and the journal a file's writeback
+//! (`FileCallbacks`). [`Upcalls`] are two functions of upper modules that lower ones call.
+//!
 //! # Invariants
-//! Nothing here changes a file or a directory. Every module above takes [`Fs`] as its first
-//! argument.
+//! Nothing here changes a file or a directory. Every operation takes [`Fs`] as its first argument.
 
 pub(crate) mod credits;
 pub(crate) mod edit_marks;
 pub(crate) mod fault;
 pub(crate) mod fs;
+mod handles;
 pub(crate) mod layout;
 pub(crate) mod metadata_kind;
 pub(crate) mod mmp;
 pub(crate) mod mounted_superblock;
+mod report_fault;
 pub(crate) mod stats;
+mod superblock_update;
 pub(crate) mod system_zones;
 
-pub(crate) use self::fs::Fs;
+pub(crate) use self::fs::{Fs, Upcalls};

@@ -1,12 +1,13 @@
 //! The superblock's changing fields.
 //!
 //! While mounted, the superblock is a metadata block like any other: [`MountedSuperblock::update`]
-//! changes it under a handle. Before the journal is open and after it was closed,
-//! [`write_directly`] changes the bytes on the device. As in Linux, the free counts in it are exact
-//! only after an unmount. The groups' counts always are; the mount sums the totals up from them.
+//! (in `superblock_update`) changes it under a handle. Before the journal is open and after it was
+//! closed, [`write_directly`] changes the bytes on the device. As in Linux, the free counts in it
+//! are exact only after an unmount. The groups' counts always are; the mount sums the totals up
+//! from them.
 //!
 //! # Locks
-//! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.
+//! None of its own: the block's lock, inside `Handle::modify`, serialises changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,27 +15,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use extant_blockdev::BlockDevice;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State};
-use extant_jbd2::Handle;
 use extant_units::{DevOff, Pblk};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::types::Timestamp;
 use crate::types::error::{Error, Location, Result};
-use crate::volume::Fs;
 use crate::volume::layout::Layout;
-
-/// The largest size that readers without `large_file` understand.
-const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;
 
 /// The location of the superblock while mounted, and its state at mount.
 #[derive(Debug)]
 pub(crate) struct MountedSuperblock {
-    block: Pblk,
-    offset: usize,
+    pub(super) block: Pblk,
+    pub(super) offset: usize,
     /// The volume was clean when it was mounted.
     was_valid: bool,
     /// The feature `large_file` is set.
-    large_file: AtomicBool,
+    pub(super) large_file: AtomicBool,
     unmounting: AtomicBool,
 }
 
@@ -59,59 +55,6 @@ impl MountedSuperblock {
     /// Returns true for the first caller, which unmounts.
     pub(crate) fn begin_unmount(&self) -> bool {
         !self.unmounting.swap(true, Ordering::AcqRel)
-    }
-
-    /// Changes the superblock under `h` and seals it. One credit. `f` must not take locks.
-    ///
-    /// # Errors
-    /// The block cannot be read, or the journal has stopped.
-    pub(crate) fn update<R>(
-        &self,
-        fs: &Fs,
-        h: &mut Handle,
-        f: impl FnOnce(&mut RawSuperblock) -> R,
-    ) -> Result<R> {
-        let block = fs.cache.read_unchecked(self.block)?;
-        let changed = h.modify(&block, |bytes| {
-            let raw = bytes
-                .get_mut(self.offset..)
-                .and_then(|bytes| RawSuperblock::mut_from_prefix(bytes).ok());
-            raw.map(|(raw, _)| {
-                let result = f(raw);
-                fs.fault.note_in(raw);
-                seal(raw);
-                result
-            })
-        })?;
-        changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
-    }
-
-    /// Notes that there is a file of `size` bytes: the first file past 2 GiB sets a feature of the
-    /// superblock. Uses the credit for the superblock that comes with an inode's update.
-    ///
-    /// # Errors
-    /// As [`MountedSuperblock::update`].
-    pub(crate) fn note_file_size(&self, fs: &Fs, h: &mut Handle, size: u64) -> Result<()> {
-        if size <= LARGEST_SMALL_FILE || self.large_file.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        self.update(fs, h, |raw| {
-            let features = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
-            raw.feature_ro_compat.set(features);
-        })?;
-        self.large_file.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// A copy of the superblock as it is in the running transaction.
-    ///
-    /// # Errors
-    /// The block cannot be read.
-    pub(crate) fn read(&self, fs: &Fs) -> Result<Box<RawSuperblock>> {
-        let data = fs.cache.read_unchecked(self.block)?.data();
-        data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
-            .and_then(RawSuperblock::copy_from)
-            .ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
     }
 }
 
@@ -217,7 +160,8 @@ pub(crate) fn is_in_use(raw: &RawSuperblock) -> bool {
     raw.features().has_incompat(Incompat::RECOVER) || !raw.state().contains(State::VALID)
 }
 
-fn seal(raw: &mut RawSuperblock) {
+/// Sets the time of the write and the checksum.
+pub(super) fn seal(raw: &mut RawSuperblock) {
     raw.set_write_time(now());
     raw.seal();
 }

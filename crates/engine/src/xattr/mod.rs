@@ -19,6 +19,7 @@
 pub(crate) mod acl;
 mod attr_block;
 mod attr_store;
+mod block_index;
 pub(crate) mod privileges;
 mod shared_blocks;
 #[cfg(test)]
@@ -29,7 +30,7 @@ use extant_jbd2::Handle;
 
 use self::acl::AclKind;
 pub(crate) use self::attr_store::{exists, release, set_stored};
-pub(crate) use self::shared_blocks::SharedBlocks;
+pub(crate) use self::block_index::SharedBlocks;
 use crate::alloc;
 use crate::inode::{Inode, InodeFlags};
 use crate::types::Cred;

@@ -12,12 +12,9 @@
 //! A stripe (by block number) is held while a block's count is read and acted upon: shared, changed
 //! in place or freed. One at a time, inside `xattr_lock`. The index has a lock of its own, a leaf.
 
-use std::collections::{HashMap, VecDeque};
-
 use extant_disk::xattr::{BlockHeader, Fit, XATTR_REFCOUNT_MAX, XattrSet, seal_block};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Pblk};
-use parking_lot::{Mutex, MutexGuard};
 
 use super::attr_block::{key, read_block};
 use crate::alloc::{self, AllocRequest, Run};
@@ -26,79 +23,8 @@ use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-const STRIPES: usize = 64;
-/// Blocks that the index remembers.
-const REMEMBERED: usize = 4096;
-/// Blocks of one hash that are compared: hostile images may make hashes collide.
-const CANDIDATES: usize = 8;
 /// The header, which belongs to a block itself. The content follows it.
 const HEADER: usize = size_of::<BlockHeader>();
-
-/// The index of attribute blocks, and the locks of their counts.
-pub(crate) struct SharedBlocks {
-    stripes: Box<[Mutex<()>]>,
-    index: Mutex<Index>,
-}
-
-#[derive(Default)]
-struct Index {
-    by_hash: HashMap<u32, Vec<Pblk>>,
-    /// In the order of arrival, which is the order of eviction. May name some that are gone
-    /// already.
-    order: VecDeque<(u32, Pblk)>,
-}
-
-impl Default for SharedBlocks {
-    fn default() -> Self {
-        Self {
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
-            index: Mutex::default(),
-        }
-    }
-}
-
-impl Index {
-    fn add(&mut self, hash: u32, pblk: Pblk) {
-        let blocks = self.by_hash.entry(hash).or_default();
-        if hash == 0 || blocks.contains(&pblk) || blocks.len() >= CANDIDATES {
-            return;
-        }
-        blocks.push(pblk);
-        self.order.push_back((hash, pblk));
-        while self.order.len() > REMEMBERED {
-            if let Some((hash, pblk)) = self.order.pop_front() {
-                self.forget(hash, pblk);
-            }
-        }
-    }
-
-    fn forget(&mut self, hash: u32, pblk: Pblk) {
-        if let Some(blocks) = self.by_hash.get_mut(&hash) {
-            blocks.retain(|b| *b != pblk);
-            if blocks.is_empty() {
-                self.by_hash.remove(&hash);
-            }
-        }
-    }
-
-    fn has(&self, hash: u32, pblk: Pblk) -> bool {
-        self.by_hash
-            .get(&hash)
-            .is_some_and(|blocks| blocks.contains(&pblk))
-    }
-}
-
-impl SharedBlocks {
-    fn stripe(&self, pblk: Pblk) -> MutexGuard<'_, ()> {
-        let at = usize::try_from(pblk.get() % self.stripes.len() as u64).unwrap_or(0);
-        self.stripes[at].lock()
-    }
-
-    fn candidates(&self, hash: u32) -> Vec<Pblk> {
-        let index = self.index.lock();
-        index.by_hash.get(&hash).cloned().unwrap_or_default()
-    }
-}
 
 fn hash_of(bytes: &[u8]) -> u32 {
     BlockHeader::of(bytes).map_or(0, |header| header.hash.get())
@@ -263,26 +189,5 @@ pub(super) fn remember(fs: &Fs, pblk: Pblk, bytes: &[u8]) {
     let hash = hash_of(bytes);
     if hash != 0 {
         fs.xattr_blocks.index.lock().add(hash, pblk);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_index_is_bounded() {
-        let mut index = Index::default();
-        for i in 0..u32::try_from(REMEMBERED).unwrap_or(0) * 2 {
-            index.add(i + 1, Pblk::new(u64::from(i)));
-        }
-        assert_eq!(index.order.len(), REMEMBERED);
-        assert_eq!(index.by_hash.len(), REMEMBERED);
-        for i in 0..100 {
-            index.add(7, Pblk::new(1_000_000 + i));
-        }
-        assert!(index.by_hash.get(&7).is_some_and(|b| b.len() <= CANDIDATES));
-        index.add(0, Pblk::new(5));
-        assert!(!index.has(0, Pblk::new(5)), "no hash, no sharing");
     }
 }

@@ -16,7 +16,8 @@ use crate::config::BufferedPath;
 use crate::file::write::writeback::write_range;
 use crate::file::{data, lock, read::check_kind};
 use crate::inode::Inode;
-use crate::inode::path_choice::{self, DataPath, eligible};
+use crate::inode::data_path_cell::DataPath;
+use crate::inode::path_choice::{self, eligible};
 use crate::map;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
@@ -131,7 +132,7 @@ fn drained(
             fs.journal.checkpoint_all()?;
         }
         let _nothing_fills = file.address_space.invalidate_lock().write();
-        let _nobody_goes_on = file.data_path.release();
+        let _nothing_goes_on = file.data_path.release();
         let _nothing_writes = file.address_space.writeback_pass();
         file.address_space.drop_clean(Pos::ZERO, Pos::MAX);
         if file.address_space.dirty_bytes() != 0 || file.ordered.is_waited_for() {

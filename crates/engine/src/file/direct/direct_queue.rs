@@ -26,7 +26,7 @@ use std::time::Duration;
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::file::direct::fast_path::{Straight, Wish, straight};
+use crate::file::direct::fast_path::{Straight, What, Wish, straight};
 use crate::file::direct::known_runs::Places;
 use crate::file::{self, WriteAt};
 use crate::inode::InodeRef;
@@ -42,13 +42,6 @@ const MOST_THREADS: usize = 4;
 const LOOK: Duration = Duration::from_millis(1);
 /// How often it finds nothing before it sleeps.
 const LOOKS: u32 = 16;
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    Read,
-    Write,
-}
 
 /// One request.
 pub(crate) struct Job {

@@ -52,7 +52,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     ops.data.direct.announce(&ops.data.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
-    let _nobody_fills = ops.data.ranges.lock_fill(range);
+    let _nothing_fills = ops.data.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
     if !clear_cache::clear(ops, bs.round_down(pos), last)? {
         return fall_back(0);

@@ -20,7 +20,6 @@ use extant_units::{DevOff, Pos};
 use parking_lot::RwLockReadGuard;
 
 use crate::config::BufferedPath;
-use crate::file::direct::direct_queue::What;
 use crate::file::direct::known_runs::Places;
 use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
@@ -79,6 +78,13 @@ impl Straight {
     }
 }
 
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Read,
+    Write,
+}
+
 /// One request, as far as it matters here.
 #[derive(Clone, Copy)]
 pub(super) struct Wish<'a> {
@@ -125,23 +131,11 @@ pub(super) fn straight(
         },
     };
     let ops = FileOps::new(fs, inode);
-    let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
-    let plain = ops.data_path.machinery == BufferedPath::Iomap
-        && !ops.data_path.journalled
-        && !inode.is_gone();
-    let synchronous =
-        wish.what == What::Write && (fs.options.sync() || ops.flags.intersects(special));
-    if !plain || synchronous {
+    if !may_go_straight(&ops, wish.what) {
         return Ok(None);
     }
     data_path::check_contents(ops.flags)?;
-    // Under the range: below both sizes there is nothing to move.
-    let inside = end.get() <= inode.disk_size() && end.get() <= inode.size();
-    let is_cached = || {
-        let cached = data.address_space.next(pos);
-        cached.is_some_and(|folio| folio.start() < end)
-    };
-    if !inside || (!data.address_space.is_empty() && is_cached()) {
+    if !is_plain_range(&ops, pos, end) {
         return Ok(None);
     }
     let Some((lblk, count)) = blocks_of(fs, pos, len as u64) else {
@@ -157,27 +151,55 @@ pub(super) fn straight(
         };
         privileges::file_modified(fs, inode, wish.cred)?;
     }
-    fs.stats.direct_straight.bump();
     if matches!(range, Range::Slot(_)) {
         fs.stats.direct_slots.bump();
     }
-    match wish.what {
-        What::Read => {
-            fs.stats.direct_reads.bump();
-            inode::touch_atime(fs, inode);
-        }
-        What::Write => {
-            fs.stats.direct_writes.bump();
-            ops.counters().ioends.bump();
-            ops.counters().written_bytes.add(len as u64);
-        }
-    }
+    count_straight(&ops, &wish);
     Ok(Some(Straight {
         at,
         len,
         what: wish.what,
         _range: range,
     }))
+}
+
+/// Whether requests of this kind to the file can go straight to the device now.
+#[inline]
+fn may_go_straight(ops: &FileOps<'_>, what: What) -> bool {
+    let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
+    let plain = ops.data_path.machinery == BufferedPath::Iomap
+        && !ops.data_path.journalled
+        && !ops.inode.is_gone();
+    let special = ops.fs.options.sync() || ops.flags.intersects(special);
+    plain && !(what == What::Write && special)
+}
+
+/// Whether `[pos, end)`, which is locked, lies below both sizes, so that there is nothing to move,
+/// and nothing of it is cached.
+#[inline]
+fn is_plain_range(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
+    let cache = &ops.data.address_space;
+    let inside = end.get() <= ops.inode.disk_size() && end.get() <= ops.inode.size();
+    let is_cached = || cache.next(pos).is_some_and(|folio| folio.start() < end);
+    inside && (cache.is_empty() || !is_cached())
+}
+
+/// Counts a request that goes straight to the device; a read notes its time.
+#[inline]
+fn count_straight(ops: &FileOps<'_>, wish: &Wish<'_>) {
+    let stats = &ops.fs.stats;
+    stats.direct_straight.bump();
+    match wish.what {
+        What::Read => {
+            stats.direct_reads.bump();
+            inode::touch_atime(ops.fs, ops.inode);
+        }
+        What::Write => {
+            stats.direct_writes.bump();
+            ops.counters().ioends.bump();
+            ops.counters().written_bytes.add(wish.len as u64);
+        }
+    }
 }
 
 /// Locks `bytes` by a slot, if the mount uses them.
@@ -256,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_goes_straight_unless_somebody_has_the_file_or_its_end_to_himself() {
+    fn a_request_goes_straight_unless_the_file_or_its_end_is_locked() {
         for slots in [true, false] {
             let (fs, file) = set_up(slots);
             let places = &mut Places::default();

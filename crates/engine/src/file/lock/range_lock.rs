@@ -34,9 +34,10 @@ use extant_units::{BlockSize, Pos};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::config::BufferedPath;
+use crate::file::data_state::FileData;
+use crate::file::first_use::data;
 use crate::file::lock::append_queue::AppendTicket;
-use crate::file::write::WriteAt;
-use crate::file::{FileData, data};
+use crate::file::write::write_at::WriteAt;
 use crate::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;

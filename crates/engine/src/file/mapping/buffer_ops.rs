@@ -90,7 +90,7 @@ impl FileOps<'_> {
         if self.fs.options.data() == DataMode::Ordered && !self.data_path.journalled {
             let bytes = end.since(start);
             self.fs.stats.ordered_bytes.add(bytes);
-            self.data.ordered.order(handle, start, end);
+            self.data.order(handle, start, end);
         }
     }
 

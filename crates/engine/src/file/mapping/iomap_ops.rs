@@ -20,9 +20,12 @@ use extant_units::{DevOff, Lblk, Pblk, Pos};
 
 use crate::alloc;
 use crate::config::BufferedPath;
-use crate::file::{FileData, blocks_of, data, direct};
+use crate::file::data_state::FileData;
+use crate::file::direct::fill_exclusion;
+use crate::file::first_use::data;
+use crate::file::size::blocks_of;
 use crate::inode::Inode;
-use crate::inode::path_choice::DataPath;
+use crate::inode::data_path_cell::DataPath;
 use crate::map::{self, AllocateMode, MapState};
 use crate::types::Cred;
 use crate::types::error::{Error, Location, Result};
@@ -266,7 +269,7 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn lock_fill(&self, wanted: Range<Pos>, needed: Option<Range<Pos>>) -> Option<FillGuard<'_>> {
-        direct::lock_fill(self, wanted, needed)
+        fill_exclusion::lock_fill(self.fs, self.data, wanted, needed)
     }
 
     fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {

@@ -109,7 +109,7 @@ fn locked(
     range: &Range<u64>,
     cred: &Cred,
 ) -> Result<()> {
-    let _nobody_writes = crate::file::lock(fs, inode);
+    let _nothing_writes = crate::file::lock(fs, inode);
     if inode.is_gone() {
         return Err(Error::Stale);
     }

@@ -102,7 +102,7 @@ fn piece(
     write_range(fs, donor, WritebackControl::integrity(start, end))?;
     let clear = || {
         // Fills that found the old map have made their folios when this is free.
-        let _nobody_fills = cache.invalidate_lock().write();
+        let _nothing_fills = cache.invalidate_lock().write();
         cache.drop_clean(start, end);
         cache.next(start).is_none_or(|folio| folio.start() >= end)
     };
@@ -126,7 +126,7 @@ fn piece(
 
 /// Whether these two can exchange blocks.
 fn judge(fs: &Fs, orig: &Arc<Inode>, donor: &Arc<Inode>) -> Result<()> {
-    let same_volume = |inode: &Inode| inode.fs.upgrade().is_some_and(|of| std::ptr::eq(&*of, fs));
+    let same_volume = |inode: &Inode| fs.inodes.is_home_of(inode);
     if Arc::ptr_eq(orig, donor) || !same_volume(orig) || !same_volume(donor) {
         return Err(Error::Invalid);
     }

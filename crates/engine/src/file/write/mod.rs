@@ -6,6 +6,7 @@
 //! other, and the EOF lock if it moves the end; every other one holds the inode's `lock` and its
 //! range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
+pub(in crate::file) mod write_at;
 pub(in crate::file) mod write_through;
 pub(in crate::file) mod writeback;
 
@@ -21,35 +22,13 @@ use crate::file::lock::range_lock::{lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::size::truncate;
+use crate::file::write::write_at::WriteAt;
 use crate::file::{OpenState, data_path, direct, max_size, space_retry};
 use crate::inode::Inode;
 use crate::types::Cred;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 use crate::xattr::privileges;
-
-/// Where a write goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum WriteAt {
-    /// To this byte.
-    Pos(u64),
-    /// To the end of the file, wherever that is when the write's turn comes (`O_APPEND`).
-    End,
-    /// To this byte, from a cache above ours (the kernel's, of a mount) that took the write
-    /// earlier: what a write asks for was checked then, and the time noted, which the cache reports
-    /// by itself.
-    Cached(u64),
-}
-
-impl WriteAt {
-    /// The byte, unless it is the end.
-    pub(super) fn position(self) -> Option<u64> {
-        match self {
-            Self::Pos(pos) | Self::Cached(pos) => Some(pos),
-            Self::End => None,
-        }
-    }
-}
 
 /// Which way the bytes take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

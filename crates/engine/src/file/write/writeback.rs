@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering;
 
 use extant_failpoint::Failpoint;
 use extant_iomap::{Ioend, IoendKind, Iomap, WritebackControl, WritebackOps};
-use extant_pagecache::{Writeback, WritebackFault, WritebackReason};
+use extant_pagecache::WritebackFault;
 use extant_units::Pos;
 
 use crate::alloc;
 use crate::file::mapping::iomap_ops::FileOps;
-use crate::file::{blocks_of, data_path};
+use crate::file::{blocks_of, data_path, lost_writes};
 use crate::inode::Inode;
 use crate::map::{self, AllocateMode, MapState};
 use crate::types::error::{Error, Result};
@@ -173,10 +173,7 @@ impl WritebackOps for FileOps<'_> {
     }
 
     fn fault_of(error: &Error) -> WritebackFault {
-        match error {
-            Error::NoSpace => WritebackFault::NoSpace,
-            _ => WritebackFault::Io,
-        }
+        lost_writes::fault_of(error)
     }
 }
 
@@ -212,23 +209,5 @@ pub(in crate::file) fn write_before(ops: &FileOps<'_>, pos: Pos) -> Result<()> {
 
 pub(in crate::file) fn write_dirty(ops: &FileOps<'_>, control: WritebackControl) -> Result<u64> {
     let result = data_path::write_back(ops, control);
-    result.inspect_err(|error| crate::file::note_failure(ops.fs, error))
-}
-
-impl Writeback for Inode {
-    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
-        let Some(fs) = self.fs.upgrade() else { return };
-        // Otherwise the eviction of the inode has begun, which drops dirty data.
-        let Some(inode) = fs.grab(&self) else { return };
-        let control = match reason {
-            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
-            WritebackReason::Background | WritebackReason::Expired => {
-                WritebackControl::background(max_bytes)
-            }
-        };
-        if let Err(error) = write_range(&fs, &inode, control) {
-            tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
-            crate::file::report(&fs, &error);
-        }
-    }
+    result.inspect_err(|error| lost_writes::note_failure(ops.fs, error))
 }

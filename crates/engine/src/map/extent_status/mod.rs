@@ -18,37 +18,28 @@
 //! The sequence can be read without the lock: a user of a mapping compares it after locking the
 //! folio. Memory is bounded for all inodes of a file system together, see [`StatusCache`].
 
+mod known_ranges;
+mod shared_status;
 mod status_cache;
 mod status_tree;
 #[cfg(test)]
 mod tests;
 
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use extant_lock_order::{Held, Rank, taking};
-use parking_lot::{Mutex, MutexGuard};
-
-pub(crate) use status_cache::StatusCache;
-pub(crate) use status_tree::Status;
-pub(in crate::map) use status_tree::{ReservationFate, StatusTree};
+use self::shared_status::SharedStatus;
+pub(in crate::map) use self::shared_status::StatusGuard;
+pub(crate) use self::status_cache::StatusCache;
+pub(in crate::map) use self::status_tree::ReservationFate;
+pub(crate) use self::status_tree::Status;
+#[cfg(test)]
+use self::status_tree::StatusTree;
 
 /// One inode's status tree; see the module.
 #[derive(Default)]
 pub(crate) struct ExtentStatus {
     shared: Arc<SharedStatus>,
-}
-
-/// The part that the file system's [`StatusCache`] reaches as well.
-#[derive(Default)]
-struct SharedStatus {
-    sequence: AtomicU64,
-    /// Blocks in delayed state; a copy of the tree's count.
-    delayed: AtomicU64,
-    tree: Mutex<StatusTree>,
-    /// Set when the inode's first range becomes known.
-    cache: OnceLock<Arc<StatusCache>>,
 }
 
 impl ExtentStatus {
@@ -65,72 +56,10 @@ impl ExtentStatus {
     }
 
     /// The tree, for looking and changing.
-    pub(in crate::map) fn lock(&self, cache: &Arc<StatusCache>) -> StatusGuard<'_> {
-        if self.shared.cache.get().is_none() && self.shared.cache.set(Arc::clone(cache)).is_ok() {
+    pub(in crate::map) fn lock(&self, cache: &StatusCache) -> StatusGuard<'_> {
+        if self.shared.known.get().is_none() && self.shared.known.set(cache.counter()).is_ok() {
             cache.register(&self.shared);
         }
         StatusGuard::new(&self.shared)
-    }
-}
-
-impl Drop for SharedStatus {
-    fn drop(&mut self) {
-        if let Some(cache) = self.cache.get() {
-            let tree = self.tree.get_mut();
-            cache.adjust(tree.reclaimable(), 0);
-        }
-    }
-}
-
-/// The locked tree. Its drop publishes the sequence and the counts, then unlocks.
-pub(in crate::map) struct StatusGuard<'a> {
-    shared: &'a SharedStatus,
-    reclaimable: usize,
-    tree: MutexGuard<'a, StatusTree>,
-    _held: Held,
-}
-
-impl<'a> StatusGuard<'a> {
-    fn new(shared: &'a SharedStatus) -> Self {
-        let held = taking(Rank::Status);
-        let tree = shared.tree.lock();
-        Self {
-            shared,
-            reclaimable: tree.reclaimable(),
-            tree,
-            _held: held,
-        }
-    }
-}
-
-impl Deref for StatusGuard<'_> {
-    type Target = StatusTree;
-
-    #[inline]
-    fn deref(&self) -> &StatusTree {
-        &self.tree
-    }
-}
-
-impl DerefMut for StatusGuard<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut StatusTree {
-        &mut self.tree
-    }
-}
-
-impl Drop for StatusGuard<'_> {
-    fn drop(&mut self) {
-        let (sequence, delayed) = (self.tree.sequence(), self.tree.delayed());
-        if sequence != self.shared.sequence.load(Ordering::Relaxed) {
-            self.shared.sequence.store(sequence, Ordering::Release);
-            self.shared.delayed.store(delayed, Ordering::Relaxed);
-        }
-        let now = self.tree.reclaimable();
-        if now != self.reclaimable
-            && let Some(cache) = self.shared.cache.get()
-        {
-            cache.adjust(self.reclaimable, now);
-        }
     }
 }

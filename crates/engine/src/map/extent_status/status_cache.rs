@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::{SharedStatus, StatusGuard};
+use super::known_ranges::KnownRanges;
+use super::shared_status::{SharedStatus, StatusGuard};
 
 /// Ranges that may be remembered for all inodes together: about 32 MiB.
 const LIMIT: u64 = 1 << 19;
@@ -27,7 +28,7 @@ const SLACK: usize = 1024;
 pub(crate) struct StatusCache {
     limit: u64,
     /// Ranges in all trees, without delayed ones.
-    known: AtomicU64,
+    known: Arc<KnownRanges>,
     /// Ranges forgotten so far.
     forgotten: AtomicU64,
     trees: Mutex<Trees>,
@@ -52,7 +53,7 @@ impl StatusCache {
     pub(crate) fn with_limit(limit: u64) -> Self {
         Self {
             limit,
-            known: AtomicU64::new(0),
+            known: Arc::default(),
             forgotten: AtomicU64::new(0),
             trees: Mutex::default(),
         }
@@ -60,7 +61,7 @@ impl StatusCache {
 
     /// Ranges known in all trees, without delayed ones.
     pub(crate) fn known(&self) -> u64 {
-        self.known.load(Ordering::Relaxed)
+        self.known.get()
     }
 
     /// Ranges forgotten since the mount.
@@ -75,6 +76,11 @@ impl StatusCache {
         self.trees.lock().turns.len()
     }
 
+    /// The counter that each tree adjusts.
+    pub(super) fn counter(&self) -> Arc<KnownRanges> {
+        Arc::clone(&self.known)
+    }
+
     pub(super) fn register(&self, tree: &Arc<SharedStatus>) {
         let mut trees = self.trees.lock();
         if trees.turns.len() >= trees.sweep_at {
@@ -82,16 +88,6 @@ impl StatusCache {
             trees.sweep_at = 2 * trees.turns.len() + SLACK;
         }
         trees.turns.push_back(Arc::downgrade(tree));
-    }
-
-    /// Counts that a tree went from `before` ranges to `after`.
-    pub(super) fn adjust(&self, before: usize, after: usize) {
-        let (before, after) = (before as u64, after as u64);
-        if after > before {
-            self.known.fetch_add(after - before, Ordering::Relaxed);
-        } else {
-            self.known.fetch_sub(before - after, Ordering::Relaxed);
-        }
     }
 
     /// Forgets ranges while there are more than the limit, down to an eighth below it. Cheap below

@@ -12,7 +12,9 @@ use extant_disk::extent::Extent;
 use extant_jbd2::Block;
 use extant_units::{Lblk, Pblk};
 
-use super::{Tree, find, number, per_block, read, set_number, tree_of};
+use super::pointers::{
+    DIRECT, Tree, checked_root, find, number, per_block, read, set_number, tree_of,
+};
 use crate::map::MapState;
 use crate::map::disk_nodes::{DiskNodes, HandleNodes};
 use crate::map::extent_tree::NodesMut;
@@ -46,12 +48,12 @@ fn path(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<PointerPath> {
         blocks: Vec::new(),
         missing: Vec::new(),
         end: if tree.levels == 0 {
-            super::DIRECT as u64
+            DIRECT as u64
         } else {
             at - (at - tree.base) % per_block + per_block
         },
     };
-    let mut next = number(&super::checked_root(nodes)?, tree.slot);
+    let mut next = number(&checked_root(nodes)?, tree.slot);
     let mut span = tree.span;
     let mut inside = at - tree.base;
     for _ in 0..tree.levels {
@@ -116,7 +118,7 @@ pub(in crate::map) fn enter(nodes: &mut HandleNodes<'_>, extent: Extent) -> Resu
 /// Writes `numbers` where `path` ends.
 fn put(nodes: &mut HandleNodes<'_>, path: &PointerPath, numbers: &[u32]) -> Result<()> {
     let Some((block, index)) = path.blocks.last() else {
-        let mut root = super::checked_root(nodes.disk())?;
+        let mut root = checked_root(nodes.disk())?;
         for (at, &value) in (path.tree.slot..).zip(numbers) {
             set_number(&mut root, at, value);
         }

@@ -1,6 +1,6 @@
 //! A file system over an image, as far as maps need one: journal, groups, allocator, inodes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use extant_blockdev::{BlockDevice, FileDevice, OpenMode};
 use extant_disk::inode::InodeFlags;
@@ -15,6 +15,7 @@ use crate::config::{ErrorsPolicy, MountOptions};
 use crate::file::{Files, LoggedDevice};
 use crate::inode::{InodeCache, InodeRef};
 use crate::map::{RawMap, StatusCache, raw_runs};
+use crate::mount;
 use crate::orphan::Orphans;
 use crate::test_support::test_rig::Rig;
 use crate::volume::Fs;
@@ -48,12 +49,12 @@ impl MapMount {
             layout: rig.layout,
             dev: rig.dev,
             cache: rig.cache,
-            journal: rig.journal,
+            journal: rig.journal.clone(),
             groups: rig.groups,
             alloc: rig.alloc,
             zones: rig.zones,
-            inodes: InodeCache::default(),
-            status: Arc::new(StatusCache::with_limit(known)),
+            inodes: InodeCache::new(rig.journal.clone(), rig.stats.clone()),
+            status: StatusCache::with_limit(known),
             xattr_blocks: SharedBlocks::default(),
             files: Files::new(&tuning, device),
             orphans: Orphans::default(),
@@ -64,12 +65,17 @@ impl MapMount {
             rename_lock: Mutex::new(()),
             interrupted: false.into(),
             mmp: std::sync::OnceLock::new(),
+            this: Weak::new(),
+            upcalls: mount::UPCALLS,
         };
-        let mut fs = Arc::new(fs);
+        let mut fs = shared(fs);
         if logged {
             let journal = log(&fs);
             fs.clear_inodes();
-            Arc::get_mut(&mut fs).unwrap().journal = journal;
+            let mut whole = Arc::into_inner(fs).unwrap();
+            whole.inodes = InodeCache::new(Arc::clone(&journal), Arc::clone(&whole.stats));
+            whole.journal = journal;
+            fs = shared(whole);
         }
         Self { fs }
     }
@@ -141,4 +147,12 @@ pub(super) fn empty_file(image: &Image, name: &str) -> Ino {
     let stat = image.debugfs(&format!("stat {name}")).unwrap();
     let number = stat.split_whitespace().nth(1).unwrap();
     Ino::new(number.parse().unwrap()).unwrap()
+}
+
+/// `fs` with a pointer to itself.
+fn shared(fs: Fs) -> Arc<Fs> {
+    Arc::new_cyclic(|this| Fs {
+        this: this.clone(),
+        ..fs
+    })
 }

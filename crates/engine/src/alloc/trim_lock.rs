@@ -1,0 +1,23 @@
+//! The lock of trimming, which an allocation without space waits for.
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// Locked while a run of free blocks is withheld for the device.
+#[derive(Default)]
+pub(super) struct Trimming(Mutex<()>);
+
+impl Trimming {
+    /// Holds a run, until the guard is dropped.
+    pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.0.lock()
+    }
+
+    /// Waits until no run is held. Returns whether one was. The caller holds no lock and no handle.
+    pub(super) fn wait(&self) -> bool {
+        let held = self.0.is_locked();
+        if held {
+            drop(self.0.lock());
+        }
+        held
+    }
+}

@@ -1,0 +1,72 @@
+//! What the page cache and the journal call to have a file's data written.
+//!
+//! They hold it, and so would keep the file and the file system in memory: it has weak pointers.
+
+use std::sync::{Arc, Weak};
+
+use extant_iomap::WritebackControl;
+use extant_jbd2::OrderedData;
+use extant_pagecache::{Writeback, WritebackReason};
+use extant_units::{Pos, Tid};
+
+use crate::file::data_state::FileCallbacks;
+use crate::file::lost_writes::report;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::file::mapping::ordered_data;
+use crate::file::write::writeback::write_range;
+use crate::inode::Inode;
+use crate::volume::Fs;
+
+/// A file of a file system, as long as both are there.
+struct CachedFile {
+    fs: Weak<Fs>,
+    inode: Weak<Inode>,
+}
+
+/// The callbacks of `inode`, a regular file.
+pub(crate) fn callbacks(fs: &Fs, inode: &Arc<Inode>) -> FileCallbacks {
+    let file = Arc::new(CachedFile {
+        fs: fs.this.clone(),
+        inode: Arc::downgrade(inode),
+    });
+    FileCallbacks {
+        writeback: Arc::clone(&file) as Arc<dyn Writeback>,
+        ordered: file,
+    }
+}
+
+impl CachedFile {
+    fn upgrade(&self) -> Option<(Arc<Fs>, Arc<Inode>)> {
+        Some((self.fs.upgrade()?, self.inode.upgrade()?))
+    }
+}
+
+impl Writeback for CachedFile {
+    fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64) {
+        let Some((fs, inode)) = self.upgrade() else {
+            return;
+        };
+        // Otherwise the eviction of the inode has begun, which drops dirty data.
+        let Some(inode) = fs.inodes.grab(&inode) else {
+            return;
+        };
+        let control = match reason {
+            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+            WritebackReason::Background | WritebackReason::Expired => {
+                WritebackControl::background(max_bytes)
+            }
+        };
+        if let Err(error) = write_range(&fs, &inode, control) {
+            tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
+            report(&fs, &error);
+        }
+    }
+}
+
+impl OrderedData for CachedFile {
+    fn write_and_wait(&self, tid: Tid) {
+        if let Some((fs, inode)) = self.upgrade() {
+            ordered_data::write_and_wait(&FileOps::new(&fs, &inode), tid);
+        }
+    }
+}

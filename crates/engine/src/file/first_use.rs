@@ -1,0 +1,55 @@
+//! Making a file's data in memory, at its first use.
+
+use std::sync::Arc;
+
+use extant_pagecache::{AddressSpace, AddressSpaceParams};
+use extant_range_lock::{RangeLock, TreeTuning};
+
+use crate::file::data_state::{FileData, OpenState};
+use crate::file::direct::direct_state::Direct;
+use crate::file::lock::append_queue::AppendQueue;
+use crate::file::mapping::ordered_ranges::{Flight, OrderedRanges};
+use crate::inode::Inode;
+use crate::inode::data_path_cell::{DataPath, DataPathCell};
+use crate::volume::Fs;
+
+/// The state of a new opener of `inode`, a regular file.
+pub(crate) fn open(fs: &Fs, inode: &Arc<Inode>) -> OpenState {
+    OpenState::new(&data(fs, inode).address_space)
+}
+
+/// The data of `inode`, a regular file.
+#[inline]
+pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
+    inode.data.get_or_init(|| {
+        let callbacks = (fs.upcalls.file_callbacks)(fs, inode);
+        let owner = Arc::downgrade(&callbacks.writeback);
+        let params = AddressSpaceParams {
+            block_size: fs.layout.block_size,
+            max_order: u32::from(fs.tuning.max_folio_order),
+        };
+        let address_space = AddressSpace::new(&fs.files.pages, owner, params);
+        let shared = OpenState::new(&address_space);
+        let data_path = DataPath::of(fs, inode.flags());
+        address_space.set_folios_in_handle(data_path.folios_in_handle());
+        FileData {
+            address_space,
+            data_path: DataPathCell::new(data_path),
+            ranges: new_ranges(fs),
+            append_queue: AppendQueue::default(),
+            direct: Direct::default(),
+            ordered: OrderedRanges::default(),
+            flight: Flight::default(),
+            shared,
+            callbacks,
+        }
+    })
+}
+
+fn new_ranges(fs: &Fs) -> RangeLock {
+    let tuning = TreeTuning {
+        trim_on_clear: fs.tuning.trim_on_clear,
+        clear_probe: fs.tuning.clear_probe,
+    };
+    RangeLock::new(tuning, &fs.files.past_ranges)
+}

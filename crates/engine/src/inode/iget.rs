@@ -1,0 +1,113 @@
+//! From inode numbers to inodes in memory: `iget`, and entering new ones.
+
+use std::sync::Arc;
+
+use extant_units::Ino;
+
+use super::inode_cache::{CacheSlot, InodeCache};
+use super::inode_ref::{InodeRef, reference};
+use super::record::Asker;
+use super::{Inode, InodeCore, record};
+use crate::types::FileKind;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+impl Fs {
+    /// The inode of a number that comes from a directory entry or from a user.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] for a number that no entry may lead to (reserved, past the last) and for
+    /// a damaged inode; [`Error::Stale`] for one that is free or has no link.
+    pub(crate) fn iget(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::User)
+    }
+
+    /// One of the engine's own inodes: journal, orphan file.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`], but reserved numbers are valid.
+    pub(crate) fn iget_internal(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Internal)
+    }
+
+    /// An inode that may have lost its last link, to finish what a crash interrupted.
+    ///
+    /// # Errors
+    /// As [`Fs::iget`], but an inode without a link is valid.
+    pub(crate) fn iget_orphan(self: &Arc<Self>, ino: Ino) -> Result<InodeRef> {
+        self.inodes.get(self, ino, Asker::Orphans)
+    }
+}
+
+impl InodeCache {
+    fn get(&self, fs: &Fs, ino: Ino, asker: Asker) -> Result<InodeRef> {
+        record::check_number(fs, ino, asker)?;
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        loop {
+            match state.slots.get(&ino) {
+                Some(CacheSlot::Ready(inode)) => {
+                    if asker == Asker::User && inode.is_unlinked() {
+                        return Err(Error::Stale);
+                    }
+                    return reference(inode).ok_or(Error::Stale);
+                }
+                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
+                None => break,
+            }
+        }
+        state.slots.insert(ino, CacheSlot::Busy);
+        drop(state);
+
+        let loaded = record::load(fs, ino, asker);
+        let mut state = shard.state.lock();
+        shard.loaded.notify_all();
+        match loaded {
+            Ok(inode) => {
+                fs.stats.inode_loads.bump();
+                let inode = Arc::new(inode);
+                let first = InodeRef::first(&inode);
+                state.slots.insert(ino, CacheSlot::Ready(inode));
+                Ok(first)
+            }
+            Err(error) => {
+                state.slots.remove(&ino);
+                drop(state);
+                fs.fault.report(fs, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Adds an inode that was just allocated.
+    pub(crate) fn insert_new(
+        &self,
+        fs: &Fs,
+        ino: Ino,
+        kind: FileKind,
+        core: InodeCore,
+    ) -> Result<InodeRef> {
+        let shard = self.shard(ino);
+        let mut state = shard.state.lock();
+        loop {
+            match state.slots.get(&ino) {
+                // Another thread reads the free inode's number; that ends with an error.
+                Some(CacheSlot::Busy) => shard.loaded.wait(&mut state),
+                Some(CacheSlot::Ready(_)) => {
+                    drop(state);
+                    let error = Error::corrupt(
+                        Location::Inode(ino),
+                        "marked free in the bitmap, but in use",
+                    );
+                    fs.fault.report(fs, &error);
+                    return Err(error);
+                }
+                None => break,
+            }
+        }
+        let inode = Arc::new(Inode::new(fs.inodes.weak_home(), ino, kind, core));
+        let first = InodeRef::first(&inode);
+        state.slots.insert(ino, CacheSlot::Ready(inode));
+        Ok(first)
+    }
+}

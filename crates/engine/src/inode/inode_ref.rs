@@ -1,0 +1,67 @@
+//! Counted references to inodes.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Inode;
+
+/// A counted reference to an inode. Dropping the last one of an unlinked inode hands it to the
+/// reaper. The drop itself neither waits nor starts a handle.
+pub(crate) struct InodeRef(Arc<Inode>);
+
+impl InodeRef {
+    /// The first reference to an inode that no other thread knows.
+    pub(super) fn first(inode: &Arc<Inode>) -> Self {
+        inode.life.refs.store(1, Ordering::Relaxed);
+        Self(Arc::clone(inode))
+    }
+
+    /// The shared inode, for holders of a pointer without a reference (a mapping's way back to its
+    /// inode).
+    pub(crate) fn shared(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl Deref for InodeRef {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for InodeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InodeRef({})", self.0.ino)
+    }
+}
+
+impl Clone for InodeRef {
+    fn clone(&self) -> Self {
+        self.0.life.refs.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Drop for InodeRef {
+    fn drop(&mut self) {
+        if self.0.life.refs.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(home) = self.0.home.upgrade()
+        {
+            home.unused(&self.0);
+        }
+    }
+}
+
+/// Counts a reference, under the shard's lock. `None` if the inode's eviction has begun.
+pub(super) fn reference(inode: &Arc<Inode>) -> Option<InodeRef> {
+    if inode.life.dead.load(Ordering::Acquire) {
+        return None;
+    }
+    inode.life.refs.fetch_add(1, Ordering::AcqRel);
+    inode.life.touched.store(true, Ordering::Relaxed);
+    Some(InodeRef(Arc::clone(inode)))
+}

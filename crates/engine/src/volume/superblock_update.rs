@@ -1,0 +1,91 @@
+//! Changes of the superblock under a handle.
+//!
+//! # Locks
+//! None of its own: the block's lock, inside [`Handle::modify`], serialises changes.
+
+use std::sync::atomic::Ordering;
+
+use extant_disk::features::RoCompat;
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_SIZE};
+use extant_jbd2::Handle;
+use zerocopy::FromBytes;
+
+use crate::config::ErrorsPolicy;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+use crate::volume::fault::Fault;
+use crate::volume::mounted_superblock::{MountedSuperblock, seal};
+
+/// The largest size that readers without `large_file` understand.
+const LARGEST_SMALL_FILE: u64 = 0x7fff_ffff;
+
+impl MountedSuperblock {
+    /// Changes the superblock under `h` and seals it. One credit. `f` must not take locks.
+    ///
+    /// # Errors
+    /// The block cannot be read, or the journal has stopped.
+    pub(crate) fn update<R>(
+        &self,
+        fs: &Fs,
+        h: &mut Handle,
+        f: impl FnOnce(&mut RawSuperblock) -> R,
+    ) -> Result<R> {
+        let block = fs.cache.read_unchecked(self.block)?;
+        let changed = h.modify(&block, |bytes| {
+            let raw = bytes
+                .get_mut(self.offset..)
+                .and_then(|bytes| RawSuperblock::mut_from_prefix(bytes).ok());
+            raw.map(|(raw, _)| {
+                let result = f(raw);
+                fs.fault.note_in(raw);
+                seal(raw);
+                result
+            })
+        })?;
+        changed.ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+    }
+
+    /// Notes that there is a file of `size` bytes: the first file past 2 GiB sets a feature of the
+    /// superblock. Uses the credit for the superblock that comes with an inode's update.
+    ///
+    /// # Errors
+    /// As [`MountedSuperblock::update`].
+    pub(crate) fn note_file_size(&self, fs: &Fs, h: &mut Handle, size: u64) -> Result<()> {
+        if size <= LARGEST_SMALL_FILE || self.large_file.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.update(fs, h, |raw| {
+            let features = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+            raw.feature_ro_compat.set(features);
+        })?;
+        self.large_file.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// A copy of the superblock as it is in the running transaction.
+    ///
+    /// # Errors
+    /// The block cannot be read.
+    pub(crate) fn read(&self, fs: &Fs) -> Result<Box<RawSuperblock>> {
+        let data = fs.cache.read_unchecked(self.block)?.data();
+        data.get(self.offset..self.offset + SUPERBLOCK_SIZE)
+            .and_then(RawSuperblock::copy_from)
+            .ok_or_else(|| Error::corrupt(Location::Superblock, "the block is too short"))
+    }
+}
+
+impl Fault {
+    /// Stores the faults that are not recorded yet under a handle, where faults do not stop the
+    /// file system (`errors=continue`). The caller holds no lock and no handle.
+    ///
+    /// # Errors
+    /// The superblock cannot be changed.
+    pub(crate) fn record_later(&self, fs: &Fs) -> Result<()> {
+        let due = self.policy == ErrorsPolicy::Continue && self.inner.lock().unrecorded.is_some();
+        if !due || fs.check_writable().is_err() {
+            return Ok(());
+        }
+        let mut h = fs.start(1)?;
+        fs.super_block.update(fs, &mut h, |_| ())
+    }
+}
