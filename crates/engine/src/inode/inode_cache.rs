@@ -236,9 +236,40 @@ impl InodeCache {
             || !durable
             || inode.has_dirty_data()
             || inode.life.kept.load(Ordering::Acquire)
+            || inode.is_on_orphan_list()
         {
             return Fate::Stay;
         }
         Fate::Go
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use extant_testkit::Image;
+
+    use super::*;
+    use crate::orphan::OrphanRecord;
+    use crate::test_support::test_mount::TestFs;
+
+    /// An inode that was read again would not know that the list has it.
+    #[test]
+    fn an_inode_on_the_orphan_list_stays() {
+        let image = Image::of_mib(8).make().unwrap();
+        let fs = TestFs::mount(image.path(), "");
+        let file = fs.create("file");
+        let inode = Arc::clone(file.shared());
+        let goes = || matches!(fs.inodes.may_go(&inode), Fate::Go);
+        assert!(!goes(), "it is referenced");
+        drop(file);
+        fs.sync().unwrap();
+        assert!(goes());
+        *inode.orphan.lock() = OrphanRecord::Listed;
+        assert!(!goes());
+        *inode.orphan.lock() = OrphanRecord::None;
+        assert!(goes());
+        let changes = inode.orphan.lock();
+        assert!(!goes(), "a thread changes the record");
+        drop(changes);
     }
 }

@@ -201,6 +201,13 @@ impl Inode {
         self.deferred.has(SOON | LAZY)
     }
 
+    /// Whether the orphan list has the inode, or its record changes now. The list has a pointer to
+    /// it, so no second inode in memory may have its number.
+    pub(crate) fn is_on_orphan_list(&self) -> bool {
+        let record = self.orphan.try_lock();
+        record.is_none_or(|record| *record == OrphanRecord::Listed)
+    }
+
     /// Whether the inode must stay in memory until the unmount or its eviction.
     pub(crate) fn keep(&self, on: bool) {
         self.life.kept.store(on, Ordering::Release);

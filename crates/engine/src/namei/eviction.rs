@@ -102,7 +102,9 @@ pub(crate) fn evict(fs: &Arc<Fs>, inode: &Arc<Inode>) {
         Err(error) => {
             tracing::warn!(ino = inode.ino.get(), %error, "inode could not be deleted");
             fs.fault.report(fs, &error);
-            fs.inodes.forget(inode);
+            if !inode.is_on_orphan_list() {
+                fs.inodes.forget(inode);
+            }
         }
     }
 }

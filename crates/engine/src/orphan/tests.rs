@@ -16,6 +16,8 @@ use crate::types::Cred;
 use crate::types::XattrMode;
 use crate::xattr;
 
+mod number_reuse;
+
 const CONFIGURATIONS: [&str; 3] = [
     "-b 4096 -O orphan_file",
     "-b 1024 -O ^orphan_file",
