@@ -28,7 +28,7 @@ struct Short {
 
 const _: () = assert!(size_of::<Short>() == 4);
 
-/// Whom an entry is for.
+/// The users or groups that an entry is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum AclTag {
     /// The owner.
@@ -91,7 +91,7 @@ impl AclTag {
 /// One entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AclEntry {
-    /// For whom.
+    /// The users or groups.
     pub tag: AclTag,
     /// Read 4, write 2, execute 1.
     pub perm: u16,

@@ -114,7 +114,8 @@ pub enum DirentError {
     },
     /// A record too short for its header and name, or not a multiple of four.
     #[error(
-        "directory entry at byte {offset}: bad record length {rec_len} for a name of {name_len} bytes"
+        "directory entry at byte {offset}: bad record length {rec_len} \
+         for a name of {name_len} bytes"
     )]
     RecordLength {
         /// Where the record starts.

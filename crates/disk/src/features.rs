@@ -10,7 +10,10 @@
 use core::fmt;
 
 macro_rules! feature_set {
-    ($(#[$meta:meta])* $name:ident, $letter:literal, { $(#[doc = $doc:literal] $bit:ident = $value:literal, $text:literal;)* }) => {
+    (
+        $(#[$meta:meta])* $name:ident, $letter:literal,
+        { $(#[doc = $doc:literal] $bit:ident = $value:literal, $text:literal;)* }
+    ) => {
         bitflags::bitflags! {
             $(#[$meta])*
             #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -125,7 +128,7 @@ feature_set! {
         HUGE_FILE = 0x8, "huge_file";
         /// Group descriptors carry a crc16; groups may be uninitialised.
         GDT_CSUM = 0x10, "uninit_bg";
-        /// Directories may have more subdirectories than a link count can tell.
+        /// Directories may have more subdirectories than a link count can hold.
         DIR_NLINK = 0x20, "dir_nlink";
         /// Inodes reserve a stated number of bytes for their larger fields.
         EXTRA_ISIZE = 0x40, "extra_isize";

@@ -29,11 +29,11 @@ const MAX: u32 = 0xE24D_4D4F;
 pub struct Mmp {
     magic: U32,
     seq: U32,
-    /// When the sequence number was changed, in seconds since the epoch. For people.
+    /// When the sequence number was changed, in seconds since the epoch. Shown only.
     pub time: U64,
-    /// The host's name. For people.
+    /// The host's name. Shown only.
     pub node: [u8; 64],
-    /// The device's name on that host. For people.
+    /// The device's name on that host. Shown only.
     pub device: [u8; 32],
     /// Seconds within which the number is sure to change.
     pub check_interval: U16,
@@ -77,7 +77,8 @@ pub enum MmpError {
     },
     /// The checksum does not match.
     #[error(
-        "bad checksum of multiple mount protection (stored {stored:#010x}, computed {computed:#010x})"
+        "bad checksum of multiple mount protection \
+         (stored {stored:#010x}, computed {computed:#010x})"
     )]
     BadChecksum {
         /// As stored.

@@ -1,7 +1,7 @@
 //! Running other programs: with a time limit, both outputs captured, and errors that show them.
 //!
 //! Output goes to anonymous files rather than pipes: a daemon that outlives the command which
-//! started it may keep them open for as long as it likes.
+//! started it may keep them open without a limit.
 
 use crate::{Context, Error, Result, ensure};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -210,7 +210,7 @@ impl Running {
 }
 
 impl Output {
-    /// Command line, status and both outputs, for a person.
+    /// Command line, status and both outputs, for a message.
     pub fn describe(&self) -> String {
         let status = match self.code {
             Some(c) => format!("exit {c}"),

@@ -1,7 +1,7 @@
 //! File contents that prove themselves: any byte can be recomputed from a seed and its position.
 //!
 //! No byte is ever zero or [`JUNK`], so that a hole, a file's own bytes and what lay on the disk
-//! before (see [`crate::image::Maker::junk`]) can be told apart.
+//! before (see [`crate::image::Maker::junk`]) can be distinguished.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_found_and_a_hole_is_told_from_it() {
+    fn a_wrong_byte_is_found_and_differs_from_a_hole() {
         let mut b = fill(4, 100, 50);
         assert_eq!(first_wrong(4, 100, &b), None);
         b[3] = 0;

@@ -79,7 +79,7 @@ impl Maker {
 }
 
 impl Image {
-    /// A sparse image of `mib` MiB, as `mke2fs -t ext4` makes it unless told otherwise.
+    /// A sparse image of `mib` MiB, as `mke2fs -t ext4` makes it by default.
     pub fn of_mib(mib: u64) -> Maker {
         Maker {
             size: mib << 20,

@@ -155,6 +155,12 @@ impl Geometry {
     pub(crate) fn addresses_per_block(&self) -> u64 {
         self.block_size.bytes_u64() / 4
     }
+
+    /// The size of the resize inode: all that its map could hold with one double indirect block.
+    pub(crate) fn resize_inode_size(&self) -> u64 {
+        let per_block = self.addresses_per_block();
+        (per_block * per_block + per_block + 12) * self.block_size.bytes_u64()
+    }
 }
 
 enum Attempt {

@@ -25,11 +25,6 @@ const EXTRA: u16 = 32;
 /// Seconds between two signs of life of a host, unless it says otherwise.
 pub(crate) const MMP_SECONDS: u16 = 5;
 
-/// The size of the resize inode: all that its map could hold with one double indirect block.
-pub(crate) fn resize_size(per_block: u64, block_size: u64) -> u64 {
-    (per_block * per_block + per_block + 12) * block_size
-}
-
 /// The first inodes and their blocks.
 pub(crate) struct Contents {
     /// The records of inodes 1 to the last in use.
@@ -230,7 +225,7 @@ impl Encoder<'_> {
         let mut root = [0; 15];
         root[13] = double;
         core.i_block.copy_from_slice(&maps::numbers(&root, 60));
-        core.disk_size = resize_size(per_block, bs.bytes_u64());
+        core.disk_size = geometry.resize_inode_size();
         core.sectors = count << (bs.log2() - 9);
         self.put(RESIZE_INO, &core)
     }

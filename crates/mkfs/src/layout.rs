@@ -129,12 +129,11 @@ impl Layout {
 /// What follows for the features from what the volume holds.
 fn settle_features(geometry: &mut Geometry, journal: u64) {
     let bs = geometry.block_size.bytes_u64();
-    let per_block = geometry.addresses_per_block();
     if journal == 0 {
         geometry.features.compat -= Compat::HAS_JOURNAL | Compat::ORPHAN_FILE;
     }
     let resize = geometry.features.has_compat(Compat::RESIZE_INODE);
-    let mapped = crate::inodes::resize_size(per_block, bs);
+    let mapped = geometry.resize_inode_size();
     if journal * bs > i32::MAX.unsigned_abs().into()
         || (resize && mapped > i32::MAX.unsigned_abs().into())
     {

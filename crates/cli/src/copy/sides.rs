@@ -33,7 +33,7 @@ pub(crate) struct Attributes {
     pub(crate) id: Id,
 }
 
-/// Tells one file of a side from another.
+/// Identifies a file of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     pub(crate) device: u64,
@@ -145,7 +145,7 @@ pub(crate) trait Dir<'a>: Change {
 
 /// A side of a copy: where paths lead.
 pub(crate) trait Tree<'a> {
-    /// How a path is shown to people.
+    /// How a path is shown in messages.
     fn show(&self, path: &Path) -> String;
     /// Whether this is the live system: there is something behind devices and pipes, and symbolic
     /// links lead out of a tree.

@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+use super::checksum::checksum;
+use super::codec::encode_sectors;
 use super::*;
 
 fn format(size: u16, csum: bool) -> InodeFormat {

@@ -2,51 +2,22 @@
 
 use extant_units::BlockSize;
 
-use super::raw::{RawSuperblock, join};
+use super::raw_superblock::{RawSuperblock, join};
+use super::superblock_error::SuperblockError;
 use super::{MAGIC, Superblock};
 use crate::features::{FeatureSets, Incompat, RoCompat};
 
-/// Why bytes are not a usable superblock.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SuperblockError {
-    /// Not 1024 bytes.
-    #[error("a superblock has 1024 bytes, these are {found}")]
-    WrongLength {
-        /// How many there were.
-        found: usize,
-    },
-    /// The magic number is another one.
-    #[error("its magic is {found:#06x}, not 0xef53")]
-    BadMagic {
-        /// What was there.
-        found: u16,
-    },
-    /// The checksum does not match.
-    #[error("bad superblock checksum (stored {stored:#010x}, computed {computed:#010x})")]
-    BadChecksum {
-        /// As stored.
-        stored: u32,
-        /// As it should be.
-        computed: u32,
-    },
-    /// A field has a value that no file system can have.
-    #[error("superblock: {field} is {value}: {why}")]
-    BadField {
-        /// The field's name in the format, without `s_`.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// The rule it breaks.
-        why: &'static str,
-    },
-    /// The file system is larger than the device.
-    #[error("truncated image: the file system has {wanted} bytes, the device only {device}")]
-    Truncated {
-        /// Bytes of the file system.
-        wanted: u64,
-        /// Bytes of the device.
-        device: u64,
-    },
+impl Superblock {
+    /// Parses and checks the 1024 bytes of a superblock.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`]. A superblock of an external journal parses, its feature
+    /// [`Incompat::JOURNAL_DEV`] says.
+    pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
+        let raw = RawSuperblock::copy_from(bytes)
+            .ok_or(SuperblockError::WrongLength { found: bytes.len() })?;
+        check(raw)
+    }
 }
 
 fn bad(field: &'static str, value: impl Into<u64>, why: &'static str) -> SuperblockError {
@@ -58,7 +29,7 @@ fn bad(field: &'static str, value: impl Into<u64>, why: &'static str) -> Superbl
 }
 
 /// Checks every field that later arithmetic relies on.
-pub(super) fn check(raw: Box<RawSuperblock>) -> Result<Superblock, SuperblockError> {
+fn check(raw: Box<RawSuperblock>) -> Result<Superblock, SuperblockError> {
     let magic = raw.magic.get();
     if magic != MAGIC {
         return Err(SuperblockError::BadMagic { found: magic });

@@ -6,6 +6,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+/// A daemon that runs longer than this counts as hung. `EXTANT_WATCHDOG` (seconds) overrides it.
+pub const WATCHDOG: Duration = Duration::from_secs(400);
+
 /// A running daemon. Dropped, it is killed.
 #[derive(Debug)]
 pub(super) struct Daemon {
@@ -25,7 +28,7 @@ impl Daemon {
         let limit = std::env::var("EXTANT_WATCHDOG")
             .ok()
             .and_then(|v| v.parse().ok());
-        let limit = limit.map_or(super::WATCHDOG, Duration::from_secs);
+        let limit = limit.map_or(WATCHDOG, Duration::from_secs);
         std::thread::Builder::new()
             .name("watchdog".into())
             .spawn(move || {

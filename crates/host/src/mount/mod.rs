@@ -3,18 +3,17 @@
 //!
 //! A [`Mount`] is a guard: dropped, it unmounts, and where that fails it kills the daemon and
 //! detaches. A FUSE daemon that stops answering would hang its callers for ever, so each has a
-//! watchdog that kills it after a time no test needs ([`WATCHDOG`]); the callers then see an error.
+//! watchdog that kills it after a time that no test needs ([`WATCHDOG`]). The callers then see an
+//! error.
 
 mod daemon;
 mod table;
 
 use crate::{Cmd, Context, Result, TempDir, bail, ensure};
 use daemon::Daemon;
+pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-/// A daemon older than this is taken for hung. `EXTANT_WATCHDOG` (seconds) overrides it.
-pub const WATCHDOG: Duration = Duration::from_secs(400);
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ impl Mount {
         Self::by_command(kind, cmd, vec!["umount".into()])
     }
 
-    /// Mounts with the `extant` command at `bin` as a person does: the command returns once the
+    /// Mounts with the `extant` command at `bin` without `-f`: the command returns once the
     /// mount answers, the daemon goes to the background.
     ///
     /// # Errors
@@ -190,7 +189,7 @@ impl Mount {
         self.daemon.as_ref().map(Daemon::pid)
     }
 
-    /// Unmounts as a person would, and waits until the image is closed. The daemon's own exit
+    /// Unmounts by the usual command, and waits until the image is closed. The daemon's own exit
     /// status must be 0. What it said is returned.
     pub fn unmount(mut self) -> Result<String> {
         let end = Instant::now() + Duration::from_secs(20);
@@ -265,7 +264,7 @@ impl Drop for Mount {
             return;
         }
         let asked = self.umount_command().limit(Duration::from_secs(30)).run();
-        // A daemon whose mount went another way is closing its image, and must not be killed.
+        // A daemon whose mount has gone otherwise is closing its image, and must not be killed.
         let gone = asked.is_ok_and(|o| o.code == Some(0))
             || table::is_mounted(&self.dir).is_ok_and(|mounted| !mounted);
         if let Some(mut d) = self.daemon.take() {

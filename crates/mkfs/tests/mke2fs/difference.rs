@@ -3,8 +3,8 @@
 //! - `s_kbytes_written` in superblocks, and so their checksums: mke2fs writes what its own I/O
 //!   layer counted, Extant the KiB that it wrote.
 //! - Time, host and device in the block of multiple mount protection: mke2fs writes the clock's
-//!   time and the machine's name whatever it was told; Extant the time that was asked for, and no
-//!   names, so that the same options give the same bytes.
+//!   time and the machine's name whatever its options say; Extant the time that was asked for, and
+//!   no names, so that the same options give the same bytes.
 //! - The unused slots in the root of an extent tree that has a level of nodes, in the journal's
 //!   inode and in its copy in the superblocks: mke2fs leaves the extents there that it moved to the
 //!   node; Extant writes zeros.
@@ -19,7 +19,7 @@ use rustix::fs::{SeekFrom, seek};
 
 /// Bytes that are compared at once: a superblock.
 const PIECE: usize = 1024;
-/// How many differences are told.
+/// How many differences are printed.
 const TOLD: usize = 20;
 
 /// What differs, in words; nothing if only meant differences were found.

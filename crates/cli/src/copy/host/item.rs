@@ -1,20 +1,26 @@
-//! What was found on the host: held by a descriptor, and opened again for its content.
+//! Items of the host: each is held by a descriptor, and opened again for its content. A directory
+//! is entered as one, and finds the items in it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use extant::FileKind;
-use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, linkat, makedev, mkdirat, mknodat, openat, readlinkat,
+    symlinkat, unlinkat,
+};
 use rustix::io::Errno;
 
-use super::dir::{HostDir, Shared};
+use super::dir::{HostDir, check};
 use super::handle::{Handle, attributes};
-use super::{directory, replaced, stdin};
-use crate::copy::sides::{Attributes, Change, Dir, Item, Source, Target, Xattr};
+use super::open_file::OpenFile;
+use super::reach::{directory, pin, replaced, stdin};
+use crate::copy::sides::{
+    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Xattr,
+};
 use crate::copy::stream::Stream;
 use crate::failure::Failure;
 use crate::images::Images;
@@ -98,7 +104,7 @@ impl<'a> Item<'a> for HostItem<'a> {
 
     fn xattrs(&self) -> Result<Vec<Xattr>, Failure> {
         match self.handle.xattrs() {
-            // Without /proc, only what can be opened tells its attributes.
+            // Without /proc, attributes can be read of open files alone.
             Err(_) if self.is_regular() => {
                 let file = self.reopen(OFlags::RDONLY | OFlags::NONBLOCK)?;
                 Handle::new(file)?.xattrs()
@@ -113,11 +119,7 @@ impl<'a> Item<'a> for HostItem<'a> {
             return Ok(Box::new(Stream::new(self.reopen(OFlags::RDONLY)?)));
         }
         let file = self.reopen(OFlags::RDONLY | OFlags::NONBLOCK)?;
-        let len = file.metadata()?.len();
-        Ok(Box::new(Open {
-            handle: Handle::new(file)?,
-            len,
-        }))
+        Ok(Box::new(OpenFile::new(file)?))
     }
 
     fn enter(&self) -> Result<Rc<dyn Dir<'a> + 'a>, Failure> {
@@ -136,7 +138,7 @@ impl<'a> Item<'a> for HostItem<'a> {
         if metadata.len() > 0 {
             file.set_len(0)?;
         }
-        Ok(Box::new(Open::created(file)?))
+        Ok(Box::new(OpenFile::new(file)?))
     }
 
     fn open_device(&self) -> Result<Box<dyn Target + 'a>, Failure> {
@@ -150,54 +152,138 @@ impl<'a> Item<'a> for HostItem<'a> {
     }
 }
 
-/// An open regular file.
-pub(super) struct Open {
-    handle: Handle,
-    len: u64,
-}
+/// The handle of a directory, shared by what was found in it.
+pub(super) struct Shared<'a>(pub(super) Rc<HostDir<'a>>);
 
-impl Open {
-    /// A file that is empty.
-    pub(super) fn created(file: File) -> Result<Open, Failure> {
-        Ok(Open {
-            handle: Handle::new(file)?,
-            len: 0,
-        })
-    }
-}
-
-impl Source for Open {
-    fn read_at(&self, buf: &mut [u8], pos: u64) -> Result<usize, Failure> {
-        Ok(self.handle.file.read_at(buf, pos)?)
+impl Change for Shared<'_> {
+    fn id(&self) -> Id {
+        self.0.id
     }
 
-    fn next_data(&self, pos: u64) -> Result<Option<(u64, u64)>, Failure> {
-        use rustix::fs::SeekFrom::{Data, Hole};
-        let file = &self.handle.file;
-        let found = rustix::fs::seek(file, Data(pos))
-            .and_then(|start| Ok((start, rustix::fs::seek(file, Hole(start))?)));
-        match found {
-            Ok(range) => Ok(Some(range)),
-            Err(Errno::NXIO) => Ok(None),
-            // Not a file that knows its holes.
-            Err(Errno::INVAL | Errno::SPIPE | Errno::OPNOTSUPP) => {
-                Ok((pos < self.len).then_some((pos, self.len)))
-            }
-            Err(error) => Err(error.into()),
+    fn set_owner(&self, like: &Attributes) -> Result<bool, Failure> {
+        self.0.handle()?.set_owner(like)
+    }
+
+    fn set_perm(&self, perm: u16) -> Result<(), Failure> {
+        self.0.handle()?.set_perm(perm)
+    }
+
+    fn set_times(&self, like: &Attributes) -> Result<(), Failure> {
+        self.0.handle()?.set_times(like)
+    }
+
+    fn set_xattr(&self, xattr: &Xattr) -> Result<Option<String>, Failure> {
+        self.0.handle()?.set_xattr(xattr)
+    }
+
+    fn drop_xattr(&self, name: &str) {
+        if let Ok(handle) = self.0.handle() {
+            handle.drop_xattr(name);
         }
     }
 }
 
-impl Target for Open {
-    fn write_at(&self, data: &[u8], pos: u64) -> Result<(), Failure> {
-        Ok(self.handle.file.write_all_at(data, pos)?)
+impl<'a> Dir<'a> for Shared<'a> {
+    fn names(&self) -> Result<Names, Failure> {
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.0.handle()?.file)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+        }
+        names.sort_unstable();
+        Ok(Box::new(names.into_iter().map(Ok)))
     }
 
-    fn set_len(&self, len: u64) -> Result<(), Failure> {
-        Ok(self.handle.file.set_len(len)?)
+    fn xattrs(&self) -> Result<Vec<Xattr>, Failure> {
+        self.0.handle()?.xattrs()
     }
 
-    fn change(&self) -> Option<&dyn Change> {
-        Some(&self.handle)
+    fn find(&self, name: &OsStr) -> Result<Option<Found<'a>>, Failure> {
+        let file = self.0.hold(name)?;
+        file.map(|file| found(&self.0, name, file)).transpose()
     }
+
+    fn create(&self, name: &OsStr, perm: u16) -> Result<Box<dyn Target + 'a>, Failure> {
+        check(name)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(u32::from(perm));
+        let file = openat(&self.0.handle()?.file, name, flags, mode)?;
+        Ok(Box::new(OpenFile::new(file.into())?))
+    }
+
+    fn mkdir(&self, name: &OsStr, perm: u16) -> Result<Rc<dyn Dir<'a> + 'a>, Failure> {
+        check(name)?;
+        let handle = self.0.handle()?;
+        mkdirat(&handle.file, name, Mode::from_raw_mode(u32::from(perm)))?;
+        let Ok(file) = directory(&handle.file, Path::new(name), OFlags::NOFOLLOW) else {
+            return Err(replaced());
+        };
+        Ok(Rc::new(Shared(HostDir::below(&self.0, file)?)))
+    }
+
+    fn symlink(&self, name: &OsStr, says: &Path) -> Result<Found<'a>, Failure> {
+        check(name)?;
+        symlinkat(says, &self.0.handle()?.file, name)?;
+        made(&self.0, name, FileKind::Symlink)
+    }
+
+    fn make_node(&self, name: &OsStr, like: &Attributes, perm: u16) -> Result<Found<'a>, Failure> {
+        check(name)?;
+        let kind = FileType::from_raw_mode(u32::from(like.kind.mode_bits()));
+        let (high, low) = crate::output::device_numbers(like.rdev);
+        let mode = Mode::from_raw_mode(u32::from(perm));
+        mknodat(&self.0.handle()?.file, name, kind, mode, makedev(high, low))?;
+        made(&self.0, name, like.kind)
+    }
+
+    fn hard_link(&self, name: &OsStr, first: &First) -> Result<(), Failure> {
+        check(name)?;
+        let (dir, original) = self.0.holder(first)?;
+        let is_first = |file: Option<File>| match file {
+            Some(file) if attributes(&file)?.id == first.id => Ok(()),
+            _ => Err(replaced()),
+        };
+        is_first(pin(&dir, Path::new(&original), false)?)?;
+        let handle = self.0.handle()?;
+        linkat(&dir, &original, &handle.file, name, AtFlags::empty())?;
+        let linked = is_first(self.0.hold(name)?);
+        if linked.is_err() {
+            unlinkat(&handle.file, name, AtFlags::empty())?;
+        }
+        linked
+    }
+
+    fn remove(&self, name: &OsStr) -> Result<(), Failure> {
+        let file = self.0.hold(name)?.ok_or(Errno::NOENT)?;
+        self.0.images.spare(Path::new(""), &file.metadata()?)?;
+        Ok(unlinkat(&self.0.handle()?.file, name, AtFlags::empty())?)
+    }
+
+    fn park(&self) {
+        self.0.park();
+    }
+
+    fn restore_parent(&self) -> Result<(), Failure> {
+        self.0.restore_parent()
+    }
+}
+
+/// The item at `name` in `dir`, which a copy has just made as one of `kind`.
+fn made<'a>(dir: &Rc<HostDir<'a>>, name: &OsStr, kind: FileKind) -> Result<Found<'a>, Failure> {
+    let file = dir.hold(name)?.ok_or_else(replaced)?;
+    if attributes(&file)?.kind != kind {
+        return Err(replaced());
+    }
+    found(dir, name, file)
+}
+
+fn found<'a>(dir: &Rc<HostDir<'a>>, name: &OsStr, file: File) -> Result<Found<'a>, Failure> {
+    let origin = Origin::Below {
+        dir: Rc::clone(dir),
+        name: name.into(),
+    };
+    Ok(Box::new(HostItem::new(dir.images, file, origin)?))
 }

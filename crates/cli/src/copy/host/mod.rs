@@ -1,8 +1,8 @@
 //! The host's side of a copy.
 //!
 //! # Responsibility
-//! [`Host`] opens what an operand names. [`dir`] has the directories below that, [`item`] what is
-//! found in them, [`handle`] the attributes of open files.
+//! [`Host`] opens what an operand names. [`item`] has what is found there and below, [`dir`] the
+//! directories by which it is reached, [`handle`] the attributes of open files.
 //!
 //! # Invariants
 //! Another user may rename anything in a tree that is copied, at any moment. So below an operand
@@ -13,24 +13,24 @@
 mod dir;
 mod handle;
 mod item;
+mod open_file;
+mod reach;
 #[cfg(test)]
 mod tests;
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
 use super::sides::{Dir, Found, Tree};
 use crate::failure::Failure;
 use crate::images::Images;
-use dir::{HostDir, Shared};
-use item::{HostItem, Origin};
+use dir::HostDir;
+use item::{HostItem, Origin, Shared};
+use reach::{directory, pin, stdin};
 
 /// The name of standard input.
 pub(crate) const STDIN: &str = "-";
@@ -82,35 +82,4 @@ impl<'a> Tree<'a> for Host<'a> {
         let dir = Shared(HostDir::top(self.images, file)?);
         Ok((Rc::new(dir), name.to_owned()))
     }
-}
-
-/// Takes hold of what is at a path, whatever it is, without opening it. `None` if there is nothing.
-fn pin(at: impl AsFd, path: &Path, follow: bool) -> Result<Option<File>, Failure> {
-    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
-    if !follow {
-        flags |= OFlags::NOFOLLOW;
-    }
-    match openat(at, path, flags, Mode::empty()) {
-        Err(Errno::NOENT) => Ok(None),
-        other => Ok(Some(other?.into())),
-    }
-}
-
-/// Opens a directory; one that may not be read only to reach what is in it.
-fn directory(at: impl AsFd, path: &Path, extra: OFlags) -> Result<File, Failure> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | extra;
-    match openat(&at, path, flags | OFlags::RDONLY, Mode::empty()) {
-        Err(Errno::ACCESS) => Ok(openat(&at, path, flags | OFlags::PATH, Mode::empty())?.into()),
-        other => Ok(other?.into()),
-    }
-}
-
-/// Standard input, as a file of its own.
-fn stdin() -> io::Result<File> {
-    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
-}
-
-/// What a file that was opened is not.
-fn replaced() -> Failure {
-    Failure::new("replaced while it was being copied")
 }

@@ -1,4 +1,5 @@
 use super::*;
+use JournalSuperblockError as E;
 
 const BS: BlockSize = BlockSize::KIB1;
 
@@ -55,72 +56,72 @@ fn a_log_with_checksums_of_version_two_keeps_them() {
 type Damage = fn(&mut Raw);
 type Expected = fn(&JournalSuperblockError) -> bool;
 
+const DAMAGES: &[(Damage, Expected)] = &[
+    (
+        |r| r.header.kind = 1.into(),
+        |e| matches!(e, E::NoSuperblock),
+    ),
+    (
+        |r| r.incompat = 0x40.into(),
+        |e| {
+            matches!(
+                e,
+                E::UnknownFeatures {
+                    incompat: 0x40,
+                    ro_compat: 0
+                }
+            )
+        },
+    ),
+    (
+        |r| r.ro_compat = 1.into(),
+        |e| {
+            matches!(
+                e,
+                E::UnknownFeatures {
+                    incompat: 0,
+                    ro_compat: 1
+                }
+            )
+        },
+    ),
+    (
+        |r| r.incompat = 0x18.into(),
+        |e| matches!(e, E::SeveralChecksums),
+    ),
+    (
+        |r| r.incompat = 0x10.into(),
+        |e| matches!(e, E::ChecksumType(0)),
+    ),
+    (
+        |r| r.block_size = 4096.into(),
+        |e| matches!(e, E::BlockSize { found: 4096, .. }),
+    ),
+    (
+        |r| r.max_len = 1025.into(),
+        |e| matches!(e, E::Geometry { end: 1025, .. }),
+    ),
+    (
+        |r| r.first = 0.into(),
+        |e| matches!(e, E::Geometry { first: 0, .. }),
+    ),
+    (
+        |r| r.first = 1010.into(),
+        |e| matches!(e, E::Geometry { .. }),
+    ),
+    (
+        |r| (r.incompat, r.fast_commit_blocks) = (0x20.into(), (!0).into()),
+        |e| matches!(e, E::Geometry { end: 0, .. }),
+    ),
+    (
+        |r| r.start = 1024.into(),
+        |e| matches!(e, E::Start { start: 1024, .. }),
+    ),
+];
+
 #[test]
 fn damage_is_named() {
-    use JournalSuperblockError as E;
-    let cases: [(Damage, Expected); 11] = [
-        (
-            |r| r.header.kind = 1.into(),
-            |e| matches!(e, E::NoSuperblock),
-        ),
-        (
-            |r| r.incompat = 0x40.into(),
-            |e| {
-                matches!(
-                    e,
-                    E::UnknownFeatures {
-                        incompat: 0x40,
-                        ro_compat: 0
-                    }
-                )
-            },
-        ),
-        (
-            |r| r.ro_compat = 1.into(),
-            |e| {
-                matches!(
-                    e,
-                    E::UnknownFeatures {
-                        incompat: 0,
-                        ro_compat: 1
-                    }
-                )
-            },
-        ),
-        (
-            |r| r.incompat = 0x18.into(),
-            |e| matches!(e, E::SeveralChecksums),
-        ),
-        (
-            |r| r.incompat = 0x10.into(),
-            |e| matches!(e, E::ChecksumType(0)),
-        ),
-        (
-            |r| r.block_size = 4096.into(),
-            |e| matches!(e, E::BlockSize { found: 4096, .. }),
-        ),
-        (
-            |r| r.max_len = 1025.into(),
-            |e| matches!(e, E::Geometry { end: 1025, .. }),
-        ),
-        (
-            |r| r.first = 0.into(),
-            |e| matches!(e, E::Geometry { first: 0, .. }),
-        ),
-        (
-            |r| r.first = 1010.into(),
-            |e| matches!(e, E::Geometry { .. }),
-        ),
-        (
-            |r| (r.incompat, r.fast_commit_blocks) = (0x20.into(), (!0).into()),
-            |e| matches!(e, E::Geometry { end: 0, .. }),
-        ),
-        (
-            |r| r.start = 1024.into(),
-            |e| matches!(e, E::Start { start: 1024, .. }),
-        ),
-    ];
-    for (i, (damage, expected)) in cases.into_iter().enumerate() {
+    for (i, (damage, expected)) in DAMAGES.iter().enumerate() {
         let mut sb = plain();
         damage(&mut sb.raw);
         let error = JournalSuperblock::parse(sb.raw.as_bytes(), BS, 1024).unwrap_err();

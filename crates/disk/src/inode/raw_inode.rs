@@ -101,3 +101,18 @@ const _: () = assert!(offset_of!(RawInode, checksum_lo) == 0x7c);
 const _: () = assert!(offset_of!(RawInodeExtra, checksum_hi) == 0x82 - GOOD_OLD_SIZE);
 const _: () = assert!(offset_of!(RawInodeExtra, crtime) == 0x90 - GOOD_OLD_SIZE);
 const _: () = assert!(offset_of!(RawInodeExtra, projid) == 0x9c - GOOD_OLD_SIZE);
+
+/// Whether the field that ends at `$field` of the extra part lies within `$extra_isize`.
+macro_rules! fits {
+    ($extra_isize:expr, $field:ident) => {
+        core::mem::offset_of!($crate::inode::RawInodeExtra, $field)
+            + $crate::inode::raw_inode::size_of_field(|e: &$crate::inode::RawInodeExtra| &e.$field)
+            <= usize::from($extra_isize)
+    };
+}
+pub(super) use fits;
+
+/// Bytes of the field that a closure borrows.
+pub(super) const fn size_of_field<T, F>(_: fn(&T) -> &F) -> usize {
+    size_of::<F>()
+}

@@ -6,7 +6,8 @@
 //! [`Superblock::check_device_len`]; whether the features are supported is the mount's question.
 
 mod check;
-mod raw;
+mod raw_superblock;
+mod superblock_error;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +15,11 @@ use core::fmt;
 
 use extant_units::{BlockSize, Blocks, Group, Ino, Pblk};
 
-pub use self::check::SuperblockError;
-pub use self::raw::{
+pub use self::raw_superblock::{
     DefaultMountOpts, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, SuperFlags,
 };
-use self::raw::{join, time};
+use self::raw_superblock::{join, time};
+pub use self::superblock_error::SuperblockError;
 use crate::csum::Crc32c;
 use crate::features::{Compat, FeatureSets, Incompat, RoCompat};
 
@@ -39,17 +40,6 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Parses and checks the 1024 bytes of a superblock.
-    ///
-    /// # Errors
-    /// See [`SuperblockError`]. A superblock of an external journal parses, its feature
-    /// [`Incompat::JOURNAL_DEV`] says.
-    pub fn parse(bytes: &[u8]) -> Result<Self, SuperblockError> {
-        let raw = RawSuperblock::copy_from(bytes)
-            .ok_or(SuperblockError::WrongLength { found: bytes.len() })?;
-        check::check(raw)
-    }
-
     /// The fields as stored.
     pub fn raw(&self) -> &RawSuperblock {
         &self.raw

@@ -1,0 +1,50 @@
+//! The checksum of an inode record, in two halves.
+
+use core::mem::offset_of;
+
+use super::raw_inode::{GOOD_OLD_SIZE, RawInode, RawInodeExtra, fits};
+use crate::csum::Crc32c;
+
+const LOW: usize = offset_of!(RawInode, checksum_lo);
+const HIGH: usize = GOOD_OLD_SIZE + offset_of!(RawInodeExtra, checksum_hi);
+
+/// The checksum over a whole record with its own two halves taken as zero.
+pub(super) fn checksum(seed: Crc32c, has_high: bool, record: &[u8]) -> u32 {
+    let part = |range: core::ops::Range<usize>| record.get(range).unwrap_or_default();
+    let csum = seed
+        .feed(part(0..LOW))
+        .feed(&[0; 2])
+        .feed(part(LOW + 2..GOOD_OLD_SIZE));
+    if !has_high {
+        return csum.feed(part(GOOD_OLD_SIZE..record.len())).raw() & 0xffff;
+    }
+    csum.feed(part(GOOD_OLD_SIZE..HIGH))
+        .feed(&[0; 2])
+        .feed(part(HIGH + 2..record.len()))
+        .raw()
+}
+
+/// The checksum that a record stores, and whether it has the high half.
+pub(super) fn stored(raw: &RawInode, extra: &RawInodeExtra, extra_isize: u16) -> (u32, bool) {
+    let low = u32::from(raw.checksum_lo.get());
+    if fits!(extra_isize, checksum_hi) {
+        (low | u32::from(extra.checksum_hi.get()) << 16, true)
+    } else {
+        (low, false)
+    }
+}
+
+/// Stores the checksum of a record whose other bytes are final.
+pub(super) fn store(seed: Crc32c, extra_isize: u16, record: &mut [u8]) {
+    let has_high = fits!(extra_isize, checksum_hi);
+    let csum = checksum(seed, has_high, record).to_le_bytes();
+    let mut put = |at: usize, bytes: [u8; 2]| {
+        if let Some(to) = record.get_mut(at..at + 2) {
+            to.copy_from_slice(&bytes);
+        }
+    };
+    put(LOW, [csum[0], csum[1]]);
+    if has_high {
+        put(HIGH, [csum[2], csum[3]]);
+    }
+}
