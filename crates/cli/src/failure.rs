@@ -4,6 +4,7 @@
 //! after one that fails, as their Unix namesakes do; then each failure has been printed when it
 //! happened, and the outcome only says that there was one.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
@@ -15,22 +16,34 @@ use crate::printable::harmless;
 pub(crate) struct Failure {
     place: String,
     what: String,
+    /// The error that `what` describes, if it is one.
+    cause: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
-    /// Something without a place.
-    pub(crate) fn new(what: impl fmt::Display) -> Failure {
-        Failure {
-            place: String::new(),
-            what: what.to_string(),
-        }
+    /// A failure without a place.
+    pub(crate) fn new(what: impl Into<Failure>) -> Failure {
+        what.into()
     }
 
     /// `what` happened at `place`.
-    pub(crate) fn at(place: impl fmt::Display, what: impl fmt::Display) -> Failure {
+    pub(crate) fn at(place: impl fmt::Display, what: impl Into<Failure>) -> Failure {
+        let what = what.into();
         Failure {
             place: place.to_string(),
             what: what.to_string(),
+            cause: what.cause,
+        }
+    }
+
+    /// `what`, in words of its own, happened because of `cause`.
+    pub(crate) fn caused_by(
+        cause: impl Error + Send + Sync + 'static,
+        what: impl Into<String>,
+    ) -> Failure {
+        Failure {
+            cause: Some(Box::new(cause)),
+            ..what.into().into()
         }
     }
 }
@@ -44,15 +57,46 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<extant::Error> for Failure {
-    fn from(error: extant::Error) -> Failure {
-        Failure::new(error)
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let cause = self.cause.as_deref()?;
+        Some(cause)
     }
 }
 
+impl From<String> for Failure {
+    fn from(what: String) -> Failure {
+        Failure {
+            place: String::new(),
+            what,
+            cause: None,
+        }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(what: &str) -> Failure {
+        what.to_owned().into()
+    }
+}
+
+/// Failures that say themselves what they are.
+macro_rules! caused_by {
+    ($($error:ty),* $(,)?) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                let what = error.to_string();
+                Failure::caused_by(error, what)
+            }
+        }
+    )*};
+}
+caused_by!(extant::Error, extant::mkfs::Error, extant_fuse::OptionError);
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
-        Failure::new(plain(&error))
+        let what = plain(&error);
+        Failure::caused_by(error, what)
     }
 }
 
@@ -92,27 +136,9 @@ pub(crate) trait At<T> {
     fn at(self, place: impl fmt::Display) -> Result<T, Failure>;
 }
 
-impl<T> At<T> for Result<T, extant::Error> {
+impl<T, E: Into<Failure>> At<T> for Result<T, E> {
     fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
         self.map_err(|error| Failure::at(place, error))
-    }
-}
-
-impl<T> At<T> for io::Result<T> {
-    fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
-        self.map_err(|error| Failure::at(place, plain(&error)))
-    }
-}
-
-impl<T> At<T> for rustix::io::Result<T> {
-    fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
-        self.map_err(io::Error::from).at(place)
-    }
-}
-
-impl<T> At<T> for Result<T, Failure> {
-    fn at(self, place: impl fmt::Display) -> Result<T, Failure> {
-        self.map_err(|failure| Failure::at(place, failure))
     }
 }
 
@@ -145,7 +171,7 @@ impl Failures {
         match result {
             Ok(value) => Some(value),
             Err(failure) => {
-                print(self.command, &failure);
+                print_failure(self.command, &failure);
                 self.any = true;
                 None
             }
@@ -166,13 +192,21 @@ fn print(command: &str, failure: &dyn fmt::Display) {
     eprintln!("extant: {command}: {line}");
 }
 
+/// Prints a failure. What caused it is logged, one error after the other.
+fn print_failure(command: &str, failure: &Failure) {
+    print(command, failure);
+    for cause in std::iter::successors(failure.source(), |&error| error.source()) {
+        tracing::debug!(%cause, "because");
+    }
+}
+
 /// Prints what is left to print and turns the outcome into an exit status.
 pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
     match outcome {
         Outcome::Done => ExitCode::SUCCESS,
         Outcome::Printed => ExitCode::FAILURE,
         Outcome::Failed(failure) => {
-            print(command, &failure);
+            print_failure(command, &failure);
             ExitCode::FAILURE
         }
         Outcome::Usage(what) => {
@@ -181,9 +215,31 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
         }
         Outcome::Status(status, failure) => {
             if let Some(failure) = failure {
-                print(command, &failure);
+                print_failure(command, &failure);
             }
             ExitCode::from(status)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_keeps_the_error_behind_its_words() {
+        let failed = Err::<(), _>(io::Error::from_raw_os_error(5));
+        let failure = failed.at("/f").at("disk.img").unwrap_err();
+        assert_eq!(failure.to_string(), "disk.img: /f: Input/output error");
+        let device = failure.source().and_then(|e| e.downcast_ref::<io::Error>());
+        assert_eq!(device.and_then(io::Error::raw_os_error), Some(5));
+
+        // As the library reports a device that failed.
+        let error = extant::Error::from(io::Error::from_raw_os_error(5));
+        let failure = Failure::at("disk.img:/f", error);
+        let mut chain = std::iter::successors(failure.source(), |&e| e.source());
+        let device = chain.find_map(|error| error.downcast_ref::<io::Error>());
+        assert_eq!(device.and_then(io::Error::raw_os_error), Some(5));
+        assert!(Failure::new("words").source().is_none());
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{FileType as RustixType, OFlags, SeekFrom, fcntl_getfl, fstat, f
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, plain};
+use crate::failure::Failure;
 use crate::printable::harmless;
 
 /// Standard output, buffered. A reader that goes away ends the output without complaint.
@@ -41,7 +41,7 @@ impl Output {
                 self.closed = true;
                 Ok(())
             }
-            other => other.map_err(|error| Failure::at("standard output", plain(&error))),
+            other => other.map_err(|error| Failure::at("standard output", error)),
         }
     }
 
@@ -60,7 +60,7 @@ impl Output {
     /// Makes a hole where a regular file that is not appended to has nothing yet; writes zeros to
     /// anything else.
     pub(crate) fn hole(&mut self, len: u64) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::at("standard output", plain(&error));
+        let failed = |error: io::Error| Failure::at("standard output", error);
         match self.out.flush() {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.closed = true,
             flushed => flushed.map_err(failed)?,
@@ -141,7 +141,7 @@ impl Output {
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         match self.out.flush() {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::at("standard output", plain(&error)))
+                Err(Failure::at("standard output", error))
             }
             _ => Ok(()),
         }
@@ -235,7 +235,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     }
 }
 
-/// A number of bytes for people.
+/// A number of bytes with a unit, for display.
 pub(crate) fn size_word(bytes: u64) -> String {
     let mut unit = 0;
     let mut scaled = bytes;

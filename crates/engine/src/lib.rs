@@ -67,7 +67,7 @@ pub use extant_range_lock::ClearProbe;
 pub use file::Finished;
 #[doc(hidden)]
 pub use inspect::verifier::Verifier;
-pub use types::error::{Error, IoFailure, Location, Result};
+pub use types::error::{Error, IoFailure, Location, Result, StopReason};
 pub use types::interrupt::Interrupt;
 pub use types::{
     Attr, Cred, Defragmented, Dirent, FallocateMode, FileKind, FsStat, RenameFlags, SeekTarget,

@@ -32,7 +32,7 @@
 //! |---|---|
 //! | opening: read-only or not, mount options by Linux's names, credentials | [`Options`] |
 //! | paths, as `std::fs` | [`Filesystem`], [`File`], [`OpenOptions`], [`Metadata`] |
-//! | inodes and names in directories, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
+//! | inodes and names, for front ends (FUSE, a VMM), beside paths | [`Volume`], [`Node`] |
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
@@ -82,8 +82,8 @@ pub use extant_engine::{
     DirectTarget, Dirent, Error, ErrorsPolicy, Extent, ExtentState, Extents, FallocateMode, Fiemap,
     FiemapExtent, FiemapFlags, FileKind, Finished, FsStat, GroupInfo, ImageInfo, Ino, Interrupt,
     IoBuf, IoFailure, JournalInfo, Location, MAX_VIEW, MountOptions, Node, ReadView, RenameFlags,
-    Result, SeekTarget, SetAttr, SetTime, Timestamp, Tuning, Volume, VolumeOptions, XattrMode,
-    device,
+    Result, SeekTarget, SetAttr, SetTime, StopReason, Timestamp, Tuning, Volume, VolumeOptions,
+    XattrMode, device,
 };
 pub use file::File;
 pub use filesystem::Filesystem;

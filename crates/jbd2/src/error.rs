@@ -1,5 +1,7 @@
 //! Errors of the block cache and of the journal.
 
+use std::error::Error;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -27,6 +29,60 @@ pub enum BlockError {
     },
 }
 
+/// Why a journal, or what stands on it, has stopped: in words, and the error behind them if there
+/// was one ([`Error::source`]). Cheap to clone: every later caller gets it.
+#[derive(Clone, Debug)]
+pub struct StopReason {
+    what: Arc<str>,
+    cause: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl StopReason {
+    /// The reason in words.
+    pub fn what(&self) -> &Arc<str> {
+        &self.what
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl Error for StopReason {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let cause = self.cause.as_deref()?;
+        Some(cause)
+    }
+}
+
+/// A reason without another error behind it.
+impl From<Arc<str>> for StopReason {
+    fn from(what: Arc<str>) -> Self {
+        Self { what, cause: None }
+    }
+}
+
+/// A reason without another error behind it.
+impl From<&str> for StopReason {
+    fn from(what: &str) -> Self {
+        Arc::<str>::from(what).into()
+    }
+}
+
+impl From<JournalError> for StopReason {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Aborted(first) => first,
+            error => Self {
+                what: error.to_string().into(),
+                cause: Some(Arc::new(error)),
+            },
+        }
+    }
+}
+
 /// A failure of a journal or of its recovery.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
@@ -43,7 +99,7 @@ pub enum JournalError {
     Block(#[from] BlockError),
     /// The journal stopped at an earlier fault.
     #[error("the journal has stopped: {0}")]
-    Aborted(Arc<str>),
+    Aborted(#[source] StopReason),
     /// A single handle asked for more than a transaction can hold.
     #[error("a handle of {asked} credits was asked for; this journal grants at most {max}")]
     TooManyCredits {
@@ -114,13 +170,13 @@ pub(crate) fn ensure(holds: bool, invariant: &str) -> Result<(), JournalError> {
 
 /// [`ensure`] for a value that must exist.
 pub(crate) fn ensure_some<T>(value: Option<T>, invariant: &str) -> Result<T, JournalError> {
-    value.ok_or_else(|| JournalError::Aborted(format!("internal error: {invariant}").into()))
+    let why = || format!("internal error: {invariant}");
+    value.ok_or_else(|| JournalError::Aborted(why().as_str().into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::error::Error;
 
     #[test]
     fn a_violated_invariant_stops_the_journal() {
@@ -128,6 +184,21 @@ mod tests {
         let error = ensure(false, "J27: ...").unwrap_err();
         let text = "the journal has stopped: internal error: J27: ...";
         assert_eq!(error.to_string(), text);
+    }
+
+    #[test]
+    fn a_stop_keeps_the_first_error() {
+        let failed = JournalError::io("writing the log")(io::Error::from_raw_os_error(121));
+        let stopped = JournalError::Aborted(failed.into());
+        let text = "the journal has stopped: writing the log: Remote I/O error (os error 121)";
+        assert_eq!(stopped.to_string(), text);
+        // A stop because of a stop has the first one's reason.
+        let again = StopReason::from(stopped.clone());
+        for error in [&stopped as &dyn Error, &JournalError::Aborted(again)] {
+            let mut chain = std::iter::successors(error.source(), |&error| error.source());
+            let device = chain.find_map(|error| error.downcast_ref::<Arc<io::Error>>());
+            assert_eq!(device.and_then(|e| e.raw_os_error()), Some(121));
+        }
     }
 
     #[test]

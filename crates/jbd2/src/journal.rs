@@ -70,7 +70,7 @@ impl Journal {
         let sizes = Sizes::without_log(MAX_BLOCKS_WITHOUT_LOG);
         let journal = Self::of(Shared::new(cache, config, None, sizes, Tid::new(1)));
         if let Err(error) = Self::spawn(&journal) {
-            journal.abort(&error.to_string());
+            journal.shared.abort(error);
         }
         journal
     }
@@ -238,7 +238,7 @@ impl Journal {
     /// Why the journal has stopped, if it has.
     #[inline]
     pub fn aborted(&self) -> Option<Arc<str>> {
-        self.shared.aborted().map(Arc::clone)
+        self.shared.aborted().map(|why| Arc::clone(why.what()))
     }
 
     /// The bytes of block `p`, if a transaction or the log holds a version that the device may not

@@ -79,7 +79,7 @@ mod transaction;
 pub use block::{Block, BlockData, CheckKey};
 pub use cache::BlockCache;
 pub use config::Config;
-pub use error::{BlockError, JournalError};
+pub use error::{BlockError, JournalError, StopReason};
 pub use handle::Handle;
 pub use journal::Journal;
 pub use log_map::LogMap;

@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::BlockCache;
 use crate::config::Config;
-use crate::error::JournalError;
+use crate::error::{JournalError, StopReason};
 use crate::log::Log;
 use crate::sizes::Sizes;
 use crate::state::State;
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) handles_ended: Condvar,
     /// Signalled when a commit has ended or the journal has stopped.
     pub(crate) commit_done: Condvar,
-    aborted: OnceLock<Arc<str>>,
+    aborted: OnceLock<StopReason>,
     pub(crate) counters: Counters,
 }
 
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Why the journal has stopped, if it has.
     #[inline]
-    pub(crate) fn aborted(&self) -> Option<&Arc<str>> {
+    pub(crate) fn aborted(&self) -> Option<&StopReason> {
         self.aborted.get()
     }
 
@@ -111,14 +111,16 @@ impl Shared {
     pub(crate) fn check_alive(&self) -> Result<(), JournalError> {
         match self.aborted.get() {
             None => Ok(()),
-            Some(why) => Err(JournalError::Aborted(Arc::clone(why))),
+            Some(why) => Err(JournalError::Aborted(why.clone())),
         }
     }
 
     /// Stops the journal. The first reason is kept.
-    pub(crate) fn abort(&self, why: &str) {
-        if self.aborted.set(why.into()).is_ok() {
-            tracing::error!(why, "the journal stops");
+    pub(crate) fn abort(&self, why: impl Into<StopReason>) {
+        let why = why.into();
+        let words = Arc::clone(why.what());
+        if self.aborted.set(why).is_ok() {
+            tracing::error!(why = %words, "the journal stops");
         }
         // Under the lock: a thread that looked at `aborted` before it was set waits by now.
         let _state = self.state.lock();
@@ -133,12 +135,12 @@ impl Shared {
 
     /// Stops the journal because of `error` and returns it.
     pub(crate) fn abort_with(&self, error: JournalError) -> JournalError {
-        self.abort_on_fault(&error.to_string());
+        self.abort_on_fault(error.clone());
         error
     }
 
     /// Stops the journal, and records the fault in the log's superblock if that can be written.
-    pub(crate) fn abort_on_fault(&self, why: &str) {
+    pub(crate) fn abort_on_fault(&self, why: impl Into<StopReason>) {
         /// The errno that Linux records for a device that failed, `-EIO`.
         const FAULT: i32 = -5;
         let first = self.aborted.get().is_none();
@@ -178,7 +180,8 @@ impl Shared {
     pub(crate) fn run_thread(&self, name: &str, body: fn(&Self)) {
         let run = std::panic::AssertUnwindSafe(|| body(self));
         if std::panic::catch_unwind(run).is_err() {
-            self.abort(&format!("internal error: the thread {name} panicked"));
+            let why = format!("internal error: the thread {name} panicked");
+            self.abort(why.as_str());
         }
     }
 

@@ -173,7 +173,7 @@ fn journalling_a_block_again_cancels_its_revoke() {
 
 #[test]
 fn a_block_freed_while_its_transaction_commits_is_revoked() {
-    // The commit of the first transaction is under way (or over) when the second frees its block.
+    // The commit of the first transaction has begun (or ended) when the second frees its block.
     for _ in 0..200 {
         let dev = Arc::new(formatted(LEN));
         let (cache, journal) = open(dev.clone(), LEN, manual());

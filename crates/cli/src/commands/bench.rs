@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
     let measured = extant_bench::run(&plan, &mut |what| eprintln!("{what}"));
     match measured {
         Ok(report) => show(args, &report).into(),
-        Err(error) => Outcome::Failed(Failure::new(error)),
+        Err(error) => Outcome::Failed(Failure::new(error.to_string())),
     }
 }
 
@@ -57,10 +57,10 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
         fs::write(path, format!("{:#}\n", report.json())).at(path.display())?;
     }
     if let Some(path) = &args.write {
-        report.write(path).map_err(Failure::new)?;
+        report.write(path).map_err(|e| e.to_string())?;
     }
     if let Some(dir) = &args.plot {
-        report.plot(dir).map_err(Failure::new)?;
+        report.plot(dir).map_err(|e| e.to_string())?;
     }
     report.check().map_err(Failure::new)
 }

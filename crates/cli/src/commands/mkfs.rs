@@ -5,7 +5,7 @@ use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
 use crate::args::{Extended, Mkfs};
-use crate::failure::{Failure, Outcome, plain};
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 
 pub(crate) fn run(args: &Mkfs) -> Outcome {
@@ -17,17 +17,17 @@ pub(crate) fn run(args: &Mkfs) -> Outcome {
     };
     let shown = match done {
         Ok(made) => show(args, &made),
-        Err(error) => Err(failure(args, &error)),
+        Err(error) => Err(failure(args, error)),
     };
     shown.into()
 }
 
-fn failure(args: &Mkfs, error: &mkfs::Error) -> Failure {
+fn failure(args: &Mkfs, error: mkfs::Error) -> Failure {
     let image = args.image.display();
     match error {
         // It names the image itself.
-        mkfs::Error::Open(error) => Failure::new(error),
-        mkfs::Error::Io(error) => Failure::at(image, plain(error)),
+        error @ mkfs::Error::Open(_) => Failure::new(error),
+        mkfs::Error::Io(error) => Failure::at(image, error),
         other => Failure::at(image, other),
     }
 }

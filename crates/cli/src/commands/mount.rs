@@ -21,7 +21,7 @@ use tracing::{error, warn};
 
 use super::umount;
 use crate::args::Mount;
-use crate::failure::{At, Failure, Outcome, plain};
+use crate::failure::{At, Failure, Outcome};
 use crate::{address_space, logging, program};
 
 /// What the child says when the mount answers.
@@ -86,7 +86,7 @@ fn take_off_dead_mount(args: &Mount) {
         return;
     };
     if entry.source == image && entry.dir.metadata().is_err_and(dead) {
-        // The failure that is told is the daemon's.
+        // The daemon's failure is the one to report.
         let _ = detach(&dir, true, !geteuid().is_root());
     }
 }
@@ -119,8 +119,8 @@ fn serve(args: &Mount) -> Result<(), Failure> {
     }
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
     let source = image.display().to_string();
-    let told = |error| told(&args.image, error);
-    let session = Session::new(volume, &source, &dir, &options).map_err(told)?;
+    let failure_of = |error| failure_of(&args.image, error);
+    let session = Session::new(volume, &source, &dir, &options).map_err(failure_of)?;
     watch_signals(signals, session.unmounter()).map_err(Failure::new)?;
     let requests = session.requests();
     let ended = session.run(|| {
@@ -138,14 +138,14 @@ fn serve(args: &Mount) -> Result<(), Failure> {
         if args.daemon {
             error!("{failed}");
         }
-        told(failed)
+        failure_of(failed)
     })
 }
 
 /// Where a mount failed, and why.
-fn told(image: &Path, error: MountError) -> Failure {
+fn failure_of(image: &Path, error: MountError) -> Failure {
     match error {
-        MountError::Attach { dir, source } => Failure::at(dir.display(), plain(&source)),
+        MountError::Attach { dir, source } => Failure::at(dir.display(), source),
         MountError::FileSystem(error) => Failure::at(image.display(), error),
     }
 }
@@ -177,7 +177,7 @@ fn end(unmounter: &Unmounter) {
     }
 }
 
-/// Tells the caller that the mount answers, and lets go of everything that is the caller's.
+/// Reports to the caller that the mount answers, and closes everything that is the caller's.
 fn detach_from_caller() -> io::Result<()> {
     let mut out = io::stdout();
     out.write_all(READY)?;

@@ -16,7 +16,7 @@ use tracing::warn;
 use crate::archive::{MAX_PIECES, Member, Piece, Writer, kind};
 use crate::args::Tar;
 use crate::commands::cat::{TOO_MUCH, capacity};
-use crate::failure::{At, Failure, Failures, Outcome, plain};
+use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::device_numbers;
@@ -98,7 +98,7 @@ fn pack(
         None => pack.out.finish(),
     };
     // A reader that goes away has no whole archive: that is a failure, too.
-    ended.map_err(|error| Failure::at(name, plain(&error)))
+    ended.map_err(|error| Failure::at(name, error))
 }
 
 /// What can go wrong with an entry: the entry, or the archive.

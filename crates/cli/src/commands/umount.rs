@@ -66,7 +66,8 @@ fn unmount(given: &Path, lazy: bool) -> Result<(), Failure> {
             io::ErrorKind::ResourceBusy if !lazy => busy_hint(&dir),
             _ => String::new(),
         };
-        return Err(Failure::at(place, format!("{}{hint}", plain(&error))));
+        let what = format!("{}{hint}", plain(&error));
+        return Err(Failure::at(place, Failure::caused_by(error, what)));
     }
     utab::remove(&dir);
     match wait {
@@ -184,7 +185,8 @@ fn wait_for_daemon(mut waiter: Waiter, entry: &MountEntry) -> io::Result<()> {
         }
         if !waiter.is_gone_within(ELSEWHERE)? {
             return Err(io::Error::other(
-                "unmounted here, but another mount namespace still has the mount: the image stays in use until it is unmounted there",
+                "unmounted here, but another mount namespace still has the mount: \
+                 the image stays in use until it is unmounted there",
             ));
         }
     }
@@ -200,7 +202,8 @@ fn wait_for_lock(image: &File) -> io::Result<()> {
             Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(POLL),
             Err(TryLockError::WouldBlock) => {
                 return Err(io::Error::other(
-                    "unmounted, but the image is still in use: it is being closed, or mounted elsewhere",
+                    "unmounted, but the image is still in use: \
+                     it is being closed, or mounted elsewhere",
                 ));
             }
             Err(TryLockError::Error(error)) => return Err(error),
@@ -208,7 +211,8 @@ fn wait_for_lock(image: &File) -> io::Result<()> {
     }
     if needs_recovery(image)? {
         return Err(io::Error::other(
-            "unmounted, but its daemon died before the image was closed: the next mount replays the journal",
+            "unmounted, but its daemon died before the image was closed: \
+             the next mount replays the journal",
         ));
     }
     Ok(())

@@ -123,7 +123,7 @@ impl<'a> Unpack<'a> {
 
     /// Unpacks everything. An archive that cannot be read on ends it.
     fn all(mut self, name: &str, input: Box<dyn Read + '_>) -> Result<(), Failure> {
-        let broken = |error: io::Error| Failure::at(name, broken(&error));
+        let broken = |error: io::Error| Failure::at(name, broken(error));
         let mut archive = Reader::new(input);
         let ended = loop {
             let member = match archive.next() {
@@ -232,7 +232,7 @@ impl<'a> Unpack<'a> {
         if member.kind == kind::REGULAR {
             let written = self.content(member, content, &node, at);
             if let Err(Trouble::Full(_)) = written {
-                // Not to be taken for the whole file; if it stays, its size tells.
+                // What is left must not pass for the whole file. Its size shows it otherwise.
                 let _ = volume.unlink(dir, name);
             }
             written?;
@@ -342,7 +342,7 @@ impl<'a> Unpack<'a> {
             while pos < end {
                 let want = usize::try_from(end - pos).unwrap_or(CHUNK).min(CHUNK);
                 let buf = self.buf.get_mut(..want).unwrap_or_default();
-                let len = fill(from, buf).map_err(|error| Failure::at(at, broken(&error)))?;
+                let len = fill(from, buf).map_err(|error| Failure::at(at, broken(error)))?;
                 self.write(to, pos, len).on(at)?;
                 pos += len as u64;
                 if len < want {
@@ -488,9 +488,10 @@ fn written(data: &[u8]) -> Vec<(usize, usize)> {
     ranges
 }
 
-/// What is wrong with an archive.
-fn broken(error: &io::Error) -> String {
-    format!("not an archive that can be read: {}", plain(error))
+/// The failure of an archive that cannot be read.
+fn broken(error: io::Error) -> Failure {
+    let what = format!("not an archive that can be read: {}", plain(&error));
+    Failure::caused_by(error, what)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
 /// Writes all data. Fails if a fault has stopped the file system.
 fn write_all(fs: &Arc<Fs>) -> Result<()> {
     if let Some(why) = fs.fault.why() {
-        return Err(Error::Shutdown(why));
+        return Err(Error::Shutdown(why.into()));
     }
     file::flush_all(fs)
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use extant_blockdev::OpenError;
 pub use extant_disk::location::Location;
 use extant_disk::superblock::SuperblockError;
+pub use extant_jbd2::StopReason;
 use extant_jbd2::{BlockError, JournalError};
 
 /// The result of a file system operation.
@@ -59,9 +60,10 @@ pub enum Error {
     /// The device failed. [`std::error::Error::source`] is the device's error, if there was one.
     #[error(transparent)]
     Io(IoFailure),
-    /// The file system was shut down after an earlier failure, or by request.
+    /// The file system was shut down after an earlier failure, or by request. The error behind the
+    /// reason, if there is one, is in the chain of [`std::error::Error::source`].
     #[error("the file system is shut down: {0}")]
-    Shutdown(Arc<str>),
+    Shutdown(#[source] StopReason),
     /// Not available in this build or on this kind of file.
     #[error("not supported: {0}")]
     NotSupported(&'static str),

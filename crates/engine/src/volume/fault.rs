@@ -169,7 +169,8 @@ impl Fault {
             return Err(Error::ReadOnly);
         }
         let why = self.inner.lock().why.clone();
-        Err(Error::Shutdown(why.unwrap_or_else(|| "by request".into())))
+        let why = why.unwrap_or_else(|| "by request".into());
+        Err(Error::Shutdown(why.into()))
     }
 
     /// Why changes are refused, if they are.
