@@ -25,11 +25,11 @@ help:
 	@echo "make stop             unmount it again"
 	@echo "make test             checks and all tests, under 15 minutes on two cores"
 	@echo "make soak             the long suites for MINUTES=$(MINUTES)"
-	@echo "make fuzz             the fuzz targets (FUZZ=walk for one of them) for MINUTES=$(MINUTES) in all"
-	@echo "make sanitize         the core's and the engine's tests of threads and unsafe code (nightly compiler)"
+	@echo "make fuzz             the fuzz targets (FUZZ=walk: one of them) for MINUTES=$(MINUTES)"
+	@echo "make sanitize         tests of threads and unsafe code under sanitizers (nightly compiler)"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
-	@echo "make bench            all tables of docs/BENCHMARKS.md anew, in 25 minutes; BENCH=--quick for a look"
+	@echo "make bench            the tables of docs/BENCHMARKS.md, in 25 minutes; BENCH=--quick"
 	@echo "make library          libextant for C programs and fio's engines, in $(TARGET)/library"
 	@echo "make install          command, library, manual pages, completions and mount helper,"
 	@echo "                      below PREFIX=$(PREFIX)"
@@ -118,8 +118,10 @@ uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/include/extant.h" "$(DESTDIR)$(LIBDIR)/pkgconfig/extant.pc"
 	rm -f "$(DESTDIR)$(LIBDIR)"/libextant.* "$(DESTDIR)$(LIBDIR)"/extant/libextant-fio*.so
 	rm -f "$(DESTDIR)$(PREFIX)/share/man/man3/extant.3"
-	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1 "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
-	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant" "$(DESTDIR)$(FISHDIR)/extant.fish"
+	rm -f "$(DESTDIR)$(PREFIX)/bin/extant" "$(DESTDIR)$(PREFIX)"/share/man/man1/extant.1
+	rm -f "$(DESTDIR)$(PREFIX)"/share/man/man1/extant-*.1
+	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant"
+	rm -f "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
 clean:

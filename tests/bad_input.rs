@@ -64,8 +64,12 @@ fn read_past(image: &Image, words: &[&str]) -> Result<()> {
     let shown = Cmd::new(tools::extant()?)
         .args(["ls", &operand(image, "/")])
         .ok()?;
-    let told = words.iter().all(|word| shown.err.contains(word));
-    ensure!(told && shown.out.contains("other"), "{}", shown.describe());
+    let reported = words.iter().all(|word| shown.err.contains(word));
+    ensure!(
+        reported && shown.out.contains("other"),
+        "{}",
+        shown.describe()
+    );
     ensure!(image.fingerprint()? == before, "the image was written to");
     Ok(())
 }

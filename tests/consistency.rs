@@ -48,8 +48,8 @@ while True:
     o.flush()
 ";
 
-/// A way to the file's bytes.
-enum Way {
+/// A kind of access to the file's bytes.
+enum Access {
     Cached(File),
     Direct(File, Vec<u8>),
     Mapped {
@@ -67,17 +67,17 @@ fn open(path: &Path, flags: OFlags) -> Result<File> {
         .open(path)?)
 }
 
-impl Way {
-    fn cached(path: &Path) -> Result<Way> {
-        Ok(Way::Cached(open(path, OFlags::empty())?))
+impl Access {
+    fn cached(path: &Path) -> Result<Access> {
+        Ok(Access::Cached(open(path, OFlags::empty())?))
     }
 
-    fn direct(path: &Path) -> Result<Way> {
+    fn direct(path: &Path) -> Result<Access> {
         let memory = vec![0; (MOST + 1) * SIZE];
-        Ok(Way::Direct(open(path, OFlags::DIRECT)?, memory))
+        Ok(Access::Direct(open(path, OFlags::DIRECT)?, memory))
     }
 
-    fn mapped(path: &Path) -> Result<Way> {
+    fn mapped(path: &Path) -> Result<Access> {
         let mut child = Command::new("python3")
             .args(["-c", MAPPER])
             .arg(path)
@@ -87,24 +87,24 @@ impl Way {
             .spawn()?;
         let ends = child.stdin.take().zip(child.stdout.take());
         let (to, from) = ends.ok_or_else(|| Error::new("no pipes"))?;
-        Ok(Way::Mapped { child, to, from })
+        Ok(Access::Mapped { child, to, from })
     }
 
     /// Stores into a mapping can be seen half done.
     fn is_mapped(&self) -> bool {
-        matches!(self, Way::Mapped { .. })
+        matches!(self, Access::Mapped { .. })
     }
 
     fn write(&mut self, pos: u64, bytes: &[u8]) -> Result<()> {
         match self {
-            Way::Cached(file) => file.write_all_at(bytes, pos)?,
-            Way::Direct(file, memory) => {
+            Access::Cached(file) => file.write_all_at(bytes, pos)?,
+            Access::Direct(file, memory) => {
                 let skip = memory.as_ptr().align_offset(SIZE);
                 let aligned = &mut memory[skip..skip + bytes.len()];
                 aligned.copy_from_slice(bytes);
                 file.write_all_at(aligned, pos)?;
             }
-            Way::Mapped { to, from, .. } => {
+            Access::Mapped { to, from, .. } => {
                 to.write_all(&head(b'w', pos, bytes.len()))?;
                 to.write_all(bytes)?;
                 to.flush()?;
@@ -116,14 +116,14 @@ impl Way {
 
     fn read(&mut self, pos: u64, bytes: &mut [u8]) -> Result<()> {
         match self {
-            Way::Cached(file) => file.read_exact_at(bytes, pos)?,
-            Way::Direct(file, memory) => {
+            Access::Cached(file) => file.read_exact_at(bytes, pos)?,
+            Access::Direct(file, memory) => {
                 let skip = memory.as_ptr().align_offset(SIZE);
                 let aligned = &mut memory[skip..skip + bytes.len()];
                 file.read_exact_at(aligned, pos)?;
                 bytes.copy_from_slice(aligned);
             }
-            Way::Mapped { to, from, .. } => {
+            Access::Mapped { to, from, .. } => {
                 to.write_all(&head(b'r', pos, bytes.len()))?;
                 to.flush()?;
                 from.read_exact(bytes)?;
@@ -133,9 +133,9 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for Access {
     fn drop(&mut self) {
-        if let Way::Mapped { child, .. } = self {
+        if let Access::Mapped { child, .. } = self {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -166,18 +166,18 @@ impl Shared {
 }
 
 /// A thread's life.
-type Life = fn(&Shared, Way, Rng) -> Result<()>;
-/// Its way to the file.
-type Opening = fn(&Path) -> Result<Way>;
+type Life = fn(&Shared, Access, Rng) -> Result<()>;
+/// Its access to the file.
+type Opening = fn(&Path) -> Result<Access>;
 
 const CAST: [(&str, Opening, Life); 7] = [
-    ("buffered writer", Way::cached, write),
-    ("direct writer", Way::direct, write),
-    ("mapped writer", Way::mapped, write),
-    ("buffered reader", Way::cached, read),
-    ("direct reader", Way::direct, read),
-    ("mapped reader", Way::mapped, read),
-    ("disturber", Way::cached, disturb),
+    ("buffered writer", Access::cached, write),
+    ("direct writer", Access::direct, write),
+    ("mapped writer", Access::mapped, write),
+    ("buffered reader", Access::cached, read),
+    ("direct reader", Access::direct, read),
+    ("mapped reader", Access::mapped, read),
+    ("disturber", Access::cached, disturb),
 ];
 
 fn range(rng: &mut Rng) -> (usize, usize) {
@@ -185,13 +185,13 @@ fn range(rng: &mut Rng) -> (usize, usize) {
     (first, (first + 1 + rng.index(MOST)).min(BLOCKS))
 }
 
-fn write(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
+fn write(shared: &Shared, mut access: Access, mut rng: Rng) -> Result<()> {
     while !shared.stop.load(Ordering::SeqCst) {
         let (first, end) = range(&mut rng);
-        let end = if way.is_mapped() { first + 1 } else { end };
-        let turn = shared.blocks.take(first, end);
-        way.write((first * SIZE) as u64, &turn.bytes)?;
-        turn.done();
+        let end = if access.is_mapped() { first + 1 } else { end };
+        let locked = shared.blocks.lock(first, end);
+        access.write((first * SIZE) as u64, &locked.bytes)?;
+        locked.written();
         shared
             .writes
             .fetch_add((end - first) as u64, Ordering::Relaxed);
@@ -199,8 +199,8 @@ fn write(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
     Ok(())
 }
 
-fn read(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
-    // A reader need not find what others saw of a write under way, but finds what it saw before.
+fn read(shared: &Shared, mut access: Access, mut rng: Rng) -> Result<()> {
+    // A reader need not find what others saw of a write in progress, but finds what it saw before.
     let mut seen = vec![0; BLOCKS];
     while !shared.stop.load(Ordering::SeqCst) {
         let (first, end) = range(&mut rng);
@@ -210,7 +210,7 @@ fn read(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
             let least = shared.blocks.least(first, end);
             let own = least.iter().zip(&seen[first..end]);
             let least: Vec<u64> = own.map(|(written, seen)| *written.max(seen)).collect();
-            way.read((first * SIZE) as u64, &mut bytes)?;
+            access.read((first * SIZE) as u64, &mut bytes)?;
             match shared.blocks.judge(first, &least, &bytes) {
                 Ok(generations) => break generations,
                 Err(why) => {
@@ -229,8 +229,8 @@ fn read(shared: &Shared, mut way: Way, mut rng: Rng) -> Result<()> {
 }
 
 /// Has pages written and dropped.
-fn disturb(shared: &Shared, way: Way, mut rng: Rng) -> Result<()> {
-    let Way::Cached(file) = &way else {
+fn disturb(shared: &Shared, access: Access, mut rng: Rng) -> Result<()> {
+    let Access::Cached(file) = &access else {
         return Ok(());
     };
     while !shared.stop.load(Ordering::SeqCst) {
@@ -277,7 +277,7 @@ fn buffered_direct_and_mapped_agree_about_every_block() -> Result<()> {
                 .map(|(name, opening, life)| {
                     let (rng, shared, path) = (rng.fork(), &shared, &path);
                     scope.spawn(move || {
-                        let end = opening(path).and_then(|way| life(shared, way, rng));
+                        let end = opening(path).and_then(|access| life(shared, access, rng));
                         // A thread that ends early has failed: the others need not go on.
                         shared.stop.store(true, Ordering::SeqCst);
                         end.context(|| *name)
@@ -307,7 +307,8 @@ fn buffered_direct_and_mapped_agree_about_every_block() -> Result<()> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (writes, reads) = (count(&shared.writes), count(&shared.reads));
         report(&format!(
-            "one file of a mount ({options}): {writes} writes, {reads} reads of blocks, {} looked at again",
+            "one file of a mount ({options}): {writes} writes, {reads} reads of blocks, \
+             {} looked at again",
             count(&shared.torn)
         ));
     }

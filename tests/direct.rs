@@ -1,7 +1,9 @@
 //! `O_DIRECT` through the mount: what Linux's ext4 answers, and one file whether it is used past
 //! the kernel's cache or through it.
 
-use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need};
+use extant_testkit::{
+    Cmd, Context, Error, Image, Mount, Need, Result, Rng, Subject, content, ensure, need,
+};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -50,7 +52,7 @@ fn outcome(result: std::io::Result<usize>) -> std::result::Result<usize, Option<
     result.map_err(|error| error.raw_os_error())
 }
 
-/// What a file system answers to requests in turn, and what the file is then.
+/// The answers of a file system to a sequence of requests, and the file's bytes afterwards.
 fn answers(file: &Path) -> Result<(Vec<String>, Vec<u8>)> {
     let direct = open(file, true)?;
     let mut all = Vec::new();
@@ -155,9 +157,80 @@ fn direct_requests_pass_both_caches() -> Result<()> {
     image.fsck_clean()
 }
 
+/// A file of a mount with an opener through the cache and one past it, and its bytes.
+struct Both {
+    cached: File,
+    direct: File,
+    rng: Rng,
+    model: Vec<u8>,
+}
+
+impl Both {
+    fn any(&mut self) -> &File {
+        if self.rng.chance(50) {
+            &self.direct
+        } else {
+            &self.cached
+        }
+    }
+
+    /// One operation, on the file and on the model.
+    fn step(&mut self) -> Result<()> {
+        let pos = self.rng.below(400_000);
+        let len = 1 + self.rng.index(20_000);
+        let (at, sectors) = (pos / 512 * 512, len.next_multiple_of(512));
+        match self.rng.below(12) {
+            0 | 1 => {
+                let bytes = content::fill(self.rng.next_u64(), pos, len);
+                self.cached.write_all_at(&bytes, pos)?;
+                put(&mut self.model, index(pos), &bytes);
+            }
+            2..=4 => {
+                let bytes = content::fill(self.rng.next_u64(), at, sectors);
+                self.direct.write_all_at(Aligned::of(&bytes).bytes(), at)?;
+                put(&mut self.model, index(at), &bytes);
+            }
+            5 => {
+                let size = self.rng.below(400_000);
+                self.cached.set_len(size)?;
+                self.model.resize(index(size), 0);
+            }
+            6 => {
+                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(self.any(), mode, pos, len as u64)?;
+                let (size, end) = (self.model.len(), index(pos) + len);
+                self.model[index(pos).min(size)..end.min(size)].fill(0);
+            }
+            7 => {
+                fallocate(self.any(), FallocateFlags::empty(), pos, len as u64)?;
+                let len = self.model.len().max(index(pos) + len);
+                self.model.resize(len, 0);
+            }
+            8 => self.any().sync_all()?,
+            _ => {
+                let mut bytes = Aligned::new(sectors);
+                let done = self.any().read_at(bytes.bytes(), at)?;
+                let model = &self.model;
+                let from = index(at).min(model.len());
+                let expected = &model[from..(from + sectors).min(model.len())];
+                let size = model.len();
+                ensure!(
+                    &bytes.bytes()[..done] == expected,
+                    "{done} bytes at {at} of {size} are wrong"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn index(pos: u64) -> usize {
+    usize::try_from(pos).unwrap_or(usize::MAX)
+}
+
 /// What the exerciser does (`exerciser.rs`, which knows no `O_DIRECT`), with direct requests among
-/// it. Buffered and direct operations by one thread, each checked: the kernel's pages and the
-/// daemon's agree with the device.
+/// it. One thread uses the file buffered and directly, and checks each read: the kernel's pages and
+/// the daemon's agree with the device.
 #[test]
 fn buffered_and_direct_see_one_file() -> Result<()> {
     if !need(NEEDS) {
@@ -168,65 +241,17 @@ fn buffered_and_direct_see_one_file() -> Result<()> {
         let image = Image::of_mib(64).args("-b 1024").junk().make()?;
         let mount = Subject::under_test().mount(image.path(), options)?;
         let path = mount.join("file");
-        let (cached, direct) = (open(&path, false)?, open(&path, true)?);
-        let mut rng = Rng::new(seed);
-        let mut model: Vec<u8> = Vec::new();
+        let mut both = Both {
+            cached: open(&path, false)?,
+            direct: open(&path, true)?,
+            rng: Rng::new(seed),
+            model: Vec::new(),
+        };
         for step in 0..150 {
-            let pos = rng.below(400_000);
-            let len = 1 + rng.index(20_000);
-            let (at, sectors) = (pos / 512 * 512, len.next_multiple_of(512));
-            let index = |pos: u64| usize::try_from(pos).unwrap_or(usize::MAX);
-            match rng.below(12) {
-                0 | 1 => {
-                    let bytes = content::fill(rng.next_u64(), pos, len);
-                    cached.write_all_at(&bytes, pos)?;
-                    put(&mut model, index(pos), &bytes);
-                }
-                2..=4 => {
-                    let bytes = content::fill(rng.next_u64(), at, sectors);
-                    direct.write_all_at(Aligned::of(&bytes).bytes(), at)?;
-                    put(&mut model, index(at), &bytes);
-                }
-                5 => {
-                    let size = rng.below(400_000);
-                    cached.set_len(size)?;
-                    model.resize(index(size), 0);
-                }
-                how @ (6 | 7) => {
-                    let file = if rng.chance(50) { &direct } else { &cached };
-                    let (mode, hole) = if how == 6 {
-                        (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, true)
-                    } else {
-                        (FallocateFlags::empty(), false)
-                    };
-                    fallocate(file, mode, pos, len as u64)?;
-                    let end = index(pos) + len;
-                    if hole {
-                        let size = model.len();
-                        model[index(pos).min(size)..end.min(size)].fill(0);
-                    } else {
-                        model.resize(model.len().max(end), 0);
-                    }
-                }
-                8 => {
-                    let file = if rng.chance(50) { &direct } else { &cached };
-                    file.sync_all()?;
-                }
-                _ => {
-                    let mut bytes = Aligned::new(sectors);
-                    let file = if rng.chance(50) { &direct } else { &cached };
-                    let done = file.read_at(bytes.bytes(), at)?;
-                    let from = index(at).min(model.len());
-                    let expected = &model[from..(from + sectors).min(model.len())];
-                    ensure!(
-                        &bytes.bytes()[..done] == expected,
-                        "{options}: step {step}: {done} bytes at {at} of {} are wrong",
-                        model.len()
-                    );
-                }
-            }
+            both.step().context(|| format!("{options}: step {step}"))?;
         }
-        drop((cached, direct));
+        let model = std::mem::take(&mut both.model);
+        drop(both);
         ensure!(
             std::fs::read(&path)? == model,
             "{options}: the end is wrong"

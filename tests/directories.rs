@@ -134,7 +134,7 @@ fn a_listing_stays_true_while_others_create_and_remove() -> Result<()> {
     image.fsck_clean()
 }
 
-/// More subdirectories than a link count can tell.
+/// More subdirectories than a link count can hold.
 #[test]
 fn seventy_thousand_subdirectories() -> Result<()> {
     if !need(NEEDS) {

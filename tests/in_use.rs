@@ -100,8 +100,8 @@ fn what_linux_has_mounted_is_looked_at_and_never_written() -> Result<()> {
     for args in looks(&image, &host) {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let o = extant(&args)?;
-        let told = o.err.matches("in use by Linux").count();
-        ensure!(o.code == Some(0) && told == 1, "{}", o.describe());
+        let reported = o.err.matches("in use by Linux").count();
+        ensure!(o.code == Some(0) && reported == 1, "{}", o.describe());
     }
     ensure!(image.fingerprint()? == before, "the image was written to");
     ensure!(
@@ -132,10 +132,10 @@ fn looking_at_a_volume_that_was_not_unmounted_writes_nothing() -> Result<()> {
             let words: Vec<&str> = args.iter().map(String::as_str).collect();
             let o = extant(&words)?;
             ensure!(o.code == Some(0), "{}", o.describe());
-            let told = o.err.lines().filter(|l| l.contains("replayed in memory"));
+            let reported = o.err.lines().filter(|l| l.contains("replayed in memory"));
             // `info` reads no further than the superblock, `check` says it in its report.
             let expected = usize::from(!["info", "check"].contains(&words[0]));
-            ensure!(told.count() == expected, "{}", o.describe());
+            ensure!(reported.count() == expected, "{}", o.describe());
             ensure!(
                 image.fingerprint()? == before,
                 "written to: {}",
@@ -321,7 +321,7 @@ fn a_mount_with_few_addresses_works_or_says_why_not() -> Result<()> {
     Ok(())
 }
 
-/// Descriptors and superblocks that are wrong in a way that Linux passes by when it only reads: the
+/// Descriptors and superblocks with faults that Linux ignores when it only reads: the
 /// volume can be read.
 #[test]
 fn damage_that_linux_reads_past_is_read_past() -> Result<()> {

@@ -91,7 +91,8 @@ fn kill_at_random_moments() -> Result<()> {
     );
     let read = |a: &AtomicUsize| a.load(Ordering::Relaxed);
     report(&format!(
-        "{kills} kills after {} operations: {} journals replayed, {} fsynced files whole, {} others without a foreign byte",
+        "{kills} kills after {} operations: {} journals replayed, \
+         {} fsynced files whole, {} others without a foreign byte",
         read(&totals.operations),
         read(&totals.replays),
         read(&totals.whole),
@@ -176,7 +177,7 @@ fn look(mount: &Mount, storm: &Storm, totals: Option<&Totals>) -> Result<()> {
     Ok(())
 }
 
-/// `tar x` and `rm -r`, in turn, until the end. Their failures are the kill's.
+/// `tar x` and `rm -r`, one after the other, until the end. Their failures are the kill's.
 fn untar_and_remove(root: &Path, tar: &Path, storm: &Storm) -> Result<()> {
     while !storm.stop.load(Ordering::SeqCst) {
         let to = root.join("untarred");

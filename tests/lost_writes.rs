@@ -1,5 +1,5 @@
-//! A mount whose image lies on a host that fails to write some of it back: Linux tells the mount's
-//! process once, and every caller of the mount must be told.
+//! A mount whose image lies on a host that fails to write some of it back: Linux
+//! reports it to the mount's process once, and every caller of the mount must get the error.
 
 use extant_testkit::failing_host::{FailingHost, FullHost};
 use extant_testkit::{Image, Need, Result, Subject, ensure, need};
@@ -32,9 +32,9 @@ fn overwrite(path: &Path, byte: u8) -> io::Result<File> {
     Ok(file)
 }
 
-/// Who asks first meets the error, whichever file it concerns; nothing is promised from then on.
+/// The first caller gets the error, whichever file it concerns; nothing is durable from then on.
 #[test]
-fn every_caller_is_told_of_writes_that_the_host_lost() -> Result<()> {
+fn every_caller_learns_of_writes_that_the_host_lost() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }

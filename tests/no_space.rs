@@ -1,4 +1,4 @@
-//! A mount without space: each writer is told in time, what it was told to be written is there, and
+//! A mount without space: each writer gets its error in time, acknowledged data is there, and
 //! the sizes are true.
 
 use extant_testkit::{
@@ -117,8 +117,8 @@ fn a_writer_that_goes_on_is_refused_and_loses_nothing() -> Result<()> {
 
 fn refused(tool: Cmd) -> Result<()> {
     let output = tool.run()?;
-    let told = output.code != Some(0) && output.err.contains("No space left on device");
-    ensure!(told, "{}", output.describe());
+    let reported = output.code != Some(0) && output.err.contains("No space left on device");
+    ensure!(reported, "{}", output.describe());
     Ok(())
 }
 
@@ -205,10 +205,10 @@ fn shrinks_to(path: &Path, len: impl Fn(u64) -> bool) -> Result<()> {
     }
 }
 
-/// One write of more than fits cannot be refused in time: its handles are told afterwards, each
-/// once.
+/// One write of more than fits cannot be refused in time: its handles get the error afterwards,
+/// each once.
 #[test]
-fn what_was_lost_is_told_once_and_not_shown_after_the_last_close() -> Result<()> {
+fn what_was_lost_is_reported_once_and_not_shown_after_the_last_close() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
@@ -240,10 +240,10 @@ fn what_was_lost_is_told_once_and_not_shown_after_the_last_close() -> Result<()>
     image.fsck_clean()
 }
 
-/// The kernel knows no largest size of a file on FUSE: the write behind it is taken, and told like
-/// one without space.
+/// The kernel knows no largest size of a file on FUSE: the write behind it is taken, and reported
+/// like one without space.
 #[test]
-fn a_write_behind_the_largest_size_is_told() -> Result<()> {
+fn a_write_behind_the_largest_size_is_reported() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }

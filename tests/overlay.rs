@@ -86,29 +86,33 @@ fn copied_up(subject: Subject, options: &str) -> Result<Vec<String>> {
     note("owned above", &upper.join("touched"))?;
     fs::write(merged.join("there"), b"another")?;
     note("written above", &upper.join("there"))?;
-    // And without an overlay.
-    let file = mount.join("plain");
-    fs::write(&file, b"a program")?;
-    give_privileges(&file)?;
-    note("plain", &file)?;
-    for (uid, gid) in [(Some(1), Some(2)), (Some(3), None), (None, Some(4))] {
-        give_privileges(&file)?;
-        chown(&file, uid, gid)?;
-        note("plain, owned", &file)?;
-    }
-    // Cut by root, by its owner, and to the length that it has.
-    for (user, len) in [("0", "5"), ("1000", "4"), ("1000", "4"), ("1000", "+9")] {
-        chown(&file, Some(1000), Some(1000))?;
-        give_privileges(&file)?;
-        let user = [format!("--reuid={user}"), "--clear-groups".into()];
-        let cut = Cmd::new("setpriv").args(user).args(["truncate", "-s", len]);
-        cut.arg(&file).ok()?;
-        note("plain, cut", &file)?;
-    }
+    plain(&mount.join("plain"), &mut note)?;
     drop(guard);
     mount.unmount()?;
     image.fsck_clean()?;
     Ok(found)
+}
+
+/// Changes a file without an overlay, and notes its privileges after each change.
+fn plain(file: &Path, note: &mut dyn FnMut(&str, &Path) -> Result<()>) -> Result<()> {
+    fs::write(file, b"a program")?;
+    give_privileges(file)?;
+    note("plain", file)?;
+    for (uid, gid) in [(Some(1), Some(2)), (Some(3), None), (None, Some(4))] {
+        give_privileges(file)?;
+        chown(file, uid, gid)?;
+        note("plain, owned", file)?;
+    }
+    // Cut by root, by its owner, and to the length that it has.
+    for (user, len) in [("0", "5"), ("1000", "4"), ("1000", "4"), ("1000", "+9")] {
+        chown(file, Some(1000), Some(1000))?;
+        give_privileges(file)?;
+        let user = [format!("--reuid={user}"), "--clear-groups".into()];
+        let cut = Cmd::new("setpriv").args(user).args(["truncate", "-s", len]);
+        cut.arg(file).ok()?;
+        note("plain, cut", file)?;
+    }
+    Ok(())
 }
 
 #[test]

@@ -54,10 +54,10 @@ fn copied(round: u64, args: &str, options: &str) -> Result<(usize, usize)> {
     // Its timer must not commit while the image is being copied.
     let linux = Subject::Ext4.mount(image.path(), &format!("commit=300,{options}"))?;
     let mut totals = (0, 0);
-    for turn in 0..2u64 {
+    for pass in 0..2u64 {
         let storm = Storm::default();
         std::thread::scope(|s| {
-            let raging = s.spawn(|| storm.rage(linux.dir(), 3, round * 10 + turn));
+            let raging = s.spawn(|| storm.rage(linux.dir(), 3, round * 10 + pass));
             std::thread::sleep(Duration::from_millis(400));
             storm.stop.store(true, Ordering::SeqCst);
             raging.join().map_err(|_| Error::new("storm panicked"))?
@@ -94,7 +94,7 @@ fn copied(round: u64, args: &str, options: &str) -> Result<(usize, usize)> {
             Tree::take(m.dir())
         };
         show(&copy)?.expect_equal(&show(&reference)?, Compare::default())?;
-        // What one turn leaves must not fill the image for the next.
+        // What one pass leaves must not fill the image for the next.
         for e in fs::read_dir(linux.dir())? {
             let path = e?.path();
             if path

@@ -139,7 +139,7 @@ fn filled_by_linux_and_read_by_extant() -> Result<()> {
     Ok(())
 }
 
-/// The other way round a tree must survive being taken apart.
+/// In the other direction a tree must survive being taken apart.
 #[test]
 fn removed_again_nothing_is_left() -> Result<()> {
     if !need(NEEDS) {
@@ -199,7 +199,8 @@ fn an_ordinary_user_mounts_and_writes() -> Result<()> {
         Cmd::new("chmod").args(["666", "/dev/fuse"]).ok()?;
     }
     let script = format!(
-        "set -e; cd {0}; ./extant mount disk.img mnt; echo hello > mnt/f; mkdir mnt/d; cat mnt/f; ./extant umount mnt",
+        "set -e; cd {0}; ./extant mount disk.img mnt; echo hello > mnt/f
+         mkdir mnt/d; cat mnt/f; ./extant umount mnt",
         dir.path().display()
     );
     let o = Cmd::new("setpriv")

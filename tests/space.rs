@@ -36,12 +36,12 @@ fn fstrim_of_a_mount_shrinks_its_image() -> Result<()> {
     File::open(mount.join("kept"))?.sync_all()?;
     fs::remove_file(mount.join("gone"))?;
     File::open(mount.dir())?.sync_all()?;
-    let told = Cmd::new("fstrim").arg("-v").arg(mount.dir()).ok()?.out;
-    ensure!(told.contains("trimmed"), "{told}");
+    let reported = Cmd::new("fstrim").arg("-v").arg(mount.dir()).ok()?.out;
+    ensure!(reported.contains("trimmed"), "{reported}");
     let after = used(image.path())?;
     ensure!(
         after + 60 * MIB < before,
-        "{before} bytes in use, {after} after fstrim: {told}"
+        "{before} bytes in use, {after} after fstrim: {reported}"
     );
     let refused = Cmd::new("fstrim")
         .args(["-o", "96M"])

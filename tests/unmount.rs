@@ -1,5 +1,5 @@
-//! An unmount that has returned: the image is closed and marked clean, on every way to unmount; and
-//! what holds a mount does not hold the unmount for ever.
+//! An unmount that has returned: the image is closed and marked clean, after each kind of unmount;
+//! and what holds a mount does not hold the unmount for ever.
 
 use extant_testkit::cmd::{Output, Running};
 use extant_testkit::{Cmd, Error, Image, Mount, Need, Result, Subject, TempDir};
@@ -58,18 +58,22 @@ fn mounted(image: &Path) -> Result<Mount> {
     Ok(mount)
 }
 
-/// One mount and its end, in the `way`-th way; the daemon's exit status is 0.
-fn one_end(way: usize, helper: &Path) -> Result<()> {
+/// One mount and its end, by unmount kind `kind`; the daemon's exit status is 0.
+fn one_end(kind: usize, helper: &Path) -> Result<()> {
     let image = Image::of_mib(16).make()?;
     let mount = mounted(image.path())?;
     ensure!(is_marked(image.path())?, "not marked while mounted");
     let bin = tools::extant()?;
     let clean = |o: Output| -> Result<()> {
         let marked = is_marked(image.path())?;
-        ensure!(o.code == Some(0) && !marked, "way {way}: {}", o.describe());
+        ensure!(
+            o.code == Some(0) && !marked,
+            "kind {kind}: {}",
+            o.describe()
+        );
         Ok(())
     };
-    match way % 5 {
+    match kind % 5 {
         0 => clean(umount(&bin, mount.dir())?)?,
         1 => clean(umount(helper, mount.dir())?)?,
         2 => {
@@ -99,7 +103,7 @@ fn one_end(way: usize, helper: &Path) -> Result<()> {
         }
     }
     clean(mount.ended(BOUND)?)?;
-    if way < 5 {
+    if kind < 5 {
         image.fsck_clean()?;
     }
     Ok(())
@@ -117,8 +121,8 @@ fn many_at_once_are_clean_when_their_unmounts_return() -> Result<()> {
         let threads: Vec<_> = (0..5)
             .map(|first| {
                 let helper = &helper;
-                // In each thread another way at a time, so that device numbers go from one mount to
-                // the next.
+                // In each thread another kind at a time, so that device numbers go from one mount
+                // to the next.
                 scope.spawn(move || (0..6).try_for_each(|round| one_end(first + round * 6, helper)))
             })
             .collect();
@@ -143,8 +147,8 @@ fn one_of_two_mount_points_is_unmounted_at_once() -> Result<()> {
         .ok()?;
     let bin = tools::extant()?;
     let o = umount(&bin, beside.path())?;
-    let told = o.err.contains("mounted on") && o.err.contains(&*mount.dir().to_string_lossy());
-    ensure!(o.code == Some(0) && told, "{}", o.describe());
+    let reported = o.err.contains("mounted on") && o.err.contains(&*mount.dir().to_string_lossy());
+    ensure!(o.code == Some(0) && reported, "{}", o.describe());
     ensure!(fs::read(mount.join("f1"))?.len() == 40_000, "it is gone");
     mount.unmount()?;
     ensure!(!is_marked(image.path())?, "marked after the last unmount");
@@ -163,9 +167,9 @@ fn several_directories_and_what_keeps_one_busy() -> Result<()> {
         .arg("umount")
         .args([busy.dir(), free.dir()])
         .run()?;
-    let told = o.err.contains(&format!("sleep ({})", user.pid()));
+    let reported = o.err.contains(&format!("sleep ({})", user.pid()));
     user.kill()?;
-    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    ensure!(o.code == Some(1) && reported, "{}", o.describe());
     ensure!(!is_marked(images[1].path())?, "the second was left");
     free.ended(BOUND)?;
     busy.unmount()?;
@@ -211,7 +215,7 @@ impl Namespace {
 }
 
 #[test]
-fn a_mount_held_by_another_namespace_is_told_and_ended_by_a_signal() -> Result<()> {
+fn a_mount_held_by_another_namespace_is_reported_and_ended_by_a_signal() -> Result<()> {
     if !need(NEEDS) || !need(&[Need::Tool("unshare")]) {
         return Ok(());
     }
@@ -219,8 +223,8 @@ fn a_mount_held_by_another_namespace_is_told_and_ended_by_a_signal() -> Result<(
     let [unmounted, signalled] = [mounted(images[0].path())?, mounted(images[1].path())?];
     let holder = Namespace::holding(&[&unmounted, &signalled])?;
     let o = umount(&tools::extant()?, unmounted.dir())?;
-    let told = o.code == Some(1) && o.err.contains("another mount namespace");
-    ensure!(told, "{}", o.describe());
+    let reported = o.code == Some(1) && o.err.contains("another mount namespace");
+    ensure!(reported, "{}", o.describe());
     ensure!(is_marked(images[0].path())?, "closed, though held");
     terminate(&signalled)?;
     let o = signalled.ended(BOUND)?;
@@ -372,7 +376,7 @@ fn a_signal_ends_a_mount_under_long_searches() -> Result<()> {
 }
 
 #[test]
-fn a_dead_daemons_image_is_told() -> Result<()> {
+fn a_dead_daemons_image_is_reported() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }
@@ -389,8 +393,8 @@ fn a_dead_daemons_image_is_told() -> Result<()> {
         ensure!(Instant::now() < end, "it survives");
     }
     let o = umount(&bin, &dir)?;
-    let told = o.code == Some(1) && o.err.contains("died before the image was closed");
-    ensure!(told && is_marked(image.path())?, "{}", o.describe());
+    let reported = o.code == Some(1) && o.err.contains("died before the image was closed");
+    ensure!(reported && is_marked(image.path())?, "{}", o.describe());
     mount.ended(BOUND)?;
     Ok(())
 }
@@ -469,8 +473,12 @@ fn a_mount_that_cannot_be_served_says_why_and_is_not_left() -> Result<()> {
             ensure!(o.code == Some(0) || died, "{mib} MiB: {}", o.describe());
         } else {
             failed += 1;
-            let told = !o.err.trim().is_empty() && !o.err.contains("panicked");
-            ensure!(told && !there, "{mib} MiB, left {there}: {}", o.describe());
+            let reported = !o.err.trim().is_empty() && !o.err.contains("panicked");
+            ensure!(
+                reported && !there,
+                "{mib} MiB, left {there}: {}",
+                o.describe()
+            );
         }
     }
     ensure!(failed > 0 && mounted > 0, "{failed} failed, {mounted} not");

@@ -1,4 +1,4 @@
-//! Ways to damage an image: one bit, in one structure, found with debugfs.
+//! Damage to an image: one bit, in one structure, found with debugfs.
 
 use extant_testkit::{Cmd, Error, Image, Result, Subject, content, ensure};
 use std::fs::{self, File};
@@ -101,7 +101,7 @@ impl Damage {
                     .ok_or_else(|| Error::new(text.clone()))?;
                 let offset = after.split_once("0x").map(|(_, hex)| hex.trim());
                 let offset = offset.ok_or_else(|| Error::new(text.clone()))?;
-                // i_size's low bytes: a plausible value, only the checksum tells.
+                // i_size's low bytes: a plausible value, only the checksum shows it.
                 block(first_number(after)?, u64::from_str_radix(offset, 16)? + 4)
             }
             Damage::ExtentBlock => {

@@ -18,7 +18,7 @@ const CLIENTS: usize = 3;
 /// The content of a row.
 const CONTENT: &str = "repeat(md5(client || ':' || batch || ':' || number), 60)";
 
-/// What a client is told whose checkpoint met the full volume.
+/// The error of a client whose checkpoint met the full volume.
 pub(crate) const CHECKPOINT_FAILED: &str = "checkpoint request failed";
 
 /// What a client was answered.
@@ -54,7 +54,7 @@ impl Answers {
     }
 }
 
-/// A statement, and the line that tells how it ended.
+/// A statement, and the line that shows how it ended.
 fn insert(client: usize, batch: usize) -> String {
     let row = format!("(select {client} as client, {batch} as batch, number");
     format!(
@@ -84,7 +84,7 @@ pub(crate) fn fill(server: &Server, rng: &mut Rng) -> Result<Vec<Answers>> {
         answers.read(&output.out)?;
         answers.broke = output.code != Some(0);
         let errors = || output.err.lines().filter(|line| line.contains("ERROR:"));
-        // A checkpoint tells its reason to the log alone.
+        // A checkpoint writes its reason to the log alone.
         let plain = |line: &&str| {
             line.contains("No space left on device") || line.contains(CHECKPOINT_FAILED)
         };

@@ -4,7 +4,7 @@
 //! `EXTANT_POSTGRES=1` asks for it. It repeats all layouts for `EXTANT_SECONDS`, at least once.
 //!
 //! # Invariants
-//! * A client that meets the full volume is told so by a plain error. With a tablespace on the
+//! * A client that meets the full volume gets a plain error. With a tablespace on the
 //!   volume the server does not panic and goes on; with its own files there it may, as it does
 //!   wherever its log or a file of its checkpoints finds no space ([`Layout::may_panic`]).
 //! * A statement is there whole if it was acknowledged, and not at all if an error was its answer.
@@ -90,9 +90,9 @@ fn one_volume(layout: Layout, rng: &mut Rng) -> Result<Figures> {
     drop(server);
     mount.unmount()?;
     image.fsck_clean()?;
-    let told = answers.iter().any(|client| client.no_space > 0);
+    let reported = answers.iter().any(|client| client.no_space > 0);
     ensure!(
-        told || layout.may_panic(),
+        reported || layout.may_panic(),
         "{}: the volume did not fill\n{log}",
         layout.name()
     );
@@ -109,11 +109,12 @@ fn one_volume(layout: Layout, rng: &mut Rng) -> Result<Figures> {
     })
 }
 
-fn tell(layout: Layout, figures: &Figures) {
+fn print_figures(layout: Layout, figures: &Figures) {
     let sum = |what: fn(&Answers) -> usize| figures.answers.iter().map(what).sum::<usize>();
     let ended = if figures.ended { ", server ended" } else { "" };
     report(&format!(
-        "{}, {}: {} rows acknowledged, {} errors for no space, {} connections broke, {} PANIC{ended}",
+        "{}, {}: {} rows acknowledged, \
+         {} errors for no space, {} connections broke, {} PANIC{ended}",
         Subject::under_test().name(),
         layout.name(),
         sum(Answers::rows),
@@ -141,7 +142,7 @@ fn soak_rows_of_a_database_that_fills_its_volume() -> Result<()> {
     let mut rng = Rng::new(number("EXTANT_SEED").unwrap_or(1));
     loop {
         for layout in Layout::ALL {
-            tell(layout, &one_volume(layout, &mut rng)?);
+            print_figures(layout, &one_volume(layout, &mut rng)?);
         }
         if Instant::now() >= end {
             return Ok(());
@@ -149,7 +150,7 @@ fn soak_rows_of_a_database_that_fills_its_volume() -> Result<()> {
     }
 }
 
-/// Tells that a command of PostgreSQL's found nothing.
+/// Reports that a command of PostgreSQL's found nothing.
 fn quiet(command: Cmd) -> Result<()> {
     let output = command.ok()?;
     ensure!(output.err.trim().is_empty(), "{}", output.describe());

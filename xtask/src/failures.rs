@@ -8,7 +8,7 @@ const LAST: usize = 28;
 /// Tests whose output is shown; of more, the names.
 const SHOWN: usize = 12;
 
-/// The failures of a run, in the order in which they were told.
+/// The failures of a run, in the order in which they were printed.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     tests: Vec<Failed>,
@@ -74,32 +74,32 @@ impl Failures {
     }
 
     /// All of it for a reader: what the tests said, and then their names.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let mut told = Vec::new();
+    pub(crate) fn report(&self) -> Vec<String> {
+        let mut report = Vec::new();
         for test in self.tests.iter().take(SHOWN) {
-            told.push(format!("---- {} ----", test.name));
+            report.push(format!("---- {} ----", test.name));
             let said = &test.said;
             let left_out = said.len().saturating_sub(FIRST + LAST);
             for (at, line) in said.iter().enumerate() {
                 if left_out == 0 || at < FIRST || at >= FIRST + left_out {
-                    told.push(line.clone());
+                    report.push(line.clone());
                 } else if at == FIRST {
-                    told.push(format!("[{left_out} lines, see above]"));
+                    report.push(format!("[{left_out} lines, see above]"));
                 }
             }
         }
         if self.died > 0 {
-            told.push(format!(
+            report.push(format!(
                 "failed: {} test binaries ended without a result, see above",
                 self.died
             ));
         }
-        told.extend(
+        report.extend(
             self.tests
                 .iter()
                 .map(|test| format!("failed: {}", test.name)),
         );
-        told
+        report
     }
 }
 
@@ -113,15 +113,15 @@ fn is_begin(line: &str) -> bool {
 mod tests {
     use super::Failures;
 
-    fn told(output: &str) -> Vec<String> {
+    fn report(output: &str) -> Vec<String> {
         let mut failures = Failures::default();
         output.lines().for_each(|line| failures.line(line));
         failures.binary_ended();
-        failures.told()
+        failures.report()
     }
 
     #[test]
-    fn each_failure_is_told_with_what_it_said() {
+    fn each_failure_is_printed_with_its_output() {
         let output = "running 3 tests\n\
                       test a::fine ... ok\n\
                       test b::bad ... FAILED\n\
@@ -150,21 +150,22 @@ mod tests {
             "failed: b::bad",
             "failed: c::mute",
         ];
-        assert_eq!(told(output), expected);
+        assert_eq!(report(output), expected);
     }
 
     #[test]
-    fn long_output_is_told_in_part_and_a_death_is_told() {
+    fn long_output_is_printed_in_part_and_a_death_is_printed() {
         let lines: String = (0..100).map(|n| format!("line {n}\n")).collect();
         let output = format!(
-            "running 1 test\ntest t ... FAILED\nfailures:\n---- t stdout ----\n{lines}failures:\n    t\n\
+            "running 1 test\ntest t ... FAILED\nfailures:\n---- t stdout ----\n{lines}\
+             failures:\n    t\n\
              test result: FAILED. 0 passed; 1 failed; 0 ignored\nrunning 2 tests\ntest u ... ok\n"
         );
-        let told = told(&output);
-        assert_eq!(told[1..13].first().unwrap(), "line 0");
-        assert_eq!(told[13], "[60 lines, see above]");
-        assert_eq!(told[14..42].last().unwrap(), "line 99");
-        assert!(told[42].contains("1 test binaries"), "{told:?}");
-        assert_eq!(told[43], "failed: t");
+        let report = report(&output);
+        assert_eq!(report[1..13].first().unwrap(), "line 0");
+        assert_eq!(report[13], "[60 lines, see above]");
+        assert_eq!(report[14..42].last().unwrap(), "line 99");
+        assert!(report[42].contains("1 test binaries"), "{report:?}");
+        assert_eq!(report[43], "failed: t");
     }
 }

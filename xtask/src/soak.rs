@@ -1,4 +1,4 @@
-//! Soaking: the suites whose length is a parameter, for as long as one likes.
+//! Soaking: the suites whose length is a parameter, for a given time.
 //!
 //! A soak is a table of stages. The time is shared out among those chosen by their weights. A stage
 //! learns its part from `EXTANT_SECONDS` and its seed from `EXTANT_SEED`, and either uses the time

@@ -169,7 +169,7 @@ pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
         all.skipped += 1;
         all.passed = all.passed.saturating_sub(1);
     }
-    for line in logs.failures.borrow().told() {
+    for line in logs.failures.borrow().report() {
         println!("{line}");
     }
     println!(
@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn results_are_understood() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.05s";
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; \
+                    0 measured; 0 filtered out; finished in 1.05s";
         assert_eq!(
             parse(line),
             Some(Totals {

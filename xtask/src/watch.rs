@@ -113,10 +113,10 @@ fn watch(args: &[String], limit: Duration, out: &mut impl Write) -> std::io::Res
         } else if hung.is_empty() {
             continue;
         }
-        let told = stacks::of_process(child.id());
+        let stacks = stacks::of_process(child.id());
         child.kill()?;
         child.wait()?;
-        conclude(program, &hung, &tests, &told, out)?;
+        conclude(program, &hung, &tests, &stacks, out)?;
         return Ok(101);
     }
 }
@@ -182,7 +182,9 @@ fn conclude(
     let passed = passed.saturating_sub(tests.ignored);
     writeln!(
         out,
-        "\nfailures:\n\ntest result: FAILED. {passed} passed; {failed} failed; {} ignored; 0 measured; 0 filtered out",
+        "\nfailures:\n\n\
+         test result: FAILED. {passed} passed; {failed} failed; {} ignored; \
+         0 measured; 0 filtered out",
         tests.ignored
     )
 }
@@ -223,12 +225,12 @@ mod tests {
         let body = "echo running 3 tests; echo test a::fine ... ok; echo test c::not ... ignored\n\
                     echo 'test b::hung has been running for over 60 seconds'; exec sleep 1000";
         let path = script("hung", body);
-        let (code, told) = watched(&path, TOLD_AFTER);
+        let (code, output) = watched(&path, TOLD_AFTER);
         assert_eq!(code, 101);
-        assert!(told.contains("\ntest b::hung ... FAILED\n"), "{told}");
-        assert!(told.contains("---- b::hung stdout ----\n"), "{told}");
+        assert!(output.contains("\ntest b::hung ... FAILED\n"), "{output}");
+        assert!(output.contains("---- b::hung stdout ----\n"), "{output}");
         let result = "test result: FAILED. 1 passed; 1 failed; 1 ignored;";
-        assert!(told.contains(result), "{told}");
+        assert!(output.contains(result), "{output}");
     }
 
     #[test]
@@ -236,16 +238,16 @@ mod tests {
         let body = "if [ \"$2\" = --list ]; then echo a::fine: test; echo b::hung: test; exit; fi\n\
                     echo running 2 tests; echo test a::fine ... ok; exec sleep 1000";
         let path = script("binary", body);
-        let (code, told) = watched(&path, Duration::from_millis(500));
+        let (code, output) = watched(&path, Duration::from_millis(500));
         assert_eq!(code, 101);
-        assert!(told.contains("\ntest b::hung ... FAILED\n"), "{told}");
-        assert!(!told.contains("test a::fine ... FAILED"), "{told}");
+        assert!(output.contains("\ntest b::hung ... FAILED\n"), "{output}");
+        assert!(!output.contains("test a::fine ... FAILED"), "{output}");
     }
 
     #[test]
     fn what_ends_in_time_is_passed_on() {
         let path = script("fine", "echo test a ... ok; echo -n 'no newline'; exit 3");
-        let (code, told) = watched(&path, TEST_LIMIT);
-        assert_eq!((code, &*told), (3, "test a ... ok\nno newline\n"));
+        let (code, output) = watched(&path, TEST_LIMIT);
+        assert_eq!((code, &*output), (3, "test a ... ok\nno newline\n"));
     }
 }

@@ -195,7 +195,7 @@ impl Cleared {
     }
 
     /// Nanoseconds per clear.
-    #[allow(clippy::cast_precision_loss, reason = "for people to read")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn mean(&self) -> f64 {
         self.took.as_secs_f64() * 1e9 / self.clears as f64
     }

@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 const SIZES: [(&str, usize); 3] = [("4K", 4 << 10), ("64K", 64 << 10), ("1M", MIB)];
 const FILE: &str = "direct";
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Read,

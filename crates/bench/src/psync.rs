@@ -105,7 +105,7 @@ pub(crate) fn large_cases() -> Vec<Case> {
 pub(crate) fn disk_cases() -> Vec<Case> {
     let mut all = Vec::new();
     for (word, setup) in [("disk", Setup::Disk), ("disk-cached", Setup::DiskCached)] {
-        // Through the cache of the host the sizes between tell nothing more.
+        // Through the cache of the host the sizes between show nothing more.
         let sizes = if setup == Setup::Disk {
             &SIZES[..]
         } else {

@@ -1,4 +1,4 @@
-//! What was measured, for people, for scripts, and for documents.
+//! The report of a run: tables for a terminal, JSON for scripts, Markdown for documents.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Running cases and variants in turns.
+//! Runs cases and variants in rounds.
 //!
 //! Families run one after the other. All variants of a case run one after the other, in one round
 //! forwards and in the next backwards, and cases within rounds: whatever else the machine does
@@ -25,10 +25,10 @@ use crate::{
 /// One measurement at a time in a process: two would measure each other.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-/// What is told before each step of a run.
+/// Called before each step of a run.
 type Progress<'a> = &'a mut dyn FnMut(&str);
 
-/// Runs `plan`, after every other run of this process; `progress` is told what comes next.
+/// Runs `plan`, after every other run of this process; `progress` gets what comes next.
 ///
 /// # Errors
 /// A name that nothing has. What cannot run here is no error, and a family that meets one ends
@@ -120,8 +120,8 @@ fn family(
         report,
         progress,
     );
-    // All are unmounted, also after an error; the first failure is the one to tell. A peer that has
-    // failed need not end well.
+    // All are unmounted, also after an error; the first failure is the one to report. A peer that
+    // has failed need not end well.
     let closed = beds.0.into_iter().map(|((name, _), bed)| {
         let closed = bed.close();
         if variants.iter().any(|v| v.name == name) {
@@ -244,7 +244,7 @@ impl Beds {
     }
 }
 
-/// The variants of the plan that can run here; of the others the report tells why.
+/// The variants of the plan that can run here; of the others the report says why not.
 fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
     for name in &plan.variants {
         ensure!(

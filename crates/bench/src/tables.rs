@@ -186,7 +186,7 @@ pub(crate) fn explained(rows: &Rows, variant: &str) -> Vec<Vec<String>> {
     lines
 }
 
-#[allow(clippy::cast_precision_loss, reason = "for people to read")]
+#[allow(clippy::cast_precision_loss, reason = "for display")]
 fn as_f64(value: u64) -> f64 {
     value as f64
 }

@@ -1,10 +1,10 @@
 //! How long each clear in an I/O tree takes: gathered in any thread, put together, shown as the
 //! seed shows it.
 //!
-//! The tree reads the clock before and after a clear and tells [`record`], which adds the time to
-//! the histogram of the calling thread's shard. What is recorded has one reading of the clock in it
-//! ([`clock_cost`]); the rest of measuring happens outside of the measured span, but in the
-//! measured thread: throughput is measured without.
+//! The tree reads the clock before and after a clear and passes them to [`record`], which adds the
+//! time to the histogram of the calling thread's shard. What is recorded has one reading of the
+//! clock in it ([`clock_cost`]); the rest of measuring happens outside of the measured span, but in
+//! the measured thread: throughput is measured without.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const SHARDS: usize = 16;
 /// Lines of a shown histogram.
 const BUCKETS: i32 = 10;
-/// Longest time that is told from longer ones: a minute.
+/// Longest time that is distinguished from longer ones: a minute.
 const LONGEST: u64 = 60_000_000_000;
 
 static GATHERED: [Mutex<Option<Histogram<u64>>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
@@ -99,7 +99,7 @@ impl Times {
     }
 
     /// Logarithmic buckets from the least to the largest.
-    #[allow(clippy::cast_precision_loss, reason = "for people to read")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     fn buckets(&self) -> Vec<Bucket> {
         let Some(times) = self.0.as_ref().filter(|times| !times.is_empty()) else {
             return Vec::new();
@@ -128,7 +128,7 @@ impl Times {
     }
 
     /// As the seed has it.
-    #[allow(clippy::cast_precision_loss, reason = "for people to read")]
+    #[allow(clippy::cast_precision_loss, reason = "for display")]
     pub(crate) fn text(&self) -> String {
         let Some(times) = &self.0 else {
             return "Count: 0\n".into();

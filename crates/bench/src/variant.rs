@@ -110,7 +110,7 @@ pub(crate) const ALL: &[Variant] = &[
         about: "the same with I/O trees that split and insert where a record could be trimmed",
     },
     Variant {
-        name: "nopost",
+        name: "noslots",
         kind: Kind::Library(|tuning| tuning.lock_slots = false),
         about: "the same with a record in the I/O tree for every direct request",
     },
@@ -247,7 +247,7 @@ impl Variant {
             return fuse2fs || ["mount", "kernel-ext4"].contains(&self.name);
         }
         match self.name {
-            "notrim" | "nopost" => bench == Bench::Randwrite,
+            "notrim" | "noslots" => bench == Bench::Randwrite,
             "bufferhead" | "bufferhead-fullwalk" => !reads,
             "base-dirty-inode" => !reads,
             _ => true,

@@ -1,4 +1,4 @@
-//! The ways to an image, once and tiny: every case has its row. Never how long it took.
+//! The device cases, once and tiny: every case has its row. Times are not asserted.
 
 use extant_bench::{Bench, Plan};
 use extant_testkit::{Need, Result, TempDir, ensure, need};

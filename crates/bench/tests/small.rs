@@ -48,7 +48,7 @@ fn every_case_runs_in_the_library() -> Result<()> {
             .count()
     };
     for bench in Bench::ALL {
-        // Devices have no file system, and turns of peers none that is not mounted.
+        // Devices have no file system, and rounds of peers none that is not mounted.
         let has_library = !matches!(bench, Bench::Device | Bench::Peers);
         ensure!((count(bench, "iomap") >= 3) == has_library, "{all}");
         // Folios of the cache mean nothing to direct writes.
@@ -105,7 +105,7 @@ fn counters_fit(rows: &[Value]) -> Result<()> {
             "{r}"
         );
     }
-    // Folios follow the size of writes, unless told otherwise.
+    // Folios follow the size of writes, by default.
     ensure!(
         counted(row(rows, "write/cache/new/1M", "iomap"), "folio_order_8") == 4,
         "{rows:?}"
@@ -264,7 +264,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
             ensure!(buckets == 10, "{r}");
         }
     }
-    // Overwrites of whole blocks go straight to the device, each with its range locked once.
+    // Overwrites of whole blocks go to the device directly, each with its range locked once.
     let r = row(&rows, "randwrite/4K", "iomap");
     ensure!(counted(r, "direct_writes") == counted(r, "calls"), "{r}");
     let fill = row(&rows, "randwrite/fill/4K", "notrim");
@@ -298,7 +298,8 @@ fn mounts_are_measured_and_left_clean() -> Result<()> {
     Ok(())
 }
 
-/// Each way to grow has a figure at each size, and a picture; a page keeps what is not measured.
+/// Each dimension of growth has a figure at each size, and a picture; a page keeps what is not
+/// measured.
 #[test]
 fn growth_has_a_figure_at_each_size() -> Result<()> {
     if !need(&[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")]) {
@@ -365,7 +366,7 @@ fn growth_has_a_figure_at_each_size() -> Result<()> {
     Ok(())
 }
 
-/// A turn of the everyday work, and what O_DIRECT means behind a mount.
+/// A round of the everyday work, and what O_DIRECT means behind a mount.
 #[test]
 fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
     if !need(&[Need::Root, Need::Fuse, Need::Loop, Need::Tool("mke2fs")]) {
@@ -383,7 +384,7 @@ fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
     ]
     .map(str::to_owned)
     .to_vec();
-    // Each turn ends with a check of its image.
+    // Each round ends with a check of its image.
     let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
     let all = report.json();
     let rows = all["rows"].as_array().cloned().unwrap_or_default();
@@ -418,7 +419,7 @@ fn a_turn_of_everyday_work_has_every_row() -> Result<()> {
 }
 
 #[test]
-fn unknown_names_are_told() {
+fn unknown_names_are_reported() {
     let wrong = |change: fn(&mut Plan)| {
         let mut plan = plan(&["memcpy"], "/nonexistent".into());
         change(&mut plan);

@@ -1,4 +1,4 @@
-//! Files and block devices of the host, moved in every way there is: through the host's cache and
+//! Files and block devices of the host, moved by every kind of I/O: through the host's cache and
 //! past it, by threads and by io_uring. All of them must be the same device.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -292,7 +292,7 @@ fn a_full_disk_below_is_an_error_and_no_more() {
     if !need(&[Need::IoUring, Need::Loop, Need::Tool("mke2fs")]) {
         return;
     }
-    // Without and with a way past the cache.
+    // Through the cache, and past it.
     for kind in ["tmpfs", "ext4"] {
         let dir = TempDir::new("full-below").unwrap();
         let below = dir.join("below");

@@ -109,7 +109,7 @@ fn large_03_04_credits_run_out_in_the_middle_of_a_folio() {
 }
 
 #[test]
-fn a_failed_write_converts_nothing_and_is_told() {
+fn a_failed_write_converts_nothing_and_is_reported() {
     let broken = Arc::new(AtomicBool::new(false));
     let setup = Setup::default();
     let plan = {
@@ -147,6 +147,20 @@ fn a_failed_write_converts_nothing_and_is_told() {
         Pos::ZERO,
         Pos::MAX,
     );
+}
+
+/// A completion converts unwritten space, under a handle. A thread that waits for the writeback of
+/// a folio relies on that: the next commit has the conversion.
+#[test]
+fn j21_writeback_ends_after_its_metadata_has_joined() {
+    let rig = Rig::new(Setup::default(), true);
+    rig.write(0, &[1; 8192]).unwrap();
+    rig.sync().unwrap();
+    let completed = rig.completed.lock().unwrap().clone();
+    assert!(!completed.is_empty());
+    assert!(completed.iter().all(|under| *under), "{completed:?}");
+    let folio = rig.toy.pages.next(Pos::ZERO).unwrap();
+    assert!(!folio.is_under_writeback(), "the pass has ended");
 }
 
 /// A write that makes the file longer over written space moves the size on disk after its folio is

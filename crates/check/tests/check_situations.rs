@@ -41,8 +41,8 @@ fn agree_clean(image: &Image, note: &str) -> Result<()> {
         "{verdict:?}"
     );
     let notes = report(image)?.notes;
-    let told = notes.iter().any(|found| found.what.contains(note));
-    ensure!(told || note.is_empty() && notes.is_empty(), "{notes:?}");
+    let reported = notes.iter().any(|found| found.what.contains(note));
+    ensure!(reported || note.is_empty() && notes.is_empty(), "{notes:?}");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub(crate) use writer::Writer;
 
 use header::{bad, plain, text};
 use pax::Globals;
-use sparse::{Form, Told};
+use sparse::{Form, SparseHeaders};
 
 /// Longest header that names, links and attributes may need.
 const MAX_EXTRA: u64 = 16 << 20;
@@ -92,8 +92,8 @@ impl<R: Read> Reader<R> {
                 _ => {
                     member.name = name.unwrap_or(member.name);
                     member.link = link.unwrap_or(member.link);
-                    let told = self.globals.tell(&extra, &mut member)?;
-                    self.begin(&header, &mut member, told)?;
+                    let sparse = self.globals.apply(&extra, &mut member)?;
+                    self.begin(&header, &mut member, sparse)?;
                     return Ok(Some(member));
                 }
             }
@@ -102,7 +102,12 @@ impl<R: Read> Reader<R> {
 
     /// Goes to the bytes of a member. One with holes gets its pieces, and the size and name that
     /// the file has.
-    fn begin(&mut self, header: &[u8; BLOCK], member: &mut Member, told: Told) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        header: &[u8; BLOCK],
+        member: &mut Member,
+        sparse: SparseHeaders,
+    ) -> io::Result<()> {
         let empty = matches!(
             member.kind,
             kind::LINK | kind::SYMLINK | kind::CHAR | kind::BLOCK | kind::DIRECTORY | kind::FIFO
@@ -115,15 +120,15 @@ impl<R: Read> Reader<R> {
             Some(pieces)
         } else {
             self.announce(stored);
-            let pieces = match told.form() {
+            let pieces = match sparse.form() {
                 Form::None => return Ok(()),
                 _ if member.kind != kind::REGULAR => return Ok(()),
                 Form::Here(pieces) => Some(pieces),
                 Form::Before => sparse::before(self)?,
                 Form::Unknown => None,
             };
-            member.name = told.name.unwrap_or(std::mem::take(&mut member.name));
-            member.size = told.size.unwrap_or(member.size);
+            member.name = sparse.name.unwrap_or(std::mem::take(&mut member.name));
+            member.size = sparse.size.unwrap_or(member.size);
             pieces
         };
         let fits = |pieces: &Vec<Piece>| sparse::fits(pieces, member.size, self.left);

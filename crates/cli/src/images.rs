@@ -26,7 +26,7 @@ pub(crate) struct Images {
     known: Vec<Identity>,
 }
 
-/// Tells a file of the host from every other. The nodes of one block device are one.
+/// Identifies a file of the host. All nodes of one block device have the same identity.
 #[derive(PartialEq, Eq)]
 enum Identity {
     File { device: u64, inode: u64 },

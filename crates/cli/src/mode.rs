@@ -6,11 +6,11 @@ pub(crate) struct ModeChange {
     clauses: Vec<Clause>,
 }
 
-/// One clause: who, what to do, and with which bits.
+/// One clause: the classes that it changes, the operator, and the bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clause {
     /// Bits that belong to the classes named; all of them if none was.
-    who: u16,
+    class_bits: u16,
     /// No class was named: the umask holds bits back.
     masked: bool,
     operator: Operator,
@@ -46,7 +46,7 @@ impl ModeChange {
                 execute_if_any: false,
             };
             let clause = Clause {
-                who: ALL,
+                class_bits: ALL,
                 masked: false,
                 operator: Operator::Set,
                 bits,
@@ -85,14 +85,14 @@ impl Clause {
                 class << 6 | class << 3 | class
             }
         };
-        bits &= self.who;
+        bits &= self.class_bits;
         if self.masked {
             bits &= !umask;
         }
         match self.operator {
             Operator::Add => mode | bits,
             Operator::Remove => mode & !bits,
-            Operator::Set => mode & !self.who | bits,
+            Operator::Set => mode & !self.class_bits | bits,
         }
     }
 }
@@ -101,9 +101,9 @@ impl Clause {
 fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
     let start = part.find(['+', '-', '='])?;
     let (classes, mut rest) = part.split_at(start);
-    let mut who = 0;
+    let mut class_bits = 0;
     for class in classes.chars() {
-        who |= match class {
+        class_bits |= match class {
             'u' => 0o4700,
             'g' => 0o2070,
             'o' => 0o1007,
@@ -111,8 +111,8 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
             _ => return None,
         };
     }
-    let masked = who == 0;
-    let who = if masked { ALL } else { who };
+    let masked = class_bits == 0;
+    let class_bits = if masked { ALL } else { class_bits };
     while let Some(sign) = rest.chars().next() {
         let operator = match sign {
             '+' => Operator::Add,
@@ -124,7 +124,7 @@ fn parse_part(part: &str, clauses: &mut Vec<Clause>) -> Option<()> {
         let end = body.find(['+', '-', '=']).unwrap_or(body.len());
         let (letters, next) = body.split_at(end);
         clauses.push(Clause {
-            who,
+            class_bits,
             masked,
             operator,
             bits: parse_bits(letters)?,

@@ -122,10 +122,12 @@ fn cat_leaves_holes_where_they_can_be() -> Result<()> {
         shell(
             &format!(
                 "cd $1; $0 cat $2{name} | cmp - tree/{name}; $0 cat -S $2{name} | cmp - tree/{name}
-                 $0 cat --sparse $2{name} > out; cmp out tree/{name}; test $(stat -c %b out) -lt 2048 -o {name} = whole
+                 $0 cat --sparse $2{name} > out; cmp out tree/{name}
+                 test $(stat -c %b out) -lt 2048 -o {name} = whole
                  # Behind what is there; what is there already is written over; both of two files.
                  $0 cat -S $2{name} >> out; cat tree/{name} tree/{name} | cmp - out
-                 head -c 9000000 /dev/urandom > full; $0 cat -S $2{name} 1<> full; cmp -n $(stat -c %s tree/{name}) full tree/{name}
+                 head -c 9000000 /dev/urandom > full; $0 cat -S $2{name} 1<> full
+                 cmp -n $(stat -c %s tree/{name}) full tree/{name}
                  $0 cat -S $2end $2{name} > two; cat tree/end tree/{name} | cmp - two"
             ),
             &[host.path(), Path::new(&place)],
@@ -146,15 +148,20 @@ fn acls_in_words_go_in_and_come_out() -> Result<()> {
         extant(&["mkdir", &place]).ok()?;
         shell(
             &format!(
-                "cd $1; rm -rf tree back; mkdir -p tree/dir back; echo > tree/f; echo > tree/plain; chmod 640 tree/f
-                 setfacl -m u:daemon:rw,u:12345:r,g:daemon:x,m::rw tree/f; setfacl -d -m u:daemon:rwx,g:777:r tree/dir
+                "cd $1; rm -rf tree back; mkdir -p tree/dir back
+                 echo > tree/f; echo > tree/plain; chmod 640 tree/f
+                 setfacl -m u:daemon:rw,u:12345:r,g:daemon:x,m::rw tree/f
+                 setfacl -d -m u:daemon:rwx,g:777:r tree/dir
                  tar -C tree --acls {names} --format=pax -cf theirs.tar .; $0 untar -f theirs.tar $2
                  (cd tree; getfacl -Rnp .) > right
-                 $0 tar $2 > ours.tar; tar -C back --acls -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -
+                 $0 tar $2 > ours.tar; tar -C back --acls -xpf ours.tar
+                 (cd back; getfacl -Rnp .) | diff right -
                  rm -rf back; mkdir back
-                 tar -C back --xattrs --xattrs-include='*' -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -
+                 tar -C back --xattrs --xattrs-include='*' -xpf ours.tar
+                 (cd back; getfacl -Rnp .) | diff right -
                  rm -rf back; mkdir back
-                 tar -C back --acls --xattrs --xattrs-include='*' -xpf ours.tar; (cd back; getfacl -Rnp .) | diff right -"
+                 tar -C back --acls --xattrs --xattrs-include='*' -xpf ours.tar
+                 (cd back; getfacl -Rnp .) | diff right -"
             ),
             &[host.path(), Path::new(&place)],
         )?;
@@ -172,9 +179,11 @@ fn an_acl_that_cannot_be_read_grants_nothing() -> Result<()> {
     let disk = Image::of_mib(32).make()?;
     let place = at(&disk, "/");
     let said = shell(
-        "cd $1; python3 -c 'import tarfile; a = tarfile.open(\"a.tar\", \"w\", format=tarfile.PAX_FORMAT)
+        "cd $1; python3 -c 'import tarfile
+a = tarfile.open(\"a.tar\", \"w\", format=tarfile.PAX_FORMAT)
 t = tarfile.TarInfo(\"f\"); t.mode = 0o674; t.mtime = 5
-t.pax_headers = {\"SCHILY.acl.access\": \"user::rw-,user:no-such-user:rwx,group::---,mask::rwx,other::r--\"}; a.addfile(t); a.close()'
+acl = \"user::rw-,user:no-such-user:rwx,group::---,mask::rwx,other::r--\"
+t.pax_headers = {\"SCHILY.acl.access\": acl}; a.addfile(t); a.close()'
          ! $0 untar -f a.tar $2 2>&1; $0 stat --json $2/f",
         &[host.path(), Path::new(&place)],
     )?;
@@ -267,7 +276,8 @@ fn directories_of_a_cut_archive_have_their_times() -> Result<()> {
     let disk = Image::of_mib(32).make()?;
     let place = at(&disk, "/");
     let said = shell(
-        "cd $1; mkdir d; echo > d/f; touch -d @5 d; tar -b 1 -cf a.tar d; head -c 700 a.tar > cut.tar
+        "cd $1; mkdir d; echo > d/f; touch -d @5 d; tar -b 1 -cf a.tar d
+         head -c 700 a.tar > cut.tar
          ! $0 untar -f cut.tar $2 2>&1; $0 stat --json $2/d",
         &[host.path(), Path::new(&place)],
     )?;
@@ -335,7 +345,8 @@ fn a_terminal_sees_how_far_it_is() -> Result<()> {
         shell(
             &format!(
                 "cd $1; tar -cf a.tar f; rm -f pipe; mkfifo pipe
-                 timeout 60 sh -c 'exec 3> pipe; head -c 1M a.tar >&3; sleep 0.5; tail -c +1048577 a.tar >&3' &
+                 timeout 60 sh -c 'exec 3> pipe; head -c 1M a.tar >&3; sleep 0.5
+                     tail -c +1048577 a.tar >&3' &
                  script -qec \"$0 untar {quiet} -f pipe $2\" /dev/null"
             ),
             &[host.path(), Path::new(&place)],
@@ -347,8 +358,8 @@ fn a_terminal_sees_how_far_it_is() -> Result<()> {
     Ok(())
 }
 
-/// Feeds an archive of as many small files as it is told to a command; prints the most memory that
-/// it had, in KiB.
+/// Feeds an archive of small files, as many as its first argument says, to a command. Prints the
+/// most memory that the command had, in KiB.
 const FEED: &str = r#"
 import resource, subprocess, sys
 count, command = int(sys.argv[1]), sys.argv[2:]
@@ -356,8 +367,10 @@ def header(name, kind, size):
     h = bytearray(512)
     def put(at, text):
         h[at:at + len(text)] = text.encode()
-    put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0"); put(124, "%011o\0" % size)
-    put(136, "00000000000\0"); put(148, " " * 8); put(156, kind); put(257, "ustar\x0000"); put(148, "%06o\0 " % sum(h))
+    put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0")
+    put(124, "%011o\0" % size)
+    put(136, "00000000000\0"); put(148, " " * 8); put(156, kind)
+    put(257, "ustar\x0000"); put(148, "%06o\0 " % sum(h))
     return bytes(h)
 child = subprocess.Popen(command, stdin=subprocess.PIPE)
 child.stdin.write(header("d/", "5", 0))

@@ -1,5 +1,5 @@
-//! `extant cp` beside cp(1): what is read and written without a tree, what links and devices in the
-//! way mean, and what a program gets told of names that are no text.
+//! `extant cp` beside cp(1): what is read and written without a tree, targets that are links and
+//! devices, and the errors for names that are no text.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -76,7 +76,11 @@ fn pipes_of_the_host_are_written_to_and_never_replaced() -> Result<()> {
     bytes[299_996..].copy_from_slice(b"tail");
     fs::File::create(&sparse)?.set_len(300_000)?;
     Cmd::new("sh")
-        .args(["-c", "printf head | dd of=\"$0\" conv=notrunc status=none; printf tail | dd of=\"$0\" bs=1 seek=299996 conv=notrunc status=none"])
+        .args([
+            "-c",
+            "printf head | dd of=\"$0\" conv=notrunc status=none
+             printf tail | dd of=\"$0\" bs=1 seek=299996 conv=notrunc status=none",
+        ])
         .arg(&sparse)
         .ok()?;
     ensure!(fs::read(&sparse)? == bytes, "the file was not made");
@@ -157,7 +161,7 @@ fn links_on_the_host_are_followed_where_they_were_named_only() -> Result<()> {
         "the link in the way is still there"
     );
 
-    // What the person named may be a link.
+    // An operand may be a link.
     let named = host.join("named");
     symlink(outside.join("file"), &named)?;
     extant(["cp", &at(&disk, "/in/top"), &text(&named)]).ok()?;

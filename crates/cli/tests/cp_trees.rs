@@ -227,7 +227,7 @@ fn holes_stay_come_and_go_as_asked() -> Result<()> {
         let stat = extant(["stat", "--json", &inside]).ok()?.out;
         let blocks = format!("\"blocks\":{},", right / 512);
         ensure!(stat.contains(&blocks), "{when}: {stat}");
-        // The other way round, from a file with all of its zeros written or with holes.
+        // In the other direction, from a file with all of its zeros written or with holes.
         let from = at(&disk, if when == "always" { "/never" } else { "/auto" });
         if when == "always" {
             extant(["cp", "--sparse=never", &text(&source), &from]).ok()?;

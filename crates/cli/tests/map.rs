@@ -92,7 +92,7 @@ fn it_agrees_with_linux_about_every_kind_of_file() -> Result<()> {
         let fragmented = File::create(mount.join("fragmented"))?;
         let other = File::create(mount.join("other"))?;
         for i in 0..40u64 {
-            // Allocated in turns, with holes; in an old map this reaches into its third level.
+            // Allocated alternately, with holes; in an old map this reaches into its third level.
             fragmented.write_all_at(&[1; 20_000], i * 50_000)?;
             fragmented.sync_all()?;
             other.write_all_at(&[2; 5000], i * 5000)?;

@@ -43,7 +43,8 @@ fn plant(top: &Path, format: &str) -> Result<()> {
     let len = if format == "v7" { 3 } else { 60 };
     fs::write(top.join(&long).join("f".repeat(len)), "deep")?;
     shell(
-        "cd $1; chown -h 77:88 sub/link file; chown 2000000:2000000 none; chmod 6751 file; chmod 1500 sub/empty
+        "cd $1; chown -h 77:88 sub/link file; chown 2000000:2000000 none
+         chmod 6751 file; chmod 1500 sub/empty
          touch -d @5 file none",
         &[top],
     )?;
@@ -60,9 +61,12 @@ fn plant(top: &Path, format: &str) -> Result<()> {
     )?;
     if format == "pax" {
         shell(
-            "cd $1; setfattr -n user.word -v text file; setfattr -n trusted.bytes -v 0x0a000a3d00 file
-             setfacl -m u:10:rw none; touch -d '1969-12-31 23:59:58.25 UTC' sub/exact; chown 3000000000:7 sub/exact
-             ln -s $(printf 'x%.0s' {1..150}) sub/far; touch -h -d @7.5 sub/far; touch -d @1234567890.5 sub .",
+            "cd $1; setfattr -n user.word -v text file
+             setfattr -n trusted.bytes -v 0x0a000a3d00 file
+             setfacl -m u:10:rw none; touch -d '1969-12-31 23:59:58.25 UTC' sub/exact
+             chown 3000000000:7 sub/exact
+             ln -s $(printf 'x%.0s' {1..150}) sub/far
+             touch -h -d @7.5 sub/far; touch -d @1234567890.5 sub .",
             &[top],
         )?;
     }
@@ -72,16 +76,19 @@ fn plant(top: &Path, format: &str) -> Result<()> {
 /// Everything that is known of the files of a tree.
 fn listing(top: &Path, xattrs: bool) -> Result<String> {
     let mut text = shell(
-        "cd $1; find . -printf '%P %y %m %U %G %n %T@ %l\\n' | sort; find . -type f -exec md5sum {} + | sort",
+        "cd $1; find . -printf '%P %y %m %U %G %n %T@ %l\\n' | sort
+         find . -type f -exec md5sum {} + | sort",
         &[top],
     )?;
     text += &shell(
-        "cd $1; find . -type b -exec stat -c '%n %t %T' {} + -o -type c -exec stat -c '%n %t %T' {} + | sort",
+        "cd $1; find . -type b -exec stat -c '%n %t %T' {} + \
+         -o -type c -exec stat -c '%n %t %T' {} + | sort",
         &[top],
     )?;
     if xattrs {
         text += &shell(
-            "cd $1; find . ! -type l | sort | while read -r f; do getfattr -hd -m - -e hex $f; getfacl -n $f; done 2>/dev/null",
+            "cd $1; find . ! -type l | sort | while read -r f
+             do getfattr -hd -m - -e hex $f; getfacl -n $f; done 2>/dev/null",
             &[top],
         )?;
     }
@@ -158,7 +165,8 @@ fn what_is_refused_says_why_and_leaves_the_rest() -> Result<()> {
     fs::create_dir(host.join("in"))?;
     fs::write(host.join("in/f"), vec![7; 50_000])?;
     shell(
-        "cd $1; tar -cf good.tar in/f; gzip -k good.tar; head -c 20000 good.tar > short.tar; : > empty.tar
+        "cd $1; tar -cf good.tar in/f; gzip -k good.tar
+         head -c 20000 good.tar > short.tar; : > empty.tar
          head -c 4096 /dev/urandom > noise.tar; printf f > in/after
          tar -P --transform 's,in/f,../out,' -cf up.tar in/f in/after",
         &[host.path()],
@@ -210,8 +218,10 @@ out, name, kind, link, major = sys.argv[1:6]
 h = bytearray(512)
 def put(at, text):
     h[at:at + len(text)] = text.encode()
-put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0"); put(124, "00000000000\0")
-put(136, "00000000000\0"); put(148, " " * 8); put(156, kind); put(157, link); put(257, "ustar\x0000"); put(329, major); put(337, "0000000\0")
+put(0, name); put(100, "0000644\0"); put(108, "0000000\0"); put(116, "0000000\0")
+put(124, "00000000000\0")
+put(136, "00000000000\0"); put(148, " " * 8); put(156, kind)
+put(157, link); put(257, "ustar\x0000"); put(329, major); put(337, "0000000\0")
 put(148, "%06o\0 " % sum(h))
 open(out, "wb").write(bytes(h) + bytes(1024))
 END
@@ -227,9 +237,11 @@ fn nothing_is_removed_for_what_cannot_be_made() -> Result<()> {
     let place = at(&disk, "/");
     shell(
         &format!(
-            "{FORGE}; cd $1; forge label.tar keep V '' 0; forge other.tar keep M '' 0; forge node.tar keep 3 '' 0010000
+            "{FORGE}; cd $1; forge label.tar keep V '' 0; forge other.tar keep M '' 0
+             forge node.tar keep 3 '' 0010000
              forge link.tar keep 1 nowhere 0; forge alias.tar e/f 1 d/f 0
-             mkdir d; echo here > keep; echo here > d/f; ln -s d e; tar -cf first.tar keep d e; $0 untar -f first.tar $2"
+             mkdir d; echo here > keep; echo here > d/f; ln -s d e; tar -cf first.tar keep d e
+             $0 untar -f first.tar $2"
         ),
         &[host.path(), Path::new(&place)],
     )?;
@@ -266,9 +278,11 @@ fn no_access_is_inherited_and_a_link_to_a_directory_stays_one() -> Result<()> {
          x='--xattrs --xattrs-include=*'
          for d in one two three; do tar -C $d $x --format=pax -cf - . | $0 untar $2; done
          $0 tar $2 > all.tar; mkdir back; tar -C back $x -xpf all.tar
-         test -L back/lib; [[ $(stat -c '%a %Y' back/usr/lib) = '2711 5' ]]; getfattr -n user.word back/usr/lib
+         test -L back/lib; [[ $(stat -c '%a %Y' back/usr/lib) = '2711 5' ]]
+         getfattr -n user.word back/usr/lib
          getfattr -n system.posix_acl_default back/ad
-         if getfattr -n system.posix_acl_access back/ad/f || getfattr -n system.posix_acl_default back/ad/sub; then exit 1; fi",
+         if getfattr -n system.posix_acl_access back/ad/f; then exit 1; fi
+         if getfattr -n system.posix_acl_default back/ad/sub; then exit 1; fi",
         &[host.path(), Path::new(&place)],
     )?;
     disk.fsck_clean()
@@ -284,7 +298,8 @@ fn what_is_cut_short_does_not_pass() -> Result<()> {
     let place = at(&disk, "/");
     fs::write(host.join("f"), vec![7; 4 << 20])?;
     let said = shell(
-        "cd $1; tar -b 1 -cf f.tar f; head -c -1024 f.tar > cut.tar; $0 untar -f f.tar $2 2>&1; echo; $0 untar -f cut.tar $2 2>&1",
+        "cd $1; tar -b 1 -cf f.tar f; head -c -1024 f.tar > cut.tar
+         $0 untar -f f.tar $2 2>&1; echo; $0 untar -f cut.tar $2 2>&1",
         &[host.path(), Path::new(&place)],
     )?;
     ensure!(
@@ -293,7 +308,8 @@ fn what_is_cut_short_does_not_pass() -> Result<()> {
     );
     // Much more than a pipe holds.
     let said = shell(
-        "cd $1; { $0 tar $2 2> said || echo ended with $? >> said; } | head -c 10 > /dev/null; cat said",
+        "cd $1; { $0 tar $2 2> said || echo ended with $? >> said; } | head -c 10 > /dev/null
+         cat said",
         &[host.path(), Path::new(&place)],
     )?;
     ensure!(
@@ -312,7 +328,8 @@ fn names_too_long_are_not_echoed() -> Result<()> {
     let disk = Image::of_mib(32).make()?;
     let place = at(&disk, "/");
     let said = shell(
-        "cd $1; echo > next; python3 -c 'import tarfile; a = tarfile.open(\"long.tar\", \"w\", format=tarfile.PAX_FORMAT)
+        "cd $1; echo > next; python3 -c 'import tarfile
+a = tarfile.open(\"long.tar\", \"w\", format=tarfile.PAX_FORMAT)
 a.addfile(tarfile.TarInfo(\"x/\" * 50000)); a.add(\"next\"); a.close()'
          $0 untar -f long.tar $2 2>&1 || $0 cat $2next",
         &[host.path(), Path::new(&place)],

@@ -50,8 +50,8 @@ fn a_directory_is_entered_once_whatever_names_it_has() -> Result<()> {
         &["chown", "-R", "5"],
     ] {
         let o = extant(args).arg(&place).run()?;
-        let told = o.err.matches("a directory with a second name").count();
-        ensure!(o.code == Some(1) && told == 19 * 11, "{}", o.describe());
+        let reported = o.err.matches("a directory with a second name").count();
+        ensure!(o.code == Some(1) && reported == 19 * 11, "{}", o.describe());
         if args == ["tree"] {
             // The line of each name, an empty one and the totals.
             ensure!(
@@ -65,7 +65,7 @@ fn a_directory_is_entered_once_whatever_names_it_has() -> Result<()> {
 }
 
 #[test]
-fn a_directory_that_contains_itself_is_told() -> Result<()> {
+fn a_directory_that_contains_itself_is_reported() -> Result<()> {
     if !need(NEEDS) {
         return Ok(());
     }

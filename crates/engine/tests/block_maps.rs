@@ -1,5 +1,5 @@
 //! Volumes without extents, as `mke2fs -t ext2` and `-t ext3` make them: what is written there is
-//! what Linux reads, and the other way round; at every border between the levels of a block map;
+//! what Linux reads, and in the other direction; at every border between the levels of a block map;
 //! until space runs out; up to the largest file.
 
 use std::fs::{File, OpenOptions};

@@ -37,6 +37,35 @@ fn stamped(volume: &Volume, what: &str, nodes: &[&Node], change: impl FnOnce()) 
     }
 }
 
+/// A new file, made beside a node of each other kind: their stamps are of the coarse clock.
+fn new_file(volume: &Volume, name: &[u8]) -> Node {
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
+    let before = coarse();
+    let f = volume.create(&root, name, 0o644, &cred).unwrap();
+    let made = [
+        f.clone(),
+        volume
+            .mkdir(&root, &[b"d", name].concat(), 0o755, &cred)
+            .unwrap(),
+        volume
+            .symlink(&root, &[b"s", name].concat(), b"to", &cred)
+            .unwrap(),
+        volume.tmpfile(&root, 0o600, &cred).unwrap(),
+    ];
+    let after = coarse();
+    for node in &made {
+        let attr = volume.getattr(node).unwrap();
+        let birth = attr.crtime.unwrap();
+        for time in [attr.atime, attr.mtime, attr.ctime, birth] {
+            assert!(
+                (before..=after).contains(&time),
+                "{before:?} {time:?} {after:?}"
+            );
+        }
+    }
+    f
+}
+
 #[test]
 fn every_stamp_is_of_the_coarse_clock() {
     let image = Image::of_mib(8).make().unwrap();
@@ -47,29 +76,7 @@ fn every_stamp_is_of_the_coarse_clock() {
     // Stamps of a finer clock lie between two of the coarse one's nearly always.
     for round in 0..20 {
         let name = format!("f{round}").into_bytes();
-        let before = coarse();
-        let f = volume.create(&root, &name, 0o644, &cred).unwrap();
-        let made = [
-            f.clone(),
-            volume
-                .mkdir(&root, &[b"d", &*name].concat(), 0o755, &cred)
-                .unwrap(),
-            volume
-                .symlink(&root, &[b"s", &*name].concat(), b"to", &cred)
-                .unwrap(),
-            volume.tmpfile(&root, 0o600, &cred).unwrap(),
-        ];
-        let after = coarse();
-        for node in &made {
-            let attr = volume.getattr(node).unwrap();
-            let birth = attr.crtime.unwrap();
-            for time in [attr.atime, attr.mtime, attr.ctime, birth] {
-                assert!(
-                    (before..=after).contains(&time),
-                    "{before:?} {time:?} {after:?}"
-                );
-            }
-        }
+        let f = new_file(&volume, &name);
         let both: &[&Node] = &[&f, &root];
         let stamped = |what: &str, change: &dyn Fn()| stamped(&volume, what, both, change);
         let flags = volume.flags(&f).unwrap();

@@ -54,7 +54,7 @@ fn name(i: u32) -> Vec<u8> {
         4 => 0,
         n => n,
     };
-    // Bytes above 127 tell signed hashes from unsigned ones.
+    // Bytes above 127 give signed hashes other values than unsigned ones.
     name.extend((0..more).map(|k| match (i + k) % 5 {
         0 => 0xc3,
         1 => 0xff,

@@ -1,6 +1,6 @@
-//! One file and many who change it at once: writers with a part of their own, writers of the same
-//! part, appenders, and one who moves the end. What each of them may find, and what must be there
-//! in the end, does not depend on who was faster.
+//! One file that many threads change at once: writers with a part of their own, writers of the
+//! same part, appenders, and a thread that moves the end. What each may find, and what must be
+//! there in the end, does not depend on their order.
 //!
 //! The file: [`OWNERS`] parts with a writer each, whose ends cut blocks; a part that several write
 //! as a whole, each with one letter; and behind that records, which are appended, cut off and made
@@ -155,6 +155,19 @@ fn judge_tail(bytes: &[u8]) {
     }
 }
 
+/// Checks the whole file: the parts of the owners, the range that two write, and the records.
+fn judge(world: &World, models: &[Vec<u8>]) {
+    for (number, model) in models.iter().enumerate() {
+        assert!(world.read(number * PART, PART) == *model, "part {number}");
+    }
+    let common = world.read(OWNERS * PART, COMMON);
+    assert!(
+        common.iter().all(|byte| *byte == common[0]) && common[0] != 0,
+        "two writes of everything interleaved"
+    );
+    judge_tail(&world.read(TAIL, world.size() - TAIL));
+}
+
 fn storm(args: &str, options: &str, order: u8, seed: u64) {
     let image = Image::of_mib(32).args(args).make().unwrap();
     let device = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
@@ -204,24 +217,13 @@ fn storm(args: &str, options: &str, order: u8, seed: u64) {
         ended.into_iter().for_each(|ended| ended.unwrap());
         models.into_iter().map(|model| model.unwrap()).collect()
     });
-    let judge = |world: &World| {
-        for (number, model) in models.iter().enumerate() {
-            assert!(world.read(number * PART, PART) == *model, "part {number}");
-        }
-        let common = world.read(OWNERS * PART, COMMON);
-        assert!(
-            common.iter().all(|byte| *byte == common[0]) && common[0] != 0,
-            "two writes of everything interleaved"
-        );
-        judge_tail(&world.read(TAIL, world.size() - TAIL));
-    };
-    judge(&world);
+    judge(&world, &models);
     let mut verifier = Verifier::default();
     world.volume.verify(&mut verifier, false).unwrap();
     world.volume.fsync(&world.node, false).unwrap();
     world.volume.verify(&mut verifier, true).unwrap();
     world.volume.drop_caches();
-    judge(&world);
+    judge(&world, &models);
     world.volume.unmount().unwrap();
     drop(world);
     Image::of_bytes(&device.to_bytes())

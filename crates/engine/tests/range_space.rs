@@ -112,7 +112,7 @@ fn attempt(volume: &Volume, file: &Node, what: Try) -> Result<(), Error> {
         Try::Range(mode, pos, len) => volume.fallocate(file, mode, pos, len, &cred),
         Try::Copy(pos, to, len) => match volume.copy_range((file, pos), (file, to), len, &cred)? {
             done if done == len => Ok(()),
-            // Space ran out on the way: what was copied is there.
+            // Space ran out before the end: what was copied is there.
             _ => Err(Error::NoSpace),
         },
     }
@@ -220,7 +220,8 @@ fn space_that_runs_out_loses_nothing() {
     ] {
         let (refused, served) = scan(path, options);
         report(&format!(
-            "range operations on full volumes, {path:?} {options}: {refused} found no space, {served} did"
+            "range operations on full volumes, {path:?} {options}: \
+             {refused} found no space, {served} did"
         ));
         assert!(refused > 50 && served > 100, "{refused}, {served}");
     }

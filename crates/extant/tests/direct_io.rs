@@ -134,7 +134,7 @@ fn what_is_cached_is_written_before_and_gone_after() {
 }
 
 #[test]
-fn parts_of_blocks_leave_zeros_where_nobody_wrote() {
+fn parts_of_blocks_leave_zeros_where_no_write_went() {
     for (args, path, options) in SETUPS {
         let image = Image::of_mib(32).args(args).junk().make().unwrap();
         let fs = open(&image, path, options);
@@ -231,7 +231,7 @@ fn appends_and_access_are_as_for_every_file() {
 }
 
 #[test]
-fn no_space_is_told_and_leaves_the_rest_alone() {
+fn no_space_is_reported_and_leaves_the_rest_alone() {
     let image = Image::of_mib(16).junk().make().unwrap();
     let fs = open(&image, BufferedPath::Iomap, "");
     let (buffered, direct) = both(&fs);
@@ -268,7 +268,7 @@ fn a_queue_is_as_deep_as_it_may_be_and_no_deeper() {
 }
 
 #[test]
-fn nobody_waits_for_somebody_to_reap() {
+fn requests_complete_without_a_thread_that_reaps() {
     let image = Image::of_mib(32).make().unwrap();
     let fs = open(&image, BufferedPath::Iomap, "");
     let (buffered, direct) = both_laid_out(&fs);

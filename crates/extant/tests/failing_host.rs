@@ -54,16 +54,16 @@ struct Ledger {
     /// The version that a sync has acknowledged of each file, or of a name that is new.
     promised: Mutex<BTreeMap<String, u8>>,
     /// Some sync has failed.
-    told: AtomicBool,
+    reported: AtomicBool,
     trouble: Mutex<Vec<String>>,
 }
 
 impl Ledger {
-    /// Notes what a sync returned that began when `told` was this; true to go on.
-    fn synced(&self, what: &str, version: u8, told: bool, result: &Result<()>) -> bool {
+    /// Notes the result of a sync that began when `reported` was this. Returns whether to go on.
+    fn synced(&self, what: &str, version: u8, reported: bool, result: &Result<()>) -> bool {
         match result {
             Ok(()) => {
-                if told {
+                if reported {
                     let text = format!("{what}, version {version}: a promise after a failure");
                     self.trouble.lock().unwrap().push(text);
                 }
@@ -71,9 +71,9 @@ impl Ledger {
                 true
             }
             Err(_) => {
-                self.told.store(true, Ordering::SeqCst);
+                self.reported.store(true, Ordering::SeqCst);
                 // Asked again, to see the next answer.
-                !told
+                !reported
             }
         }
     }
@@ -83,7 +83,7 @@ impl Ledger {
 /// queue and syncs everything.
 fn work(nth: usize, fs: &Filesystem, files: &[File], ledger: &Ledger) {
     for version in 2..VERSIONS {
-        let told = ledger.told.load(Ordering::SeqCst);
+        let reported = ledger.reported.load(Ordering::SeqCst);
         let new = format!("/n{version}");
         let (what, result) = match nth {
             0 => {
@@ -113,7 +113,7 @@ fn work(nth: usize, fs: &Filesystem, files: &[File], ledger: &Ledger) {
                 (NAMES[2], synced)
             }
         };
-        if !ledger.synced(what, version, told, &result) {
+        if !ledger.synced(what, version, reported, &result) {
             return;
         }
     }
@@ -123,7 +123,7 @@ fn work(nth: usize, fs: &Filesystem, files: &[File], ledger: &Ledger) {
 #[derive(Clone, Copy, Default)]
 struct Outcome {
     /// Some call returned a failure.
-    told: bool,
+    reported: bool,
     /// Acknowledged versions that were there.
     kept: usize,
 }
@@ -158,17 +158,17 @@ fn run(
         }
     });
     drop(files);
-    let mut told = ledger.told.load(Ordering::SeqCst);
+    let mut reported = ledger.reported.load(Ordering::SeqCst);
     if seed.is_multiple_of(3) {
         // As after a kill.
         let _ = fs.volume().shutdown(false);
         drop(fs);
     } else {
         let ended = fs.unmount();
-        if told && ended.is_ok() {
+        if reported && ended.is_ok() {
             return Err("the unmount said nothing".into());
         }
-        told |= ended.is_err();
+        reported |= ended.is_err();
     }
     let spares = host.spares(1);
     let left = host.end().map_err(|error| error.to_string())?;
@@ -179,7 +179,7 @@ fn run(
     }
     let kept = promised.len();
     judge(&left, promised, spares)?;
-    Ok(Outcome { told, kept })
+    Ok(Outcome { reported, kept })
 }
 
 /// Whether all acknowledged versions are there, on a volume that is replayed and checks clean.
@@ -233,22 +233,22 @@ fn runs(host: &str, short: u64, make: impl Fn(&[u8]) -> Box<dyn FailingHost>) {
     let count = number("EXTANT_RUNS").or(seconds.map(|_| u64::MAX));
     let (count, first) = (count.unwrap_or(short), number("EXTANT_SEED").unwrap_or(1));
     let begun = Instant::now();
-    let (mut done, mut told, mut kept) = (0, 0, 0);
+    let (mut done, mut reported, mut kept) = (0, 0, 0);
     while done < count && seconds.is_none_or(|limit| begun.elapsed() < limit) {
         let _limit = Watchdog::new(Duration::from_secs(120));
         let seed = first + done;
         let outcome = run(make(&base), seed, ActiveFailpoint::default());
         let outcome = outcome.unwrap_or_else(|why| panic!("EXTANT_SEED={seed}: {why}"));
         done += 1;
-        told += u64::from(outcome.told);
+        reported += u64::from(outcome.reported);
         kept += outcome.kept;
     }
     extant_testkit::report(&format!(
-        "failing host, {host}: {done} runs, {told} with lost writes, {kept} promises kept"
+        "failing host, {host}: {done} runs, {reported} with lost writes, {kept} promises kept"
     ));
     assert!(
-        told * 4 >= done,
-        "too few of {done} runs lost writes: {told}"
+        reported * 4 >= done,
+        "too few of {done} runs lost writes: {reported}"
     );
 }
 

@@ -53,7 +53,19 @@ fn files_behave_as_in_std() -> Result<()> {
         Err(Error::NoSuchAddress)
     ));
     f.sync_all().unwrap();
+    drop(f);
+    fs.unmount().unwrap();
+    image.fsck_clean()
+}
 
+#[test]
+fn open_options_and_attributes_behave_as_in_std() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let fs = open(&image);
+    fs.write("/f", b"hello world").unwrap();
     let mut a = fs.open_options().append(true).open("/f").unwrap();
     a.set_len(3).unwrap();
     a.write_all(b"p!").unwrap();

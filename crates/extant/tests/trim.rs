@@ -11,7 +11,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::Image;
 use extant_units::DevOff;
 
-/// A device that loses the bytes that it is told to discard, and records them.
+/// A device that loses the bytes that are discarded, and records them.
 struct Forgetful {
     inner: MemoryDevice,
     discards: Mutex<Vec<Range<u64>>>,
@@ -167,10 +167,10 @@ fn senseless_ranges_are_refused() {
         (0..u64::MAX, 8 * MIB + 1),
         (5..5, 0),
     ] {
-        let told = volume.trim(range.clone(), minimum);
+        let reported = volume.trim(range.clone(), minimum);
         assert!(
-            matches!(told, Err(Error::Invalid)),
-            "{range:?} {minimum}: {told:?}"
+            matches!(reported, Err(Error::Invalid)),
+            "{range:?} {minimum}: {reported:?}"
         );
     }
     assert_eq!(rig.discarded(), (0, 0));
@@ -187,7 +187,7 @@ fn senseless_ranges_are_refused() {
 
 #[test]
 fn freed_blocks_are_discarded_when_that_is_durable_and_not_before() {
-    for (options, told) in [("discard,commit=300", true), ("commit=300", false)] {
+    for (options, reported) in [("discard,commit=300", true), ("commit=300", false)] {
         let rig = Rig::new(options);
         rig.fs.write("/gone", vec![1; 2 << 20]).unwrap();
         rig.fs.write("/kept", [2; 5000]).unwrap();
@@ -198,14 +198,14 @@ fn freed_blocks_are_discarded_when_that_is_durable_and_not_before() {
         let free = rig.free();
         assert_eq!(rig.discarded(), (0, 0), "{options}");
         // Neither does trimming touch it.
-        if !told {
+        if !reported {
             let trimmed = rig.fs.trim().unwrap();
             assert!(trimmed <= free - 2 * MIB, "{trimmed} of {free}");
             rig.discarded();
         }
         rig.fs.sync().unwrap();
         let (bytes, _) = rig.discarded();
-        assert_eq!(bytes >= 2 * MIB, told, "{options}: {bytes}");
+        assert_eq!(bytes >= 2 * MIB, reported, "{options}: {bytes}");
         rig.judge(&[("/kept", &[2; 5000])]);
     }
 }

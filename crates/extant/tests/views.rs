@@ -222,7 +222,7 @@ fn a_panic_within_an_edit_is_survived() {
 }
 
 #[test]
-fn no_space_is_told_when_the_edit_begins_and_nothing_stays_promised() {
+fn no_space_is_reported_when_the_edit_begins_and_nothing_stays_promised() {
     let image = Image::of_mib(8)
         .args("-b 1024 -m 0 -J size=1")
         .make()

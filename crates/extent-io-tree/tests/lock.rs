@@ -112,17 +112,17 @@ fn a_part_can_be_unlocked_below_the_guards() {
 #[test]
 fn a_release_wakes_the_waiters_that_can_go_on_alone() {
     let tree = IoTree::default();
-    let turns = AtomicU64::new(0);
+    let order = AtomicU64::new(0);
     scope(|scope| {
         let held = tree.lock(range(0, 99));
         let other = tree.lock(range(200, 299));
         // Of ten that want the same bytes one is woken at a time.
         for i in 0..10 {
-            let (tree, turns) = (&tree, &turns);
+            let (tree, order) = (&tree, &order);
             scope.spawn(move || {
                 let _mine = tree.lock(range(5, 20 + i));
                 // In the order in which they came.
-                assert_eq!(turns.fetch_add(1, Ordering::Relaxed), i);
+                assert_eq!(order.fetch_add(1, Ordering::Relaxed), i);
             });
             until_asleep(tree, i + 1);
         }
@@ -131,7 +131,7 @@ fn a_release_wakes_the_waiters_that_can_go_on_alone() {
         assert_eq!(tree.stats().wakes, 0, "no thread waits for those bytes");
         drop(held);
     });
-    assert_eq!(turns.into_inner(), 10);
+    assert_eq!(order.into_inner(), 10);
     // Each is woken once by the one before it; a herd would take 10 + 9 + 8 ...
     let stats = tree.stats();
     assert_eq!((stats.wakes, stats.lock_waits), (10, 10));

@@ -152,7 +152,7 @@ fn memory_comes_from_outside_of_the_lock() {
 }
 
 #[test]
-fn a_probe_is_told_of_every_clear() {
+fn a_probe_learns_of_every_clear() {
     use std::sync::atomic::{AtomicU64, Ordering};
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let tree = IoTree::new(TreeTuning {

@@ -1,4 +1,5 @@
-//! The daemon's end of the way to learn how an unmount ended; [`crate::Waiter`] is the other end.
+//! The daemon's end of the connection that reports how an unmount ended; [`crate::Waiter`] is the
+//! other end.
 //!
 //! A plain FUSE mount is gone from the directory before its daemon has written all data to the
 //! image. A client that unmounts asks the mount for its extended attribute [`CONTROL_ATTRIBUTE`]
@@ -10,7 +11,7 @@
 //! | client | `?` | is the mount still there? |
 //! | daemon | `m` | the kernel still has the mount |
 //! | daemon | `c` | the mount is gone, the image is being closed |
-//! | daemon | `ok`, or `!` and what went wrong; a newline | the image is closed; the daemon hangs up |
+//! | daemon | `ok` or `!` and the error; a newline | the image is closed; the daemon hangs up |
 //!
 //! # Invariants
 //! No client makes the daemon wait or grow: there are at most [`CLIENTS`], of root and of the
@@ -104,13 +105,13 @@ impl Control {
         &self.name
     }
 
-    /// From now on the device tells whether the mount is there.
+    /// From now on the device shows whether the mount is there.
     pub(crate) fn watch(&self, device: Arc<Device>) {
         // There is one device for each mount.
         let _ = self.shared.device.set(device);
     }
 
-    /// Tells every client how it ended.
+    /// Reports to every client how the unmount ended.
     pub(crate) fn finish(self, outcome: Result<(), String>) {
         let mut line = match outcome {
             Ok(()) => GOOD.to_owned(),
@@ -128,7 +129,7 @@ impl Drop for Control {
         let missing = || format!("{BAD}the daemon gave up before the image was closed\n");
         self.shared.outcome.get_or_init(missing);
         if let Err(error) = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes()) {
-            debug!("the control thread is not told of the end: {error}");
+            debug!("the control thread cannot be woken at the end: {error}");
             return;
         }
         if let Some(thread) = self.thread.take() {

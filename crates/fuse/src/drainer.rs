@@ -62,9 +62,9 @@ impl Drainer {
         let (state, changed) = &*self.state;
         let mut state = state.lock();
         state.asked += 1;
-        let turn = state.asked;
+        let goal = state.asked;
         changed.notify_all();
-        while state.done < turn && !state.ended && !device.is_gone() {
+        while state.done < goal && !state.ended && !device.is_gone() {
             changed.wait_for(&mut state, LOOK);
         }
     }
@@ -94,7 +94,7 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
     own_descriptors()?;
     let (state, changed) = shared;
     loop {
-        let turn = {
+        let goal = {
             let mut state = state.lock();
             while state.asked == state.done && !state.ended {
                 changed.wait(&mut state);
@@ -109,7 +109,7 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
         if let Err(error) = mount::write_back(dir) {
             debug!("draining: {error}");
         }
-        state.lock().done = turn;
+        state.lock().done = goal;
         changed.notify_all();
     }
 }

@@ -7,7 +7,7 @@
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked
 //! operations) → `server` (calls of the file system) → `reply`. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
-//! detaches, `control` tells how an unmount ended to a `waiter`, `live` tells the counters,
+//! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
 //! `session` puts them together.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]

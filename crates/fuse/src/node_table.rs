@@ -1,4 +1,4 @@
-//! The nodes that the kernel knows, each with the number of times it was told about it.
+//! The nodes that the kernel knows, each with the number of replies that named it.
 //!
 //! A node lives in the table, and its inode in memory, from the first reply that names it until the
 //! kernel has forgotten it as often as it was named. That is what keeps an unlinked file alive

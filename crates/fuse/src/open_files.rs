@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_handle_is_told_once_of_failures_after_its_open() {
+    fn each_handle_gets_failures_after_its_open_once() {
         let open = OpenFiles::default();
         let (a, b) = (open.open(12, 0), open.open(12, 0));
         assert_eq!(open.untold(12, a), None);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn without_handles_a_failure_is_told_once_and_ends_with_its_node() {
+    fn without_handles_a_failure_is_reported_once_and_ends_with_its_node() {
         let open = OpenFiles::default();
         open.fail(7, Errno::NOSPC);
         assert_eq!(open.untold(7, 0), Some(Refusal::Lost(Errno::NOSPC)));

@@ -1,7 +1,7 @@
 //! Replies: one buffer per worker, header first, sent by one write.
 //!
 //! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data
-//! that was read is placed straight behind the header, so that a READ copies it once.
+//! that was read goes right behind the header, so that a READ copies it once.
 
 use std::io;
 use std::mem::size_of;

@@ -196,6 +196,13 @@ impl<'a> Request<'a> {
             | op::GETXATTR
             | op::LISTXATTR
             | op::REMOVEXATTR => body.attribute_op(opcode, setxattr_ext)?,
+            op::OPEN
+            | op::RELEASE
+            | op::FLUSH
+            | op::OPENDIR
+            | op::RELEASEDIR
+            | op::READDIR
+            | op::READDIRPLUS => body.handle_op(opcode)?,
             op::FORGET => Op::Forget {
                 count: body.take::<abi::ForgetIn>()?.nlookup,
             },
@@ -206,26 +213,8 @@ impl<'a> Request<'a> {
                 }
             }
             op::READLINK => Op::Readlink,
-            op::OPEN => Op::Open {
-                flags: body.take::<abi::OpenIn>()?.flags,
-            },
             op::STATFS => Op::Statfs,
             op::SYNCFS => Op::Syncfs,
-            op::RELEASE => Op::Release {
-                handle: body.take::<abi::ReleaseIn>()?.fh,
-            },
-            op::FLUSH => Op::Flush,
-            op::OPENDIR => Op::Opendir,
-            op::RELEASEDIR => Op::Releasedir,
-            op::READDIR | op::READDIRPLUS => {
-                let head: &abi::ReadIn = body.take()?;
-                let plus = opcode == op::READDIRPLUS;
-                Op::Readdir {
-                    offset: head.offset,
-                    size: head.size,
-                    plus,
-                }
-            }
             op::INTERRUPT => {
                 let head: &abi::InterruptIn = body.take()?;
                 Op::Interrupt {
@@ -280,26 +269,7 @@ impl<'a> Body<'a> {
                 name: self.name()?,
                 target: self.target()?,
             },
-            op::MKNOD => {
-                let head: &abi::MknodIn = self.take()?;
-                let abi::MknodIn {
-                    mode, rdev, umask, ..
-                } = *head;
-                Op::Mknod {
-                    name: self.name()?,
-                    mode,
-                    rdev,
-                    umask,
-                }
-            }
-            op::MKDIR => {
-                let head: &abi::MkdirIn = self.take()?;
-                Op::Mkdir {
-                    name: self.name()?,
-                    mode: head.mode,
-                    umask: head.umask,
-                }
-            }
+            op::MKNOD | op::MKDIR | op::CREATE | op::TMPFILE => self.create_op(opcode)?,
             op::UNLINK => Op::Unlink { name: self.name()? },
             op::RMDIR => Op::Rmdir { name: self.name()? },
             op::RENAME => {
@@ -328,6 +298,31 @@ impl<'a> Body<'a> {
                     name: self.name()?,
                 }
             }
+            _ => Op::Unknown,
+        };
+        Ok(op)
+    }
+
+    /// An operation that makes an inode with a mode.
+    fn create_op(&mut self, opcode: u32) -> Result<Op<'a>, Errno> {
+        let op = match opcode {
+            op::MKNOD => {
+                let head: &abi::MknodIn = self.take()?;
+                Op::Mknod {
+                    name: self.name()?,
+                    mode: head.mode,
+                    rdev: head.rdev,
+                    umask: head.umask,
+                }
+            }
+            op::MKDIR => {
+                let head: &abi::MkdirIn = self.take()?;
+                Op::Mkdir {
+                    name: self.name()?,
+                    mode: head.mode,
+                    umask: head.umask,
+                }
+            }
             op::CREATE => {
                 let head: &abi::CreateIn = self.take()?;
                 Op::Create {
@@ -341,6 +336,31 @@ impl<'a> Body<'a> {
                 Op::Tmpfile {
                     mode: head.mode,
                     umask: head.umask,
+                }
+            }
+            _ => Op::Unknown,
+        };
+        Ok(op)
+    }
+
+    /// An operation that opens or closes a file or directory, or lists a directory.
+    fn handle_op(&mut self, opcode: u32) -> Result<Op<'a>, Errno> {
+        let op = match opcode {
+            op::OPEN => Op::Open {
+                flags: self.take::<abi::OpenIn>()?.flags,
+            },
+            op::RELEASE => Op::Release {
+                handle: self.take::<abi::ReleaseIn>()?.fh,
+            },
+            op::FLUSH => Op::Flush,
+            op::OPENDIR => Op::Opendir,
+            op::RELEASEDIR => Op::Releasedir,
+            op::READDIR | op::READDIRPLUS => {
+                let head: &abi::ReadIn = self.take()?;
+                Op::Readdir {
+                    offset: head.offset,
+                    size: head.size,
+                    plus: opcode == op::READDIRPLUS,
                 }
             }
             _ => Op::Unknown,

@@ -11,7 +11,7 @@
 //! 2. The image is closed: everything is home, and the superblock says so, unless an error says
 //!    otherwise.
 //! 3. The lock on the image is given back.
-//! 4. The clients of `control` are told, and `run` returns; the process exits after that.
+//! 4. The clients of `control` get the outcome, and `run` returns; the process exits after that.
 //!
 //! A mount that ends otherwise than by an unmount (an error of the connection, no thread to serve
 //! it) is taken off its directory: no dead mount is left there.
@@ -165,8 +165,8 @@ impl Mount {
         Requests(Arc::clone(&self.counters))
     }
 
-    /// Serves until the mount is gone, then closes the file system and tells the clients that wait
-    /// for it. `ready` is called once the mount answers; should it fail, the mount ends.
+    /// Serves until the mount is gone, then closes the file system and reports to the clients that
+    /// wait for it. `ready` is called once the mount answers; should it fail, the mount ends.
     ///
     /// # Errors
     /// What closing the file system reports, or what ended the connection. The image is closed all

@@ -41,7 +41,7 @@ pub(crate) struct Space {
     pub(crate) dir: PathBuf,
     /// Dirty pages that the kernel may hold, in bytes.
     pub(crate) dirty_limit: u64,
-    /// The last bytes of the volume: a write-back that reaches into them is told.
+    /// The last bytes of the volume: a write-back that reaches into them is reported.
     pub(crate) last: u64,
     pub(crate) drainer: OnceLock<Drainer>,
     pub(crate) gate: Mutex<Gate>,

@@ -113,7 +113,7 @@ impl Unmounter {
         if within(patience, || self.device.is_gone()) {
             return result;
         }
-        // Requests that are on their way are served, as long as they do not keep coming.
+        // Requests that were sent before are served, as long as no new ones keep coming.
         within(WRITING_BACK, || self.device.is_gone() || self.is_quiet());
         self.device.close()?;
         result

@@ -1,4 +1,4 @@
-//! A client's end of the way to learn how an unmount ended; see [`crate::control`].
+//! A client's end of the connection that reports how an unmount ended; see [`crate::control`].
 //!
 //! # Invariants
 //! No daemon makes the client grow, and one that neither answers nor hangs up makes it wait for
@@ -108,7 +108,7 @@ impl Waiter {
 
     fn ask(&mut self) -> io::Result<()> {
         match self.stream.write_all(&[ASK]) {
-            // It may have hung up after it told the outcome, which is still to be read.
+            // The daemon may have hung up behind the outcome, which is still to be read.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(silent()),
             other => other,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_that_stays_is_told_from_one_that_closes() {
+    fn a_mount_that_stays_differs_from_one_that_closes() {
         let mut stays = against("stays", |mut client| {
             let mut question = [0];
             while client.read_exact(&mut question).is_ok() {
@@ -257,8 +257,8 @@ mod tests {
         }
         assert!(!waiter.is_gone_within(Duration::ZERO).unwrap());
         control.finish(Err("line\nbreak".into()));
-        let told = waiter.wait().unwrap_err().to_string();
-        assert_eq!(told, "line break");
+        let error = waiter.wait().unwrap_err().to_string();
+        assert_eq!(error, "line break");
         assert!(Waiter::connect_to(name.as_bytes()).is_err());
     }
 }

@@ -49,7 +49,7 @@ pub struct Prepared<'a> {
     pub rest: &'a [u8],
 }
 
-/// A recipe made of parts, for those who do not take it from a fuzzer.
+/// A recipe made of parts, for callers without a fuzzer.
 pub fn write(seed: u8, flags: u8, steps: &[[u8; STEP_BYTES]], rest: &[u8]) -> Vec<u8> {
     let steps = steps.get(..MAX_STEPS.min(steps.len())).unwrap_or_default();
     let count = u8::try_from(steps.len()).unwrap_or(0);

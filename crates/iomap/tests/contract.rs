@@ -252,7 +252,7 @@ fn the_tail_is_zeroed_at_every_writeback() {
     }
 }
 
-/// Folios wholly past the end are left to the truncation that is under way.
+/// Folios wholly past the end are left to the truncation in progress.
 #[test]
 fn folios_behind_the_end_are_not_written() {
     let toy = Setup {
@@ -287,9 +287,12 @@ fn data_over_a_hole_is_dropped_and_recorded() {
     let toy = Setup::default().build();
     toy.write(0, &[1; 3 * 4096]).unwrap();
     toy.discard(Pos::new(4096), 4096);
-    let told = toy.pages.errors().cursor();
+    let reported = toy.pages.errors().cursor();
     toy.sync().unwrap();
-    assert_eq!(toy.pages.errors().check(&told), Some(WritebackFault::Io));
+    assert_eq!(
+        toy.pages.errors().check(&reported),
+        Some(WritebackFault::Io)
+    );
     assert_eq!(toy.stats.snapshot().written_bytes, 2 * 4096);
     assert_eq!(toy.pages.dirty_bytes(), 0);
     assert_eq!(toy.state(1), None);

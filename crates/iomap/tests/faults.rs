@@ -122,8 +122,8 @@ fn a_reservation_without_space_is_recorded_as_no_space() {
     let cursor = toy.pages.errors().cursor();
     toy.steal(6);
     assert!(matches!(toy.sync(), Err(ToyError::NoSpace)));
-    let told = toy.pages.errors().check(&cursor);
-    assert_eq!(told, Some(WritebackFault::NoSpace));
+    let reported = toy.pages.errors().check(&cursor);
+    assert_eq!(reported, Some(WritebackFault::NoSpace));
     assert_eq!(toy.reserved(), 0);
     toy.check_idle();
     // What was lost needs space again before it can be dirty again.

@@ -1,7 +1,7 @@
-//! A file of blocks, each with its number, a generation and a checksum: torn and old blocks show
-//! themselves.
+//! A file of blocks with number, generation and checksum, in which torn and old blocks are found.
 //!
-//! Writers of a block exclude each other, so its generations are in order; readers take no lock.
+//! # Concurrency
+//! A writer locks its blocks, so the generations of a block are in order. Readers take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,20 +30,20 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     word.map_or(0, u64::from_le_bytes)
 }
 
-/// Of everything but itself.
+/// The checksum of a block, over everything but itself.
 fn sum(bytes: &[u8]) -> u64 {
-    let places = (0..bytes.len()).step_by(8).filter(|&at| at != 16);
-    places.fold(7, |sum: u64, at| {
+    let words = (0..bytes.len()).step_by(8).filter(|&at| at != 16);
+    words.fold(7, |sum: u64, at| {
         (sum ^ word(bytes, at))
             .wrapping_mul(0x100_0000_01b3)
             .rotate_left(23)
     })
 }
 
-/// The generation of a block that is whole; what it begins as otherwise.
+/// Returns the generation of a block that is whole.
 ///
 /// # Errors
-/// The block is torn, or another one.
+/// The block is torn, or another block's bytes are there. The error says how it begins.
 pub fn judge(number: usize, bytes: &[u8]) -> Result<u64, String> {
     let generation = word(bytes, 8);
     if bytes.len() == SIZE && word(bytes, 0) == number as u64 && word(bytes, 16) == sum(bytes) {
@@ -55,32 +55,32 @@ pub fn judge(number: usize, bytes: &[u8]) -> Result<u64, String> {
     ))
 }
 
-fn lock(turn: &Mutex<u64>) -> MutexGuard<'_, u64> {
-    turn.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(last: &Mutex<u64>) -> MutexGuard<'_, u64> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What all writers and readers know of the blocks.
+/// The generations of all blocks, shared by writers and readers.
 pub struct Blocks {
-    /// The generation that was begun last. A writer holds the block's mutex while it writes.
-    turns: Vec<Mutex<u64>>,
+    /// Per block, the generation that was begun last. A writer holds the mutex while it writes.
+    last: Vec<Mutex<u64>>,
     /// The newest generation that readers have to find.
     newest: Vec<AtomicU64>,
 }
 
-/// The right to write some blocks.
-pub struct Turn<'a> {
+/// A writer's lock on some blocks.
+pub struct WriteLock<'a> {
     blocks: &'a Blocks,
     first: usize,
-    turns: Vec<MutexGuard<'a, u64>>,
-    /// Their next generations.
+    last: Vec<MutexGuard<'a, u64>>,
+    /// The blocks in their next generations.
     pub bytes: Vec<u8>,
 }
 
-impl Turn<'_> {
-    /// They are written.
-    pub fn done(self) {
-        for (newest, turn) in self.blocks.newest[self.first..].iter().zip(&self.turns) {
-            newest.fetch_max(**turn, Ordering::SeqCst);
+impl WriteLock<'_> {
+    /// Ends the write: readers that begin later must find these generations, or newer ones.
+    pub fn written(self) {
+        for (newest, last) in self.blocks.newest[self.first..].iter().zip(&self.last) {
+            newest.fetch_max(**last, Ordering::SeqCst);
         }
     }
 }
@@ -89,41 +89,40 @@ impl Blocks {
     /// `count` blocks in generation 1.
     pub fn new(count: usize) -> Self {
         Self {
-            turns: (0..count).map(|_| Mutex::new(1)).collect(),
+            last: (0..count).map(|_| Mutex::new(1)).collect(),
             newest: (0..count).map(|_| AtomicU64::new(1)).collect(),
         }
     }
 
-    /// All of them in their first generation.
+    /// All blocks in their first generation.
     pub fn first_bytes(&self) -> Vec<u8> {
-        let numbers = 0..self.turns.len();
+        let numbers = 0..self.last.len();
         numbers.flat_map(|number| block(number, 1)).collect()
     }
 
-    /// Takes the turn for blocks `first..end`.
-    pub fn take(&self, first: usize, end: usize) -> Turn<'_> {
-        let turns = self.turns[first..end].iter().map(lock);
-        let mut turns: Vec<_> = turns.collect();
+    /// Locks blocks `first..end` against other writers.
+    pub fn lock(&self, first: usize, end: usize) -> WriteLock<'_> {
+        let mut last: Vec<_> = self.last[first..end].iter().map(lock).collect();
         let mut bytes = Vec::with_capacity((end - first) * SIZE);
-        for (number, turn) in (first..).zip(&mut turns) {
-            **turn += 1;
-            bytes.extend(block(number, **turn));
+        for (number, generation) in (first..).zip(&mut last) {
+            **generation += 1;
+            bytes.extend(block(number, **generation));
         }
-        Turn {
+        WriteLock {
             blocks: self,
             first,
-            turns,
+            last,
             bytes,
         }
     }
 
-    /// What a reader of blocks `first..end` that begins now has to find at least.
+    /// The oldest generations that a reader of blocks `first..end` that begins now may find.
     pub fn least(&self, first: usize, end: usize) -> Vec<u64> {
         let newest = self.newest[first..end].iter();
         newest.map(|newest| newest.load(Ordering::SeqCst)).collect()
     }
 
-    /// Judges what a reader found of blocks from `first` on; the generations.
+    /// Judges the bytes that a reader found of blocks from `first` on. Returns their generations.
     ///
     /// # Errors
     /// A block is torn, or older than `least` says.
@@ -138,7 +137,7 @@ impl Blocks {
         judged.collect()
     }
 
-    /// These generations have been seen: later readers find nothing older.
+    /// Records the generations that a reader has seen: later readers must find nothing older.
     pub fn seen(&self, first: usize, generations: &[u64]) {
         for (newest, seen) in self.newest[first..].iter().zip(generations) {
             newest.fetch_max(*seen, Ordering::SeqCst);
@@ -148,13 +147,13 @@ impl Blocks {
     /// Checks that every block of `bytes` has its last generation. No writer may run.
     ///
     /// # Errors
-    /// The first one that has not.
+    /// The first block that does not.
     pub fn check_all(&self, bytes: &[u8]) -> Result<(), String> {
-        if bytes.len() < self.turns.len() * SIZE {
+        if bytes.len() < self.last.len() * SIZE {
             return Err(format!("only {} bytes", bytes.len()));
         }
-        for (number, turn) in self.turns.iter().enumerate() {
-            let last = *lock(turn);
+        for (number, last) in self.last.iter().enumerate() {
+            let last = *lock(last);
             let found = judge(number, &bytes[number * SIZE..(number + 1) * SIZE])?;
             if found != last {
                 return Err(format!(
@@ -171,17 +170,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn torn_and_old_blocks_are_told() {
+    fn torn_and_old_blocks_are_found() {
         let blocks = Blocks::new(3);
         let old = blocks.first_bytes();
         assert_eq!(blocks.check_all(&old), Ok(()));
-        let turn = blocks.take(1, 3);
+        let locked = blocks.lock(1, 3);
         let mut new = old.clone();
-        new[SIZE..].copy_from_slice(&turn.bytes);
+        new[SIZE..].copy_from_slice(&locked.bytes);
         let least = blocks.least(0, 3);
         assert_eq!(blocks.judge(0, &least, &old), Ok(vec![1, 1, 1]));
         assert_eq!(blocks.judge(0, &least, &new), Ok(vec![1, 2, 2]));
-        turn.done();
+        locked.written();
         let least = blocks.least(0, 3);
         assert!(blocks.judge(0, &least, &old).is_err(), "old");
         new[SIZE..SIZE + 1024].copy_from_slice(&old[SIZE..SIZE + 1024]);

@@ -64,11 +64,11 @@ impl Watchdog {
     /// # Panics
     /// If the host has no thread for it.
     pub fn new(limit: Duration) -> Self {
-        let (fine, told) = channel();
+        let (fine, ended) = channel();
         let test = current().name().unwrap_or("a test").to_owned();
         let thread = std::thread::Builder::new().name("watchdog".into());
         let watch = move || {
-            if told.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("{test} hangs: it has run for {limit:?}");
                 eprintln!("{}", stacks::of_process(id()));
                 abort();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_ends_the_process_and_is_told() {
+    fn a_hang_ends_the_process_and_is_reported() {
         drop(Watchdog::new(Duration::from_secs(3600)));
         let hung = Cmd::new(std::env::current_exe().unwrap())
             .args(["a_test_that_hangs", "--nocapture"])
@@ -118,8 +118,8 @@ mod tests {
             .run()
             .unwrap();
         assert_ne!(hung.code, Some(0));
-        let told = hung.err + &hung.out;
-        assert!(told.contains("a_test_that_hangs hangs"), "{told}");
-        assert!(told.contains("hread"), "no stacks: {told}");
+        let output = hung.err + &hung.out;
+        assert!(output.contains("a_test_that_hangs hangs"), "{output}");
+        assert!(output.contains("hread"), "no stacks: {output}");
     }
 }

@@ -52,7 +52,7 @@ impl Subject {
     }
 }
 
-/// Mounts `image` with `extant mount` as a person does: the daemon goes to the background.
+/// Mounts `image` with `extant mount` without `-f`: the daemon goes to the background.
 ///
 /// # Errors
 /// What the command says.

@@ -40,7 +40,7 @@ fn run(program: &str, args: &[&str]) -> std::io::Result<String> {
 
 /// Name, state, waiting place and kernel stack of each thread.
 fn from_kernel(pid: u32) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     for thread in threads.into_iter().flatten().flatten() {
         let dir = thread.path();
@@ -48,7 +48,7 @@ fn from_kernel(pid: u32) -> String {
         let status = read("status");
         let state = status.lines().find(|line| line.starts_with("State:"));
         let _ = writeln!(
-            told,
+            text,
             "thread {} ({}): {}, {}, call {}",
             thread.file_name().to_string_lossy(),
             read("comm").trim(),
@@ -56,16 +56,16 @@ fn from_kernel(pid: u32) -> String {
             read("wchan"),
             read("syscall").trim(),
         );
-        told.push_str(&read("stack"));
+        text.push_str(&read("stack"));
     }
-    told
+    text
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn each_thread_of_a_process_is_shown() {
-        let (told, wait) = std::sync::mpsc::channel::<()>();
+        let (ended, wait) = std::sync::mpsc::channel::<()>();
         let (runs, begun) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::Builder::new().name("shown".into());
         let body = move || {
@@ -76,7 +76,7 @@ mod tests {
         begun.recv().unwrap();
         let shown = super::from_kernel(std::process::id());
         assert!(shown.contains("(shown)"), "{shown}");
-        drop(told);
+        drop(ended);
         thread.join().unwrap().unwrap_err();
     }
 }

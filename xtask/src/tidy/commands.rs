@@ -116,7 +116,8 @@ mod tests {
     fn commands() -> Commands {
         Commands {
             extant: subcommands(
-                "enum Command {\n    /// Ls\n    Ls(Ls),\n    Manual {\n        x: X,\n    },\n}\nenum A {\n    Other(B),\n}\n",
+                "enum Command {\n    /// Ls\n    Ls(Ls),\n    Manual {\n        x: X,\n    },\n}\n\
+                 enum A {\n    Other(B),\n}\n",
             ),
             make: targets("A ?= b\nX := y\n.PHONY: z\ntest: lint\n\tdo: it\nlint:\n"),
             xtask: chores("Some(\"tidy\") => tidy(),"),

@@ -218,7 +218,9 @@ mod tests {
 
     #[test]
     fn trees_and_paths_are_read() {
-        let code = "use crate::{low::{self, A as B}, high::*};\npub use super::C;\nfn f() { self::g::h(std::i) }\nmod m { use super::n; }\n$crate::x();\npub(in crate::o) fn p() {}";
+        let code = "use crate::{low::{self, A as B}, high::*};\npub use super::C;\n\
+                    fn f() { self::g::h(std::i) }\nmod m { use super::n; }\n$crate::x();\n\
+                    pub(in crate::o) fn p() {}";
         let all = read(code);
         let shown: Vec<String> = all
             .iter()

@@ -1,4 +1,4 @@
-//! `docs/SEEDS.md` tells the truth: it has every row of every seed, the tests and counters that it
+//! The rule of `docs/SEEDS.md`: it has every row of every seed, the tests and counters that it
 //! names exist, and tests that carry a row's number are listed in that row.
 
 use std::collections::BTreeSet;

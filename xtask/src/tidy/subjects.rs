@@ -1,4 +1,5 @@
-//! The rule of commits: `type(scope): summary` in at most 72 characters, and no banned words.
+//! The rule of commits: `type(scope): summary`, or `type(scope)!: summary`, in at most 72
+//! characters, and no banned words.
 
 use std::path::Path;
 use std::process::Command;
@@ -65,6 +66,8 @@ fn has_type(subject: &str) -> bool {
     let Some((head, summary)) = subject.split_once(": ") else {
         return false;
     };
+    // A breaking change has a mark before the colon.
+    let head = head.strip_suffix('!').unwrap_or(head);
     let kind = head.split('(').next().unwrap_or_default();
     let scoped = head == kind || head.ends_with(')');
     let is_word = !kind.is_empty() && kind.chars().all(|c| c.is_ascii_lowercase());
@@ -81,6 +84,8 @@ mod tests {
         let fine = "fix(a): mend\n\nThe caller waits.";
         assert_eq!(count(fine), 0);
         assert_eq!(count("docs: say so"), 0);
+        assert_eq!(count("feat(a)!: keep the cause"), 0);
+        assert_eq!(count("feat!(a): keep the cause"), 1);
         assert_eq!(count("mend"), 1);
         assert_eq!(count("fix(a: mend"), 1);
         assert_eq!(count(&format!("fix(a): {}", "x".repeat(LONGEST))), 1);

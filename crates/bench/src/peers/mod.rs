@@ -1,8 +1,8 @@
 //! The everyday work of a mount beside its peers: small files, an archive, streams, an unmount.
 //!
-//! Each turn of a variant begins on a fresh file system and does all of it in one order, with
-//! remounts between; turns go there and back again. e2fsck checks every image at the end of its
-//! turn. Beside the times stand the requests that the kernel sends to a FUSE daemon per operation.
+//! Each round of a variant begins on a fresh file system and does all of it in one order, with
+//! remounts between; rounds go there and back again. e2fsck checks every image at the end of its
+//! round. Beside the times stand the requests that the kernel sends to a FUSE daemon per operation.
 
 mod requests;
 mod source;
@@ -77,7 +77,10 @@ fn survive(
 ) -> Result<()> {
     match done {
         Err(error) if variant.is_peer() => {
-            report.missing(format!("{} from a turn of peers on: {error}", variant.name));
+            report.missing(format!(
+                "{} from a round of peers on: {error}",
+                variant.name
+            ));
             mounts.retain(|v| v.name != variant.name);
             Ok(())
         }

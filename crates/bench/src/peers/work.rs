@@ -65,14 +65,14 @@ impl Amount {
     }
 }
 
-/// Where the figures of a turn go.
-struct Turn<'a> {
+/// Where the figures of a round go.
+struct Round<'a> {
     plan: &'a Plan,
     variant: &'static str,
     rows: &'a mut Rows,
 }
 
-impl Turn<'_> {
+impl Round<'_> {
     fn add(&mut self, case: &str, figure: f64) -> Result<()> {
         let unit = CASES.iter().find(|(c, _)| *c == case).map(|(_, u)| *u);
         ensure!(unit.is_some(), "no case {case}");
@@ -93,55 +93,55 @@ impl Turn<'_> {
 /// Runs every case once on a fresh file system of `variant`.
 pub(super) fn all(variant: &Variant, source: &Source, plan: &Plan, rows: &mut Rows) -> Result<()> {
     let amount = Amount::of(plan);
-    let mut turn = Turn {
+    let mut round = Round {
         plan,
         variant: variant.name,
         rows,
     };
     let mut host = Host::over(variant.fresh(plan, 3072)?)?;
-    small_files(&mut turn, &host.mount().join("many"), amount.files)?;
-    host = tree(&mut turn, host, source)?;
+    small_files(&mut round, &host.mount().join("many"), amount.files)?;
+    host = tree(&mut round, host, source)?;
     let small = overwrite(&host.mount().join("small"), amount.calls)?;
-    turn.add("overwrite/1K", small)?;
+    round.add("overwrite/1K", small)?;
     let (buffered, synced) = stream_write(&host.mount().join("stream"), amount.mib)?;
-    turn.add("stream/write/1M", buffered)?;
-    turn.add("stream/write+fsync/1M", synced)?;
+    round.add("stream/write/1M", buffered)?;
+    round.add("stream/write+fsync/1M", synced)?;
     host = host.remount()?;
     let read = stream_read(&host.mount().join("stream"), amount.mib)?;
-    turn.add("stream/read/1M", read)?;
+    round.add("stream/read/1M", read)?;
     create(&host.mount().join("many"), amount.files / 10)?;
     let start = Instant::now();
     let fresh = host.unmount()?;
-    turn.add("unmount", start.elapsed().as_secs_f64() * 1e3)?;
+    round.add("unmount", start.elapsed().as_secs_f64() * 1e3)?;
     fresh.check()
 }
 
-fn small_files(turn: &mut Turn<'_>, dir: &Path, files: u32) -> Result<()> {
+fn small_files(round: &mut Round<'_>, dir: &Path, files: u32) -> Result<()> {
     fs::create_dir(dir)?;
-    turn.each("create", files, || create(dir, files))?;
-    turn.each("stat", files, || stat(dir, files))?;
-    turn.each("open-read-close", files, || read_small(dir, files))?;
-    turn.each("unlink", files, || unlink(dir, files))
+    round.each("create", files, || create(dir, files))?;
+    round.each("stat", files, || stat(dir, files))?;
+    round.each("open-read-close", files, || read_small(dir, files))?;
+    round.each("unlink", files, || unlink(dir, files))
 }
 
-/// An archive's way in and out; the mount that it ends with.
-fn tree(turn: &mut Turn<'_>, host: Host, source: &Source) -> Result<Host> {
+/// Unpacks an archive, walks over it and removes it; returns the mount that it ends with.
+fn tree(round: &mut Round<'_>, host: Host, source: &Source) -> Result<Host> {
     let untar = Cmd::new("tar")
         .arg("-xf")
         .arg(source.archive())
         .arg("-C")
         .arg(host.mount().dir())
         .limit(LIMIT);
-    turn.each("untar", source.files, || untar.ok().map(drop))?;
+    round.each("untar", source.files, || untar.ok().map(drop))?;
     let walk = |host: &Host| walk(host.mount().dir(), source.files);
-    turn.each("walk+read/warm", source.files, || walk(&host))?;
+    round.each("walk+read/warm", source.files, || walk(&host))?;
     let host = host.remount()?;
-    turn.each("walk+read/remounted", source.files, || walk(&host))?;
+    round.each("walk+read/remounted", source.files, || walk(&host))?;
     let rm = Cmd::new("rm")
         .arg("-r")
         .arg(host.mount().join("tree"))
         .limit(LIMIT);
-    turn.each("rm -r", source.files, || rm.ok().map(drop))?;
+    round.each("rm -r", source.files, || rm.ok().map(drop))?;
     Ok(host)
 }
 

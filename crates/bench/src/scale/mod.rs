@@ -23,7 +23,7 @@ use crate::report::Report;
 use crate::rows::Unit;
 use crate::variant::Variant;
 
-/// One of the three ways to grow.
+/// One of the three dimensions of growth.
 struct Growth {
     /// What the names of its cases begin with.
     name: &'static str,

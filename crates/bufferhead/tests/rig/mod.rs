@@ -37,6 +37,8 @@ pub struct Rig {
     /// How often room can be made.
     pub patience: AtomicU32,
     pub wrote: Mutex<Vec<FolioWrite>>,
+    /// Per completion: whether its folio was under writeback still.
+    pub completed: Mutex<Vec<bool>>,
 }
 
 impl Rig {
@@ -50,6 +52,7 @@ impl Rig {
             crowd: AtomicU32::new(0),
             patience: AtomicU32::new(0),
             wrote: Mutex::default(),
+            completed: Mutex::default(),
         }
     }
 
@@ -185,6 +188,11 @@ impl WritebackOps for Rig {
         self.toy.map_blocks(pos, len)
     }
     fn complete(&self, ioend: &Ioend) -> Result<(), ToyError> {
+        let folio = self.toy.pages.next(ioend.pos).unwrap();
+        self.completed
+            .lock()
+            .unwrap()
+            .push(folio.is_under_writeback());
         self.toy.complete(ioend)
     }
     fn discard(&self, pos: Pos, len: u64) {

@@ -191,8 +191,10 @@ mod tests {
             "user::rwx\nuser:7:r-x\nuser:10:rw-\ngroup::r--\ngroup:50:--x\nmask::rwx\nother::---\n";
         for text in [
             right,
-            "user::rwx\nuser:10:rw-\t#effective:r--\nuser:a\\040b:r-x\ngroup::r--\ngroup:staff:--x\nmask::rwx\nother::---\n",
-            "user::rwx,group::r--,other::---,user:games:rw-:10,user:x:r-x:7,group:staff:--x,mask::rwx",
+            "user::rwx\nuser:10:rw-\t#effective:r--\nuser:a\\040b:r-x\n\
+             group::r--\ngroup:staff:--x\nmask::rwx\nother::---\n",
+            "user::rwx,group::r--,other::---,user:games:rw-:10,user:x:r-x:7,\
+             group:staff:--x,mask::rwx",
             "u::rwx, u:7:rx, u:10:rw, g::r, g:50:x, m::rwx, o::-",
         ] {
             assert_eq!(round(text).as_deref(), Ok(right), "{text}");
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_acl_is_told() {
+    fn what_is_no_acl_is_reported() {
         for (text, what) in [
             ("user:root", "an ACL with \"user:root\" in it"),
             ("user::rwq", "an ACL with \"user::rwq\" in it"),

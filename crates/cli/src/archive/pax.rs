@@ -10,7 +10,7 @@ use std::io;
 use extant::Timestamp;
 
 use super::header::{ACL, Member, XATTR, bad, decimal};
-use super::sparse::Told;
+use super::sparse::SparseHeaders;
 
 /// Most that is kept of what is said of all members: each of them is gone over with it.
 const MAX_GLOBAL: usize = 64 << 10;
@@ -51,21 +51,22 @@ impl Globals {
         Ok(())
     }
 
-    /// Adds what was said of all, and in `lines` of one member. Returns what that is about holes.
-    pub(super) fn tell(&self, lines: &[u8], member: &mut Member) -> io::Result<Told> {
-        let mut told = Told::default();
+    /// Applies the headers for all members, and those in `lines` for one. Returns the headers about
+    /// holes.
+    pub(super) fn apply(&self, lines: &[u8], member: &mut Member) -> io::Result<SparseHeaders> {
+        let mut sparse = SparseHeaders::default();
         let own = Records(lines).collect::<io::Result<Vec<_>>>()?;
         for (key, value) in &self.records {
             if !own.iter().any(|(name, _)| name == key) {
-                set(key, value, member, &mut told)?;
+                set(key, value, member, &mut sparse)?;
             }
         }
         for (key, value) in own {
             if !value.is_empty() || !PLAIN.contains(&key) {
-                set(key, value, member, &mut told)?;
+                set(key, value, member, &mut sparse)?;
             }
         }
-        Ok(told)
+        Ok(sparse)
     }
 }
 
@@ -101,7 +102,12 @@ fn wrong() -> io::Error {
     bad("a pax header that is damaged")
 }
 
-fn set(key: &[u8], value: &[u8], member: &mut Member, told: &mut Told) -> io::Result<()> {
+fn set(
+    key: &[u8],
+    value: &[u8],
+    member: &mut Member,
+    sparse: &mut SparseHeaders,
+) -> io::Result<()> {
     let id = || {
         let id = decimal(value).and_then(|id| u32::try_from(id).ok());
         id.ok_or_else(wrong)
@@ -123,7 +129,7 @@ fn set(key: &[u8], value: &[u8], member: &mut Member, told: &mut Told) -> io::Re
             } else if let Some(name) = key.strip_prefix(ACL) {
                 member.acls.push((name.to_vec(), value.to_vec()));
             } else if let Some(name) = key.strip_prefix(b"GNU.sparse.") {
-                told.take(name, value);
+                sparse.take(name, value);
             }
         }
     }

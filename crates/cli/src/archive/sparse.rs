@@ -1,9 +1,9 @@
-//! Files with holes in archives: a map of the pieces that are there, and these, one after the
-//! other.
+//! Files with holes in archives: a map of the pieces, followed by the pieces.
 //!
-//! Four forms of the map are read. In GNU's own format it is in the header and in blocks after it.
-//! In pax headers, 0.0 has two records for each piece, 0.1 one record for all of them; with 1.0 it
-//! is in front of the pieces, as decimal lines. That one is written.
+//! Four forms of the map are read. GNU's own format has it in the header and in blocks behind it.
+//! Pax headers of version 0.0 have two records for each piece, those of 0.1 one record for all
+//! pieces. Version 1.0, which is also written, has the map in front of the pieces, as decimal
+//! lines.
 
 use std::io::{self, Read};
 
@@ -21,9 +21,9 @@ const MORE_OF_MAP: usize = 504;
 /// What a piece takes in either.
 const ENTRY: usize = 24;
 
-/// What pax headers say of a file with holes.
+/// The pax headers about holes of one member.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct SparseHeaders {
     any: bool,
     wrong: bool,
     major: u64,
@@ -38,16 +38,16 @@ pub(super) struct Told {
 pub(super) enum Form {
     /// Not a file with holes.
     None,
-    /// It is here.
+    /// The headers have the map.
     Here(Vec<Piece>),
-    /// It comes before the pieces.
+    /// The map comes before the pieces.
     Before,
-    /// None that is known, or damaged.
+    /// An unknown form, or damage.
     Unknown,
 }
 
-impl Told {
-    /// Takes in a record; `key` without what all keys begin with.
+impl SparseHeaders {
+    /// Adds a record; `key` comes without the prefix of all keys.
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) {
         self.any = true;
         let numbers = |of: &mut Vec<u64>, value: &[u8]| match decimal(value) {

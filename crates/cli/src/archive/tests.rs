@@ -155,7 +155,7 @@ fn cut_short_is_an_error() {
 }
 
 #[test]
-fn an_end_that_is_none_is_told() {
+fn an_end_that_is_none_is_reported() {
     let mut archive = Vec::new();
     let mut member = file(&[b'n'; 150]);
     member.size = 100;

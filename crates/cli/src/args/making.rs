@@ -15,7 +15,7 @@ use crate::size;
 ///
 /// What holds something of value already (a file system, swap space, an encrypted volume, a
 /// partition table ...) is refused unless --force is given; what is in use is refused in any case.
-/// A power cut on the way leaves no file system, never half of one.
+/// A power cut before the end leaves no file system, never half of one.
 ///
 /// The same options, UUID, hash seed and time give the same bytes. Where no --time is given,
 /// SOURCE_DATE_EPOCH stands for now.
@@ -65,7 +65,7 @@ pub(crate) struct Mkfs {
     /// More: hash_seed=UUID (of directory hashes), stride=BLOCKS and stripe_width=BLOCKS (of a
     /// RAID), root_owner=UID:GID (of the root directory; without a value those of the caller),
     /// lazy_itable_init=0|1 (whether unused inode tables of a block device are left to the first
-    /// mount), discard, nodiscard (whether the device is told that all of it is free)
+    /// mount), discard, nodiscard (whether the device is first discarded as a whole)
     #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
     pub(crate) extended: Vec<ExtendedList>,
     /// Seconds since 1970 to write as the time of making

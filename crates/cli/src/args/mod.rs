@@ -107,7 +107,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The word that the person typed.
+    /// The word as it was typed.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Command::Mount(_) => "mount",

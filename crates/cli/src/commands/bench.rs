@@ -62,5 +62,5 @@ fn show(args: &Bench, report: &Report) -> Result<(), Failure> {
     if let Some(dir) = &args.plot {
         report.plot(dir).map_err(|e| e.to_string())?;
     }
-    report.check().map_err(Failure::new)
+    report.check().map_err(|e| Failure::new(e.to_string()))
 }

@@ -91,7 +91,10 @@ fn show_json(value: &Value) -> Result<(), Failure> {
 
 fn as_json(report: &Report) -> Value {
     let list = |findings: &[extant::Finding]| -> Vec<Value> {
-        let one = |finding: &extant::Finding| json!({"where": finding.place.to_string(), "what": finding.what});
+        let one = |finding: &extant::Finding| {
+            let place = finding.place.to_string();
+            json!({"where": place, "what": finding.what})
+        };
         findings.iter().map(one).collect()
     };
     json!({

@@ -46,7 +46,7 @@ fn change(args: &Fallocate, images: &mut Images, at: &ImagePath) -> Result<(), F
     }
 }
 
-/// Why a range is refused, as far as its numbers tell.
+/// Why a range is refused, as far as its numbers show it.
 fn why(args: &Fallocate, block: u32) -> String {
     let whole = |number: u64| number.is_multiple_of(u64::from(block));
     if args.length == 0 {

@@ -53,7 +53,7 @@ fn blocks(extent: &Extent, block: u64) -> (u64, Option<u64>, u64) {
 }
 
 /// The path that a mount without options would move a regular file's data on.
-fn way(volume: &Volume, node: &Node) -> Option<&'static str> {
+fn data_path(volume: &Volume, node: &Node) -> Option<&'static str> {
     match volume.buffered_path(node).ok()? {
         BufferedPath::Iomap => Some("iomap"),
         BufferedPath::BufferHead => Some("bufferhead"),
@@ -69,8 +69,8 @@ fn text(
 ) -> Result<(), Failure> {
     let block = u64::from(volume.block_size());
     out.name(at.path.as_os_str())?;
-    let way = way(volume, node).map_or_else(String::new, |way| format!(", {way} path"));
-    out.text(format!(": {size} bytes in blocks of {block}{way}\n"))?;
+    let path = data_path(volume, node).map_or_else(String::new, |path| format!(", {path} path"));
+    out.text(format!(": {size} bytes in blocks of {block}{path}\n"))?;
     out.text(format!(
         "{:>23} {:>27} {:>11}  state\n",
         "logical", "physical", "length"
@@ -102,7 +102,8 @@ fn json(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let block = u64::from(volume.block_size());
-    let mut head = json!({ "size": size, "block_size": block, "buffered_path": way(volume, node) });
+    let mut head =
+        json!({ "size": size, "block_size": block, "buffered_path": data_path(volume, node) });
     enter(&mut head, "path", at.path.as_os_str().as_bytes());
     let head = head.to_string();
     let open = head.strip_suffix('}').unwrap_or(&head);
@@ -120,7 +121,10 @@ fn json(
         };
         let (logical, physical, length) = blocks(&extent, block);
         let object = json!({
-            "logical": logical, "physical": physical, "length": length, "state": extent.state.name(),
+            "logical": logical,
+            "physical": physical,
+            "length": length,
+            "state": extent.state.name(),
         });
         out.text(format!("{}{object}", if i > 0 { "," } else { "" }))?;
         if out.closed() {

@@ -1,4 +1,4 @@
-//! `extant trim`: tells what is below an image which of its blocks are free.
+//! `extant trim`: discards the free blocks of an image on the device or host file below it.
 
 use crate::args::Trim;
 use crate::failure::{At, Failure};

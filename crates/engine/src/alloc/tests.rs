@@ -298,6 +298,39 @@ impl Ledger {
     }
 }
 
+/// Allocates and frees runs at random.
+fn allocate_and_free(rig: &Rig, ledger: &Ledger, worker: u32, rounds: u32) {
+    let mut rng = Rng::new(u64::from(worker) + 1);
+    let mut mine: Vec<Run> = Vec::new();
+    for round in 0..rounds {
+        if rng.below(3) > 0 {
+            let goal = match mine.last() {
+                Some(run) if rng.below(2) == 0 => run.start.get() + run.len.get(),
+                _ => rng.below(rig.layout.end.get()),
+            };
+            let request = AllocRequest {
+                stream: Ino::new(worker * 4 + 1 + round % 3).filter(|_| round % 2 == 0),
+                ..ask(goal, 1 << rng.below(9))
+            };
+            match rig.take(&request) {
+                Ok(run) => {
+                    ledger.mark(run, true);
+                    mine.push(run);
+                }
+                Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+            }
+        } else if !mine.is_empty() {
+            let at = usize::try_from(rng.below(mine.len() as u64)).unwrap();
+            let run = mine.swap_remove(at);
+            ledger.mark(run, false);
+            rig.give(run).unwrap();
+        }
+        if rng.below(100) == 0 {
+            rig.journal.force_commit().unwrap();
+        }
+    }
+}
+
 fn stress(mib: u64, args: &str, rounds: u32) {
     let image = image(mib, args);
     let before = free_runs(&image);
@@ -309,37 +342,7 @@ fn stress(mib: u64, args: &str, rounds: u32) {
     std::thread::scope(|scope| {
         for worker in 0..4u32 {
             let (rig, ledger) = (&rig, &ledger);
-            scope.spawn(move || {
-                let mut rng = Rng::new(u64::from(worker) + 1);
-                let mut mine: Vec<Run> = Vec::new();
-                for round in 0..rounds {
-                    if rng.below(3) > 0 {
-                        let goal = match mine.last() {
-                            Some(run) if rng.below(2) == 0 => run.start.get() + run.len.get(),
-                            _ => rng.below(rig.layout.end.get()),
-                        };
-                        let request = AllocRequest {
-                            stream: Ino::new(worker * 4 + 1 + round % 3).filter(|_| round % 2 == 0),
-                            ..ask(goal, 1 << rng.below(9))
-                        };
-                        match rig.take(&request) {
-                            Ok(run) => {
-                                ledger.mark(run, true);
-                                mine.push(run);
-                            }
-                            Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
-                        }
-                    } else if !mine.is_empty() {
-                        let at = usize::try_from(rng.below(mine.len() as u64)).unwrap();
-                        let run = mine.swap_remove(at);
-                        ledger.mark(run, false);
-                        rig.give(run).unwrap();
-                    }
-                    if rng.below(100) == 0 {
-                        rig.journal.force_commit().unwrap();
-                    }
-                }
-            });
+            scope.spawn(move || allocate_and_free(rig, ledger, worker, rounds));
         }
     });
     let counts = Arc::clone(&rig.alloc.counts);

@@ -5,9 +5,10 @@ mod failures;
 mod moves;
 mod rig;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use extant_engine::{Cred, ExtentState, FallocateMode, SetAttr};
+use extant_engine::{Cred, ExtentState, FallocateMode, Node, SetAttr, Volume};
 use extant_testkit::{Image, Rng, content};
 
 use rig::{PATHS, bytes, close, compare, create, options, runs, scattered};
@@ -21,9 +22,9 @@ fn a_file_comes_to_lie_in_one_run() {
             let node = scattered(&volume, "f", 900);
             let before = runs(&volume, &node);
             assert_eq!(before, 900);
-            let mut told = (0, 0);
+            let mut reported = (0, 0);
             let done = volume
-                .defragment(&node, &Cred::root(), |done, of| told = (done, of))
+                .defragment(&node, &Cred::root(), |done, of| reported = (done, of))
                 .unwrap();
             assert_eq!(
                 (done.runs_before, done.runs_after),
@@ -31,7 +32,7 @@ fn a_file_comes_to_lie_in_one_run() {
                 "{mkfs} {mount}"
             );
             let size = 900 * u64::from(volume.block_size());
-            assert_eq!((done.moved, told), (size, (size, size)));
+            assert_eq!((done.moved, reported), (size, (size, size)));
             assert_eq!(runs(&volume, &node), 1);
             compare(&volume, &node, 900).unwrap();
             volume.drop_caches();
@@ -119,6 +120,69 @@ fn what_a_file_is_made_of_stays() {
     close(&image, volume);
 }
 
+/// Whether a block of the file in use is one that writers change.
+fn is_written(at: u64) -> bool {
+    at % 16 == 5
+}
+
+/// What version `version` of such a block holds.
+fn written(at: u64, version: u64, block: u64) -> Vec<u8> {
+    content::fill(at << 20 | version, 0, usize::try_from(block).unwrap())
+}
+
+/// Reads blocks at random until `stop`, and checks those that no writer changes.
+fn check_blocks(
+    (volume, node): (&Volume, &Node),
+    blocks: u64,
+    reader: u64,
+    stop: &AtomicBool,
+    checked: &AtomicU64,
+) {
+    let block = u64::from(volume.block_size());
+    let mut rng = Rng::new(reader + 100);
+    let mut buf = vec![0; usize::try_from(block).unwrap()];
+    while !stop.load(Ordering::Relaxed) {
+        let at = rng.below(blocks);
+        let done = if reader % 2 == 0 {
+            volume.read(node, at * block, &mut buf)
+        } else {
+            volume.read_uncached(node, at * block, &mut buf)
+        };
+        assert_eq!(done.unwrap() as u64, block);
+        if !is_written(at) {
+            assert!(buf == bytes(at, block), "block {at}");
+            checked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes blocks of writer `writer` at random until `stop`; returns the last version of each.
+fn change_blocks(
+    (volume, node): (&Volume, &Node),
+    blocks: u64,
+    writer: u64,
+    stop: &AtomicBool,
+) -> HashMap<u64, u64> {
+    let (block, cred) = (u64::from(volume.block_size()), Cred::root());
+    let mut rng = Rng::new(writer);
+    let mut last = HashMap::new();
+    for version in 1.. {
+        let at = rng.below(blocks / 32) * 32 + 5 + 16 * writer;
+        if at < blocks {
+            let data = written(at, version, block);
+            volume.write(node, at * block, &data, &cred).unwrap();
+            last.insert(at, version);
+        }
+        if version % 64 == 0 {
+            volume.fsync(node, true).unwrap();
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    last
+}
+
 /// Eight readers check the data and two writers change theirs while a file is defragmented again
 /// and again.
 fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
@@ -128,62 +192,18 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
     let node = scattered(&volume, "f", blocks);
     let before = runs(&volume, &node);
     let (stop, checked) = (AtomicBool::new(false), AtomicU64::new(0));
-    // Blocks that are written: theirs alone, each write a version of its own.
-    let written = |at: u64, version: u64| {
-        content::fill(at << 20 | version, 0, usize::try_from(block).unwrap())
-    };
-    let is_written = |at: u64| at % 16 == 5;
     for at in (0..blocks).filter(|&at| is_written(at)) {
-        volume
-            .write(&node, at * block, &written(at, 0), &cred)
-            .unwrap();
+        let data = written(at, 0, block);
+        volume.write(&node, at * block, &data, &cred).unwrap();
     }
     let mut after = 0;
     std::thread::scope(|scope| {
         let (volume, node, stop, checked) = (&volume, &node, &stop, &checked);
         for reader in 0..8 {
-            scope.spawn(move || {
-                let mut rng = Rng::new(reader + 100);
-                let mut buf = vec![0; usize::try_from(block).unwrap()];
-                while !stop.load(Ordering::Relaxed) {
-                    let at = rng.below(blocks);
-                    let done = if reader % 2 == 0 {
-                        volume.read(node, at * block, &mut buf)
-                    } else {
-                        volume.read_uncached(node, at * block, &mut buf)
-                    };
-                    assert_eq!(done.unwrap() as u64, block);
-                    if !is_written(at) {
-                        assert!(buf == bytes(at, block), "block {at}");
-                        checked.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
+            scope.spawn(move || check_blocks((volume, node), blocks, reader, stop, checked));
         }
         let writers: Vec<_> = (0..2)
-            .map(|writer| {
-                let cred = &cred;
-                scope.spawn(move || {
-                    let mut rng = Rng::new(writer);
-                    let mut last = std::collections::HashMap::new();
-                    for version in 1.. {
-                        let at = rng.below(blocks / 32) * 32 + 5 + 16 * writer;
-                        if at < blocks {
-                            volume
-                                .write(node, at * block, &written(at, version), cred)
-                                .unwrap();
-                            last.insert(at, version);
-                        }
-                        if version % 64 == 0 {
-                            volume.fsync(node, true).unwrap();
-                        }
-                        if stop.load(Ordering::Relaxed) {
-                            break;
-                        }
-                    }
-                    last
-                })
-            })
+            .map(|writer| scope.spawn(move || change_blocks((volume, node), blocks, writer, stop)))
             .collect();
         for round in 0..rounds {
             let done = volume
@@ -191,7 +211,7 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
                 .unwrap();
             after = done.runs_after;
             if round + 1 < rounds {
-                // Scattered again, under the same hands: exchanged with one that is.
+                // Scattered again while it is in use: exchanged with a file that is.
                 let other = scattered(volume, "again", blocks);
                 volume
                     .move_extents(node, &other, 0..blocks * block, 0)
@@ -207,7 +227,7 @@ fn in_use(image: &Image, mount: &str, blocks: u64, rounds: u64) -> (u64, u64) {
             for (at, version) in writer.join().unwrap() {
                 let mut buf = vec![0; usize::try_from(block).unwrap()];
                 volume.read(node, at * block, &mut buf).unwrap();
-                assert!(buf == written(at, version), "block {at}");
+                assert!(buf == written(at, version, block), "block {at}");
             }
         }
     });
@@ -227,7 +247,7 @@ fn readers_and_writers_go_on_meanwhile() {
 }
 
 /// A file of `EXTANT_DEFRAG_MIB` MiB in ten thousand runs comes to lie in as few as free space
-/// allows, while eight readers check it. Small unless told otherwise.
+/// allows, while eight readers check it. Small by default.
 #[test]
 fn soak() {
     let asked = std::env::var("EXTANT_DEFRAG_MIB").ok();

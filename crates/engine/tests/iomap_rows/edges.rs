@@ -16,7 +16,7 @@ fn read_device(rig: &Rig, at: u64, len: usize) -> Vec<u8> {
 }
 
 /// Only a truncation has its zeroed tail on the device when it returns. A write behind the end
-/// zeroes the tail in the cache; it is on its way before the size that shows it.
+/// zeroes the tail in the cache; it is written before the size that shows it.
 #[test]
 fn iomap_19_only_truncation_writes_its_zeros_at_once() {
     for (args, block) in [("-b 1024", 1024), ("-b 4096", 4096)] {
@@ -122,7 +122,7 @@ fn iomap_21_a_crash_and_an_extension_show_zeros() {
     }
 }
 
-/// The way up: zeros behind the old end are on the device before the size covers them, whatever
+/// Growth: zeros behind the old end are on the device before the size covers them, whatever
 /// foreign hands left there.
 #[test]
 fn iomap_21_what_lies_behind_the_end_is_zero_before_the_size_covers_it() {

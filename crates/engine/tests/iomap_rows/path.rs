@@ -1,4 +1,4 @@
-//! Which way data goes, and what that way does: rows 13, 16, 17, 23 to 25, 27.
+//! Which data path a file takes, and what the path does: rows 13, 16, 17, 23 to 25, 27.
 
 use extant_engine::{BufferedPath, Cred, Error};
 use extant_testkit::Image;

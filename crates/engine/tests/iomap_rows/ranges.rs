@@ -120,7 +120,7 @@ fn iomap_03_punching_writes_nothing_back() {
         assert!(counted["freed_blocks"] >= 13, "{counted:?}");
         data[50_001..110_001].fill(0);
         assert!(rig.content(&node) == data, "{args} {options}");
-        // What is dirty before and behind it is on its way all the same.
+        // What is dirty before and behind it is under writeback all the same.
         rig.volume.fsync(&node, false).unwrap();
         let crashed = rig.content_after_crash("f");
         assert!(crashed == data, "{args} {options}");

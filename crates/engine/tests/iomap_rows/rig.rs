@@ -126,7 +126,7 @@ pub(crate) fn mount(
     open.open_on(device).unwrap()
 }
 
-/// The ways of data that soaks go through. (Not `data=writeback` with `dioread_lock`: a crash may
+/// The data paths that soaks go through. (Not `data=writeback` with `dioread_lock`: a crash may
 /// show what a block held before.)
 pub(crate) const WAYS: &[&str] = &[
     "",

@@ -121,6 +121,22 @@ fn fill(rig: &Rig, number: u64, seed: u64) -> (Node, Written) {
     (node, written)
 }
 
+/// A crash before the writeback shows what was synced, and no byte that is not the file's own.
+fn check_crash(rig: &Rig, done: &[(Node, Written)]) {
+    let crashed = rig.after_crash();
+    for (_, written) in done {
+        let found = crashed.content(&crashed.find(&written.name));
+        assert!(found.len() as u64 >= written.synced && found.len() as u64 <= written.taken);
+        let synced = usize::try_from(written.synced).unwrap();
+        assert_eq!(
+            content::first_wrong(written.seed, 0, &found[..synced]),
+            None
+        );
+        assert_eq!(content::first_foreign(written.seed, 0, &found), None);
+    }
+    crashed.end();
+}
+
 /// Eight writers fill the volume through delayed allocation; then what they got is compared with
 /// what is there.
 fn fill_and_check(bytes: &[u8], options: &str, order: u8, seed: u64) {
@@ -143,20 +159,7 @@ fn fill_and_check(bytes: &[u8], options: &str, order: u8, seed: u64) {
     let user_bytes = empty.blocks_available * empty.block_size as u64;
     assert!(total > user_bytes * 9 / 10, "{total} of {user_bytes}");
     rig.check(false);
-    // What is promised but not written yet: a crash shows what was synced, and nothing that is not
-    // the files' own.
-    let crashed = rig.after_crash();
-    for (_, written) in &done {
-        let found = crashed.content(&crashed.find(&written.name));
-        assert!(found.len() as u64 >= written.synced && found.len() as u64 <= written.taken);
-        let synced = usize::try_from(written.synced).unwrap();
-        assert_eq!(
-            content::first_wrong(written.seed, 0, &found[..synced]),
-            None
-        );
-        assert_eq!(content::first_foreign(written.seed, 0, &found), None);
-    }
-    crashed.end();
+    check_crash(&rig, &done);
 
     rig.volume.sync().unwrap();
     rig.check(true);
@@ -203,7 +206,7 @@ fn eight_writers_fill_a_volume_and_lose_nothing() {
     }
 }
 
-/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and way of data: a
+/// The same for as long as `EXTANT_SECONDS` says, with every shape of volume and data path: a
 /// stage of the soak.
 #[test]
 fn soak_full_volumes() {

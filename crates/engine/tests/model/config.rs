@@ -7,7 +7,7 @@ use extant_engine::{BufferedPath, Tuning};
 use extant_failpoint::{ActiveFailpoint, Failpoint};
 use extant_testkit::Rng;
 
-/// The ways of buffered data that the model is held against.
+/// The data paths that the model is compared with.
 pub(crate) const PATHS: &[(&str, BufferedPath, &str)] = &[
     ("iomap", BufferedPath::Iomap, ""),
     ("bufferhead", BufferedPath::BufferHead, ""),

@@ -287,7 +287,8 @@ impl Epoch {
         match fine.iter().position(|fine| !fine) {
             None => Ok(()),
             Some(at) => Err(format!(
-                "byte {at} of {} is {:#x} after the cut: neither what was durable nor written since",
+                "byte {at} of {} is {:#x} after the cut: \
+                 neither what was durable nor written since",
                 found.len(),
                 found[at],
             )),

@@ -1,5 +1,5 @@
 //! Random operations on files against vectors of bytes: the same bytes always, for every block size
-//! and folio size, with caches dropped, mounts renewed and the power cut on the way; and after
+//! and folio size, with caches dropped, mounts renewed and the power cut in between; and after
 //! every few operations the walk over what is in memory (`Volume::verify`), which checks the
 //! engine's invariants.
 //!

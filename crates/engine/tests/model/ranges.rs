@@ -56,40 +56,50 @@ impl World {
                 expected
             }
             (Err(error), _) => return Err(text(&error)),
-            (Ok(()), FallocateMode::Allocate { keep_size }) => {
-                if !keep_size && end > size {
-                    model.truncate(end);
-                }
-                self.has_space(file, pos, end)?;
-                grown_unless(keep_size, size, end)
-            }
-            (Ok(()), FallocateMode::ZeroRange { keep_size }) => {
-                model.zero(pos..end);
-                if !keep_size && end > size {
-                    model.truncate(end);
-                }
-                self.has_space(file, pos, end)?;
-                grown_unless(keep_size, size, end)
-            }
-            (Ok(()), FallocateMode::PunchHole) => {
-                model.zero(pos..end);
-                self.has_none(file, pos, end.min(size))?;
-                size
-            }
-            (Ok(()), FallocateMode::CollapseRange) => {
-                model.shift(Move::Out(index(pos)..index(end)));
-                size - len
-            }
-            (Ok(()), FallocateMode::InsertRange) => {
-                model.shift(Move::In(index(pos)..index(end)));
-                self.has_none(file, pos, end)?;
-                size + len
-            }
+            (Ok(()), _) => self.allocated(file, mode, pos..end)?,
         };
         if now.size != expected {
             return Err(format!("{} bytes, not {expected}", now.size));
         }
         Ok(())
+    }
+
+    /// Does to the model what has succeeded on the file; returns the size that follows.
+    fn allocated(
+        &mut self,
+        file: usize,
+        mode: FallocateMode,
+        range: std::ops::Range<u64>,
+    ) -> Result<u64, String> {
+        let (pos, end, len) = (range.start, range.end, range.end - range.start);
+        let model = &mut self.files[file].1;
+        let size = model.bytes.len() as u64;
+        Ok(match mode {
+            FallocateMode::Allocate { keep_size } | FallocateMode::ZeroRange { keep_size } => {
+                if matches!(mode, FallocateMode::ZeroRange { .. }) {
+                    model.zero(range);
+                }
+                if !keep_size && end > size {
+                    model.truncate(end);
+                }
+                self.has_space(file, pos, end)?;
+                grown_unless(keep_size, size, end)
+            }
+            FallocateMode::PunchHole => {
+                model.zero(range);
+                self.has_none(file, pos, end.min(size))?;
+                size
+            }
+            FallocateMode::CollapseRange => {
+                model.shift(Move::Out(index(pos)..index(end)));
+                size - len
+            }
+            FallocateMode::InsertRange => {
+                model.shift(Move::In(index(pos)..index(end)));
+                self.has_none(file, pos, end)?;
+                size + len
+            }
+        })
     }
 
     /// Copies as copy_file_range(2) does.

@@ -150,13 +150,7 @@ impl World {
                 to_pos,
                 len,
             } => self.copy((file, pos), (to, to_pos), len),
-            Op::Fsync { file, datasync } => {
-                let (node, model) = &mut self.files[file];
-                let synced = self.volume.fsync(node, datasync);
-                synced.map_err(|error| text(&error))?;
-                model.settle();
-                Ok(())
-            }
+            Op::Fsync { file, datasync } => self.fsync(file, datasync),
             Op::Sync => self.sync(),
             Op::Seek { file, pos } => self.seek(file, pos),
             Op::DropCaches => {
@@ -185,7 +179,15 @@ impl World {
         }
     }
 
-    fn write(&mut self, file: usize, pos: u64, len: u64, seed: u64, told: bool) -> Outcome {
+    fn fsync(&mut self, file: usize, datasync: bool) -> Outcome {
+        let (node, model) = &mut self.files[file];
+        let synced = self.volume.fsync(node, datasync);
+        synced.map_err(|error| text(&error))?;
+        model.settle();
+        Ok(())
+    }
+
+    fn write(&mut self, file: usize, pos: u64, len: u64, seed: u64, reported: bool) -> Outcome {
         let (node, model) = &mut self.files[file];
         let data = content::fill(seed, pos, usize::try_from(len).unwrap());
         let done = match self.volume.write(node, pos, &data, &self.cred) {
@@ -196,7 +198,7 @@ impl World {
         if done < data.len() && self.config.size == Size::Roomy {
             return Err(format!("{done} of {len} bytes"));
         }
-        if told {
+        if reported {
             model.write(pos, &data[..done]);
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! One set of calls on names, answered by a Linux mount and by a volume, to be compared.
 //!
-//! Every object is told by its permission bits, which the caller makes unique.
+//! Every object is identified by its permission bits, which the caller makes unique.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -296,7 +296,7 @@ pub(crate) fn endless(first: u64) -> impl Iterator<Item = Case> {
             let workloads = WORKLOADS.iter();
             workloads.flat_map(move |workload| {
                 let case = Case::new(workload.name, setup.name, seed);
-                // Of all flushes in turn one fails.
+                // Each flush fails in one run.
                 let lost = Some((seed.wrapping_mul(31) % 90, seed));
                 [case, Case { lost, ..case }]
             })
@@ -404,7 +404,7 @@ impl Drop for Named {
     }
 }
 
-/// How long a soak takes: a moment unless told otherwise.
+/// How long a soak takes: a moment by default.
 pub(crate) fn soak_time() -> Duration {
     Duration::from_secs(knob("EXTANT_SECONDS").unwrap_or(1))
 }

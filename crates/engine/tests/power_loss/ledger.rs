@@ -1,10 +1,10 @@
 //! What a run has promised, from which event until which, and what its files may hold.
 //!
-//! Contents are told apart by sectors: each sector of a file has a version, and the bytes of a
+//! Contents are distinguished by sectors: each sector of a file has a version, and the bytes of a
 //! version are a function of file, version and position ([`content`]). Version 0 is zeros: a hole.
 //! After an fsync each sector must have the version it had; a later overwrite adds the new version
 //! to what is allowed, until the next fsync leaves that one only. A size moves between bounds in
-//! the same way. Appended sectors have no version but their own from the beginning: data that was
+//! alike. Appended sectors have no version but their own from the beginning: data that was
 //! not written shows neither as junk nor as zeros, because the size moves last.
 //!
 //! Positions are those of the recorder. A change is entered with the position *before* the

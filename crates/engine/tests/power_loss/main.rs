@@ -31,8 +31,8 @@ fn every_cut_of_every_workload_is_recovered() {
     explore_all(cases.into_iter(), Depth::SHORT, None).report();
 }
 
-/// The host fails one flush, tells one caller, and goes on: what was promised before and after is
-/// there.
+/// The host fails one flush, reports it to one caller, and goes on: what was promised before and
+/// after is there.
 #[test]
 fn a_failed_flush_costs_nothing_that_was_promised() {
     let cases = losing_round(seed());

@@ -62,7 +62,7 @@ impl Habits {
     }
 }
 
-/// Loses what it is told to be worthless, as a recorded write of junk.
+/// Loses what is discarded, as a recorded write of junk.
 struct Forgetful(Arc<Recorder<Device>>);
 
 impl BlockDevice for Forgetful {
@@ -479,7 +479,7 @@ impl Run {
         }
     }
 
-    /// Tells the device of all that is free.
+    /// Discards all that is free.
     pub(crate) fn trim(&self) {
         self.volume().trim(0..u64::MAX, 0).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What workloads run on: images of several block sizes and feature sets, ways to mount them.
+//! What workloads run on: images of several block sizes and feature sets, and how they are mounted.
 //!
 //! A later path or data mode joins by adding a line to [`SETUPS`].
 

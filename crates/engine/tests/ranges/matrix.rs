@@ -195,6 +195,16 @@ fn furnished() -> Image {
             _ => {}
         }
     }
+    add_other_kinds(&volume);
+    drop(root);
+    volume.unmount().unwrap();
+    image.fsck_clean().unwrap();
+    image
+}
+
+/// Makes what is not a regular file.
+fn add_other_kinds(volume: &Volume) {
+    let (root, cred) = (volume.root().unwrap(), Cred::root());
     for (name, kind) in [
         ("pipe", FileKind::Fifo),
         ("socket", FileKind::Socket),
@@ -206,10 +216,6 @@ fn furnished() -> Image {
     }
     volume.symlink(&root, b"link", b"plain", &cred).unwrap();
     volume.mkdir(&root, b"dir", 0o755, &cred).unwrap();
-    drop(root);
-    volume.unmount().unwrap();
-    image.fsck_clean().unwrap();
-    image
 }
 
 /// Runs a row that must be refused, and changes nothing: neither what can be asked nor, once

@@ -86,7 +86,7 @@ impl Linux {
     pub(crate) fn new(image: &Image, options: &str) -> Self {
         let mount = Subject::Ext4.mount(image.path(), options).unwrap();
         // Small unwritten parts of an extent shall be split off, not zeroed: only then what is
-        // unwritten is told by what was done.
+        // unwritten follows from what was done.
         let found = Cmd::new("findmnt").args(["-no", "SOURCE"]).arg(mount.dir());
         let device = found.ok().unwrap().out;
         let device = device.trim().trim_start_matches("/dev/");

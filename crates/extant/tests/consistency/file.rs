@@ -157,8 +157,8 @@ pub(crate) fn rage(fs: &Filesystem, shared: &Shared, seed: u64, time: Duration) 
 impl Actor<'_> {
     fn write(&mut self, file: &File) {
         let (first, end) = range(&mut self.rng);
-        let turn = self.shared.blocks.take(first, end);
-        let bytes = &turn.bytes;
+        let locked = self.shared.blocks.lock(first, end);
+        let bytes = &locked.bytes;
         // In one call or in two.
         let cut = if end - first == 1 || self.rng.chance(70) {
             bytes.len()
@@ -169,15 +169,15 @@ impl Actor<'_> {
         assert_eq!(file.write_at(&bytes[..cut], pos).unwrap(), cut);
         let rest = &bytes[cut..];
         assert_eq!(file.write_at(rest, pos + cut as u64).unwrap(), rest.len());
-        turn.done();
+        locked.written();
         self.totals.writes += (end - first) as u64;
     }
 
     fn write_in_flight(&mut self, tools: &mut Tools) {
         let (first, end) = range(&mut self.rng);
-        let turn = self.shared.blocks.take(first, end);
+        let locked = self.shared.blocks.lock(first, end);
         let per = 1 + self.rng.index(3);
-        for (piece, bytes) in turn.bytes.chunks(per * SIZE).enumerate() {
+        for (piece, bytes) in locked.bytes.chunks(per * SIZE).enumerate() {
             let pos = ((first + piece * per) * SIZE) as u64;
             let buf = IoBuf::copy_of(bytes);
             tools.queue.write(&tools.direct, pos, buf, 0).unwrap();
@@ -185,22 +185,22 @@ impl Actor<'_> {
         for over in tools.queue.wait(usize::MAX) {
             assert_eq!(over.result.unwrap(), over.buf.len());
         }
-        turn.done();
+        locked.written();
         self.totals.writes += (end - first) as u64;
     }
 
     /// Changes a block where it lies in the cache.
     fn edit(&mut self, file: &File) {
         let (first, _) = range(&mut self.rng);
-        let turn = self.shared.blocks.take(first, first + 1);
+        let locked = self.shared.blocks.lock(first, first + 1);
         let pos = (first * SIZE) as u64;
         let change = |at: u64, into: &mut [u8]| {
             let from = usize::try_from(at - pos).unwrap();
-            into.copy_from_slice(&turn.bytes[from..from + into.len()]);
+            into.copy_from_slice(&locked.bytes[from..from + into.len()]);
         };
         let done = file.edit(pos..pos + SIZE as u64, change).unwrap();
         assert_eq!(done, SIZE as u64);
-        turn.done();
+        locked.written();
         self.totals.writes += 1;
     }
 

@@ -1,8 +1,8 @@
 //! Direct I/O on a device that fails: the caller gets the error, and no extent is converted and no
 //! size moves over data that did not arrive.
 //!
-//! Each operation runs on a fresh volume once for each of its device requests and each way in which
-//! that can go wrong.
+//! Each operation runs on a fresh volume once for each of its device requests and each mode in
+//! which that can go wrong.
 
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Bits that flip on the way from the device, and slow requests.
+//! Bits that flip between the device and the reader, and slow requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn a_flipped_bit_of_metadata_is_never_believed() {
     let base = Base::new(&SETUPS[0]);
     let (expected, requests) = flipped(&base, u64::MAX, 0);
     let expected = expected.unwrap();
-    let (mut told, mut harmless) = (0, 0);
+    let (mut reported, mut harmless) = (0, 0);
     for at in 0..requests {
         for round in 0..6 {
             // Anywhere in the request; the plan takes it modulo the length.
@@ -85,18 +85,18 @@ fn a_flipped_bit_of_metadata_is_never_believed() {
                 }
                 Err(Error::Corrupt { what, .. }) => {
                     assert!(!what.is_empty());
-                    told += 1;
+                    reported += 1;
                 }
                 // A superblock without its magic or features is another file system.
-                Err(Error::NotExt4(_) | Error::UnsupportedFeature(_)) => told += 1,
+                Err(Error::NotExt4(_) | Error::UnsupportedFeature(_)) => reported += 1,
                 Err(other) => panic!("request {at}, bit {bit}: {other}"),
             }
         }
     }
     extant_testkit::report(&format!(
-        "flipped bits: {requests} requests, {told} told of damage, {harmless} without effect"
+        "flipped bits: {requests} requests, {reported} reported, {harmless} without effect"
     ));
-    assert!(told > 20, "{told} told, {harmless} not");
+    assert!(reported > 20, "{reported} reported, {harmless} not");
 }
 
 #[test]

@@ -47,7 +47,7 @@ const CALLS: [Call; 5] = [
     Call::Unmount,
 ];
 
-/// A volume and a way to mount it.
+/// A volume and how it is mounted.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     mkfs: &'static str,
@@ -119,7 +119,7 @@ struct Rig {
     promised: BTreeMap<&'static str, u8>,
     made: Vec<&'static str>,
     /// A call has failed.
-    told: bool,
+    reported: bool,
     trouble: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ impl Rig {
             cached,
             promised: NAMES.map(|name| (name, 1)).into(),
             made: Vec::new(),
-            told: false,
+            reported: false,
             trouble: Vec::new(),
         }
     }
@@ -215,7 +215,7 @@ impl Rig {
             Err(error) if ![EIO, EROFS].contains(&error.errno()) => {
                 self.trouble.push(format!("{call:?}: {error}"));
             }
-            Err(_) => self.told = true,
+            Err(_) => self.reported = true,
         }
     }
 
@@ -358,7 +358,7 @@ fn all_orders(kinds: &[Kind], failpoint: ActiveFailpoint) -> (Vec<String>, u64) 
 }
 
 #[test]
-fn callers_in_every_order_are_told_of_a_flush_that_lost_writes() {
+fn callers_in_every_order_learn_of_a_flush_that_lost_writes() {
     assert_eq!(orders().len(), 65);
     let (trouble, failures) = all_orders(&KINDS, ActiveFailpoint::default());
     assert!(trouble.is_empty(), "{}: {trouble:#?}", trouble.len());
@@ -423,7 +423,7 @@ fn an_unmount_without_barriers_tells_of_lost_writes() {
         });
         rig.call(Call::Unmount);
         assert_eq!(
-            (rig.host.failures(), rig.told),
+            (rig.host.failures(), rig.reported),
             (1, true),
             "{:?}",
             rig.trouble
@@ -455,7 +455,7 @@ fn a_failed_flush_stops_as_much_as_its_policy_says() {
             cached: true,
         });
         rig.call(Call::DatasyncB);
-        assert!(rig.told);
+        assert!(rig.reported);
         let fs = rig.fs.take().unwrap();
         assert_eq!(errno(&fs.create_dir("/after")), change, "{policy}");
         assert_eq!(errno(&fs.read("/C")), read, "{policy}");
@@ -480,7 +480,7 @@ fn a_failed_flush_stops_as_much_as_its_policy_says() {
 
 /// Threads write and sync files of their own while one flush fails.
 #[test]
-fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
+fn callers_at_once_learn_of_a_flush_that_lost_writes() {
     let kind = KINDS[0];
     let base = kind.base();
     for seed in 0..24 {
@@ -497,7 +497,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
             for nth in 0..4 {
                 let (trouble, promised, last) = (&trouble, &promised, &last);
                 s.spawn(move || {
-                    let (mut told, mut version) = (false, 1);
+                    let (mut reported, mut version) = (false, 1);
                     while version < 200 {
                         version += 1;
                         // One flush begins before the failure and ends after it: it acknowledges
@@ -512,7 +512,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
                                 .and_then(|_| direct[nth].sync_data()),
                         };
                         match result {
-                            Ok(()) if told || before > 0 => {
+                            Ok(()) if reported || before > 0 => {
                                 let what = format!("caller {nth}: a promise after the failure");
                                 return trouble.lock().unwrap().push(what);
                             }
@@ -520,9 +520,9 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
                                 promised.lock().unwrap().insert(NAMES[nth], version);
                             }
                             Ok(()) => {}
-                            Err(_) if told => return,
+                            Err(_) if reported => return,
                             Err(_) => {
-                                told = true;
+                                reported = true;
                                 last.fetch_add(1, Ordering::SeqCst);
                             }
                         }
@@ -530,7 +530,7 @@ fn callers_at_once_are_told_of_a_flush_that_lost_writes() {
                 });
             }
         });
-        assert_eq!(last.into_inner(), 4, "{seed}: every caller was told");
+        assert_eq!(last.into_inner(), 4, "{seed}: every caller got the error");
         rig.promised = promised.into_inner().unwrap();
         rig.trouble = trouble.into_inner().unwrap();
         rig.call(Call::Unmount);

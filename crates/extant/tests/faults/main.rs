@@ -2,9 +2,9 @@
 //! reaches the callers that it concerns and no others, and all acknowledged data is there
 //! afterwards.
 //!
-//! The workload runs once to count its requests. Then it runs once for each request and each way in
-//! which that can fail. A run that breaks a rule prints one line with the setup, the request and
-//! the way.
+//! The workload runs once to count its requests. Then it runs once for each request and each mode
+//! in which that can fail. A run that breaks a rule prints one line with the setup, the request and
+//! the mode.
 
 mod direct;
 mod flips;
@@ -21,7 +21,7 @@ mod world;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
@@ -75,94 +75,131 @@ fn requests(setup: &Setup, work: Workload, base: &Base) -> Vec<Seen> {
     seen
 }
 
-/// Every request of the workload, in every mode that concerns it.
-fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
-    let base = Arc::new(Base::new(setup));
-    let seen = requests(setup, work, &base);
-    let orders: Vec<Order> = (0..)
-        .zip(&seen)
+/// Every request of a run, in every mode that concerns it; the one that `EXTANT_FAULT` names
+/// (`Fail@12`), if it is set.
+fn orders(seen: &[Seen]) -> Vec<Order> {
+    let only = std::env::var("EXTANT_FAULT").ok();
+    (0..)
+        .zip(seen)
         .flat_map(|(at, seen)| {
             let modes = Mode::ALL.into_iter();
             modes
                 .filter(|mode| mode.concerns(seen.kind, seen.cargo))
                 .map(move |mode| Order { at, mode })
         })
-        .collect();
-    // One run alone: `Fail@12`.
-    let only = std::env::var("EXTANT_FAULT").ok();
-    let orders: Arc<Vec<Order>> = Arc::new(
-        orders
-            .into_iter()
-            .filter(|order| {
-                only.as_ref()
-                    .is_none_or(|only| *only == format!("{:?}@{}", order.mode, order.at))
-            })
-            .collect(),
-    );
-    let next = Arc::new(AtomicUsize::new(0));
-    let (tell, told) = channel();
-    for _ in 0..threads {
-        let (next, orders, base, tell) = (next.clone(), orders.clone(), base.clone(), tell.clone());
-        std::thread::spawn(move || {
-            judge_panics_here();
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(order) = orders.get(number) else {
-                    return;
-                };
-                let mut done = (*order, None, Vec::new());
-                let attempt = std::panic::AssertUnwindSafe(|| {
-                    let e2fsck = number % E2FSCK_EVERY == 0 || orders.len() == 1;
-                    run(setup, work, &base, Some(*order), e2fsck)
-                });
-                match std::panic::catch_unwind(attempt) {
-                    Ok((world, trouble)) => {
-                        done.1 = world.stage.fired().map(|seen| {
-                            let outcome = world.referee.outcome.clone();
-                            (seen.kind, seen.cargo, outcome.unwrap_or_default())
-                        });
-                        done.2 = trouble;
-                    }
-                    Err(_) => done.2.push("it panicked".into()),
-                }
-                if tell.send(done).is_err() {
-                    return;
-                }
+        .filter(|order| {
+            only.as_ref()
+                .is_none_or(|only| *only == format!("{:?}@{}", order.mode, order.at))
+        })
+        .collect()
+}
+
+/// What came of one order: the request that it met with the caller's outcome, and the complaints.
+struct Report {
+    order: Order,
+    met: Option<String>,
+    complaints: Vec<String>,
+}
+
+/// A workload on a setup, with the orders that threads take from it one by one.
+struct Plan {
+    setup: &'static Setup,
+    work: Workload,
+    base: Base,
+    orders: Vec<Order>,
+    next: AtomicUsize,
+}
+
+impl Plan {
+    /// Runs orders until none is left, and sends a report of each.
+    fn work_off(&self, reports: &Sender<Report>) {
+        judge_panics_here();
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&order) = self.orders.get(number) else {
+                return;
+            };
+            let attempt = std::panic::AssertUnwindSafe(|| {
+                let e2fsck = number % E2FSCK_EVERY == 0 || self.orders.len() == 1;
+                run(self.setup, self.work, &self.base, Some(order), e2fsck)
+            });
+            let report = match std::panic::catch_unwind(attempt) {
+                Ok((world, complaints)) => Report {
+                    order,
+                    met: met(&world),
+                    complaints,
+                },
+                Err(_) => Report {
+                    order,
+                    met: None,
+                    complaints: vec!["it panicked".into()],
+                },
+            };
+            if reports.send(report).is_err() {
+                return;
             }
-        });
+        }
     }
-    drop(tell);
+}
+
+/// The request that a run's order met, and the outcome that its caller saw.
+fn met(world: &World) -> Option<String> {
+    let seen = world.stage.fired()?;
+    let cargo = match seen.cargo {
+        stage::Cargo::Data(_) => "Data".to_owned(),
+        other => format!("{other:?}"),
+    };
+    let outcome = world.referee.outcome.clone().unwrap_or_default();
+    Some(format!("{:?} {cargo}: {outcome}", seen.kind))
+}
+
+/// Every request of the workload, in every mode that concerns it.
+fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
+    let base = Base::new(setup);
+    let seen = requests(setup, work, &base);
+    let plan = Arc::new(Plan {
+        setup,
+        work,
+        base,
+        orders: orders(&seen),
+        next: AtomicUsize::new(0),
+    });
+    let (sender, reports) = channel();
+    for _ in 0..threads {
+        let (plan, sender) = (plan.clone(), sender.clone());
+        std::thread::spawn(move || plan.work_off(&sender));
+    }
+    drop(sender);
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
     let (mut runs, mut broken) = (0, 0);
     loop {
-        match told.recv_timeout(BOUND) {
-            Ok((order, fired, trouble)) => {
-                runs += 1;
-                let what = match fired {
-                    None => "not met".to_owned(),
-                    Some((kind, cargo, outcome)) => {
-                        let cargo = match cargo {
-                            stage::Cargo::Data(_) => "Data".to_owned(),
-                            other => format!("{other:?}"),
-                        };
-                        format!("{kind:?} {cargo}, {:?}: {outcome}", order.mode)
-                    }
-                };
-                *outcomes.entry(what).or_default() += 1;
-                if !trouble.is_empty() {
-                    broken += 1;
-                    eprintln!(
-                        "EXTANT_FAULT={:?}@{} of {}: {:?}: {}",
-                        order.mode,
-                        order.at,
-                        setup.name,
-                        seen.get(usize::try_from(order.at).unwrap()),
-                        trouble.join("; ")
-                    );
-                }
-            }
+        let Report {
+            order,
+            met,
+            complaints,
+        } = match reports.recv_timeout(BOUND) {
+            Ok(report) => report,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("a run hangs, near {:?}", orders.get(runs)),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("a run hangs, near {:?}", plan.orders.get(runs))
+            }
+        };
+        runs += 1;
+        let what = match met {
+            None => "not met".to_owned(),
+            Some(met) => format!("{:?}, {met}", order.mode),
+        };
+        *outcomes.entry(what).or_default() += 1;
+        if !complaints.is_empty() {
+            broken += 1;
+            eprintln!(
+                "EXTANT_FAULT={:?}@{} of {}: {:?}: {}",
+                order.mode,
+                order.at,
+                setup.name,
+                seen.get(usize::try_from(order.at).unwrap()),
+                complaints.join("; ")
+            );
         }
     }
     for (what, count) in &outcomes {
@@ -179,7 +216,7 @@ fn every_fault(setup: &'static Setup, work: Workload, threads: usize) {
         broken == 0 && panics.is_empty(),
         "{broken} runs; {panics:?}"
     );
-    assert_eq!(runs, orders.len());
+    assert_eq!(runs, plan.orders.len());
 }
 
 /// Panics of the file systems' own threads.

@@ -149,7 +149,7 @@ impl World {
         };
         let what = format!("copy {from} {to} {pos}+{len}");
         if self.step(what, Role::Change(Some(source)), &touches, run) {
-            // An error on the way is a smaller number; the rest is copied or not.
+            // An error before the end is a smaller number; the rest is copied or not.
             self.known.objects[object].lost |= done < data.len();
             self.known.written(object, pos, &data);
             // Bytes written from now on are those of the copy.

@@ -53,7 +53,7 @@ pub(crate) struct Referee {
     /// Openers that are still to get the error of lost data.
     owed: BTreeSet<&'static str>,
     /// The loss is known, and some caller got the error.
-    told: bool,
+    reported: bool,
     /// The file whose data was lost.
     lost: Option<usize>,
     /// No call that writes everything has reported it.
@@ -74,7 +74,7 @@ impl Referee {
             step: 0,
             handles: BTreeMap::new(),
             owed: BTreeSet::new(),
-            told: false,
+            reported: false,
             lost: None,
             owed_to_all: false,
             latched: false,
@@ -101,7 +101,7 @@ impl Referee {
 
     pub(crate) fn opened(&mut self, handle: &'static str, object: usize) {
         self.handles.insert(handle, object);
-        if !self.told && self.lost == Some(object) {
+        if !self.reported && self.lost == Some(object) {
             // A failure that no caller has seen yet is new to a new opener.
             self.owed.insert(handle);
         }
@@ -136,11 +136,11 @@ impl Referee {
             _ => Err("nothing went wrong yet".to_owned()),
         };
         if let Err(why) = verdict {
-            let told = result.as_ref().err().map(ToString::to_string);
+            let reported = result.as_ref().err().map(ToString::to_string);
             self.complain(format!(
                 "step {} ({what}) returned {errno} ({}): {why}",
                 self.step,
-                told.unwrap_or_default()
+                reported.unwrap_or_default()
             ));
         }
     }
@@ -224,11 +224,11 @@ impl Referee {
         }
         let expected: &[i32] = match *role {
             Role::Fsync(handle, of) if of == object && self.owed.remove(handle) => {
-                self.told = true;
+                self.reported = true;
                 &[why]
             }
             Role::Write(handle, of) if of == object && self.sync && self.owed.remove(handle) => {
-                self.told = true;
+                self.reported = true;
                 &[why]
             }
             // Whatever an fsync returned.

@@ -12,7 +12,7 @@ use extant_blockdev::{
 
 use crate::units::id_in;
 
-/// The content of a request, told from its bytes and its location.
+/// The content of a request, as its bytes and its location show it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Cargo {
     /// File data, of this write.
@@ -32,7 +32,7 @@ pub(crate) enum Cargo {
 pub(crate) struct Seen {
     pub(crate) kind: RequestKind,
     pub(crate) cargo: Cargo,
-    /// The step of the workload that was under way.
+    /// The step of the workload that ran.
     pub(crate) step: usize,
     pub(crate) by: Origin,
 }
@@ -50,7 +50,7 @@ pub(crate) enum Origin {
     Other,
 }
 
-/// The way in which a request fails.
+/// The mode in which a request fails.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Mode {
     /// The request fails.
@@ -81,7 +81,7 @@ impl Mode {
         Self::LoseLate,
     ];
 
-    /// Whether this way applies to such a request.
+    /// Whether this mode applies to such a request.
     pub(crate) fn concerns(self, kind: RequestKind, cargo: Cargo) -> bool {
         // Only these are written durably.
         let durable = kind == RequestKind::Write && matches!(cargo, Cargo::Log | Cargo::Super);
@@ -105,7 +105,7 @@ impl Mode {
     }
 }
 
-/// The request that fails, and the way.
+/// The request that fails, and the mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
     pub(crate) at: u64,

@@ -1,4 +1,4 @@
-//! File contents that identify themselves: any 16 aligned bytes tell their write and their
+//! File contents that identify themselves: any 16 aligned bytes name their write and their
 //! position.
 
 /// How every unit begins. Free space of the images is junk, and metadata never begins with this.
@@ -56,7 +56,7 @@ pub(crate) fn first_foreign(
                 let home = number_of(got).filter(|_| moved).unwrap_or(number);
                 same_or_cut(got, &unit(id, home))
             }
-            // Too short, or begun with zeros, to tell its write.
+            // Too short, or begun with zeros: its write is unknown.
             _ => got.iter().all(|&b| b == 0) || got.len() < UNIT || cut_early(got, number, &known),
         };
         (!fine).then_some(number * UNIT)

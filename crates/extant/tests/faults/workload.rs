@@ -142,13 +142,30 @@ impl Base {
 /// The workload.
 pub(crate) fn fixed(w: &mut World) {
     w.mount();
-    // Existing data is read, cold.
+    read_cold(w);
+    write_new_files(w);
+    overwrite(w);
+    change_names(w);
+    cut_and_remove(w);
+    // Left to the unmount.
+    w.write("a", 36_000, 9000);
+    w.open("last", "/last");
+    w.write("last", 0, 7000);
+    w.truncate("c", 100);
+    w.unmount();
+}
+
+/// Reads data that is not in the cache.
+fn read_cold(w: &mut World) {
     w.read("/old/small");
     w.read_link("/old/link", TARGET);
     w.list("/old/many", MANY);
     w.open("big", "/old/big");
     w.read("/old/frag");
-    // New files, one with two openers.
+}
+
+/// Makes new files, one with two openers.
+fn write_new_files(w: &mut World) {
     w.mkdir("/new");
     w.mkdir("/empty");
     w.open("a", "/new/a");
@@ -163,7 +180,10 @@ pub(crate) fn fixed(w: &mut World) {
     w.set_attr("/new/b", "user.key", 20);
     w.set_attr("/new/b", "user.block", 500);
     w.sync();
-    // Over existing data, in its middle and past its end.
+}
+
+/// Writes over data in the cache and past its end, and over data whose edges have to be read.
+fn overwrite(w: &mut World) {
     w.write("a2", 8000, 6000);
     w.fsync("a2");
     w.fsync("a");
@@ -171,12 +191,14 @@ pub(crate) fn fixed(w: &mut World) {
     w.write("b", 3008, 100);
     w.fsync("c");
     w.fsync("b");
-    // Overwritten in place, cold: the edges are read.
     w.write("big", 1040, 2000);
     w.write("big", 60_000, 20_000);
     w.fsync("big");
     w.read("/old/big");
-    // Names.
+}
+
+/// Makes, renames and removes names.
+fn change_names(w: &mut World) {
     for number in 0..24 {
         let name = format!("/new/{}-{number}", "long".repeat(14));
         w.open("n", &name);
@@ -199,7 +221,10 @@ pub(crate) fn fixed(w: &mut World) {
     w.rmdir("/empty");
     w.chmod("/new/a", 0o600);
     w.sync();
-    // Cut, extended, removed while open.
+}
+
+/// Cuts and extends files, and removes some that are open.
+fn cut_and_remove(w: &mut World) {
     w.truncate("big", 33_333);
     w.fsync("big");
     w.truncate("big", 50_000);
@@ -218,10 +243,4 @@ pub(crate) fn fixed(w: &mut World) {
     w.unlink("/old/frag");
     w.close("frag");
     w.sync();
-    // Left to the unmount.
-    w.write("a", 36_000, 9000);
-    w.open("last", "/last");
-    w.write("last", 0, 7000);
-    w.truncate("c", 100);
-    w.unmount();
 }

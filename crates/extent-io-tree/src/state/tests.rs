@@ -115,7 +115,7 @@ fn io_tree_02_05_a_report_names_its_place_and_the_record() {
 }
 
 #[test]
-fn io_tree_05_a_record_that_goes_while_somebody_waits_is_reported() {
+fn io_tree_05_a_record_that_goes_while_a_thread_waits_is_reported() {
     let mut state = state();
     let id = state.locks(range(7, 8)).unwrap();
     state.waits(range(8, 8));

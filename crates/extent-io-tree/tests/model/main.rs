@@ -1,9 +1,9 @@
 //! Random operations on two trees, one that trims and one that splits, and on a model with a
 //! word of bits per byte.
 //!
-//! After each operation both trees have the same records, answer alike, and have told their
-//! owners what adds up to the same accounts; now and then all of it is held against the model.
-//! `EXTANT_OPS` and `EXTANT_SEED` choose another length and another course.
+//! After each operation both trees have the same records, answer alike, and have passed the same to
+//! their owners what adds up to the same accounts; now and then all of it is held against the
+//! model. `EXTANT_OPS` and `EXTANT_SEED` choose another length and another course.
 
 mod accounts;
 mod bytes;

@@ -19,7 +19,7 @@ use super::MountOptions;
 
 /// The helper's name, found through `PATH`.
 const HELPER: &str = "fusermount3";
-/// The variable that tells it which descriptor is its end of the socket.
+/// The variable with the descriptor of the program's end of the socket.
 const SOCKET_VARIABLE: &str = "_FUSE_COMMFD";
 
 pub(super) fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Result<OwnedFd> {

@@ -5,12 +5,12 @@
 
 use rustix::mount::MountFlags;
 
-/// The mount options, sorted by who reads them.
+/// The mount options, sorted by the part that reads them.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
     read_only: bool,
     flags: MountFlags,
-    /// Words for `fusermount3`, which turns them into flags.
+    /// Words for `fusermount3`, which makes flags of them.
     flag_words: Vec<String>,
     allow_other: bool,
     fs_name: Option<String>,

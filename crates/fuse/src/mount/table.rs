@@ -18,7 +18,7 @@ pub struct MountEntry {
     pub kind: String,
     /// What is mounted: for us the image, unless `fsname=` says otherwise.
     pub source: PathBuf,
-    /// User who mounted it, for FUSE.
+    /// The user that mounted it, for FUSE.
     pub user: Option<u32>,
 }
 
@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn a_line_of_the_table() {
-        let line = b"40 29 0:37 / /mnt/my\\040disk rw,nosuid shared:5 - fuse.extant /a\\134b rw,user_id=7,group_id=0";
+        let line = b"40 29 0:37 / /mnt/my\\040disk rw,nosuid shared:5 - fuse.extant /a\\134b \
+            rw,user_id=7,group_id=0";
         let entry = parse(line).unwrap();
         assert_eq!(entry.dir, Path::new("/mnt/my disk"));
         assert_eq!(entry.device, (0, 37));

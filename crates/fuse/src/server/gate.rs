@@ -152,7 +152,7 @@ impl Server<'_> {
     /// The gate: answers the GETATTR that comes before a write.
     pub(super) fn gate(&self, header: &InHeader, handle: u64, reply: &mut ReplyBuf) -> Outcome {
         let node = self.nodes.get(header.nodeid)?;
-        self.check_told(header.nodeid, handle, &node)?;
+        self.check_reported(header.nodeid, handle, &node)?;
         let room = self.room(&self.volume.getattr(&node)?);
         if !self.is_short(room) || self.fits(room) {
             return self.admit((header.nodeid, handle), &node, reply);
@@ -176,7 +176,7 @@ impl Server<'_> {
     }
 
     /// Refuses the write if its handle has to be told something. Scarcity that is over is not told.
-    fn check_told(&self, id: u64, handle: u64, node: &Node) -> Result<(), Errno> {
+    fn check_reported(&self, id: u64, handle: u64, node: &Node) -> Result<(), Errno> {
         match self.open.untold(id, handle) {
             None => Ok(()),
             Some(Refusal::Lost(errno)) => Err(errno),
@@ -227,7 +227,7 @@ impl Server<'_> {
             for one in waiting {
                 reply.clear();
                 let outcome = self.nodes.get(one.node).and_then(|node| {
-                    self.check_told(one.node, one.handle, &node)?;
+                    self.check_reported(one.node, one.handle, &node)?;
                     self.admit((one.node, one.handle), &node, &mut reply)
                 });
                 let answer = reply.finish(one.unique, outcome.map(|_| ()));

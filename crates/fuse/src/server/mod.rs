@@ -35,7 +35,7 @@ use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
 use crate::space::Space;
 
-/// Seconds that the kernel may keep what it was told: a year.
+/// Seconds that the kernel may keep attributes and names: a year.
 const FOREVER: u64 = 365 * 24 * 3600;
 /// READ and WRITE of more bytes than this let another worker listen meanwhile.
 const MUCH_DATA: usize = 32 << 10;
@@ -163,7 +163,7 @@ impl<'a> Server<'a> {
             | Op::Removexattr { .. }
             | Op::Ioctl { .. } => self.handle_attribute(header, op, reply),
             // Each of these answers switches the kind of message off for the life of the mount;
-            // FLUSH has nothing to do, since closing a file promises nothing.
+            // FLUSH has nothing to do, since closing a file makes nothing durable.
             Op::Flush | Op::Unknown => Err(Errno::NOSYS),
         }
     }
@@ -418,7 +418,7 @@ impl Drop for Served<'_> {
     }
 }
 
-/// Who asks, as the kernel says.
+/// The caller's credentials, as the kernel gives them.
 fn cred(header: &InHeader, umask: u32) -> Cred {
     Cred {
         uid: header.uid,

@@ -18,13 +18,13 @@ pub(super) fn run(data: &[u8]) -> Cost {
     };
     let report = extant::check(hostile.disk.clone(), &options);
     if let Ok(report) = &report {
-        // What is found can be told.
-        let told: usize = report
+        // Each finding can be shown.
+        let described: usize = report
             .findings
             .iter()
             .map(|finding| finding.to_string().len())
             .sum();
-        assert!(told > 0 || report.findings.is_empty());
+        assert!(described > 0 || report.findings.is_empty());
     }
     if hostile.is_sound() {
         assert!(is_clean(&report), "{}: {report:?}", hostile.seed.name);

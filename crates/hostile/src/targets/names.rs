@@ -1,4 +1,4 @@
-//! What people type: paths, mount options, names of attributes.
+//! Text of callers: paths, mount options, names of attributes.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What `info` tells, a read-only mount, and everything that can be asked of it.
+//! `info` of an image, a read-only mount, and every read operation on it.
 
 use extant::Volume;
 

@@ -20,7 +20,7 @@ pub(super) struct World<'a> {
     nodes: Vec<Node>,
     names: Vec<(Node, Vec<u8>)>,
     seen: HashSet<u32>,
-    /// The first failure on the way.
+    /// The first failure so far.
     pub(super) failed: Option<Error>,
 }
 

@@ -54,7 +54,7 @@ impl Explorer {
     }
 
     /// Lets failed flushes lose other writes, and visits only what comes after the first of them:
-    /// the host failed a flush, told one caller, and went on.
+    /// the host failed a flush, reported it to one caller, and went on.
     #[must_use]
     pub fn losing(mut self, loss: u64) -> Self {
         let failed = |event: &Event| *event == Event::FailedFlush;

@@ -2,7 +2,7 @@
 //!
 //! Threads make two runs of one seed differ, so a name alone may not lead back to a state. The file
 //! holds the device before the run, the events, and the oracle's notes as text. It is read by the
-//! build that wrote it, and has no other promise.
+//! build that wrote it, and by no other.
 
 use std::path::Path;
 use std::sync::Arc;

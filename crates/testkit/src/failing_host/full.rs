@@ -84,10 +84,10 @@ impl FullHost {
 
     /// Where each block of the file lies in the loop device.
     fn blocks(&self) -> Result<Vec<u64>> {
-        let told = Cmd::new("filefrag").args(["-v", "-b4096"]);
-        let told = told.arg(&self.file).ok()?.out;
+        let listing = Cmd::new("filefrag").args(["-v", "-b4096"]);
+        let listing = listing.arg(&self.file).ok()?.out;
         let mut blocks = Vec::new();
-        for line in told.lines() {
+        for line in listing.lines() {
             // number: first.. last: first.. last: length: ...
             let words: Vec<u64> = line
                 .split([':', '.', ' '])

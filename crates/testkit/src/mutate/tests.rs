@@ -136,18 +136,18 @@ fn the_same_seed_does_the_same_and_says_what() {
         return;
     }
     let sound = image(SHAPES[0]);
-    let (mut changed, mut told) = (0, 0);
+    let (mut changed, mut listed) = (0, 0);
     for seed in 0..200 {
         let (mut a, mut b) = (sound.clone(), sound.clone());
         let (of_a, of_b) = (mutate(&mut a, seed), mutate(&mut b, seed));
         assert!(a == b && of_a.to_string() == of_b.to_string());
         changed += usize::from(a != sound);
-        told += usize::from(!of_a.changes.is_empty());
+        listed += usize::from(!of_a.changes.is_empty());
     }
     // A field may get the value that it has; nearly always it gets another.
     assert!(
-        changed > 180 && told > 190,
-        "{changed} changed, {told} told"
+        changed > 180 && listed > 190,
+        "{changed} changed, {listed} listed"
     );
 }
 

@@ -168,6 +168,32 @@ fn apply(model: &mut Vec<u8>, mode: FallocateMode, offset: usize, len: usize) {
 /// The longest that the model's file becomes.
 const MOST: u64 = 400 << 10;
 
+/// Writes to the file and to its model.
+fn put(stage: &mut Stage, model: &mut Vec<u8>, offset: u64, data: &[u8]) {
+    stage.put(offset, data);
+    let (start, end) = (index(offset), index(offset) + data.len());
+    model.resize(model.len().max(end), 0);
+    model[start..end].copy_from_slice(data);
+}
+
+/// Runs an operation on the file and on its model, and compares them.
+fn run_both(
+    stage: &mut Stage,
+    model: &mut Vec<u8>,
+    mode: FallocateMode,
+    (offset, len): (u64, u64),
+    what: &str,
+) {
+    stage
+        .run(mode, offset, len)
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    apply(model, mode, index(offset), index(len));
+    assert_eq!(stage.file.size(), model.len() as u64, "{what}");
+    let bytes = stage.bytes();
+    let wrong = bytes.iter().zip(model.iter()).position(|(a, b)| a != b);
+    assert_eq!(wrong, None, "{what}: {}", stage.shape());
+}
+
 fn storm(args: &str, options: &str, path: BufferedPath, seed: u64, steps: u32) {
     let mut stage = Stage::new(args, options, path);
     let bs = stage.block();
@@ -183,13 +209,9 @@ fn storm(args: &str, options: &str, path: BufferedPath, seed: u64, steps: u32) {
         let keep_size = rng.chance(50);
         let mode = match rng.below(11) {
             0..=2 => {
-                let data: Vec<u8> = (0..len)
-                    .map(|_| rng.next_u64().to_le_bytes()[0] | 1)
-                    .collect();
-                stage.put(offset, &data);
-                let (start, end) = (index(offset), index(offset + len));
-                model.resize(model.len().max(end), 0);
-                model[start..end].copy_from_slice(&data);
+                let byte = |_| rng.next_u64().to_le_bytes()[0] | 1;
+                let data: Vec<u8> = (0..len).map(byte).collect();
+                put(&mut stage, &mut model, offset, &data);
                 None
             }
             3 => {
@@ -222,14 +244,7 @@ fn storm(args: &str, options: &str, path: BufferedPath, seed: u64, steps: u32) {
         };
         if let Some(mode) = mode {
             let what = format!("{seed}/{step}: {mode:?} {offset}+{len} of {size}");
-            stage
-                .run(mode, offset, len)
-                .unwrap_or_else(|error| panic!("{what}: {error}"));
-            apply(&mut model, mode, index(offset), index(len));
-            assert_eq!(stage.file.size(), model.len() as u64, "{what}");
-            let bytes = stage.bytes();
-            let wrong = bytes.iter().zip(&model).position(|(a, b)| a != b);
-            assert_eq!(wrong, None, "{what}: {}", stage.shape());
+            run_both(&mut stage, &mut model, mode, (offset, len), &what);
         }
         if step % 16 == 0 {
             stage.check();

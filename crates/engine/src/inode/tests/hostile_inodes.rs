@@ -2,6 +2,30 @@
 
 use super::*;
 
+/// Reads and changes an inode in every way; each may fail.
+fn use_inode(fs: &TestFs, inode: &InodeRef, size: u64) {
+    getattr(fs, inode);
+    let _ = readlink(fs, inode);
+    let _ = xattr::list(fs, inode);
+    let _ = xattr::set(
+        fs,
+        inode,
+        b"user.n",
+        &[1; 200],
+        XattrMode::Either,
+        &Cred::root(),
+    );
+    let cut = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
+    let _ = setattr(fs, inode, &cut, &Cred::root());
+    let mut buf = [0; 3000];
+    let open = crate::file::open(fs, inode);
+    let reader = crate::file::Reader::Ordinary;
+    let _ = crate::file::read(fs, inode, Some(&open), reader, 100, &mut buf);
+}
+
 /// Random bytes in the inode table of a volume without checksums: errors at most.
 #[test]
 fn hostile_inodes_never_panic() {
@@ -51,32 +75,7 @@ fn hostile_inodes_never_panic() {
             let Ok(inode) = namei::lookup(&fs, &fs.root(), name.as_bytes()) else {
                 continue;
             };
-            getattr(&fs, &inode);
-            let _ = readlink(&fs, &inode);
-            let _ = xattr::list(&fs, &inode);
-            let _ = xattr::set(
-                &fs,
-                &inode,
-                b"user.n",
-                &[1; 200],
-                XattrMode::Either,
-                &Cred::root(),
-            );
-            let cut = SetAttr {
-                size: Some(rng.below(6000)),
-                ..SetAttr::default()
-            };
-            let _ = setattr(&fs, &inode, &cut, &Cred::root());
-            let mut buf = [0; 3000];
-            let open = crate::file::open(&fs, &inode);
-            let _ = crate::file::read(
-                &fs,
-                &inode,
-                Some(&open),
-                crate::file::Reader::Ordinary,
-                100,
-                &mut buf,
-            );
+            use_inode(&fs, &inode, rng.below(6000));
             drop(inode);
             let _ = match name {
                 "dir" => namei::rmdir(&fs, &fs.root(), b"dir"),

@@ -170,6 +170,13 @@ fn what_linux_wrote_is_read() {
     }
 }
 
+fn perm(perm: u16) -> SetAttr {
+    SetAttr {
+        perm: Some(perm),
+        ..SetAttr::default()
+    }
+}
+
 /// The same inodes, made by us: Linux reads what we read, with the same clamping as if it had
 /// written them.
 #[test]
@@ -185,11 +192,7 @@ fn what_we_write_linux_reads() {
             ..SetAttr::default()
         };
         setattr(&fs, &file, &owner, &root).unwrap();
-        let mode = SetAttr {
-            perm: Some(0o6751),
-            ..SetAttr::default()
-        };
-        setattr(&fs, &file, &mode, &root).unwrap();
+        setattr(&fs, &file, &perm(0o6751), &root).unwrap();
         xattr::set(&fs, &file, b"user.x", &[1; 300], XattrMode::Either, &root).unwrap();
         fs.mkdir("dir");
         for (name, target) in [("fast", "x".repeat(59)), ("slow", "y".repeat(60))] {

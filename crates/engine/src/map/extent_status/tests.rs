@@ -116,72 +116,67 @@ fn iomap_12_sequence_grows_with_changes_alone() {
     tree.check();
 }
 
-#[test]
-fn random_operations_equal_a_state_per_block() {
-    const SPAN: u32 = 200;
-    let counts = room();
-    let mut rng = Rng::new(11);
-    let mut tree = StatusTree::default();
-    let mut model = Model {
-        blocks: vec![None; SPAN as usize],
-    };
-    let mut consumed = 0u64;
-    for _ in 0..60_000 {
-        let lblk = rng.below(SPAN);
-        let len = 1 + rng.below(SPAN - lblk).min(rng.below(30));
-        let slice = lblk as usize..(lblk + len) as usize;
-        let state = match some_state(&mut rng) {
+/// Blocks of the file of [`Pair`].
+const SPAN: u32 = 200;
+
+/// A tree and its model.
+struct Pair {
+    tree: StatusTree,
+    model: Model,
+    counts: Arc<SpaceCounts>,
+    rng: Rng,
+    /// Blocks whose reservation was consumed.
+    consumed: u64,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        Pair {
+            tree: StatusTree::default(),
+            model: Model {
+                blocks: vec![None; SPAN as usize],
+            },
+            counts: room(),
+            rng: Rng::new(11),
+            consumed: 0,
+        }
+    }
+
+    /// A random range with a random state.
+    fn some_status(&mut self) -> Status {
+        let lblk = self.rng.below(SPAN);
+        let len = 1 + self.rng.below(SPAN - lblk).min(self.rng.below(30));
+        let state = match some_state(&mut self.rng) {
             MapState::Written(p) => written(p.get() + u64::from(lblk)),
             MapState::Unwritten(p) => MapState::Unwritten(Pblk::new(p.get() + u64::from(lblk))),
             other => other,
         };
-        let new = range(lblk, len, state);
-        let before = tree.sequence();
-        match rng.below(9) {
-            0 | 1 => {
-                let delayed = model.blocks[slice.clone()].iter();
-                let delayed = delayed.filter(|b| **b == Some(MapState::Delayed)).count() as u64;
-                if rng.below(2) == 0 {
-                    tree.set(new, ReservationFate::Consume);
-                    consumed += delayed;
-                } else {
-                    tree.set(new, ReservationFate::GiveBack);
-                }
-                let states = slice.clone().map(|at| {
-                    let at32 = u32::try_from(at).unwrap();
-                    (at, Some(Model::state_at(&new, at32)))
-                });
-                let changes = states.into_iter().any(|(at, s)| model.blocks[at] != s);
-                assert_eq!(tree.sequence() > before, changes, "{new:?}");
-                for at in slice {
-                    model.blocks[at] = Some(Model::state_at(&new, u32::try_from(at).unwrap()));
-                }
-            }
-            2 | 3 => {
-                tree.fill(new);
-                assert_eq!(tree.sequence(), before, "learning is no change");
-                for at in slice {
-                    let state = Model::state_at(&new, u32::try_from(at).unwrap());
-                    model.blocks[at].get_or_insert(state);
-                }
-            }
-            4 | 5 => {
-                if model.blocks[slice.clone()].contains(&Some(MapState::Delayed)) {
-                    continue;
-                }
-                tree.set_delayed(new.lblk, len, reservation_of(&counts, len));
-                assert!(tree.sequence() > before);
-                model.blocks[slice].fill(Some(MapState::Delayed));
-            }
+        range(lblk, len, state)
+    }
+
+    fn blocks(&mut self, of: &Status) -> &mut [Option<MapState>] {
+        let start = of.lblk.get() as usize;
+        &mut self.model.blocks[start..start + of.len as usize]
+    }
+
+    /// One random operation on both, and a comparison.
+    fn step(&mut self) {
+        let new = self.some_status();
+        let (start, end) = (u64::from(new.lblk.get()), new.end());
+        let before = self.tree.sequence();
+        match self.rng.below(9) {
+            0 | 1 => self.set(&new),
+            2 | 3 => self.learn(&new),
+            4 | 5 => self.delay(&new),
             8 => {
-                tree.forget(u64::from(lblk), u64::from(lblk + len));
-                assert!(tree.sequence() > before);
-                model.blocks[slice].fill(None);
+                self.tree.forget(start, end);
+                assert!(self.tree.sequence() > before);
+                self.blocks(&new).fill(None);
             }
             6 => {
-                let dropped = tree.drop_delayed(u64::from(lblk), u64::from(lblk + len));
+                let dropped = self.tree.drop_delayed(start, end);
                 let mut expected = 0;
-                for block in &mut model.blocks[slice] {
+                for block in self.blocks(&new) {
                     if *block == Some(MapState::Delayed) {
                         *block = Some(MapState::Hole);
                         expected += 1;
@@ -189,39 +184,90 @@ fn random_operations_equal_a_state_per_block() {
                 }
                 assert_eq!(dropped, expected);
             }
-            _ => {
-                let known = tree.reclaimable();
-                let forgotten = tree.forget_some(rng.below(6) as usize);
-                assert_eq!(tree.reclaimable(), known - forgotten);
-                assert_eq!(tree.sequence(), before, "forgetting is no change");
-                let mut still = vec![None; SPAN as usize];
-                for status in tree.iter() {
-                    for at in status.lblk.get()..u32::try_from(status.end()).unwrap() {
-                        still[at as usize] = Some(Model::state_at(&status, at));
-                    }
-                }
-                // What is forgotten is unknown now, and was not delayed.
-                for (now, before) in still.iter().zip(&mut model.blocks) {
-                    if now.is_none() {
-                        assert_ne!(*before, Some(MapState::Delayed), "J15");
-                        *before = None;
-                    }
-                }
+            _ => self.shrink(),
+        }
+        self.model.compare(&self.tree);
+        let reserved = self.counts.reserved_blocks().get();
+        assert_eq!(reserved, self.model.delayed(), "J9");
+        let probe = self.rng.below(SPAN);
+        let found = self.tree.find(Lblk::new(probe));
+        let found = found.map(|status| Model::state_at(&status, probe));
+        assert_eq!(found, self.model.blocks[probe as usize]);
+    }
+
+    /// A change of the map on disk.
+    fn set(&mut self, new: &Status) {
+        let before = self.tree.sequence();
+        let delayed = self.blocks(new).iter();
+        let delayed = delayed.filter(|b| **b == Some(MapState::Delayed)).count() as u64;
+        if self.rng.below(2) == 0 {
+            self.tree.set(*new, ReservationFate::Consume);
+            self.consumed += delayed;
+        } else {
+            self.tree.set(*new, ReservationFate::GiveBack);
+        }
+        let mut changes = false;
+        for (at, block) in (new.lblk.get()..).zip(self.blocks(new)) {
+            let state = Some(Model::state_at(new, at));
+            changes |= std::mem::replace(block, state) != state;
+        }
+        assert_eq!(self.tree.sequence() > before, changes, "{new:?}");
+    }
+
+    /// What a look at the disk has found, where nothing was known.
+    fn learn(&mut self, new: &Status) {
+        let before = self.tree.sequence();
+        self.tree.fill(*new);
+        assert_eq!(self.tree.sequence(), before, "learning is no change");
+        for (at, block) in (new.lblk.get()..).zip(self.blocks(new)) {
+            block.get_or_insert(Model::state_at(new, at));
+        }
+    }
+
+    /// A delayed write.
+    fn delay(&mut self, new: &Status) {
+        if self.blocks(new).contains(&Some(MapState::Delayed)) {
+            return;
+        }
+        let before = self.tree.sequence();
+        let reservation = reservation_of(&self.counts, new.len);
+        self.tree.set_delayed(new.lblk, new.len, reservation);
+        assert!(self.tree.sequence() > before);
+        self.blocks(new).fill(Some(MapState::Delayed));
+    }
+
+    /// Reclaim: what is forgotten is unknown then, and was not delayed.
+    fn shrink(&mut self) {
+        let (before, known) = (self.tree.sequence(), self.tree.reclaimable());
+        let forgotten = self.tree.forget_some(self.rng.below(6) as usize);
+        assert_eq!(self.tree.reclaimable(), known - forgotten);
+        assert_eq!(self.tree.sequence(), before, "forgetting is no change");
+        let mut still = vec![None; SPAN as usize];
+        for status in self.tree.iter() {
+            for at in status.lblk.get()..u32::try_from(status.end()).unwrap() {
+                still[at as usize] = Some(Model::state_at(&status, at));
             }
         }
-        model.compare(&tree);
-        assert_eq!(counts.reserved_blocks().get(), model.delayed(), "J9");
-        let probe = rng.below(SPAN);
-        let found = tree
-            .find(Lblk::new(probe))
-            .map(|status| Model::state_at(&status, probe));
-        assert_eq!(found, model.blocks[probe as usize]);
+        for (now, before) in still.iter().zip(&mut self.model.blocks) {
+            if now.is_none() {
+                assert_ne!(*before, Some(MapState::Delayed), "J15");
+                *before = None;
+            }
+        }
     }
-    tree.clear();
-    tree.check();
-    assert_eq!(counts.reserved_blocks().get(), 0, "J11");
-    assert_eq!(counts.available().get(), (1 << 30) - consumed);
-    assert!(consumed > 1000);
+}
+
+#[test]
+fn random_operations_equal_a_state_per_block() {
+    let mut pair = Pair::new();
+    for _ in 0..60_000 {
+        pair.step();
+    }
+    pair.tree.clear();
+    pair.tree.check();
+    assert_eq!(pair.counts.reserved_blocks().get(), 0, "J11");
+    assert_eq!(pair.counts.available().get(), ROOM - pair.consumed);
+    assert!(pair.consumed > 1000);
 }
 
 #[test]

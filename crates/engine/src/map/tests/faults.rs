@@ -9,10 +9,11 @@ use extant_testkit::Image;
 use extant_units::{Lblk, Pblk};
 
 use super::mounted::{MapMount, empty_file};
+use crate::inode::Inode;
 use crate::map::{self, AllocateMode, MapState};
 use crate::test_support::test_rng::Rng;
 use crate::types::error::{Error, Location};
-use crate::volume::credits;
+use crate::volume::{Fs, credits};
 
 const UNWRITTEN: AllocateMode = AllocateMode {
     unwritten: true,
@@ -21,11 +22,50 @@ const UNWRITTEN: AllocateMode = AllocateMode {
     privileged: false,
 };
 
+/// Blocks of a region.
+const REGION: u32 = 3000;
+
+/// Changes the map of region `number` at random; returns which of its blocks are mapped.
+fn change_region(fs: &Fs, inode: &Inode, number: u32) -> Vec<bool> {
+    let mut rng = Rng::new(u64::from(number) + 7);
+    let base = number * REGION;
+    let mut mapped = vec![false; REGION as usize];
+    for _ in 0..1200 {
+        let at = rng.below(REGION - 40);
+        let len = 1 + rng.below(40);
+        let range = at as usize..(at + len) as usize;
+        let (lblk, end) = (Lblk::new(base + at), u64::from(base + at + len));
+        match rng.below(4) {
+            0 => {
+                let mut h = fs.start(credits::remove(fs)).unwrap();
+                map::remove(fs, &mut h, inode, lblk, end).unwrap();
+                mapped[range].fill(false);
+            }
+            1 => {
+                let found = map::reserve_delayed(fs, inode, lblk, len, false);
+                assert!(found.unwrap().state != MapState::Hole);
+                map::drop_delayed(fs, inode, lblk, end);
+            }
+            2 => {
+                let mut h = fs.start(credits::convert(fs)).unwrap();
+                map::convert_to_written(fs, &mut h, inode, lblk, len).unwrap();
+            }
+            _ => {
+                let mut h = fs.start(credits::allocate(fs)).unwrap();
+                match map::allocate(fs, &mut h, inode, lblk, len, UNWRITTEN) {
+                    Ok(found) => mapped[at as usize..(at + found.len) as usize].fill(true),
+                    Err(error) => assert!(matches!(error, Error::NoSpace)),
+                }
+            }
+        }
+    }
+    mapped
+}
+
 /// Threads with a region each of one file, readers all over it: the end is what each did in its
 /// region.
 #[test]
 fn threads_share_a_file() {
-    const REGION: u32 = 3000;
     let image = Image::of_mib(64).args("-b 1024").make().unwrap();
     let ino = empty_file(&image, "shared");
     let device = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
@@ -35,47 +75,7 @@ fn threads_share_a_file() {
     let done = AtomicBool::new(false);
     let states: Vec<Vec<bool>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4u32)
-            .map(|number| {
-                scope.spawn(move || {
-                    let mut rng = Rng::new(u64::from(number) + 7);
-                    let base = number * REGION;
-                    let mut mapped = vec![false; REGION as usize];
-                    for _ in 0..1200 {
-                        let at = rng.below(REGION - 40);
-                        let len = 1 + rng.below(40);
-                        let range = at as usize..(at + len) as usize;
-                        let (lblk, end) = (Lblk::new(base + at), u64::from(base + at + len));
-                        match rng.below(4) {
-                            0 => {
-                                let mut h = fs.start(credits::remove(fs)).unwrap();
-                                map::remove(fs, &mut h, inode_ref, lblk, end).unwrap();
-                                mapped[range].fill(false);
-                            }
-                            1 => {
-                                let found = map::reserve_delayed(fs, inode_ref, lblk, len, false);
-                                assert!(found.unwrap().state != MapState::Hole);
-                                map::drop_delayed(fs, inode_ref, lblk, end);
-                            }
-                            2 => {
-                                let mut h = fs.start(credits::convert(fs)).unwrap();
-                                map::convert_to_written(fs, &mut h, inode_ref, lblk, len).unwrap();
-                            }
-                            _ => {
-                                let mut h = fs.start(credits::allocate(fs)).unwrap();
-                                let found =
-                                    map::allocate(fs, &mut h, inode_ref, lblk, len, UNWRITTEN);
-                                match found {
-                                    Ok(found) => {
-                                        mapped[at as usize..(at + found.len) as usize].fill(true)
-                                    }
-                                    Err(error) => assert!(matches!(error, Error::NoSpace)),
-                                }
-                            }
-                        }
-                    }
-                    mapped
-                })
-            })
+            .map(|number| scope.spawn(move || change_region(fs, inode_ref, number)))
             .collect();
         for seed in 0..2 {
             let done = &done;

@@ -1,4 +1,4 @@
-//! File data: appends, overwrites, holes, truncations, and who waits for them.
+//! File data: appends, overwrites, holes, truncations, and the fsyncs that wait for them.
 
 use crate::ledger::SECTOR;
 use crate::run::Run;

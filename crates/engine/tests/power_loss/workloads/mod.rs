@@ -38,22 +38,45 @@ impl Workload {
 /// Every workload.
 #[rustfmt::skip]
 pub(crate) const WORKLOADS: &[Workload] = &[
-    on("metadata_storm", metadata::storm, &["tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3"]),
+    on("metadata_storm", metadata::storm, &[
+        "tiny_journal", "no_checksums", "old_checksums", "no_flex", "ext3",
+    ]),
     on("attributes", metadata::attributes, &["1k", "old_checksums"]),
-    on("appends", data::appends, &["4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once", "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once"]),
-    on("overwrites", data::overwrites, &["4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered"]),
+    on("appends", data::appends, &[
+        "4k", "small_folios", "data_writeback", "buffer_heads", "ordered", "ordered_at_once",
+        "unordered", "journalled_4k", "ext3", "block_maps_4k", "ext3_at_once",
+    ]),
+    on("overwrites", data::overwrites, &[
+        "4k", "1k", "journalled", "unordered_at_once", "ext3_at_once", "ext3_unordered",
+    ]),
     on("handed_over", data::handed_over, &["4k", "1k"]),
-    on("direct_overwrites", direct::overwrites, &["4k", "1k", "buffer_heads", "journalled", "ext3"]),
-    on("direct_growth", direct::growth, &["1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3"]),
-    on("holes", data::holes, &["1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled"]),
-    on("truncations", data::truncations, &["1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3"]),
+    on("direct_overwrites", direct::overwrites, &[
+        "4k", "1k", "buffer_heads", "journalled", "ext3",
+    ]),
+    on("direct_growth", direct::growth, &[
+        "1k", "4k", "small_folios", "ordered", "journalled_4k", "ext3",
+    ]),
+    on("holes", data::holes, &[
+        "1k", "4k", "buffer_heads", "ordered_at_once", "ext3", "ext3_at_once", "ext3_journalled",
+    ]),
+    on("truncations", data::truncations, &[
+        "1k", "2k", "each_handle", "each_handle_ordered", "discarding", "journalled", "ext3",
+    ]),
     on("allocations", ranges::allocations, &["1k", "buffer_heads", "journalled"]),
-    on("punches", ranges::punches, &["1k", "4k", "each_handle", "discarding", "ordered", "journalled_4k", "ext3", "ext3_at_once"]),
+    on("punches", ranges::punches, &[
+        "1k", "4k", "each_handle", "discarding", "ordered", "journalled_4k", "ext3", "ext3_at_once",
+    ]),
     on("zeroed_ranges", ranges::zeroed, &["1k", "small_folios", "buffer_heads", "ordered_at_once"]),
-    on("collapses_and_inserts", ranges::shifts, &["1k", "4k", "each_handle", "journalled", "ordered"]),
-    on("copies", ranges::copies, &["1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3"]),
+    on("collapses_and_inserts", ranges::shifts, &[
+        "1k", "4k", "each_handle", "journalled", "ordered",
+    ]),
+    on("copies", ranges::copies, &[
+        "1k", "4k", "buffer_heads", "ordered_at_once", "journalled_4k", "ext3",
+    ]),
     on("ranges_beside_fsyncs", ranges::beside_fsyncs, &["2k", "buffer_heads"]).slow(),
-    on("defragmented", ranges::defragmented, &["1k", "4k", "tiny_journal", "ordered", "data_writeback"]),
+    on("defragmented", ranges::defragmented, &[
+        "1k", "4k", "tiny_journal", "ordered", "data_writeback",
+    ]),
     on("grouped_fsyncs", data::grouped_fsyncs, &["2k", "buffer_heads", "ordered"]).slow(),
     on("open_and_unlinked", names::open_and_unlinked, &["1k", "each_handle", "orphan_list"]),
     on("rename_over", names::rename_over, &["1k", "4k"]),

@@ -37,7 +37,7 @@ pub(super) fn allocations(run: &mut Run) {
 }
 
 /// Holes in data that is durable, that is dirty, and that is both; bytes that come back into them;
-/// and free space that the device is told of meanwhile.
+/// and free space that is discarded in between.
 pub(super) fn punches(run: &mut Run) {
     let files: Vec<String> = (0..2).map(|_| run.create_any(160 * SECTOR)).collect();
     run.fsync(&files[0]);

@@ -28,11 +28,11 @@ pub(super) fn superblock(how: u8, feed: &mut Feed<'_>) {
     };
     let features = sb.features();
     if features.has_incompat(Incompat::JOURNAL_DEV) {
-        // Nothing is promised of it but that it can be looked at.
+        // It can be read; the documentation says no more of it.
         assert!(sb.desc_size() >= 32 && !format!("{sb:?}").is_empty());
         return;
     }
-    // What its documentation promises.
+    // What its documentation says.
     let (groups, per_group) = (sb.group_count(), sb.blocks_per_group());
     let bits = sb.block_size().bytes() * 8;
     assert!(groups > 0 && per_group > 0);

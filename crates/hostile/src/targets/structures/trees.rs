@@ -39,7 +39,7 @@ pub(super) fn extents(how: u8, feed: &mut Feed<'_>) {
     edit(&mut block, at, feed);
 }
 
-/// Looks at a checked node in every way.
+/// Calls every accessor of a checked node.
 fn visit(node: &Node<'_>, lblk: u32) {
     assert!(
         node.len() <= usize::from(node.max()) && node.is_full() | (node.len() < node.max().into())

@@ -75,75 +75,78 @@ fn convert(tree: &mut MemoryNodes, from: u32, to: u64, unwritten: bool) -> u32 {
     blocks
 }
 
-/// A random history over `span` file blocks; the tree equals the model all the time.
-fn storm(
-    block_size: BlockSize,
-    csum: bool,
+/// A tree and its model.
+struct Pair {
+    tree: MemoryNodes,
+    model: Model,
+    rng: Rng,
     span: u32,
     longest: u32,
-    rounds: u32,
-    seed: u64,
-) -> u16 {
-    let mut rng = Rng::new(seed);
-    let mut tree = MemoryNodes::new(block_size, csum);
-    let mut model = Model::new();
-    let mut next_pblk = 1000u64;
-    let mut deepest = 0;
-    for round in 0..rounds {
-        let at = rng.below(span);
-        let to = (at + 1 + rng.below(longest)).min(span);
-        let range = at..to;
-        // Phases of growth and of shrinking, so that trees get deep and come back.
-        let grow = (round / 4000) % 2 == 0;
-        match rng.below(10) {
-            0..=5 if grow => {
-                let hole_end = model.range(at..).next().map_or(to, |(&l, _)| l.min(to));
-                if hole_end == at {
-                    continue;
-                }
-                // Half of the time right behind the block before, as an allocator does.
-                let before = at.checked_sub(1).and_then(|l| model.get(&l));
-                let pblk = match before {
-                    Some(&(p, _)) if rng.below(2) == 0 => p + 1,
-                    _ => next_pblk,
-                };
-                next_pblk += u64::from(longest) * 2;
-                let new = ext(at, hole_end - at, pblk, rng.below(2) == 0);
-                if rng.below(3) == 0 {
-                    prepare_and_insert(&mut tree, new);
-                } else {
-                    insert(&mut tree, new).unwrap();
-                }
-                for i in 0..new.len {
-                    model.insert(at + i, (pblk + u64::from(i), new.unwritten));
-                }
-            }
+    next_pblk: u64,
+}
+
+impl Pair {
+    /// One random operation on both; the tree grows or shrinks.
+    fn step(&mut self, grow: bool) {
+        let at = self.rng.below(self.span);
+        let to = (at + 1 + self.rng.below(self.longest)).min(self.span);
+        match self.rng.below(10) {
+            0..=5 if grow => self.grow(at, to),
             6 | 7 => {
-                let state = rng.below(3) == 0;
-                let expected = model
-                    .range(range.clone())
-                    .filter(|(_, b)| b.1 != state)
-                    .count();
-                let done = convert(&mut tree, at, u64::from(to), state);
+                let state = self.rng.below(3) == 0;
+                let mut blocks: Vec<_> = self.model.range_mut(at..to).map(|(_, b)| b).collect();
+                let expected = blocks.iter().filter(|b| b.1 != state).count();
+                let done = convert(&mut self.tree, at, u64::from(to), state);
                 assert_eq!(done as usize, expected);
-                model.range_mut(range).for_each(|(_, b)| b.1 = state);
+                blocks.iter_mut().for_each(|b| b.1 = state);
             }
             _ => {
-                let freed = remove(&mut tree, at, u64::from(to), 1 + rng.below(3) as usize);
+                let step = 1 + self.rng.below(3) as usize;
+                let freed = remove(&mut self.tree, at, u64::from(to), step);
                 let mut freed: Vec<u64> = freed
                     .iter()
                     .flat_map(|e| (0..e.len).map(|i| e.pblk.get() + u64::from(i)))
                     .collect();
-                let mut expected: Vec<u64> = model.range(range.clone()).map(|(_, b)| b.0).collect();
+                let gone = self.model.range(at..to);
+                let mut expected: Vec<u64> = gone.map(|(_, b)| b.0).collect();
                 freed.sort_unstable();
                 expected.sort_unstable();
                 assert_eq!(freed, expected);
-                model.retain(|l, _| !range.contains(l));
+                self.model.retain(|l, _| !(at..to).contains(l));
             }
         }
-        deepest = deepest.max(tree.depth());
-        let probe = rng.below(span);
-        match (find(&tree, Lblk::new(probe)).unwrap(), model.get(&probe)) {
+    }
+
+    /// Maps the hole at `at`, as far as `to` at most.
+    fn grow(&mut self, at: u32, to: u32) {
+        let next = self.model.range(at..).next();
+        let hole_end = next.map_or(to, |(&l, _)| l.min(to));
+        if hole_end == at {
+            return;
+        }
+        // Half of the time right behind the block before, as an allocator does.
+        let before = at.checked_sub(1).and_then(|l| self.model.get(&l));
+        let pblk = match before {
+            Some(&(p, _)) if self.rng.below(2) == 0 => p + 1,
+            _ => self.next_pblk,
+        };
+        self.next_pblk += u64::from(self.longest) * 2;
+        let new = ext(at, hole_end - at, pblk, self.rng.below(2) == 0);
+        if self.rng.below(3) == 0 {
+            prepare_and_insert(&mut self.tree, new);
+        } else {
+            insert(&mut self.tree, new).unwrap();
+        }
+        for i in 0..new.len {
+            let block = (pblk + u64::from(i), new.unwritten);
+            self.model.insert(at + i, block);
+        }
+    }
+
+    /// Looks a random block up in both.
+    fn probe(&mut self) {
+        let (tree, model, probe) = (&self.tree, &self.model, self.rng.below(self.span));
+        match (find(tree, Lblk::new(probe)).unwrap(), model.get(&probe)) {
             (Found::Extent(e), Some(&(p, unwritten))) => {
                 let offset = probe - e.lblk.get();
                 assert_eq!(
@@ -162,12 +165,39 @@ fn storm(
             }
             (found, expected) => panic!("block {probe}: {found:?}, expected {expected:?}"),
         }
+    }
+}
+
+/// A random history over `span` file blocks; the tree equals the model all the time. Returns the
+/// largest depth.
+fn storm(
+    (block_size, csum): (BlockSize, bool),
+    span: u32,
+    longest: u32,
+    rounds: u32,
+    seed: u64,
+) -> u16 {
+    let mut pair = Pair {
+        tree: MemoryNodes::new(block_size, csum),
+        model: Model::new(),
+        rng: Rng::new(seed),
+        span,
+        longest,
+        next_pblk: 1000,
+    };
+    let mut deepest = 0;
+    for round in 0..rounds {
+        // Phases of growth and of shrinking, so that trees get deep and come back.
+        pair.step((round / 4000) % 2 == 0);
+        deepest = deepest.max(pair.tree.depth());
+        pair.probe();
         if round % 64 == 0 {
-            tree.validate();
-            assert_eq!(content(&tree), model);
+            pair.tree.validate();
+            assert_eq!(content(&pair.tree), pair.model);
         }
     }
-    assert_eq!(content(&tree), model);
+    let mut tree = pair.tree;
+    assert_eq!(content(&tree), pair.model);
     remove(&mut tree, 0, MAX_END, 7);
     assert!(tree.blocks.is_empty(), "an empty tree needs no blocks");
     assert_eq!(tree.depth(), 0);
@@ -176,22 +206,16 @@ fn storm(
 
 #[test]
 fn small_nodes_grow_deep_and_come_back() {
-    assert!(storm(BlockSize::KIB1, true, 4000, 4, 24_000, 1) >= 2);
-    assert!(storm(BlockSize::KIB1, false, 4000, 3, 16_000, 2) >= 2);
+    assert!(storm((BlockSize::KIB1, true), 4000, 4, 24_000, 1) >= 2);
+    assert!(storm((BlockSize::KIB1, false), 4000, 3, 16_000, 2) >= 2);
 }
 
 #[test]
 fn every_block_size_equals_the_model() {
     for log2 in [10, 11, 12, 16] {
         for csum in [true, false] {
-            storm(
-                BlockSize::from_log2(log2).unwrap(),
-                csum,
-                900,
-                40,
-                9_000,
-                u64::from(log2),
-            );
+            let block_size = BlockSize::from_log2(log2).unwrap();
+            storm((block_size, csum), 900, 40, 9_000, u64::from(log2));
         }
     }
 }
