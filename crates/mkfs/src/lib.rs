@@ -68,5 +68,5 @@ pub use layout::Layout;
 pub use options::Options;
 pub use profile::Usage;
 pub use signature::{Signature, find_signatures};
-pub use target::{Made, make, plan};
+pub use target::{Made, make, make_on, plan, plan_on};
 pub use write::write;

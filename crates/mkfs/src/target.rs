@@ -56,17 +56,7 @@ pub fn make(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
             Vec::new()
         }
         Target::File(len) => make_over_file(path, size, len, options, &layout, &identity)?,
-        Target::Device(device) => {
-            let found = refuse_occupied(&device, options)?;
-            if options.discard {
-                wipe(&device, &found)?;
-                // What lies behind the volume is none of its business.
-                device.discard(DevOff::ZERO, layout.bytes().min(device.len()))?;
-            }
-            wipe(&device, &found)?;
-            write_over(&device, &layout, &identity, Before::Unknown)?;
-            found
-        }
+        Target::Device(device) => make_over_device(&device, options, &layout, &identity)?,
     };
     Ok(Made {
         layout,
@@ -97,6 +87,45 @@ pub fn plan(path: &Path, size: Option<u64>, options: &Options) -> Result<Made> {
     })
 }
 
+/// As [`make`], on any device. Without a size it takes all of it.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_on(device: &dyn BlockDevice, size: Option<u64>, options: &Options) -> Result<Made> {
+    let identity = Identity::of(options)?;
+    let layout = Layout::plan(options, size_on(device, size)?)?;
+    let overwritten = make_over_device(device, options, &layout, &identity)?;
+    Ok(Made {
+        layout,
+        identity,
+        existed: true,
+        overwritten,
+    })
+}
+
+/// What [`make_on`] would make, without a change.
+///
+/// # Errors
+/// As [`make_on`], as far as they are known without writing.
+pub fn plan_on(device: &dyn BlockDevice, size: Option<u64>, options: &Options) -> Result<Made> {
+    Ok(Made {
+        layout: Layout::plan(options, size_on(device, size)?)?,
+        identity: Identity::of(options)?,
+        existed: true,
+        overwritten: refuse_occupied(device, options)?,
+    })
+}
+
+/// The size of a volume on `device`.
+fn size_on(device: &dyn BlockDevice, size: Option<u64>) -> Result<u64> {
+    let found = device.len();
+    match size {
+        Some(wanted) if wanted > found => Err(Error::DeviceTooSmall { wanted, found }),
+        Some(size) => Ok(size),
+        None => Ok(found / PAGE * PAGE),
+    }
+}
+
 impl Target {
     fn of(path: &Path, mode: OpenMode) -> Result<Self> {
         let metadata = match path.metadata() {
@@ -112,13 +141,9 @@ impl Target {
     fn plan(&self, path: &Path, size: Option<u64>, options: &Options) -> Result<Layout> {
         let bytes = match (self, size) {
             (Self::New, None) => return Err(Error::NoSize),
-            (Self::Device(device), Some(wanted)) if wanted > device.len() => {
-                let found = device.len();
-                return Err(Error::DeviceTooSmall { wanted, found });
-            }
+            (Self::Device(device), size) => size_on(device, size)?,
             (_, Some(size)) => size,
             (Self::File(len), None) => len / PAGE * PAGE,
-            (Self::Device(device), None) => device.len() / PAGE * PAGE,
         };
         let layout = Layout::plan(options, bytes)?;
         let sector = sector_size(path);
@@ -162,7 +187,7 @@ fn device_minor(device: u64) -> u64 {
 }
 
 /// Refuses a device that holds something of value, unless it is to be overwritten.
-fn refuse_occupied(device: &FileDevice, options: &Options) -> Result<Vec<Signature>> {
+fn refuse_occupied(device: &dyn BlockDevice, options: &Options) -> Result<Vec<Signature>> {
     let found = find_signatures(device)?;
     match found.first() {
         Some(first) if !options.force => Err(Error::Occupied {
@@ -173,12 +198,29 @@ fn refuse_occupied(device: &FileDevice, options: &Options) -> Result<Vec<Signatu
 }
 
 /// Takes the magic numbers away, so that what was overwritten is not found again later.
-fn wipe(device: &FileDevice, found: &[Signature]) -> io::Result<()> {
+fn wipe(device: &dyn BlockDevice, found: &[Signature]) -> io::Result<()> {
     for signature in found {
         let zeros = vec![0; signature.len];
         device.write_at(DevOff::new(signature.offset), &zeros)?;
     }
     device.flush()
+}
+
+fn make_over_device(
+    device: &dyn BlockDevice,
+    options: &Options,
+    layout: &Layout,
+    identity: &Identity,
+) -> Result<Vec<Signature>> {
+    let found = refuse_occupied(device, options)?;
+    if options.discard {
+        wipe(device, &found)?;
+        // What lies behind the volume is none of its business.
+        device.discard(DevOff::ZERO, layout.bytes().min(device.len()))?;
+    }
+    wipe(device, &found)?;
+    write_over(device, layout, identity, Before::Unknown)?;
+    Ok(found)
 }
 
 /// Makes a file that is not there. If that fails, no half-made file stays behind; what another
