@@ -5,12 +5,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use extant::device::OpenMode;
 use extant::{Cred, Filesystem, Tuning};
 use rustix::fs::Mode;
 use rustix::process::{getegid, geteuid, umask};
 
 use crate::failure::{At, Failure};
 use crate::operand::ImagePath;
+use crate::source;
 
 /// Memory for file data of an image.
 const PAGE_CACHE: u64 = 64 << 20;
@@ -72,7 +74,7 @@ impl Images {
     /// The file system in the image at `path`.
     pub(crate) fn open(&mut self, path: &Path) -> Result<Rc<Filesystem>, Failure> {
         // By another name it would be in use, by us.
-        let real = path.canonicalize().at(path.display())?;
+        let real = source::real(path)?;
         if let Some((_, fs)) = self.open.iter().find(|(known, _)| *known == real) {
             return Ok(Rc::clone(fs));
         }
@@ -90,9 +92,20 @@ impl Images {
             privileged: true,
             umask: self.umask,
         });
-        let fs = options.open(path).at(path.display())?;
-        self.known
-            .push(Identity::of(&real.metadata().at(path.display())?));
+        let mode = if self.write {
+            OpenMode::ReadWrite
+        } else {
+            OpenMode::ReadOnly
+        };
+        let fs = match source::connect(path, mode)? {
+            Some(device) => options.open_device(device).at(path.display())?,
+            None => {
+                let fs = options.open(path).at(path.display())?;
+                let metadata = real.metadata().at(path.display())?;
+                self.known.push(Identity::of(&metadata));
+                fs
+            }
+        };
         let fs = Rc::new(fs);
         self.open.push((real, Rc::clone(&fs)));
         Ok(fs)

@@ -31,6 +31,7 @@ mod printable;
 mod program;
 mod progress;
 mod size;
+mod source;
 mod utab;
 mod visited;
 mod walk;

@@ -6,11 +6,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap::builder::{TypedValueParser, ValueParserFactory};
+use extant_nbd::Address;
 
 /// A path inside of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImagePath {
-    /// The image file or block device.
+    /// The image file, block device or address.
     pub(crate) image: PathBuf,
     /// The path inside; begins with a slash.
     pub(crate) path: PathBuf,
@@ -26,15 +27,18 @@ pub(crate) enum Operand {
 }
 
 impl ImagePath {
-    /// Splits at the first `:/`; `None` if there is none, or nothing in front of it.
+    /// Splits at the first `:/`; `None` if there is none, or nothing in front of it. In the address
+    /// of an export that is the first one after the scheme; an address alone means its root.
     pub(crate) fn parse(operand: &OsStr) -> Option<ImagePath> {
         let bytes = operand.as_bytes();
-        let at = bytes
-            .windows(2)
-            .position(|two| two == b":/")
-            .filter(|&at| at > 0)?;
-        let (image, rest) = bytes.split_at(at);
-        let path = rest.get(1..)?;
+        let scheme = Address::scheme_len(bytes);
+        let start = scheme.unwrap_or(0);
+        let found = bytes.get(start..)?.windows(2).position(|two| two == b":/");
+        let (image, path) = match found.map(|at| start + at).filter(|&at| at > 0) {
+            Some(at) => (bytes.get(..at)?, bytes.get(at + 1..)?),
+            None if scheme.is_some() => (bytes, b"/".as_slice()),
+            None => return None,
+        };
         let own = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         Some(ImagePath {
             image: own(image),
@@ -182,6 +186,22 @@ mod tests {
         let root = ImagePath::or_root("a:b".into());
         assert_eq!((root.image, root.path), ("a:b".into(), "/".into()));
         assert_eq!(ImagePath::or_root("a:/b".into()).path, Path::new("/b"));
+    }
+
+    #[test]
+    fn an_address_keeps_its_scheme_and_port() {
+        for (text, address, path) in [
+            ("nbd://h/e:/a", "nbd://h/e", "/a"),
+            ("nbd://h:10809/e", "nbd://h:10809/e", "/"),
+            ("nbds://[::1]:7/e:/a:/b", "nbds://[::1]:7/e", "/a:/b"),
+            (
+                "nbd+unix:///?socket=/run/s:/etc",
+                "nbd+unix:///?socket=/run/s",
+                "/etc",
+            ),
+        ] {
+            assert_eq!(image(text), Some((address.into(), path.into())), "{text}");
+        }
     }
 
     #[test]

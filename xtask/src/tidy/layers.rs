@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-counter", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
+    ("extant-nbd", &["extant-units", "extant-blockdev"]),
     ("extant-extent-io-tree", &[]),
     ("extant-range-lock", &["extant-extent-io-tree"]),
     ("extant-pagecache", &["extant-units", "extant-lock-order"]),
@@ -85,7 +86,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("extant-capi", &["extant"]),
     ("extant-fuse", &["extant-engine"]),
-    ("extant-cli", &["extant", "extant-fuse", "extant-bench"]),
+    (
+        "extant-cli",
+        &["extant", "extant-fuse", "extant-bench", "extant-nbd"],
+    ),
     ("extant-host", &["extant-blockdev"]),
     (
         "extant-testkit",

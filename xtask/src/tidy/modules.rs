@@ -353,6 +353,7 @@ const CLI: Order = Order {
         "args",
         "descent",
         "failure",
+        "source",
         "logging",
         "owner",
         "images",

@@ -83,7 +83,7 @@ pub(crate) struct Mkfs {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Image file or block device
+    /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
     /// Bytes of the volume; K, M, G ... stand for KiB, MiB, GiB ..., KB, MB, GB ... for powers of
     /// 1000

@@ -39,6 +39,10 @@ not UTF-8 is also there as hexadecimal digits, under its key followed by \"_hex\
 EXTANT_LOG sets how much is logged: error, warn (the default), info, debug or trace. The log goes \
 to standard error; that of a mount in the background goes to the system's log.
 
+IMAGE may be an export of an NBD server: nbd://HOST[:PORT]/EXPORT or \
+nbd+unix:///EXPORT?socket=PATH. Behind a ?, joined by &: connections=N (at most so many, 4), \
+timeout=SECONDS (for a reply, 60), reconnect=SECONDS (to a server that was lost, 30).
+
 Examples:
   extant mkfs disk.img 10G
   extant cp -r ./site disk.img:/srv/site
@@ -49,9 +53,9 @@ Examples:
 
 /// Read, write and mount ext4 images without the kernel's ext4.
 ///
-/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file or a block
-/// device. Symbolic links in an image lead to files of the same image, never out of it. No command
-/// but mount needs root, or FUSE.
+/// Paths inside of an image are written IMAGE:/path, where IMAGE is an image file, a block device
+/// or the address of an export of an NBD server. Symbolic links in an image lead to files of the
+/// same image, never out of it. No command but mount needs root, or FUSE.
 #[derive(Parser, Debug)]
 #[command(
     name = "extant",

@@ -25,7 +25,7 @@ pub(crate) struct Mount {
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
-    /// Image file or block device
+    /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
     /// Directory to mount on
     pub(crate) dir: PathBuf,

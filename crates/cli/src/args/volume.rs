@@ -15,7 +15,7 @@ pub(crate) struct Info {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Image file or block device
+    /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Check {
     /// Threads to use, instead of one per processor
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) threads: Option<u8>,
-    /// Image file or block device
+    /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
 }
 
@@ -59,6 +59,6 @@ pub(crate) struct Trim {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Image file or block device
+    /// Image file, block device or NBD address
     pub(crate) image: PathBuf,
 }

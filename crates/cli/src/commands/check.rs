@@ -1,5 +1,6 @@
 //! `extant check`: is the image sound?
 
+use extant::device::OpenMode;
 use extant::{CheckOptions, Report};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::Check;
 use crate::failure::{At, Failure, Outcome};
 use crate::output::Output;
+use crate::source;
 
 /// Exit status when something was found, and when nothing could be said: e2fsck's.
 const FOUND: u8 = 4;
@@ -45,9 +47,12 @@ fn examine(args: &Check) -> Result<Report, Failure> {
     if let Some(threads) = args.threads {
         options.threads = usize::from(threads);
     }
-    let report = extant::check_image(&args.image, &options).at(args.image.display());
+    let report = match source::connect(&args.image, OpenMode::ReadOnly)? {
+        Some(device) => extant::check(device, &options),
+        None => extant::check_image(&args.image, &options),
+    };
     bar.finish_and_clear();
-    report
+    report.at(args.image.display())
 }
 
 fn show(args: &Check, report: &Report) -> Result<(), Failure> {

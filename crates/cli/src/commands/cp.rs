@@ -12,6 +12,7 @@ use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::{ImagePath, Operand};
 use crate::progress::Progress;
+use crate::source;
 
 pub(crate) fn run(args: &Cp) -> Outcome {
     let (sources, to) = (args.sources.as_slice(), &args.destination);
@@ -127,9 +128,8 @@ impl Side {
             Operand::Host(path) => return Ok(Side::Host(path.clone())),
             Operand::Image(at) => at,
         };
-        let real = |path: &Path| path.canonicalize().at(path.display());
         if let Some(Operand::Image(other)) = other
-            && real(&other.image)? == real(&at.image)?
+            && source::real(&other.image)? == source::real(&at.image)?
         {
             return Ok(Side::Shared(at.clone()));
         }

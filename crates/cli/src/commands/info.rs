@@ -1,11 +1,13 @@
 //! `extant info`: what an image is made of.
 
 use extant::ImageInfo;
+use extant::device::OpenMode;
 use serde_json::{Value, json};
 
 use crate::args::Info;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::output::{Output, lossy, size_word, time_word};
+use crate::source;
 
 pub(crate) fn run(args: &Info) -> Outcome {
     let mut failures = Failures::of("info");
@@ -14,7 +16,11 @@ pub(crate) fn run(args: &Info) -> Outcome {
 }
 
 fn show(args: &Info) -> Result<(), Failure> {
-    let info = ImageInfo::read(&args.image).at(args.image.display())?;
+    let info = match source::connect(&args.image, OpenMode::ReadOnly)? {
+        Some(device) => ImageInfo::of(&*device),
+        None => ImageInfo::read(&args.image),
+    };
+    let info = info.at(args.image.display())?;
     let mut out = Output::new();
     if args.json {
         out.json(&json(&info))?;

@@ -8,6 +8,7 @@ use crate::args::Ln;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
+use crate::source;
 
 pub(crate) fn run(args: &Ln) -> Outcome {
     let mut failures = Failures::of("ln");
@@ -25,8 +26,7 @@ fn link(args: &Ln, images: &mut Images) -> Result<(), Failure> {
     }
     let target = ImagePath::parse(&args.target)
         .ok_or_else(|| Failure::at(args.target.display(), "not of the form IMAGE:/path"))?;
-    let real = |at: &ImagePath| at.image.canonicalize().at(at.image.display());
-    if real(&target)? != real(&args.link)? {
+    if source::real(&target.image)? != source::real(&args.link.image)? {
         return Err(Failure::at(&args.link, Error::CrossDevice));
     }
     if fs.symlink_metadata(&target.path).at(&target)?.is_dir() {

@@ -1,5 +1,6 @@
 //! `extant mkfs`: makes a file system.
 
+use extant::device::OpenMode;
 use extant::mkfs::{self, Made, Options};
 use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
@@ -7,13 +8,24 @@ use serde_json::{Value, json};
 use crate::args::{Extended, Mkfs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::source;
 
 pub(crate) fn run(args: &Mkfs) -> Outcome {
     let options = options(args);
-    let done = if args.dry_run {
-        mkfs::plan(&args.image, args.size, &options)
+    let mode = if args.dry_run {
+        OpenMode::ReadOnly
     } else {
-        mkfs::make(&args.image, args.size, &options)
+        OpenMode::ReadWrite
+    };
+    let device = match source::connect(&args.image, mode) {
+        Ok(device) => device,
+        Err(failure) => return Outcome::Failed(failure),
+    };
+    let done = match (device, args.dry_run) {
+        (Some(device), true) => mkfs::plan_on(&*device, args.size, &options),
+        (Some(device), false) => mkfs::make_on(&*device, args.size, &options),
+        (None, true) => mkfs::plan(&args.image, args.size, &options),
+        (None, false) => mkfs::make(&args.image, args.size, &options),
     };
     let shown = match done {
         Ok(made) => show(args, &made),

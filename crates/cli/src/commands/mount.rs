@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use extant::Options;
+use extant::device::OpenMode;
+use extant::{Options, Volume};
 use extant_fuse::{Mount as Session, MountEntry, MountError, MountOptions, Unmounter, detach};
 use rustix::io::Errno;
 use rustix::process::{geteuid, setsid};
@@ -22,7 +23,7 @@ use tracing::{error, warn};
 use super::umount;
 use crate::args::Mount;
 use crate::failure::{At, Failure, Outcome};
-use crate::{address_space, logging, program};
+use crate::{address_space, logging, program, source};
 
 /// What the child says when the mount answers.
 const READY: &[u8] = b"ready\n";
@@ -79,7 +80,7 @@ fn start_daemon(args: &Mount) -> Outcome {
 /// memory. It cannot do so itself.
 fn take_off_dead_mount(args: &Mount) {
     let dead = |error: io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
-    let (Ok(image), Ok(dir)) = (args.image.canonicalize(), umount::absolute(&args.dir)) else {
+    let (Ok(image), Ok(dir)) = (source::real(&args.image), umount::absolute(&args.dir)) else {
         return;
     };
     let Ok(Some(entry)) = MountEntry::find(&dir) else {
@@ -100,7 +101,7 @@ fn serve(args: &Mount) -> Result<(), Failure> {
     if args.read_only {
         options.set_read_only();
     }
-    let image = args.image.canonicalize().at(args.image.display())?;
+    let image = source::real(&args.image)?;
     let dir = match directory(&args.dir) {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             let what = "a mount whose process has died: extant umount it first";
@@ -108,12 +109,7 @@ fn serve(args: &Mount) -> Result<(), Failure> {
         }
         other => other.at(args.dir.display())?,
     };
-    let volume = Options::new()
-        .write(true)
-        .mount_options(&options.engine())
-        .mount_options(if options.read_only() { "ro" } else { "" })
-        .open_volume(&image)
-        .at(args.image.display())?;
+    let volume = open(&image, &options)?;
     if volume.read_only() {
         options.set_read_only();
     }
@@ -140,6 +136,26 @@ fn serve(args: &Mount) -> Result<(), Failure> {
         }
         failure_of(failed)
     })
+}
+
+/// Opens the volume in `image`.
+fn open(image: &Path, options: &MountOptions) -> Result<Volume, Failure> {
+    let mut opening = Options::new();
+    opening.write(true).mount_options(&options.engine());
+    if options.read_only() {
+        opening.mount_options("ro");
+    }
+    let opened = match source::connect(image, OpenMode::ReadWrite) {
+        Ok(None) => opening.open_volume(image),
+        Ok(Some(device)) => opening.open_volume_on(device),
+        // The export may be read-only as well.
+        Err(failure) if options.read_only() => match source::connect(image, OpenMode::ReadOnly) {
+            Ok(Some(device)) => opening.open_volume_on(device),
+            _ => return Err(failure),
+        },
+        Err(failure) => return Err(failure),
+    };
+    opened.at(image.display())
 }
 
 /// Where a mount failed, and why.

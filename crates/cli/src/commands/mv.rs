@@ -6,6 +6,7 @@ use crate::args::Mv;
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
 use crate::operand::ImagePath;
+use crate::source;
 
 pub(crate) fn run(args: &Mv) -> Outcome {
     let (sources, to) = (args.sources.as_slice(), &args.destination);
@@ -24,8 +25,7 @@ fn move_one(
     to: &ImagePath,
     several: bool,
 ) -> Result<(), Failure> {
-    let same = from.image.canonicalize().at(from.image.display())?
-        == to.image.canonicalize().at(to.image.display())?;
+    let same = source::real(&from.image)? == source::real(&to.image)?;
     if !same {
         let what = "in another image than the source: use cp -a, then rm";
         return Err(Failure::at(to, what));

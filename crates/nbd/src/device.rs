@@ -1,0 +1,121 @@
+//! The device over an export.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, OpenMode, Queueing};
+use extant_units::DevOff;
+
+use crate::address::Address;
+use crate::error::NbdError;
+use crate::link::Link;
+use crate::protocol::flag;
+use crate::queue::NbdQueue;
+use crate::remote::Remote;
+
+/// An export of an NBD server as a block device.
+///
+/// When a connection is lost, the device connects again, writes again what the server may have
+/// lost, and goes on; requests wait meanwhile. Nothing keeps another client of the server from
+/// writing to the same export: only multiple mount protection (`mmp`) of the volume does.
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use extant_blockdev::{BlockDevice, OpenMode};
+/// use extant_nbd::NbdDevice;
+///
+/// let address = "nbd+unix:///?socket=/run/disk.sock".parse()?;
+/// let device = NbdDevice::connect(address, OpenMode::ReadWrite)?;
+/// println!("{} bytes", device.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct NbdDevice {
+    remote: Arc<Remote>,
+}
+
+impl NbdDevice {
+    /// Connects to the export of `address`.
+    ///
+    /// # Errors
+    /// See [`NbdError`]. An export that is read-only, or that could not be made durable, is refused
+    /// for writing.
+    pub fn connect(address: Address, mode: OpenMode) -> Result<NbdDevice, NbdError> {
+        let link = Link::open(address)?;
+        let read_only = mode == OpenMode::ReadOnly;
+        if !read_only && link.export.has(flag::READ_ONLY) {
+            return Err(NbdError::ReadOnly);
+        }
+        if !read_only && !link.export.can_be_durable() {
+            return Err(NbdError::NoDurability);
+        }
+        let remote = Arc::new(Remote::new(link, read_only));
+        Ok(NbdDevice { remote })
+    }
+}
+
+impl BlockDevice for NbdDevice {
+    fn len(&self) -> u64 {
+        self.remote.len()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.remote.read_only
+    }
+
+    fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
+        self.remote.read(offset.get(), buf)
+    }
+
+    fn read_vectored_at(&self, offset: DevOff, bufs: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let mut joined = vec![0; bufs.iter().map(|buf| buf.len()).sum()];
+        self.remote.read(offset.get(), &mut joined)?;
+        let mut rest = joined.as_slice();
+        for buf in bufs {
+            let (piece, behind) = rest.split_at(buf.len());
+            buf.copy_from_slice(piece);
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.remote.write(offset.get(), buf, false)
+    }
+
+    fn write_vectored_at(&self, offset: DevOff, bufs: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut joined = Vec::with_capacity(bufs.iter().map(|buf| buf.len()).sum());
+        for buf in bufs {
+            joined.extend_from_slice(buf);
+        }
+        self.remote.write(offset.get(), &joined, false)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.remote.flush()
+    }
+
+    fn write_durable(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        self.remote.write_durable(offset.get(), buf)
+    }
+
+    fn discard(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.remote.discard(offset.get(), len)
+    }
+
+    fn write_zeroes(&self, offset: DevOff, len: u64) -> io::Result<()> {
+        self.remote.write_zeroes(offset.get(), len)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let link = &self.remote.link;
+        let mut all = link.counters.list();
+        all.push(("nbd_connections", link.connections() as u64));
+        all.push(("nbd_unflushed_bytes", link.log.held() as u64));
+        all
+    }
+
+    fn queueing(&self, depth: usize) -> Queueing {
+        Queueing::Own(Box::new(NbdQueue::new(&self.remote, depth)))
+    }
+}

@@ -1,0 +1,55 @@
+//! Why an export cannot be used.
+
+use std::io;
+
+/// Why an export cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NbdError {
+    /// There is no connection to the server.
+    #[error("cannot reach the server at {server}: {source}")]
+    Unreachable {
+        /// Where it was looked for.
+        server: String,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// The connection ended during the handshake.
+    #[error("the handshake with the server failed: {0}")]
+    Handshake(String),
+    /// The server broke the protocol.
+    #[error("the server breaks the protocol: {0}")]
+    Protocol(String),
+    /// The server refused the export.
+    #[error("the server refuses the export {export:?}: {why}")]
+    Refused {
+        /// The name that was asked for.
+        export: String,
+        /// The reason in words.
+        why: String,
+    },
+    /// TLS was asked for and cannot be had.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The export cannot be written.
+    #[error("the server exports it read-only")]
+    ReadOnly,
+    /// Nothing that is written could be made durable.
+    #[error(
+        "the server offers neither flush nor FUA, so nothing that is written could be made \
+         durable; it can be opened for reading only"
+    )]
+    NoDurability,
+}
+
+impl From<NbdError> for io::Error {
+    fn from(error: NbdError) -> io::Error {
+        let kind = match &error {
+            NbdError::Unreachable { source, .. } => source.kind(),
+            NbdError::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
+            NbdError::Protocol(_) => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, error)
+    }
+}

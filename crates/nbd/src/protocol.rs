@@ -1,0 +1,139 @@
+//! The numbers of the NBD protocol, and the requests as they are sent.
+
+/// The first eight bytes of a server: `NBDMAGIC`.
+pub(crate) const GREETING: u64 = 0x4E42_444D_4147_4943;
+/// The next eight of one that negotiates options, and the first of each option: `IHAVEOPT`.
+pub(crate) const OPTION: u64 = 0x4948_4156_454F_5054;
+/// The first eight bytes of each reply to an option.
+pub(crate) const OPTION_REPLY: u64 = 0x0003_E889_0455_65A9;
+/// The first four bytes of a request, of a simple reply and of a chunk of a structured one.
+pub(crate) const REQUEST: u32 = 0x2560_9513;
+pub(crate) const SIMPLE_REPLY: u32 = 0x6744_6698;
+pub(crate) const STRUCTURED_REPLY: u32 = 0x668E_33EF;
+
+/// Flags of the handshake, the same on both sides.
+pub(crate) const FIXED_NEWSTYLE: u16 = 1;
+pub(crate) const NO_ZEROES: u16 = 2;
+
+/// Options.
+pub(crate) mod option {
+    pub(crate) const GO: u32 = 7;
+    pub(crate) const STRUCTURED_REPLY: u32 = 8;
+}
+
+/// Replies to options. Those of errors have the highest bit set.
+pub(crate) mod answer {
+    pub(crate) const ACK: u32 = 1;
+    pub(crate) const INFO: u32 = 3;
+    pub(crate) const ERROR: u32 = 1 << 31;
+    pub(crate) const UNSUPPORTED: u32 = ERROR + 1;
+
+    /// An error in words.
+    pub(crate) fn words(error: u32) -> &'static str {
+        match error & !ERROR {
+            1 => "the server does not know the request",
+            2 => "forbidden by the server's policy",
+            3 => "the server finds the request invalid",
+            4 => "not supported on the server's platform",
+            5 => "the server requires TLS (nbds://)",
+            6 => "there is no such export",
+            7 => "the server is shutting down",
+            8 => "the server requires block sizes that were not asked for",
+            9 => "the request is too large for the server",
+            _ => "the server refuses for an unknown reason",
+        }
+    }
+}
+
+/// Kinds of information about an export.
+pub(crate) mod info {
+    pub(crate) const EXPORT: u16 = 0;
+    pub(crate) const BLOCK_SIZE: u16 = 3;
+}
+
+/// What a server says of an export.
+pub(crate) mod flag {
+    pub(crate) const HAS_FLAGS: u16 = 1;
+    pub(crate) const READ_ONLY: u16 = 1 << 1;
+    pub(crate) const FLUSH: u16 = 1 << 2;
+    pub(crate) const FUA: u16 = 1 << 3;
+    pub(crate) const TRIM: u16 = 1 << 5;
+    pub(crate) const WRITE_ZEROES: u16 = 1 << 6;
+    pub(crate) const MULTI_CONN: u16 = 1 << 8;
+}
+
+/// Commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Command {
+    Read = 0,
+    Write = 1,
+    Disconnect = 2,
+    Flush = 3,
+    Trim = 4,
+    WriteZeroes = 6,
+}
+
+impl Command {
+    /// Returns whether the command changes the export.
+    pub(crate) fn changes(self) -> bool {
+        matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
+    }
+}
+
+/// The flag of a request whose bytes are to be durable when the reply is sent.
+pub(crate) const FORCE_UNIT_ACCESS: u16 = 1;
+
+/// Chunks of structured replies. Those of errors have the highest bit set.
+pub(crate) mod chunk {
+    pub(crate) const DONE: u16 = 1;
+    pub(crate) const NONE: u16 = 0;
+    pub(crate) const DATA: u16 = 1;
+    pub(crate) const HOLE: u16 = 2;
+    pub(crate) const ERROR: u16 = 1 << 15;
+}
+
+/// The errno of a server that is shutting down.
+pub(crate) const SHUTDOWN: u32 = 108;
+
+/// A request without its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    pub(crate) command: Command,
+    pub(crate) flags: u16,
+    pub(crate) offset: u64,
+    pub(crate) len: u32,
+}
+
+impl Request {
+    /// A request without flags.
+    pub(crate) fn new(command: Command, offset: u64, len: u32) -> Request {
+        Request {
+            command,
+            flags: 0,
+            offset,
+            len,
+        }
+    }
+
+    /// The request as it is sent.
+    pub(crate) fn header(&self, cookie: u64) -> [u8; 28] {
+        let mut bytes = [0; 28];
+        bytes[..4].copy_from_slice(&REQUEST.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&(self.command as u16).to_be_bytes());
+        bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.len.to_be_bytes());
+        bytes
+    }
+}
+
+/// The error of the host for a number that the protocol defines.
+pub(crate) fn server_error(number: u32) -> std::io::Error {
+    // The protocol's numbers are Linux's. Others say nothing.
+    let errno = match number {
+        1 | 5 | 12 | 22 | 28 | 75 | 95 | SHUTDOWN => i32::try_from(number).unwrap_or(5),
+        _ => 5,
+    };
+    std::io::Error::from_raw_os_error(errno)
+}

@@ -1,0 +1,187 @@
+//! Reading the replies of a server.
+//!
+//! # Invariants
+//! The bytes that a server sends go into the buffer of the request that they name, into a header,
+//! or into a message of at most [`LONGEST_MESSAGE`] bytes. What fits none of them ends the
+//! connection.
+
+use std::io::{self, Read};
+
+use crate::in_flight::InFlight;
+use crate::loss::{Loss, violation};
+use crate::negotiation::harmless;
+use crate::pending::Pending;
+use crate::protocol::{Command, SHUTDOWN, SIMPLE_REPLY, STRUCTURED_REPLY, chunk, server_error};
+
+/// The longest payload of an error: number, length, a string of 4096 bytes, offset.
+const LONGEST_MESSAGE: u32 = 8192;
+
+/// Reads replies until the connection is lost; returns how it was.
+pub(crate) fn read_replies(input: &mut impl Read, table: &InFlight, structured: bool) -> Loss {
+    loop {
+        if let Err(error) = read_reply(input, table, structured) {
+            return Loss::of(&error);
+        }
+    }
+}
+
+fn read_reply(input: &mut impl Read, table: &InFlight, structured: bool) -> io::Result<()> {
+    match u32::from_be_bytes(array(input)?) {
+        SIMPLE_REPLY => simple(input, table, structured),
+        STRUCTURED_REPLY if structured => read_chunk(input, table),
+        magic => Err(violation(format!(
+            "a reply with the magic number {magic:#010x}"
+        ))),
+    }
+}
+
+fn array<const N: usize>(input: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    input.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn take(table: &InFlight, cookie: u64) -> io::Result<Pending> {
+    let unknown = || violation(format!("a reply to a request that was not sent ({cookie})"));
+    table.take(cookie).ok_or_else(unknown)
+}
+
+/// The error for a server that says that it shuts down: it carries out nothing more.
+fn shutting_down() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ConnectionAborted,
+        "the server is shutting down",
+    )
+}
+
+/// A reply that is a header, and the data of a read.
+fn simple(input: &mut impl Read, table: &InFlight, structured: bool) -> io::Result<()> {
+    let error = u32::from_be_bytes(array(input)?);
+    let cookie = u64::from_be_bytes(array(input)?);
+    let mut pending = take(table, cookie)?;
+    let read = pending.request.command == Command::Read;
+    let result = if error == SHUTDOWN {
+        Err(shutting_down())
+    } else if error != 0 {
+        pending.error = Some(server_error(error));
+        Ok(())
+    } else if read && structured {
+        Err(violation(
+            "a simple reply to a read, after structured ones were agreed on",
+        ))
+    } else if read {
+        input.read_exact(&mut pending.buf)
+    } else {
+        Ok(())
+    };
+    leave(table, pending, result)
+}
+
+/// Ends a request that was taken out of the table: with its outcome, or lost with the connection.
+fn leave(table: &InFlight, mut pending: Pending, result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Ok(()) => {
+            let outcome = pending.error.take().map_or(Ok(()), Err);
+            table.settle(|| pending.finish(outcome));
+            Ok(())
+        }
+        Err(error) => {
+            // Before the request is lost: its caller looks for the reason.
+            table.close(Loss::of(&error));
+            table.settle(|| pending.lose());
+            Err(error)
+        }
+    }
+}
+
+/// One chunk of a structured reply.
+fn read_chunk(input: &mut impl Read, table: &InFlight) -> io::Result<()> {
+    let flags = u16::from_be_bytes(array(input)?);
+    let kind = u16::from_be_bytes(array(input)?);
+    let cookie = u64::from_be_bytes(array(input)?);
+    let len = u32::from_be_bytes(array(input)?);
+    let mut pending = take(table, cookie)?;
+    let done = flags & chunk::DONE != 0;
+    let payload = match kind {
+        chunk::NONE if len == 0 && done => Ok(()),
+        chunk::NONE => Err(violation("a chunk of no kind that is not the last")),
+        chunk::DATA => data(input, &mut pending, len),
+        chunk::HOLE => hole(input, &mut pending, len),
+        kind if kind & chunk::ERROR != 0 => failure(input, &mut pending, len),
+        kind => Err(violation(format!("a chunk of the unknown kind {kind}"))),
+    };
+    if payload.is_ok() && !done {
+        table.put_back(cookie, pending);
+        return Ok(());
+    }
+    let missing = pending.request.command == Command::Read
+        && pending.error.is_none()
+        && !pending.coverage.is_whole(pending.request.len);
+    let result = match payload {
+        Ok(()) if missing => Err(violation("the reply to a read lacks bytes")),
+        payload => payload,
+    };
+    leave(table, pending, result)
+}
+
+/// The part of a read's buffer that a chunk of `len` bytes at `offset` fills.
+fn part(pending: &mut Pending, offset: u64, len: u32) -> io::Result<&mut [u8]> {
+    let request = pending.request;
+    let start = offset
+        .checked_sub(request.offset)
+        .and_then(|start| u32::try_from(start).ok());
+    let end = start.and_then(|start| start.checked_add(len));
+    let range = start.zip(end).filter(|&(_, end)| end <= request.len);
+    let outside = || violation("a chunk outside of the range that was read");
+    let (start, end) = range
+        .filter(|_| request.command == Command::Read)
+        .ok_or_else(outside)?;
+    if !pending.coverage.add(start..end) {
+        return Err(violation("chunks of a read overlap, or are too many"));
+    }
+    let part = pending.buf.get_mut(start as usize..end as usize);
+    part.ok_or_else(outside)
+}
+
+fn data(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result<()> {
+    let Some(len) = len.checked_sub(8).filter(|&len| len > 0) else {
+        return Err(violation("a chunk of data without data"));
+    };
+    let offset = u64::from_be_bytes(array(input)?);
+    input.read_exact(part(pending, offset, len)?)
+}
+
+fn hole(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result<()> {
+    if len != 12 {
+        return Err(violation("a hole of the wrong length"));
+    }
+    let offset = u64::from_be_bytes(array(input)?);
+    let len = u32::from_be_bytes(array(input)?);
+    part(pending, offset, len)?.fill(0);
+    Ok(())
+}
+
+/// A chunk that says that the request failed. The first one counts.
+fn failure(input: &mut impl Read, pending: &mut Pending, len: u32) -> io::Result<()> {
+    if !(6..=LONGEST_MESSAGE).contains(&len) {
+        return Err(violation(format!("an error of {len} bytes")));
+    }
+    let number = u32::from_be_bytes(array(input)?);
+    let message_len = usize::from(u16::from_be_bytes(array(input)?));
+    let mut rest = vec![0; len as usize - 6];
+    input.read_exact(&mut rest)?;
+    let Some(message) = rest.get(..message_len) else {
+        return Err(violation(
+            "the message of an error is longer than its chunk",
+        ));
+    };
+    if number == SHUTDOWN {
+        return Err(shutting_down());
+    }
+    let message = harmless(message);
+    if !message.is_empty() {
+        tracing::warn!("the NBD server reports: {message}");
+    }
+    pending.error.get_or_insert_with(|| server_error(number));
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! A socket to a server: TCP or Unix.
+//!
+//! # Concurrency
+//! One thread may read while another writes. [`Socket::shut`] ends both from any thread.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use crate::address::Endpoint;
+
+/// The pause between two tries at a Unix socket whose queue of connections is full.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The shortest time that a socket is given. Zero would mean no limit.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects to `endpoint`.
+    ///
+    /// # Errors
+    /// What the host said of the last of the server's addresses.
+    pub(crate) fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Socket> {
+        let (host, port) = match endpoint {
+            Endpoint::Unix(path) => return connect_unix(path, deadline).map(Socket::Unix),
+            Endpoint::Tcp { host, port } => (host.as_str(), *port),
+        };
+        let mut last = io::Error::other("the name of the host has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, left(deadline)) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    return Ok(Socket::Tcp(stream));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Limits how long one read and one write may wait.
+    pub(crate) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(stream) => {
+                stream.set_read_timeout(read)?;
+                stream.set_write_timeout(write)
+            }
+            Socket::Unix(stream) => {
+                stream.set_read_timeout(read)?;
+                stream.set_write_timeout(write)
+            }
+        }
+    }
+
+    /// Ends both directions: reads and writes that wait return.
+    pub(crate) fn shut(&self) {
+        // One that is not connected any more is shut already.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+/// The time until `deadline`.
+pub(crate) fn left(deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    left.max(SHORTEST)
+}
+
+/// Connects without waiting for the server: a blocking `connect` waits for as long as the server
+/// accepts nothing.
+fn connect_unix(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(PAUSE),
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Read for &Socket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&mut &*stream).read(buf),
+            Socket::Unix(stream) => (&mut &*stream).read(buf),
+        }
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => (&mut &*stream).write_vectored(bufs),
+            Socket::Unix(stream) => (&mut &*stream).write_vectored(bufs),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
