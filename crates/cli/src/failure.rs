@@ -91,7 +91,12 @@ macro_rules! caused_by {
         }
     )*};
 }
-caused_by!(extant::Error, extant::mkfs::Error, extant_fuse::OptionError);
+caused_by!(
+    extant::Error,
+    extant::build::Error,
+    extant::mkfs::Error,
+    extant_fuse::OptionError
+);
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {

@@ -2,15 +2,14 @@
 //!
 //! One file per command in `commands`, each a function that takes its arguments and returns a
 //! [`failure::Outcome`]. `operand` reads `IMAGE:/path`, `images` opens images, `copy` moves trees
-//! between hosts and images, `archive` is the format of tar. `helper` is what mount(8) and
-//! umount(8) call, `compare` is behind `diff`.
+//! between hosts and images. `helper` is what mount(8) and umount(8) call, `compare` is behind
+//! `diff`.
 //!
 //! Exit status: 0 success, 1 failure, 2 wrong usage; `check` and `diff` have their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod address_space;
-mod archive;
 mod args;
 mod commands;
 mod compare;
@@ -76,6 +75,7 @@ fn run(command: Command) -> Outcome {
         Command::Tar(args) => commands::tar::run(&args),
         Command::Untar(args) => commands::untar::run(&args),
         Command::Mkfs(args) => commands::mkfs::run(&args),
+        Command::Build(args) => commands::build::run(&args),
         Command::Info(args) => commands::info::run(&args),
         Command::Manual { dir } => manual::write(&dir),
         Command::Completions { shell } => manual::complete(shell),

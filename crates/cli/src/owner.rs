@@ -46,7 +46,7 @@ fn group_id(name: &str) -> Option<u32> {
 /// The users and groups of this machine, for ACLs that name them.
 pub(crate) struct Here;
 
-impl crate::archive::acl::Names for Here {
+impl extant_archive::acl::Names for Here {
     fn user(&self, name: &str) -> Option<u32> {
         user_id(name).map(|(uid, _)| uid)
     }

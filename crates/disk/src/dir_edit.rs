@@ -262,8 +262,9 @@ impl DirFormat {
         Ok(entries)
     }
 
-    /// Fills `block` with `entries`, which must fit; the last one owns the free space.
-    pub(crate) fn pack<'a>(&self, block: &mut [u8], entries: impl Iterator<Item = NewEntry<'a>>) {
+    /// Fills `block` with `entries`, which must fit before [`DirFormat::entries_end`]; the last one
+    /// owns the free space.
+    pub fn pack<'a>(&self, block: &mut [u8], entries: impl Iterator<Item = NewEntry<'a>>) {
         block.fill(0);
         let end = self.entries_end();
         let (mut offset, mut last) = (0, None);

@@ -209,7 +209,7 @@ impl DirFormat {
     }
 
     /// Entries that fit into an index block.
-    const fn index_limit(&self, kind: IndexKind) -> usize {
+    pub const fn index_limit(&self, kind: IndexKind) -> usize {
         let tail = if self.seed.is_some() {
             size_of::<IndexTail>()
         } else {
@@ -447,7 +447,33 @@ impl DirFormat {
         Ok(node)
     }
 
-    fn new_node(&self, entries: &[(u32, Lblk)]) -> Vec<u8> {
+    /// A root with `levels` levels of nodes below it: the inodes of "." and "..", then `entries`,
+    /// of which there are from one to [`DirFormat::index_limit`].
+    pub fn new_root(
+        &self,
+        dots: (Ino, Ino),
+        hash_version: u8,
+        levels: u8,
+        entries: &[(u32, Lblk)],
+    ) -> Vec<u8> {
+        let mut root = vec![0; self.block_size.bytes()];
+        self.put_dots(&mut root, dots.0, dots.1, self.block_size.bytes() - DOT_LEN);
+        let info = RootInfo {
+            reserved_zero: U32::ZERO,
+            hash_version,
+            info_length: 8,
+            indirect_levels: levels,
+            unused_flags: 0,
+        };
+        if let Some(place) = root.get_mut(INFO..) {
+            let _ = info.write_to_prefix(place);
+        }
+        self.put_table(&mut root, IndexKind::Root, entries);
+        root
+    }
+
+    /// A node of `entries`, of which there are from one to [`DirFormat::index_limit`].
+    pub fn new_node(&self, entries: &[(u32, Lblk)]) -> Vec<u8> {
         let mut block = vec![0; self.block_size.bytes()];
         let header = DirEntryHeader {
             inode: U32::ZERO,
@@ -472,19 +498,8 @@ impl DirFormat {
     ) -> Result<(Vec<u8>, Vec<u8>), HtreeError> {
         self.check_size(first)?;
         let (own, parent) = self.dots(first)?;
-        let mut root = vec![0; self.block_size.bytes()];
-        self.put_dots(&mut root, own, parent, self.block_size.bytes() - DOT_LEN);
-        let info = RootInfo {
-            reserved_zero: U32::ZERO,
-            hash_version,
-            info_length: 8,
-            indirect_levels: 0,
-            unused_flags: 0,
-        };
-        if let Some(place) = root.get_mut(INFO..) {
-            let _ = info.write_to_prefix(place);
-        }
-        self.put_table(&mut root, IndexKind::Root, &[(0, Lblk::new(1))]);
+        let dots = (own, parent);
+        let root = self.new_root(dots, hash_version, 0, &[(0, Lblk::new(1))]);
         let mut leaf = vec![0; self.block_size.bytes()];
         let entries: Vec<NewEntry<'_>> = self.entries(first)?;
         self.pack(&mut leaf, entries.into_iter().skip(2));

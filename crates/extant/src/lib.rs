@@ -39,6 +39,7 @@
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
 //! | making an image | [`mkfs`] |
+//! | building one from a folder, an archive or a container image | [`mod@build`] |
 //! | switches and counters of the engine | [`Tuning`], [`Volume::stats`] |
 //!
 //! # Responsibility
@@ -70,6 +71,8 @@ mod trees;
 mod vectored;
 mod walk;
 
+/// Building volumes from folders, archives and container images: [`build::build`].
+pub use extant_build as build;
 /// Making file systems: [`mkfs::make`] on a file or block device, [`mkfs::Options`] for what it is
 /// to be like.
 pub use extant_mkfs as mkfs;

@@ -4,6 +4,9 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use extant_disk::csum::Crc32c;
+use extant_disk::features::FeatureSets;
+
 use crate::error::{Error, Result};
 use crate::options::Options;
 
@@ -52,6 +55,14 @@ impl Identity {
             },
             root_owner: options.root_owner,
         })
+    }
+}
+
+impl Identity {
+    /// The start of the checksums of a volume with `features`: of `metadata_csum` only.
+    pub(crate) fn seed(&self, features: FeatureSets) -> Option<Crc32c> {
+        let csum = features.metadata_csum();
+        csum.then(|| Crc32c::START.feed(&self.uuid))
     }
 }
 

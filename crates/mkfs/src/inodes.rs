@@ -2,8 +2,8 @@
 
 use extant_disk::csum::Crc32c;
 use extant_disk::dir_edit::NewEntry;
-use extant_disk::dirent::{DirFormat, FileType};
-use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::dirent::FileType;
+use extant_disk::features::Incompat;
 use extant_disk::inode::{InodeCore, InodeFlags, InodeFormat, InodeTime, RawInode};
 use extant_disk::jbd2::superblock::JournalSuperblock;
 use extant_disk::mmp::Mmp;
@@ -17,6 +17,7 @@ use crate::geometry::RESERVED_INODES;
 use crate::identity::Identity;
 use crate::layout::Layout;
 use crate::maps::{self, Block};
+use crate::population::Formats;
 
 const DIRECTORY: u16 = 0o040_000;
 const REGULAR: u16 = 0o100_000;
@@ -44,20 +45,14 @@ struct Encoder<'a> {
 }
 
 impl Contents {
-    /// The contents of `layout`, with the checksums of a volume whose chains start at `seed`.
-    pub(crate) fn of(layout: &Layout, identity: &Identity, seed: Option<Crc32c>) -> Result<Self> {
+    /// The contents of `layout`.
+    pub(crate) fn of(layout: &Layout, identity: &Identity) -> Result<Self> {
         let geometry = &layout.geometry;
         let count = layout.files.last_inode() as usize;
         let mut encoder = Encoder {
             layout,
             identity,
-            format: InodeFormat {
-                inode_size: geometry.inode_size,
-                block_size: geometry.block_size,
-                huge_file: geometry.features.has_ro_compat(RoCompat::HUGE_FILE),
-                wide_blocks: geometry.features.has_incompat(Incompat::SIXTY_FOUR_BIT),
-                csum_seed: seed,
-            },
+            format: Formats::of(layout, identity).inode,
             contents: Contents {
                 records: vec![0; count * usize::from(geometry.inode_size)],
                 blocks: Vec::new(),
@@ -148,23 +143,14 @@ impl Encoder<'_> {
         at..at + size
     }
 
-    fn dir_format(&self, ino: u32) -> DirFormat {
-        let geometry = &self.layout.geometry;
-        DirFormat {
-            block_size: geometry.block_size,
-            file_type: geometry.features.has_incompat(Incompat::FILETYPE),
-            max_ino: geometry.inodes(),
-            seed: self.seed(ino),
-        }
-    }
-
     fn directories(&mut self) -> Result<()> {
         let bs = self.layout.geometry.block_size.bytes();
+        let formats = Formats::of(self.layout, self.identity);
         let files = &self.layout.files;
         let (root, lost_found) = (&files.root, &files.lost_found);
         let (root_ino, lost_found_ino) = (Ino::ROOT, Self::ino(LOST_FOUND_INO));
         let mut first = vec![0; bs];
-        let format = self.dir_format(ROOT_INO);
+        let format = formats.directory(Ino::ROOT);
         format.init_first(&mut first, root_ino, root_ino);
         let entry = NewEntry {
             name: b"lost+found",
@@ -177,7 +163,7 @@ impl Encoder<'_> {
             .blocks
             .extend(root.data().map(|at| (at, first.clone())));
 
-        let format = self.dir_format(LOST_FOUND_INO);
+        let format = formats.directory(lost_found_ino);
         let mut block = vec![0; bs];
         format.init_first(&mut block, lost_found_ino, root_ino);
         for at in lost_found.data() {

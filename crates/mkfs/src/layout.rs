@@ -1,5 +1,7 @@
 //! The whole plan: what lies where on a new volume, and what is left.
 
+use std::ops::Range;
+
 use extant_disk::features::{Compat, Incompat, RoCompat};
 
 use crate::error::{Error, Result};
@@ -19,6 +21,10 @@ pub struct Layout {
     pub(crate) space: Space,
     /// By group: whether its block bitmap is written.
     pub(crate) touched: Vec<bool>,
+    /// The last inode in use.
+    last_inode: u32,
+    /// By group: its directories.
+    directories: Vec<u32>,
     /// Blocks of metadata and of the journal, as the superblock counts them.
     pub(crate) overhead: u64,
     pub(crate) stride: u32,
@@ -59,6 +65,8 @@ impl Layout {
         let files = Files::place(&mut ground, journal, bytes)?;
         let (space, touched) = (ground.space, ground.touched);
         Ok(Self {
+            last_inode: files.last_inode(),
+            directories: directories_of(&geometry),
             tables,
             files,
             space,
@@ -92,7 +100,7 @@ impl Layout {
 
     /// Inodes that are free.
     pub fn free_inodes(&self) -> u32 {
-        self.geometry.inodes() - self.files.last_inode()
+        self.geometry.inodes() - self.last_inode
     }
 
     /// Bytes that the volume takes of its device.
@@ -103,15 +111,79 @@ impl Layout {
     /// Inodes of `group` that are in use: the first ones of it.
     pub(crate) fn used_inodes(&self, group: u32) -> u32 {
         let before = group * self.geometry.inodes_per_group;
-        let used = self.files.last_inode().saturating_sub(before);
+        let used = self.last_inode.saturating_sub(before);
         used.min(self.geometry.inodes_per_group)
     }
 
     /// Directories in `group`.
     pub(crate) fn directories(&self, group: u32) -> u32 {
-        let here = |ino: &&u32| (**ino - 1) / self.geometry.inodes_per_group == group;
-        let count = [ROOT_INO, LOST_FOUND_INO].iter().filter(here).count();
-        u32::try_from(count).unwrap_or(0)
+        let count = self.directories.get(group as usize);
+        count.copied().unwrap_or(0)
+    }
+
+    /// The last inode that an empty volume uses.
+    pub fn last_inode(&self) -> u32 {
+        self.last_inode
+    }
+
+    /// The runs of free blocks, in order.
+    pub fn free_runs(&self) -> Vec<Range<u64>> {
+        let mut runs = Vec::new();
+        let end = self.geometry.blocks;
+        let mut at = self.geometry.first_block();
+        for taken in self.space.taken_in(at..end) {
+            if at < taken.start {
+                runs.push(at..taken.start);
+            }
+            at = taken.end;
+        }
+        if at < end {
+            runs.push(at..end);
+        }
+        runs
+    }
+
+    /// The blocks of the root directory.
+    pub fn root_runs(&self) -> &[Range<u64>] {
+        &self.files.root.runs
+    }
+
+    /// The blocks of lost+found.
+    pub fn lost_found_runs(&self) -> &[Range<u64>] {
+        &self.files.lost_found.runs
+    }
+
+    /// Takes free blocks for files and the inodes up to `last_inode`; `directories` has the inodes
+    /// of the directories among them, those of an empty volume left out. What they hold is written
+    /// by [`write_populated`](crate::write_populated).
+    ///
+    /// # Panics
+    /// More inodes than there are.
+    pub fn populate(
+        &mut self,
+        taken: &[Range<u64>],
+        last_inode: u32,
+        directories: impl Iterator<Item = u32>,
+    ) {
+        assert!(
+            last_inode <= self.geometry.inodes(),
+            "the plan has room for all inodes"
+        );
+        for run in taken.iter().filter(|run| !run.is_empty()) {
+            self.space.take(run.clone());
+            for group in self.geometry.group_of(run.start)..=self.geometry.group_of(run.end - 1) {
+                if let Some(touched) = self.touched.get_mut(group as usize) {
+                    *touched = true;
+                }
+            }
+        }
+        self.last_inode = self.last_inode.max(last_inode);
+        for ino in directories {
+            let group = ino.saturating_sub(1) / self.geometry.inodes_per_group;
+            if let Some(count) = self.directories.get_mut(group as usize) {
+                *count += 1;
+            }
+        }
     }
 
     /// Whether `group`'s block bitmap is left out: all that is used there follows from the format.
@@ -124,6 +196,17 @@ impl Layout {
     pub(crate) fn is_inode_uninit(&self, group: u32) -> bool {
         self.geometry.features.group_csum() && self.used_inodes(group) == 0
     }
+}
+
+/// The directories of an empty volume, by group.
+fn directories_of(geometry: &Geometry) -> Vec<u32> {
+    let mut counts = vec![0; geometry.groups as usize];
+    for ino in [ROOT_INO, LOST_FOUND_INO] {
+        if let Some(count) = counts.get_mut(((ino - 1) / geometry.inodes_per_group) as usize) {
+            *count += 1;
+        }
+    }
+    counts
 }
 
 /// What follows for the features from what the volume holds.

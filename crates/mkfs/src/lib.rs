@@ -22,7 +22,8 @@
 //! `geometry` (sizes and counts), `space` (what is taken), `tables` (bitmaps and inode tables),
 //! `files` (the directories, the journal and the hidden inodes), `layout` (all of it). Then
 //! `superblock`, `inodes`, `maps` and `write` turn it into bytes. `signature` knows what an
-//! overwritten device may hold, `target` opens files and devices.
+//! overwritten device may hold, `target` opens files and devices. `population` is what a caller
+//! puts on a volume before it is written ([`Layout::populate`], [`write_populated`]).
 //!
 //! # Invariants
 //! - Nothing is written before the plan stands and the device was found to hold nothing of value.
@@ -52,6 +53,7 @@ mod inodes;
 mod layout;
 mod maps;
 mod options;
+mod population;
 mod profile;
 mod signature;
 mod space;
@@ -66,7 +68,8 @@ pub use geometry::Geometry;
 pub use identity::Identity;
 pub use layout::Layout;
 pub use options::Options;
+pub use population::{Formats, Population};
 pub use profile::Usage;
 pub use signature::{Signature, find_signatures};
-pub use target::{Made, make, make_on, plan, plan_on};
-pub use write::write;
+pub use target::{Made, make, make_on, plan, plan_on, refuse_occupied_file, take_device};
+pub use write::{Before, write, write_populated};

@@ -1,6 +1,5 @@
 //! The superblock as bytes.
 
-use extant_disk::csum::Crc32c;
 use extant_disk::dir_hash::HashAlgorithm;
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::superblock::{DefaultMountOpts, MAGIC, RawSuperblock, State, SuperFlags};
@@ -23,12 +22,6 @@ const CRC32C: u8 = 1;
 const JOURNAL_BACKUP: u8 = 1;
 /// Bytes behind byte 128 that inodes of more than 128 bytes have for the format's fields.
 const EXTRA_ISIZE: u16 = 32;
-
-/// The start of the checksums of a volume: of `metadata_csum` only.
-pub(crate) fn seed(layout: &Layout, identity: &Identity) -> Option<Crc32c> {
-    let csum = layout.geometry.features.metadata_csum();
-    csum.then(|| Crc32c::START.feed(&identity.uuid))
-}
 
 /// The superblock, not sealed. `kib_written` is what was written to the device so far.
 pub(crate) fn superblock(
@@ -74,7 +67,7 @@ pub(crate) fn superblock(
     raw.log_groups_per_flex = geometry.log_groups_per_flex;
     raw.kbytes_written.set(kib_written);
     raw.backup_bgs = geometry.backups.map(U32::new);
-    if let Some(seed) = seed(layout, identity) {
+    if let Some(seed) = identity.seed(features) {
         raw.checksum_type = CRC32C;
         if features.has_incompat(Incompat::CSUM_SEED) {
             raw.checksum_seed.set(seed.raw());

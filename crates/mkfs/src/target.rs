@@ -146,17 +146,43 @@ impl Target {
             (Self::File(len), None) => len / PAGE * PAGE,
         };
         let layout = Layout::plan(options, bytes)?;
-        let sector = sector_size(path);
-        if layout.geometry.block_size.bytes_u64() < sector {
-            let why = "the device's sectors are larger";
-            return Err(Error::bad(
-                "the block size",
-                layout.geometry.block_size.bytes(),
-                why,
-            ));
-        }
+        refuse_sectors(path, layout.geometry.block_size.bytes_u64())?;
         Ok(layout)
     }
+}
+
+/// Opens a block device that a volume is to be made on, and takes away what it holds: from here on
+/// there is no file system on it.
+///
+/// # Errors
+/// The device is in use; it holds something and `options` do not force; its sectors are larger than
+/// `block_size`; or what the host reports.
+pub fn take_device(path: &Path, block_size: u64, options: &Options) -> Result<FileDevice> {
+    let device = FileDevice::open(path, OpenMode::ReadWrite)?;
+    refuse_sectors(path, block_size)?;
+    let found = refuse_occupied(&device, options)?;
+    wipe(&device, &found)?;
+    let head = PAGE.min(device.len());
+    device.write_zeroes(DevOff::ZERO, head)?;
+    device.flush()?;
+    Ok(device)
+}
+
+/// Refuses a file that is in use or, unless `options` force, holds something of value.
+///
+/// # Errors
+/// [`Error::Occupied`], [`Error::Open`], or what the host reports.
+pub fn refuse_occupied_file(path: &Path, options: &Options) -> Result<()> {
+    refuse_occupied(&FileDevice::open(path, OpenMode::ReadOnly)?, options)?;
+    Ok(())
+}
+
+fn refuse_sectors(path: &Path, block_size: u64) -> Result<()> {
+    if block_size < sector_size(path) {
+        let why = "the device's sectors are larger";
+        return Err(Error::bad("the block size", block_size, why));
+    }
+    Ok(())
 }
 
 /// Bytes of a logical sector of a block device; 512 of anything else.

@@ -13,13 +13,14 @@ use extant_disk::bitmap;
 use extant_disk::csum::Crc32c;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use extant_units::{DevOff, Group, Pblk};
+use extant_units::{DevOff, Group, Ino, Pblk};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
 use crate::identity::Identity;
 use crate::inodes::Contents;
 use crate::layout::Layout;
+use crate::population::{Empty, Population};
 use crate::superblock;
 
 /// The most bytes that are gathered for one write.
@@ -32,7 +33,7 @@ const TAIL: u64 = 1 << 16;
 
 /// What a device holds before the first write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Before {
+pub enum Before {
     /// Zeros, all of it.
     Zeros,
     /// Anything.
@@ -54,8 +55,22 @@ pub(crate) fn write_over(
     identity: &Identity,
     before: Before,
 ) -> Result<()> {
-    let seed = superblock::seed(layout, identity);
-    let contents = Contents::of(layout, identity, seed)?;
+    write_populated(device, layout, identity, before, &Empty)
+}
+
+/// Writes `layout` with the files of `population`, whose data the caller has written.
+///
+/// # Errors
+/// What the device reports, and what an inode cannot hold. There is no file system on it then.
+pub fn write_populated(
+    device: &dyn BlockDevice,
+    layout: &Layout,
+    identity: &Identity,
+    before: Before,
+    population: &dyn Population,
+) -> Result<()> {
+    let seed = identity.seed(layout.geometry.features);
+    let contents = Contents::of(layout, identity)?;
     let mut writer = Writer {
         device,
         layout,
@@ -71,7 +86,8 @@ pub(crate) fn write_over(
     for (block, bytes) in blocks {
         writer.put(*block, bytes)?;
     }
-    writer.inodes(&contents.records)?;
+    population.blocks(&mut |block, bytes| writer.put(block, bytes))?;
+    writer.inodes(&contents.records, population)?;
     let descriptors = writer.groups(seed, identity)?;
     writer.supers(identity, &contents, &descriptors)
 }
@@ -170,13 +186,27 @@ impl Writer<'_> {
         self.layout.lazy_itable_init && self.layout.geometry.features.group_csum() && !self.blank
     }
 
-    /// The first inodes, into the tables of the groups that they fall into.
-    fn inodes(&mut self, records: &[u8]) -> io::Result<()> {
-        let geometry = &self.layout.geometry;
-        let per_group = geometry.inodes_per_group as usize * usize::from(geometry.inode_size);
-        for (part, tables) in records.chunks(per_group).zip(&self.layout.tables) {
-            let mut bytes = part.to_vec();
-            bytes.resize(part.len().next_multiple_of(geometry.block_size.bytes()), 0);
+    /// The inodes, into the tables of the groups that they fall into: `records` are the first.
+    fn inodes(&mut self, records: &[u8], population: &dyn Population) -> io::Result<()> {
+        let layout = self.layout;
+        let geometry = &layout.geometry;
+        let size = usize::from(geometry.inode_size);
+        let per_group = geometry.inodes_per_group as usize * size;
+        let mut first = records.chunks(per_group);
+        for (group, tables) in (0..geometry.groups).zip(&layout.tables) {
+            let used = layout.used_inodes(group) as usize * size;
+            if used == 0 {
+                break;
+            }
+            let mut bytes = first.next().unwrap_or_default().to_vec();
+            bytes.resize(used, 0);
+            let before = group * geometry.inodes_per_group;
+            for (ino, record) in (before + 1..).zip(bytes.chunks_mut(size)) {
+                if let Some(ino) = Ino::new(ino) {
+                    population.inode(ino, record)?;
+                }
+            }
+            bytes.resize(used.next_multiple_of(geometry.block_size.bytes()), 0);
             self.put(tables.inode_table, &bytes)?;
         }
         Ok(())

@@ -10,6 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-failpoint", &[]),
     ("extant-lock-order", &[]),
     ("extant-counter", &[]),
+    ("extant-archive", &[]),
     ("extant-disk", &["extant-units"]),
     ("extant-blockdev", &["extant-units"]),
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
@@ -50,6 +51,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["extant-units", "extant-disk", "extant-blockdev"],
     ),
     (
+        "extant-build",
+        &[
+            "extant-archive",
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-mkfs",
+        ],
+    ),
+    (
         "extant-check",
         &[
             "extant-units",
@@ -79,6 +90,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "extant-units",
             "extant-blockdev",
+            "extant-build",
             "extant-check",
             "extant-mkfs",
             "extant-engine",
@@ -88,7 +100,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-fuse", &["extant-engine"]),
     (
         "extant-cli",
-        &["extant", "extant-fuse", "extant-bench", "extant-nbd"],
+        &[
+            "extant",
+            "extant-archive",
+            "extant-fuse",
+            "extant-bench",
+            "extant-nbd",
+        ],
     ),
     ("extant-host", &["extant-blockdev"]),
     (

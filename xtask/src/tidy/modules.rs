@@ -339,7 +339,6 @@ const FUSE: Order = Order {
 const CLI: Order = Order {
     root: "crates/cli/src",
     modules: &[
-        "archive",
         "mode",
         "names",
         "operand",

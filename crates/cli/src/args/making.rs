@@ -148,7 +148,7 @@ pub(crate) enum Extended {
     Discard(bool),
 }
 
-fn parse_uuid(text: &str) -> Result<UuidChoice, String> {
+pub(super) fn parse_uuid(text: &str) -> Result<UuidChoice, String> {
     match text {
         "random" => Ok(UuidChoice(None)),
         "clear" => Ok(UuidChoice(Some([0; 16]))),
@@ -186,12 +186,12 @@ fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{text:?} is no number"))
 }
 
-fn parse_feature_list(text: &str) -> Result<FeatureList, String> {
+pub(super) fn parse_feature_list(text: &str) -> Result<FeatureList, String> {
     let edits = parse_features(text).map_err(|error| error.to_string())?;
     Ok(FeatureList(edits))
 }
 
-fn parse_extended_list(text: &str) -> Result<ExtendedList, String> {
+pub(super) fn parse_extended_list(text: &str) -> Result<ExtendedList, String> {
     let words = text.split(',').filter(|word| !word.is_empty());
     words
         .map(parse_extended)

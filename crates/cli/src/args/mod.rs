@@ -1,6 +1,7 @@
 //! The command line's grammar: a file for each group of commands.
 
 mod blocks;
+mod building;
 mod comparing;
 mod listing;
 mod making;
@@ -15,9 +16,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 pub(crate) use blocks::{Convert, Defrag, Fallocate, Map};
+pub(crate) use building::Build;
 pub(crate) use comparing::Diff;
 pub(crate) use listing::{Cat, Ls, Stat, Tree};
-pub(crate) use making::{Extended, Mkfs};
+pub(crate) use making::{Extended, ExtendedList, Mkfs};
 pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
@@ -91,6 +93,7 @@ pub(crate) enum Command {
     Convert(Convert),
     Defrag(Defrag),
     Mkfs(Mkfs),
+    Build(Build),
     Info(Info),
     Check(Check),
     Diff(Diff),
@@ -134,6 +137,7 @@ impl Command {
             Command::Convert(_) => "convert",
             Command::Defrag(_) => "defrag",
             Command::Mkfs(_) => "mkfs",
+            Command::Build(_) => "build",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
             Command::Diff(_) => "diff",

@@ -5,7 +5,7 @@ use extant::mkfs::{self, Made, Options};
 use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
-use crate::args::{Extended, Mkfs};
+use crate::args::{Extended, ExtendedList, Mkfs};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::source;
@@ -61,7 +61,13 @@ fn options(args: &Mkfs) -> Options {
     };
     let lists = args.features.iter();
     options.features = lists.flat_map(|list| list.0.iter().copied()).collect();
-    for extended in args.extended.iter().flat_map(|list| &list.0) {
+    extend(&mut options, &args.extended);
+    options
+}
+
+/// What `-E` says.
+pub(super) fn extend(options: &mut Options, lists: &[ExtendedList]) {
+    for extended in lists.iter().flat_map(|list| &list.0) {
         match *extended {
             Extended::HashSeed(seed) => options.hash_seed = Some(seed),
             Extended::Stride(blocks) => options.stride = blocks,
@@ -74,7 +80,6 @@ fn options(args: &Mkfs) -> Options {
             Extended::Discard(discard) => options.discard = discard,
         }
     }
-    options
 }
 
 fn show(args: &Mkfs, made: &Made) -> Result<(), Failure> {
@@ -149,7 +154,7 @@ fn as_json(args: &Mkfs, made: &Made) -> Value {
 }
 
 /// A UUID in its usual form.
-fn uuid(bytes: &[u8; 16]) -> String {
+pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     let mut text = String::new();
     for (at, byte) in bytes.iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {

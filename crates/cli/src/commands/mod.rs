@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod bench;
+pub(crate) mod build;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod chmod;

@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use extant::{Error, FileKind, Filesystem, Node, SeekTarget, Volume};
+use extant_archive::{MAX_PIECES, Member, Piece, Timestamp, Writer, kind};
 use tracing::warn;
 
-use crate::archive::{MAX_PIECES, Member, Piece, Writer, kind};
 use crate::args::Tar;
 use crate::commands::cat::{TOO_MUCH, capacity};
 use crate::failure::{At, Failure, Failures, Outcome};
@@ -146,7 +146,10 @@ impl<W: Write> Pack<'_, W> {
             mode: u32::from(attr.perm),
             uid: attr.uid,
             gid: attr.gid,
-            mtime: attr.mtime,
+            mtime: Timestamp {
+                secs: attr.mtime.secs,
+                nanos: attr.mtime.nanos,
+            },
             ..Member::default()
         };
         if attr.kind == FileKind::Socket {

@@ -15,10 +15,10 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use extant::{Error, FileKind, FileTimes, Filesystem, Ino, Node, SetAttr, XattrMode};
+use extant::{Error, FileKind, FileTimes, Filesystem, Ino, Node, SetAttr, Timestamp, XattrMode};
+use extant_archive::{Member, Piece, Reader, Stream, acl, fill, kind};
 use tracing::warn;
 
-use crate::archive::{Member, Piece, Reader, acl, fill, kind};
 use crate::args::Untar;
 use crate::descent::Descent;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
@@ -124,9 +124,9 @@ impl<'a> Unpack<'a> {
     /// Unpacks everything. An archive that cannot be read on ends it.
     fn all(mut self, name: &str, input: Box<dyn Read + '_>) -> Result<(), Failure> {
         let broken = |error: io::Error| Failure::at(name, broken(error));
-        let mut archive = Reader::new(input);
+        let mut archive = Reader::new(Stream(input));
         let ended = loop {
-            let member = match archive.next() {
+            let member = match archive.next_member() {
                 Ok(Some(member)) => member,
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(broken(error)),
@@ -467,9 +467,13 @@ fn device(member: &Member, at: &ImagePath) -> Result<u32, Failure> {
 }
 
 fn times(member: &Member) -> FileTimes {
+    let stored = |time: extant_archive::Timestamp| Timestamp {
+        secs: time.secs,
+        nanos: time.nanos,
+    };
     FileTimes::new()
-        .set_modified(member.mtime)
-        .set_accessed(member.atime.unwrap_or(member.mtime))
+        .set_modified(stored(member.mtime))
+        .set_accessed(stored(member.atime.unwrap_or(member.mtime)))
 }
 
 /// The ranges of `data` that are not whole pieces of zeros: those become holes.

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsFd;
 
-use crate::archive::{BLOCK, fill};
+use extant_archive::{BLOCK, fill};
+
 use crate::args::Untar;
 use crate::failure::{At, Failure};
 use crate::progress::Progress;

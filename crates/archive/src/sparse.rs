@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use super::header::{BLOCK, Field, Piece, bad, decimal, fill, number};
 
 /// Most pieces of a file: what a map of them takes in memory is bounded.
-pub(crate) const MAX_PIECES: usize = 1 << 20;
+pub const MAX_PIECES: usize = 1 << 20;
 
 // In a header of GNU's own: the first pieces, whether a block with more follows, the file's size.
 const FIRST: Field = 386..482;

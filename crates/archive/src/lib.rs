@@ -8,17 +8,22 @@
 //! this goes by the length that each record says (tar-rs#428, #452): there an attribute with a line
 //! end in its value is lost, and one that looks like a record renames its file.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
+
 use std::io::{self, Read};
 
-pub(crate) mod acl;
+pub mod acl;
 mod header;
+mod input;
 mod pax;
 mod sparse;
 mod writer;
 
-pub(crate) use header::{BLOCK, Member, Piece, fill, kind};
-pub(crate) use sparse::MAX_PIECES;
-pub(crate) use writer::Writer;
+pub use header::{BLOCK, Member, Piece, Timestamp, fill, kind};
+pub use input::{Input, Stream};
+pub use sparse::MAX_PIECES;
+pub use writer::Writer;
 
 use header::{bad, plain, text};
 use pax::Globals;
@@ -28,7 +33,7 @@ use sparse::{Form, SparseHeaders};
 const MAX_EXTRA: u64 = 16 << 20;
 
 /// Reads members in their order.
-pub(crate) struct Reader<R> {
+pub struct Reader<R> {
     input: R,
     /// Bytes of the last member that the caller has not read yet.
     left: u64,
@@ -38,8 +43,9 @@ pub(crate) struct Reader<R> {
     globals: Globals,
 }
 
-impl<R: Read> Reader<R> {
-    pub(crate) fn new(input: R) -> Reader<R> {
+impl<R: Input> Reader<R> {
+    /// Reads from the beginning of `input`.
+    pub fn new(input: R) -> Reader<R> {
         Reader {
             input,
             left: 0,
@@ -49,9 +55,20 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Whether it ended, when [`Reader::next`] said `None`, as archives do: with a block of zeros.
-    /// Without, it may have been cut short.
-    pub(crate) fn marked(&self) -> bool {
+    /// The input. Right after [`Reader::next_member`] it stands at the first byte of the member's
+    /// content.
+    pub fn input(&mut self) -> &mut R {
+        &mut self.input
+    }
+
+    /// Bytes of the member's content in the archive that were not read yet.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Whether it ended, when [`Reader::next_member`] said `None`, as archives do: with a block of
+    /// zeros. Without, it may have been cut short.
+    pub fn marked(&self) -> bool {
         self.marked
     }
 
@@ -60,7 +77,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// Those of the input; `InvalidData` if it is no archive.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Member>> {
+    pub fn next_member(&mut self) -> io::Result<Option<Member>> {
         let (mut extra, mut name, mut link) = (Vec::new(), None, None);
         // A header has come that is about the member after it.
         let mut announced = false;
@@ -162,8 +179,7 @@ impl<R: Read> Reader<R> {
     /// Goes past what was not read.
     fn skip(&mut self) -> io::Result<()> {
         let rest = self.left.saturating_add(self.padding);
-        let gone = io::copy(&mut (&mut self.input).take(rest), &mut io::sink())?;
-        if gone < rest {
+        if self.input.pass(rest)? < rest {
             return Err(bad("it ends in the middle of a file"));
         }
         (self.left, self.padding) = (0, 0);
@@ -171,7 +187,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl<R: Read> Read for Reader<R> {
+impl<R: Input> Read for Reader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = (&mut self.input).take(self.left).read(buf)?;
         self.left = self.left.saturating_sub(len as u64);

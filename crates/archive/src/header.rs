@@ -2,12 +2,21 @@
 
 use std::io::{self, Read};
 
-use extant::Timestamp;
+/// A point in time: seconds since 1970 (negative before) and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub secs: i64,
+    /// Nanoseconds past `secs`, below 1,000,000,000.
+    pub nanos: u32,
+}
 
 /// What an archive is made of.
-pub(crate) const BLOCK: usize = 512;
+pub const BLOCK: usize = 512;
 /// Where pax headers keep extended attributes.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Where libarchive keeps them: names with `%` and hexadecimal digits, values in base 64.
+pub(super) const LIBARCHIVE: &[u8] = b"LIBARCHIVE.xattr.";
 /// Where they keep ACLs in words.
 pub(super) const ACL: &[u8] = b"SCHILY.acl.";
 
@@ -28,47 +37,71 @@ pub(super) const MINOR: Field = 337..345;
 pub(super) const PREFIX: Field = 345..500;
 
 /// Kinds of members, as headers write them.
-pub(crate) mod kind {
-    pub(crate) const REGULAR: u8 = b'0';
-    pub(crate) const LINK: u8 = b'1';
-    pub(crate) const SYMLINK: u8 = b'2';
-    pub(crate) const CHAR: u8 = b'3';
-    pub(crate) const BLOCK: u8 = b'4';
-    pub(crate) const DIRECTORY: u8 = b'5';
-    pub(crate) const FIFO: u8 = b'6';
+pub mod kind {
+    /// A regular file.
+    pub const REGULAR: u8 = b'0';
+    /// A hard link.
+    pub const LINK: u8 = b'1';
+    /// A symbolic link.
+    pub const SYMLINK: u8 = b'2';
+    /// A character device.
+    pub const CHAR: u8 = b'3';
+    /// A block device.
+    pub const BLOCK: u8 = b'4';
+    /// A directory.
+    pub const DIRECTORY: u8 = b'5';
+    /// A named pipe.
+    pub const FIFO: u8 = b'6';
     /// A name for the archive.
-    pub(crate) const VOLUME: u8 = b'V';
-    pub(crate) const CONTIGUOUS: u8 = b'7';
-    pub(crate) const PAX: u8 = b'x';
-    pub(crate) const PAX_GLOBAL: u8 = b'g';
-    pub(crate) const GNU_NAME: u8 = b'L';
-    pub(crate) const GNU_LINK: u8 = b'K';
-    pub(crate) const GNU_SPARSE: u8 = b'S';
+    pub const VOLUME: u8 = b'V';
+    /// A regular file, as some writers of old mark it.
+    pub const CONTIGUOUS: u8 = b'7';
+    /// A pax header for the next member.
+    pub const PAX: u8 = b'x';
+    /// A pax header for all members that follow.
+    pub const PAX_GLOBAL: u8 = b'g';
+    /// The next member's name, where it is long.
+    pub const GNU_NAME: u8 = b'L';
+    /// What the next member links to, where it is long.
+    pub const GNU_LINK: u8 = b'K';
+    /// A file with holes, in GNU's own format.
+    pub const GNU_SPARSE: u8 = b'S';
 }
 
 /// One thing in an archive, without its bytes.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Member {
-    pub(crate) kind: u8,
-    pub(crate) name: Vec<u8>,
+pub struct Member {
+    /// See [`kind`].
+    pub kind: u8,
+    /// Its path.
+    pub name: Vec<u8>,
     /// What a link says.
-    pub(crate) link: Vec<u8>,
-    pub(crate) mode: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) size: u64,
-    pub(crate) mtime: Timestamp,
-    pub(crate) atime: Option<Timestamp>,
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub link: Vec<u8>,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Access time, where the archive has it.
+    pub atime: Option<Timestamp>,
+    /// Major number of a device.
+    pub major: u32,
+    /// Minor number of a device.
+    pub minor: u32,
+    /// Extended attributes: names and values.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// ACLs in words, by the end of their key: `access`, `default`.
-    pub(crate) acls: Vec<(Vec<u8>, Vec<u8>)>,
+    pub acls: Vec<(Vec<u8>, Vec<u8>)>,
     /// For a file with holes: what lies between them. The archive has these bytes only, while
     /// `size` is the file's.
-    pub(crate) pieces: Option<Vec<Piece>>,
+    pub pieces: Option<Vec<Piece>>,
     /// What is wrong with it, so that it cannot be made.
-    pub(crate) damage: Option<&'static str>,
+    pub damage: Option<&'static str>,
 }
 
 pub(super) fn bad(what: impl Into<String>) -> io::Error {
@@ -77,9 +110,11 @@ pub(super) fn bad(what: impl Into<String>) -> io::Error {
 
 /// A piece of a file between holes. One without bytes may end a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
+pub struct Piece {
+    /// Its first byte in the file.
+    pub start: u64,
+    /// Its bytes.
+    pub len: u64,
 }
 
 /// A number without a sign.
@@ -88,8 +123,11 @@ pub(super) fn decimal(value: &[u8]) -> Option<u64> {
     digits.then(|| str::from_utf8(value).ok()?.parse().ok())?
 }
 
-/// Fills the buffer as far as there is something to read.
-pub(crate) fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
+/// Fills the buffer as far as there is something to read. Returns how far.
+///
+/// # Errors
+/// Those of the input.
+pub fn fill(from: &mut dyn Read, buf: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while let Some(rest) = buf.get_mut(len..).filter(|rest| !rest.is_empty()) {
         match from.read(rest) {

@@ -1,9 +1,7 @@
-use super::header::{CHECKSUM, number};
+use super::header::{CHECKSUM, Timestamp, number};
 use super::pax::timestamp;
 use super::writer::{header, line, seconds};
 use super::*;
-use extant::Timestamp;
-
 fn file(name: &[u8]) -> Member {
     Member {
         kind: kind::REGULAR,
@@ -20,10 +18,10 @@ fn round(member: &Member, content: &[u8]) -> (Member, Vec<u8>) {
     writer.finish().unwrap();
     assert_eq!(archive.len() % BLOCK, 0);
     let mut reader = Reader::new(archive.as_slice());
-    let member = reader.next().unwrap().unwrap();
+    let member = reader.next_member().unwrap().unwrap();
     let mut content = Vec::new();
     reader.read_to_end(&mut content).unwrap();
-    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(reader.next_member().unwrap(), None);
     (member, content)
 }
 
@@ -118,7 +116,7 @@ fn no_bytes_make_it_panic_or_take_much() {
     writer.finish().unwrap();
     let drain = |bytes: &[u8]| {
         let mut reader = Reader::new(bytes);
-        while let Ok(Some(_)) = reader.next() {}
+        while let Ok(Some(_)) = reader.next_member() {}
     };
     for len in 0..archive.len() {
         drain(&archive[..len]);
@@ -135,7 +133,7 @@ fn no_bytes_make_it_panic_or_take_much() {
     (own.kind, own.size) = (kind::PAX, 1 << 32);
     let header = header(&own, &mut Vec::new());
     let mut reader = Reader::new(header.as_slice());
-    let said = reader.next().unwrap_err().to_string();
+    let said = reader.next_member().unwrap_err().to_string();
     assert_eq!(said, "a header of 4294967296 bytes");
 }
 
@@ -147,11 +145,11 @@ fn cut_short_is_an_error() {
     let mut writer = Writer::new(&mut archive);
     writer.append(&member, [3; 1000].as_slice()).unwrap();
     let mut reader = Reader::new(&archive[..BLOCK + 300]);
-    reader.next().unwrap().unwrap();
-    assert!(reader.next().is_err());
+    reader.next_member().unwrap().unwrap();
+    assert!(reader.next_member().is_err());
     let mut reader = Reader::new(&archive[..300]);
-    assert!(reader.next().is_err());
-    assert!(Reader::new(&[7; 2 * BLOCK][..]).next().is_err());
+    assert!(reader.next_member().is_err());
+    assert!(Reader::new(&[7; 2 * BLOCK][..]).next_member().is_err());
 }
 
 #[test]
@@ -165,7 +163,7 @@ fn an_end_that_is_none_is_reported() {
     let whole = archive.len() - 2 * BLOCK;
     let end = |len: usize| {
         let mut reader = Reader::new(&archive[..len]);
-        while reader.next()?.is_some() {}
+        while reader.next_member()?.is_some() {}
         Ok::<_, io::Error>(reader.marked())
     };
     assert!(end(archive.len()).unwrap());
@@ -191,7 +189,7 @@ fn sizes_that_no_file_has_are_refused() {
         extra.resize(BLOCK, 0);
         archive.extend(extra);
         archive.extend(own);
-        let read = Reader::new(archive.as_slice()).next();
+        let read = Reader::new(archive.as_slice()).next_member();
         assert_eq!(read.is_ok(), right, "{size}");
     }
 }
@@ -240,7 +238,7 @@ fn what_is_said_of_all_holds_until_it_is_taken_back() {
     .concat();
     let mut reader = Reader::new(archive.as_slice());
     for uid in [5, 6, 9, 9, 8] {
-        let member = reader.next().unwrap().unwrap();
+        let member = reader.next_member().unwrap().unwrap();
         assert_eq!((member.uid, member.gid), (uid, 7));
         assert_eq!(member.xattrs, [(b"user.a".to_vec(), b"v".to_vec())]);
         assert_eq!(member.pieces, None);
@@ -249,12 +247,12 @@ fn what_is_said_of_all_holds_until_it_is_taken_back() {
     let long = "v".repeat(100_000);
     let archive = of(&[(all, &[("SCHILY.xattr.user.a", &long)])]);
     let said = Reader::new(archive.as_slice())
-        .next()
+        .next_member()
         .unwrap_err()
         .to_string();
     assert!(said.starts_with("headers of 1000"), "{said}");
     let archive = of(&[(all, &[("comment", &long)])]);
-    assert!(Reader::new(archive.as_slice()).next().is_ok());
+    assert!(Reader::new(archive.as_slice()).next_member().is_ok());
 }
 
 fn piece(start: u64, len: u64) -> Piece {
@@ -266,12 +264,12 @@ fn holed(archive: &[u8]) -> (Vec<u8>, u64, Option<Vec<Piece>>, Vec<u8>) {
     let next = pax(&[], b"");
     let archive = [archive, &next].concat();
     let mut reader = Reader::new(archive.as_slice());
-    let member = reader.next().unwrap().unwrap();
+    let member = reader.next_member().unwrap().unwrap();
     assert_eq!(member.kind, kind::REGULAR);
     assert_eq!(member.pieces.is_none(), member.damage.is_some());
     let mut content = Vec::new();
     reader.read_to_end(&mut content).unwrap();
-    assert_eq!(reader.next().unwrap().unwrap().name, b"plain");
+    assert_eq!(reader.next_member().unwrap().unwrap().name, b"plain");
     (member.name, member.size, member.pieces, content)
 }
 
@@ -348,7 +346,7 @@ fn holes_are_written_and_read_before_the_pieces() {
             let mut damaged = archive.clone();
             damaged[at] = byte;
             let mut reader = Reader::new(damaged.as_slice());
-            while let Ok(Some(_)) = reader.next() {}
+            while let Ok(Some(_)) = reader.next_member() {}
         }
     }
 }
@@ -399,8 +397,8 @@ fn holes_are_read_from_headers_of_gnu() {
     // A map that never ends is no reason to read for ever, or to keep it.
     for byte in [0, b'1'] {
         let endless = own(&[], 0, 0, true);
-        let endless = endless.as_slice().chain(Endless(byte, 0));
-        let said = Reader::new(endless).next().unwrap_err().to_string();
+        let endless = Stream(endless.as_slice().chain(Endless(byte, 0)));
+        let said = Reader::new(endless).next_member().unwrap_err().to_string();
         assert_eq!(said, "a map of a sparse file that does not end");
     }
 }

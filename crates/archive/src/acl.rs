@@ -21,14 +21,16 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
 /// The attributes that the words for a member become, by the keys that archives have for them.
-pub(crate) const KINDS: [(&[u8], &[u8]); 2] = [
+pub const KINDS: [(&[u8], &[u8]); 2] = [
     (b"access", b"system.posix_acl_access"),
     (b"default", b"system.posix_acl_default"),
 ];
 
 /// How names become numbers: of users, and of groups.
-pub(crate) trait Names {
+pub trait Names {
+    /// The number of a user.
     fn user(&self, name: &str) -> Option<u32>;
+    /// The number of a group.
     fn group(&self, name: &str) -> Option<u32>;
 }
 
@@ -36,7 +38,7 @@ pub(crate) trait Names {
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub(crate) fn from_text(text: &[u8], names: &dyn Names) -> Result<Vec<u8>, String> {
+pub fn from_text(text: &[u8], names: &dyn Names) -> Result<Vec<u8>, String> {
     let text = str::from_utf8(text).map_err(|_| "an ACL that is no text".to_owned())?;
     let mut known = HashMap::new();
     let mut entries = Vec::new();
@@ -135,7 +137,7 @@ fn unescaped(name: &str) -> String {
 }
 
 /// The words for an attribute, with numbers, a line each; `None` if it is no ACL.
-pub(super) fn to_text(value: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn to_text(value: &[u8]) -> Option<Vec<u8>> {
     let (version, entries) = value.split_at_checked(4)?;
     if u32::from_le_bytes(version.try_into().ok()?) != VERSION || entries.len() % 8 != 0 {
         return None;

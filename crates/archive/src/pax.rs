@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use extant::Timestamp;
-
-use super::header::{ACL, Member, XATTR, bad, decimal};
+use super::header::{ACL, LIBARCHIVE, Member, Timestamp, XATTR, bad, decimal};
 use super::sparse::SparseHeaders;
 
 /// Most that is kept of what is said of all members: each of them is gone over with it.
@@ -26,6 +24,9 @@ const PLAIN: [&[u8]; 7] = [
     b"atime",
 ];
 
+/// What the keys of attributes begin with.
+const XATTRS: [&[u8]; 3] = [XATTR, LIBARCHIVE, ACL];
+
 /// What is said of all members that follow.
 #[derive(Default)]
 pub(super) struct Globals {
@@ -37,7 +38,7 @@ impl Globals {
     pub(super) fn learn(&mut self, lines: &[u8]) -> io::Result<()> {
         for record in Records(lines) {
             let (key, value) = record?;
-            let known = PLAIN.contains(&key) || key.starts_with(XATTR) || key.starts_with(ACL);
+            let known = PLAIN.contains(&key) || XATTRS.iter().any(|prefix| key.starts_with(prefix));
             if value.is_empty() && PLAIN.contains(&key) {
                 self.records.remove(key);
             } else if known {
@@ -125,7 +126,15 @@ fn set(
         b"atime" => member.atime = Some(timestamp(value).ok_or_else(wrong)?),
         _ => {
             if let Some(name) = key.strip_prefix(XATTR) {
+                member.xattrs.retain(|(known, _)| known != name);
                 member.xattrs.push((name.to_vec(), value.to_vec()));
+            } else if let Some(name) = key.strip_prefix(LIBARCHIVE) {
+                // The other form has the value as it is, and goes before this one.
+                let name = percent(name).ok_or_else(wrong)?;
+                let value = base64(value).ok_or_else(wrong)?;
+                if !member.xattrs.iter().any(|(known, _)| *known == name) {
+                    member.xattrs.push((name, value));
+                }
             } else if let Some(name) = key.strip_prefix(ACL) {
                 member.acls.push((name.to_vec(), value.to_vec()));
             } else if let Some(name) = key.strip_prefix(b"GNU.sparse.") {
@@ -134,6 +143,48 @@ fn set(
         }
     }
     Ok(())
+}
+
+/// A name in which `%` and two hexadecimal digits stand for a byte.
+fn percent(name: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = name;
+    while let Some((&first, after)) = rest.split_first() {
+        if first == b'%' {
+            let digits = str::from_utf8(after.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(first);
+            rest = after;
+        }
+    }
+    Some(bytes)
+}
+
+/// Bytes in base 64, with or without the padding at their end.
+fn base64(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.trim_ascii();
+    let text = text.strip_suffix(b"=").unwrap_or(text);
+    let text = text.strip_suffix(b"=").unwrap_or(text);
+    let mut bytes = Vec::new();
+    let (mut bits, mut sum) = (0, 0_u32);
+    for &letter in text {
+        let value = match letter {
+            b'A'..=b'Z' => letter - b'A',
+            b'a'..=b'z' => letter - b'a' + 26,
+            b'0'..=b'9' => letter - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        (sum, bits) = ((sum << 6 | u32::from(value)) & 0xFFFF, bits + 6);
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push(u8::try_from(sum >> bits & 0xFF).ok()?);
+        }
+    }
+    Some(bytes)
 }
 
 /// Reads seconds with a fraction, as pax writes them.

@@ -3,11 +3,9 @@
 
 use std::io::{self, Read, Write};
 
-use extant::Timestamp;
-
 use super::header::{
     ACL, BLOCK, CHECKSUM, Field, GID, KIND, LINK, MAGIC, MAJOR, MINOR, MODE, MTIME, Member, NAME,
-    SIZE, UID, XATTR, bad, kind,
+    SIZE, Timestamp, UID, XATTR, bad, kind,
 };
 use super::{acl, sparse};
 
@@ -26,12 +24,13 @@ pub(super) fn seconds(time: Timestamp) -> String {
 }
 
 /// Writes members in their order.
-pub(crate) struct Writer<W> {
+pub struct Writer<W> {
     out: W,
 }
 
 impl<W: Write> Writer<W> {
-    pub(crate) fn new(out: W) -> Writer<W> {
+    /// Writes to `out`.
+    pub fn new(out: W) -> Writer<W> {
         Writer { out }
     }
 
@@ -39,7 +38,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the output, and of the content.
-    pub(crate) fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
+    pub fn append(&mut self, member: &Member, content: impl Read) -> io::Result<()> {
         let mut extra = Vec::new();
         let (mut map, mut stored) = (Vec::new(), member.size);
         let header = match &member.pieces {
@@ -79,7 +78,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// Those of the output.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
         self.out.write_all(&[0; 2 * BLOCK])?;
         self.out.flush()
     }

@@ -1,0 +1,183 @@
+//! Extended attributes of all files, each distinct set once, in the form that ext4 stores.
+
+use std::collections::HashMap;
+
+use extant_disk::acl::Acl;
+use extant_disk::file_kind::FileKind;
+use extant_disk::xattr::{Fit, XATTR_NAME_MAX, XattrName, XattrSet};
+
+/// Most bytes of all distinct sets together.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Attributes as sources have them: names and values.
+pub(crate) type Named = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A set of attributes; the first is the empty one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct SetId(pub(crate) u32);
+
+/// A set, divided between the inode and a block.
+#[derive(Debug, Default)]
+pub(crate) struct Divided {
+    pub(crate) area: XattrSet,
+    pub(crate) block: XattrSet,
+}
+
+/// All sets.
+#[derive(Debug)]
+pub(crate) struct AttrStore {
+    sets: Vec<Divided>,
+    known: HashMap<Vec<u8>, SetId>,
+    bytes: usize,
+    /// Bytes behind an inode's fixed fields.
+    area: usize,
+    block_size: usize,
+}
+
+/// What became of a file's attributes.
+pub(crate) struct Kept {
+    pub(crate) set: SetId,
+    /// The permissions that an access ACL stands for.
+    pub(crate) mode: u16,
+    /// Attributes that ext4 does not store.
+    pub(crate) left_out: Vec<Vec<u8>>,
+}
+
+impl AttrStore {
+    pub(crate) fn new(area: usize, block_size: usize) -> Self {
+        Self {
+            sets: vec![Divided::default()],
+            known: HashMap::new(),
+            bytes: 0,
+            area,
+            block_size,
+        }
+    }
+
+    /// The set of `id`.
+    pub(crate) fn get(&self, id: SetId) -> &Divided {
+        &self.sets[id.0 as usize]
+    }
+
+    /// Keeps the attributes of a file of mode `mode`.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub(crate) fn keep(&mut self, named: &Named, mode: u16) -> Result<Kept, String> {
+        let mut kept = Kept {
+            set: SetId::default(),
+            mode,
+            left_out: Vec::new(),
+        };
+        if named.is_empty() {
+            return Ok(kept);
+        }
+        let mut stored = Vec::new();
+        for (name, value) in named {
+            let Some(parsed) = XattrName::parse(name).filter(|n| n.rest.len() <= XATTR_NAME_MAX)
+            else {
+                kept.left_out.push(name.clone());
+                continue;
+            };
+            let value = match is_acl(&parsed) {
+                false => Some(value.clone()),
+                true => stored_acl(&parsed, value, &mut kept.mode)
+                    .map_err(|what| format!("{}: {what}", String::from_utf8_lossy(name)))?,
+            };
+            stored.extend(value.map(|value| (parsed, value)));
+        }
+        stored.sort();
+        stored.dedup_by(|one, other| one.0 == other.0);
+        if !stored.is_empty() {
+            kept.set = self.intern(&stored)?;
+        }
+        Ok(kept)
+    }
+
+    fn intern(&mut self, stored: &[(XattrName<'_>, Vec<u8>)]) -> Result<SetId, String> {
+        let mut key = Vec::new();
+        for (name, value) in stored {
+            key.push(name.index.raw());
+            for part in [name.rest, value] {
+                let len = u32::try_from(part.len()).map_err(|error| error.to_string())?;
+                key.extend_from_slice(&len.to_le_bytes());
+                key.extend_from_slice(part);
+            }
+        }
+        if let Some(&id) = self.known.get(&key) {
+            return Ok(id);
+        }
+        self.bytes += 2 * key.len() + 128;
+        if self.bytes > MAX_BYTES {
+            return Err(format!(
+                "extended attributes that differ take more than {MAX_BYTES} bytes"
+            ));
+        }
+        let divided = self.divide(stored)?;
+        let id = u32::try_from(self.sets.len()).map_err(|error| error.to_string())?;
+        self.sets.push(divided);
+        self.known.insert(key, SetId(id));
+        Ok(SetId(id))
+    }
+
+    /// All into the inode if they fit; else all into a block; else what fits of each.
+    fn divide(&self, stored: &[(XattrName<'_>, Vec<u8>)]) -> Result<Divided, String> {
+        let mut all = XattrSet::default();
+        for (name, value) in stored {
+            all.set(name, value);
+        }
+        let mut divided = Divided::default();
+        if all.fits_area(self.area) == Fit::Fits {
+            divided.area = all;
+            return Ok(divided);
+        }
+        if all.fits_block(self.block_size) == Fit::Fits {
+            divided.block = all;
+            return Ok(divided);
+        }
+        for (name, value) in stored {
+            let mut area = divided.area.clone();
+            area.set(name, value);
+            if area.fits_area(self.area) == Fit::Fits {
+                divided.area = area;
+                continue;
+            }
+            divided.block.set(name, value);
+            if divided.block.fits_block(self.block_size) == Fit::TooLarge {
+                let size = self.block_size;
+                return Err(format!(
+                    "extended attributes that do not fit a block of {size} bytes"
+                ));
+            }
+        }
+        Ok(divided)
+    }
+}
+
+fn is_acl(name: &XattrName<'_>) -> bool {
+    *name == XattrName::ACL_ACCESS || *name == XattrName::ACL_DEFAULT
+}
+
+/// The stored form of an ACL; `None` where the permissions say as much. An access ACL changes them.
+fn stored_acl(
+    name: &XattrName<'_>,
+    value: &[u8],
+    mode: &mut u16,
+) -> Result<Option<Vec<u8>>, String> {
+    let kind = FileKind::from_mode(*mode);
+    let access = *name == XattrName::ACL_ACCESS;
+    if kind == Some(FileKind::Symlink) || (!access && kind != Some(FileKind::Directory)) {
+        return Err("only directories have default ACLs, and links none at all".to_owned());
+    }
+    let acl = Acl::from_posix(value).map_err(|error| error.to_string())?;
+    if acl.is_empty() {
+        return Ok(None);
+    }
+    acl.validate().map_err(|error| error.to_string())?;
+    if !access {
+        return Ok(Some(acl.to_stored()));
+    }
+    let (changed, plain) = acl.mode(*mode);
+    *mode = changed;
+    Ok((!plain).then(|| acl.to_stored()))
+}

@@ -1,0 +1,194 @@
+//! The data of files, on their way from the sources to the volume.
+//!
+//! # Concurrency
+//! Threads take pieces of work from one queue, in the order of the volume: each reads its pieces,
+//! adds them to a digest of its own and writes them. Pieces of different threads are different
+//! blocks, and a sum of digests has no order, so the result does not depend on the threads.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extant_blockdev::BlockDevice;
+use extant_units::DevOff;
+
+use crate::digest::Digest;
+use crate::error::{Error, Result};
+use crate::extents::{count, extents, logical};
+use crate::options::Watch;
+use crate::origin::{ContentReader, Origin};
+use crate::placement::Placement;
+use crate::tree::{NodeId, Tree};
+
+/// The most bytes that are gathered for one write.
+const BATCH: u64 = 1 << 20;
+/// Pieces end at multiples of this in their file, wherever they lie: digests are of pieces.
+const PIECE: u64 = 1 << 18;
+/// The most pieces of one batch.
+const MAX_PIECES: usize = 1024;
+
+/// What is copied.
+pub(crate) struct Copy<'a> {
+    pub(crate) tree: &'a Tree,
+    pub(crate) origins: &'a [Origin],
+    pub(crate) placement: &'a Placement,
+    pub(crate) files: &'a [NodeId],
+    pub(crate) block_size: u64,
+    pub(crate) device: &'a dyn BlockDevice,
+    pub(crate) watch: &'a dyn Watch,
+}
+
+/// A part of a file in one run of blocks.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    node: NodeId,
+    /// The first byte in the file, and how many there are, whole blocks.
+    from: u64,
+    len: u64,
+    /// The first byte on the device.
+    to: u64,
+}
+
+/// What is left to copy.
+struct Queue {
+    /// The next file.
+    next: usize,
+    /// What is left of the last one, the next piece last.
+    pending: Vec<Piece>,
+}
+
+impl Copy<'_> {
+    /// Copies everything by `threads` threads. Returns the digest of the data.
+    ///
+    /// # Errors
+    /// The first that one of the threads met.
+    pub(crate) fn all(&self, threads: usize) -> Result<Digest> {
+        let queue = Mutex::new(Queue {
+            next: 0,
+            pending: Vec::new(),
+        });
+        let failed = AtomicBool::new(false);
+        let results: Vec<Result<Digest>> = std::thread::scope(|scope| {
+            let work = || {
+                let done = self.work(&queue, &failed);
+                if done.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                done
+            };
+            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+            let lost = || Err(Error::Options("a thread ended early".to_owned()));
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|done| done.unwrap_or_else(|_| lost())).collect()
+        });
+        let mut digest = Digest::default();
+        for result in results {
+            digest.add(result?);
+        }
+        Ok(digest)
+    }
+
+    fn work(&self, queue: &Mutex<Queue>, failed: &AtomicBool) -> Result<Digest> {
+        let mut reader = ContentReader::new(self.tree, self.origins);
+        let mut digest = Digest::default();
+        let mut pieces = Vec::new();
+        let mut buf = Vec::new();
+        while !failed.load(Ordering::Relaxed) {
+            pieces.clear();
+            match queue.lock() {
+                Ok(mut queue) => self.take(&mut queue, &mut pieces),
+                Err(_) => break,
+            }
+            if pieces.is_empty() {
+                break;
+            }
+            let mut rest = pieces.as_slice();
+            while !rest.is_empty() {
+                let (run, left) = rest.split_at(run_len(rest));
+                rest = left;
+                self.run(run, &mut reader, &mut buf, &mut digest)?;
+            }
+        }
+        Ok(digest)
+    }
+
+    /// Copies pieces that lie one behind the other on the device.
+    fn run(
+        &self,
+        pieces: &[Piece],
+        reader: &mut ContentReader<'_>,
+        buf: &mut Vec<u8>,
+        digest: &mut Digest,
+    ) -> Result<()> {
+        let Some(first) = pieces.first() else {
+            return Ok(());
+        };
+        let len: u64 = pieces.iter().map(|piece| piece.len).sum();
+        buf.resize(extant_units::index(len), 0);
+        let mut rest = buf.as_mut_slice();
+        let mut copied = 0;
+        for piece in pieces {
+            let (data, left) = rest.split_at_mut(extant_units::index(piece.len));
+            rest = left;
+            reader.read(piece.node, piece.from, data)?;
+            let node = self.tree.node(piece.node);
+            let real = (node.size - piece.from).min(piece.len);
+            let content = &data[..extant_units::index(real)];
+            digest.add_data(node.ino, piece.from, content);
+            copied += real;
+        }
+        let written = self.device.write_at(DevOff::new(first.to), buf);
+        written.map_err(extant_mkfs::Error::Io)?;
+        self.watch.copied(copied);
+        Ok(())
+    }
+
+    /// Takes the next batch.
+    fn take(&self, queue: &mut Queue, pieces: &mut Vec<Piece>) {
+        let mut bytes = 0;
+        while bytes < BATCH && pieces.len() < MAX_PIECES {
+            let Some(piece) = queue.pending.pop() else {
+                let Some(&node) = self.files.get(queue.next) else {
+                    return;
+                };
+                queue.next += 1;
+                queue.pending = self.pieces(node);
+                queue.pending.reverse();
+                continue;
+            };
+            bytes += piece.len;
+            pieces.push(piece);
+        }
+    }
+
+    /// The pieces of one file, in order.
+    fn pieces(&self, node: NodeId) -> Vec<Piece> {
+        let bs = self.block_size;
+        let runs = logical(self.tree, node, bs);
+        let places = self.placement.runs(self.tree, node, count(&runs));
+        let mut pieces = Vec::new();
+        for extent in extents(&runs, &places) {
+            let start = u64::from(extent.lblk.get()) * bs;
+            let to = extent.pblk.get() * bs;
+            let end = start + u64::from(extent.len) * bs;
+            let mut at = start;
+            while at < end {
+                let Range { end, .. } = at..end.min((at / PIECE + 1) * PIECE);
+                pieces.push(Piece {
+                    node,
+                    from: at,
+                    len: end - at,
+                    to: to + (at - start),
+                });
+                at = end;
+            }
+        }
+        pieces
+    }
+}
+
+/// How many of the pieces lie one behind the other.
+fn run_len(pieces: &[Piece]) -> usize {
+    let follows = |pair: &[Piece]| matches!(pair, [a, b] if a.to + a.len == b.to);
+    1 + pieces.windows(2).take_while(|pair| follows(pair)).count()
+}

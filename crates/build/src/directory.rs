@@ -1,0 +1,224 @@
+//! The blocks of directories: names in the order of their hashes, packed, and an index over them.
+//!
+//! A directory that fits one block is linear, as in Linux; a larger one has an index, where the
+//! volume's features allow it. Block 0 is the root, then the nodes, then the leaves.
+
+use extant_disk::dir_edit::NewEntry;
+use extant_disk::dir_hash::{DirHash, DirHasher};
+use extant_disk::dirent::{DirFormat, FileType, rec_len_for};
+use extant_disk::file_kind::FileKind;
+use extant_disk::htree::IndexKind;
+use extant_units::{Ino, Lblk};
+
+use crate::error::{Error, Result};
+use crate::tree::{NameId, NodeId, Tree};
+
+/// Names of a directory with their hashes, in order.
+pub(crate) type Sorted = Vec<(DirHash, NameId)>;
+
+/// How directories are laid out on a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirLayout {
+    pub(crate) hasher: DirHasher,
+    /// Whether large directories have an index.
+    pub(crate) indexed: bool,
+}
+
+/// The blocks of one directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    /// Blocks of names.
+    leaves: u64,
+    /// Nodes between the root and the leaves.
+    nodes: u64,
+    pub(crate) indexed: bool,
+}
+
+impl Shape {
+    /// All blocks.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.leaves + self.nodes + u64::from(self.indexed)
+    }
+}
+
+impl DirLayout {
+    /// The names in `dir`, in order.
+    pub(crate) fn sorted(&self, tree: &Tree, dir: NodeId) -> Sorted {
+        let mut sorted: Sorted = tree
+            .children(dir)
+            .map(|name| (self.hasher.hash(tree.name_text(name)), name))
+            .collect();
+        sorted.sort_unstable_by(|one, other| {
+            let hashes = one.0.cmp(&other.0);
+            hashes.then_with(|| tree.name_text(one.1).cmp(tree.name_text(other.1)))
+        });
+        sorted
+    }
+
+    /// The blocks that `names` need in the directory `dir`; `linear` forbids an index.
+    ///
+    /// # Errors
+    /// More names than an index of two levels holds.
+    pub(crate) fn shape(
+        &self,
+        tree: &Tree,
+        dir: NodeId,
+        format: &DirFormat,
+        names: &Sorted,
+    ) -> Result<Shape> {
+        let linear = leaves(tree, format, names, dots_len()).count() as u64;
+        let is_lost_found = tree.node(dir).ino == LOST_FOUND;
+        if linear <= 1 || !self.indexed || is_lost_found {
+            return Ok(Shape {
+                leaves: linear.max(1),
+                nodes: 0,
+                indexed: false,
+            });
+        }
+        let leaves = leaves(tree, format, names, 0).count() as u64;
+        let root = format.index_limit(IndexKind::Root) as u64;
+        let node = format.index_limit(IndexKind::Node) as u64;
+        let nodes = if leaves <= root {
+            0
+        } else {
+            leaves.div_ceil(node)
+        };
+        if nodes > root {
+            let what = "more names than the index of a directory holds: larger blocks hold more";
+            return Err(Error::at(tree.path(dir), what));
+        }
+        Ok(Shape {
+            leaves,
+            nodes,
+            indexed: true,
+        })
+    }
+
+    /// Gives the blocks of `dir` to `put`, by their number in the directory. `blocks` is how many
+    /// it has: more than it needs are empty.
+    ///
+    /// # Errors
+    /// Those of `put`.
+    pub(crate) fn write(
+        &self,
+        tree: &Tree,
+        dir: NodeId,
+        format: &DirFormat,
+        blocks: u64,
+        put: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let names = self.sorted(tree, dir);
+        let shape = self
+            .shape(tree, dir, format, &names)
+            .map_err(std::io::Error::other)?;
+        let ino = |id: NodeId| Ino::new(tree.node(id).ino).unwrap_or(Ino::ROOT);
+        let dots = (ino(dir), ino(tree.parent(dir)));
+        let mut block = vec![0; format.block_size.bytes()];
+        if !shape.indexed {
+            let dot = |name, ino| NewEntry {
+                name,
+                ino,
+                file_type: FileType::Directory,
+            };
+            let mut first = vec![dot(&b"."[..], dots.0), dot(b"..", dots.1)];
+            let mut chunks = leaves(tree, format, &names, dots_len());
+            for at in 0..blocks {
+                let chunk = chunks.next().unwrap_or_default();
+                let entries = chunk.iter().map(|(_, name)| entry(tree, *name));
+                format.pack(
+                    &mut block,
+                    std::mem::take(&mut first).into_iter().chain(entries),
+                );
+                put(at, &block)?;
+            }
+            return Ok(());
+        }
+        let first = 1 + shape.nodes;
+        let mut table = Vec::new();
+        let mut last = None;
+        for (at, chunk) in (first..).zip(leaves(tree, format, &names, 0)) {
+            let entries = chunk.iter().map(|(_, name)| entry(tree, *name));
+            format.pack(&mut block, entries);
+            put(at, &block)?;
+            let hash = chunk.first().map_or(0, |(hash, _)| hash.major);
+            let key = if at == first {
+                0
+            } else {
+                hash | u32::from(last == Some(hash))
+            };
+            last = chunk.last().map(|(hash, _)| hash.major);
+            table.push((key, lblk(at)));
+        }
+        let mut levels = 0;
+        if shape.nodes > 0 {
+            levels = 1;
+            let mut above = Vec::new();
+            for (at, part) in (1..).zip(table.chunks(format.index_limit(IndexKind::Node))) {
+                put(at, &format.new_node(part))?;
+                above.push((part.first().map_or(0, |(key, _)| *key), lblk(at)));
+            }
+            table = above;
+        }
+        let version = self.hasher.algorithm().version();
+        put(0, &format.new_root(dots, version, levels, &table))
+    }
+}
+
+/// The inode of lost+found.
+pub(crate) const LOST_FOUND: u32 = 11;
+
+/// Bytes of "." and "..".
+fn dots_len() -> usize {
+    rec_len_for(1) + rec_len_for(2)
+}
+
+fn lblk(at: u64) -> Lblk {
+    Lblk::new(u32::try_from(at).unwrap_or(u32::MAX))
+}
+
+fn entry(tree: &Tree, name: NameId) -> NewEntry<'_> {
+    let node = tree.node(tree.target(name));
+    NewEntry {
+        name: tree.name_text(name),
+        ino: Ino::new(node.ino).unwrap_or(Ino::ROOT),
+        file_type: match node.kind() {
+            FileKind::Regular => FileType::Regular,
+            FileKind::Directory => FileType::Directory,
+            FileKind::Symlink => FileType::Symlink,
+            FileKind::BlockDevice => FileType::BlockDevice,
+            FileKind::CharDevice => FileType::CharDevice,
+            FileKind::Fifo => FileType::Fifo,
+            FileKind::Socket => FileType::Socket,
+        },
+    }
+}
+
+/// Names by the blocks that they fill; the first block has `before` bytes of something else.
+fn leaves<'a>(
+    tree: &'a Tree,
+    format: &DirFormat,
+    names: &'a Sorted,
+    before: usize,
+) -> impl Iterator<Item = &'a [(DirHash, NameId)]> + use<'a> {
+    let end = format.entries_end();
+    let mut rest = names.as_slice();
+    let mut used = before;
+    let mut first = before > 0;
+    std::iter::from_fn(move || {
+        if rest.is_empty() && !std::mem::take(&mut first) {
+            return None;
+        }
+        first = false;
+        let mut count = 0;
+        for (_, name) in rest {
+            used += rec_len_for(tree.name_text(*name).len());
+            if used > end {
+                break;
+            }
+            count += 1;
+        }
+        let (chunk, left) = rest.split_at(count);
+        (rest, used) = (left, 0);
+        Some(chunk)
+    })
+}

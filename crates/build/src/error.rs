@@ -1,0 +1,75 @@
+//! Why a volume is not built.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// A refusal or a failure. No image is left behind, and one that was there stays as it was; a block
+/// device holds no file system once writing has begun.
+#[derive(thiserror::Error, Debug)]
+pub enum Error {
+    /// Something in a source that cannot be put into the volume.
+    #[error("{place}: {what}")]
+    Entry {
+        /// The source or the path.
+        place: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Options that do not go together, or that a volume cannot have.
+    #[error("{0}")]
+    Options(String),
+    /// The volume has no room for what the sources hold.
+    #[error("{bytes} bytes are too few: {what}")]
+    NoRoom {
+        /// Bytes of the volume.
+        bytes: u64,
+        /// What does not fit.
+        what: String,
+    },
+    /// The volume cannot be planned or written.
+    #[error(transparent)]
+    Mkfs(#[from] extant_mkfs::Error),
+    /// The host refused something.
+    #[error("{place}: {error}")]
+    Io {
+        /// The file.
+        place: String,
+        /// The host's error.
+        error: io::Error,
+    },
+}
+
+/// The result of building.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// `what` is wrong at `place`.
+    pub(crate) fn at(place: impl fmt::Display, what: impl fmt::Display) -> Self {
+        Self::Entry {
+            place: place.to_string(),
+            what: what.to_string(),
+        }
+    }
+}
+
+/// Adds the file that an error of the host is about.
+pub(crate) trait At<T> {
+    /// At this file.
+    fn at(self, path: &Path) -> Result<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::Io {
+            place: path.display().to_string(),
+            error,
+        })
+    }
+}
+
+impl<T> At<T> for rustix::io::Result<T> {
+    fn at(self, path: &Path) -> Result<T> {
+        self.map_err(io::Error::from).at(path)
+    }
+}

@@ -1,0 +1,255 @@
+//! A folder of the host as a source.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use extant_archive::Timestamp;
+use extant_disk::file_kind::FileKind;
+use rustix::fs::{
+    AtFlags, Mode, OFlags, SeekFrom, Stat, lgetxattr, llistxattr, major, minor, open, seek, stat,
+    statat,
+};
+use rustix::io::Errno;
+
+use crate::attrs::Named;
+use crate::error::{At, Error, Result};
+use crate::keeper::{Keeper, device};
+use crate::origin::{Origin, folder_data};
+use crate::placer::Placer;
+use crate::text::TextId;
+use crate::tree::{MAX_ENTRIES, Node, NodeId, Part};
+
+/// The most bytes of a file's names of attributes, and of one value: what Linux passes on.
+const MAX_XATTR: usize = 1 << 16;
+
+/// The device and inode of a file of the host.
+pub(crate) type FileKey = (u64, u64);
+
+/// A folder that is being read.
+pub(crate) struct FolderScan<'a, 'b> {
+    placer: &'a mut Placer<'b>,
+    keeper: &'a Keeper<'a>,
+    /// The source's number.
+    origin: u16,
+    /// Files that are no part of it: the image that is built.
+    skipped: &'a [FileKey],
+    /// Files with several names.
+    linked: HashMap<FileKey, NodeId>,
+    dirs: Vec<(u32, TextId)>,
+    buf: Vec<u8>,
+}
+
+/// A directory that is still to be read: its path, its path in the volume, and its number.
+type Pending = (PathBuf, Vec<u8>, u32);
+
+impl<'a, 'b> FolderScan<'a, 'b> {
+    pub(crate) fn new(
+        placer: &'a mut Placer<'b>,
+        keeper: &'a Keeper<'a>,
+        origin: u16,
+        skipped: &'a [FileKey],
+    ) -> Self {
+        Self {
+            placer,
+            keeper,
+            origin,
+            skipped,
+            linked: HashMap::new(),
+            dirs: Vec::new(),
+            buf: vec![0; MAX_XATTR],
+        }
+    }
+
+    /// Reads all of `root`.
+    ///
+    /// # Errors
+    /// Those of the host; entries that no volume can have.
+    pub(crate) fn all(mut self, root: &Path) -> Result<Origin> {
+        let empty = self.placer.tree.keep_text(b"")?;
+        self.dirs.push((0, empty));
+        let found = stat(root).at(root)?;
+        if kind_of(&found) != FileKind::Directory {
+            return Err(Error::at(root.display(), "neither a folder nor an archive"));
+        }
+        self.entry(root, b"/", 0, &found)?;
+        let mut pending: Vec<Pending> = vec![(root.to_path_buf(), Vec::new(), 0)];
+        while let Some((path, inside, number)) = pending.pop() {
+            let from = pending.len();
+            self.directory(&path, &inside, number, &mut pending)?;
+            // The first of them is read next, as in a walk.
+            pending[from..].reverse();
+        }
+        Ok(Origin::Folder {
+            root: root.to_path_buf(),
+            dirs: self.dirs,
+        })
+    }
+
+    fn directory(
+        &mut self,
+        path: &Path,
+        inside: &[u8],
+        number: u32,
+        pending: &mut Vec<Pending>,
+    ) -> Result<()> {
+        let mut names = Vec::new();
+        for entry in path.read_dir().at(path)? {
+            names.push(entry.at(path)?.file_name().into_vec().into_boxed_slice());
+            if names.len() > MAX_ENTRIES {
+                return Err(Error::at(path.display(), "too many entries"));
+            }
+        }
+        // The host has them in any order.
+        names.sort_unstable();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let at = open(path, flags, Mode::empty()).at(path)?;
+        for name in names {
+            let host = path.join(OsStr::from_bytes(&name));
+            let found = statat(&at, &*name, AtFlags::SYMLINK_NOFOLLOW).at(&host)?;
+            if self.skipped.contains(&(found.st_dev, found.st_ino)) {
+                let what = format!("{}: the image itself, left out", host.display());
+                self.keeper.watch.warn(what);
+                continue;
+            }
+            let inside = [inside, b"/", &name].concat();
+            let made = self.entry(&host, &inside, number, &found)?;
+            if made && kind_of(&found) == FileKind::Directory {
+                let text = self.placer.tree.keep_text(&name)?;
+                self.dirs.push((number, text));
+                let number = u32::try_from(self.dirs.len() - 1).unwrap_or(u32::MAX);
+                pending.push((host, inside, number));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one entry into the tree; whether it did, and did not remove another.
+    fn entry(&mut self, host: &Path, inside: &[u8], dir: u32, found: &Stat) -> Result<bool> {
+        let key = (found.st_dev, found.st_ino);
+        if let Some(&known) = self.linked.get(&key) {
+            self.placer.add_name(inside, known)?;
+            return Ok(true);
+        }
+        let shown = host.display().to_string();
+        let mut node = described(found);
+        node.origin = self.origin;
+        let mut parts = None;
+        match node.kind() {
+            FileKind::Regular => {
+                let name = host.file_name().unwrap_or_default();
+                let name = self.placer.tree.keep_text(name.as_bytes())?;
+                node.data = folder_data(dir, name);
+                if u64::try_from(found.st_blocks).unwrap_or(0) * 512 < node.size {
+                    parts = Some(data_parts(host, node.size).at(host)?);
+                }
+            }
+            FileKind::Symlink => {
+                let target = host.read_link().at(host)?.into_os_string().into_vec();
+                node.size = target.len() as u64;
+                let text = self.keeper.target(self.placer.tree, &target, &shown)?;
+                node.data = u64::from(text.raw());
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                let numbers = found.st_rdev;
+                node.data = device(major(numbers), minor(numbers), &shown)?;
+            }
+            _ => {}
+        }
+        let named = self.attributes(host).at(host)?;
+        self.keeper
+            .keep(self.placer.tree, &mut node, &named, &shown)?;
+        let Some(made) = self.placer.put(inside, node)? else {
+            return Ok(false);
+        };
+        if let Some(parts) = parts {
+            let tree = &mut *self.placer.tree;
+            self.keeper.room_for_parts(tree, &parts, &shown)?;
+            tree.parts.insert(made, parts);
+        }
+        if found.st_nlink > 1 && kind_of(found) != FileKind::Directory {
+            self.linked.insert(key, made);
+        }
+        Ok(true)
+    }
+
+    /// The extended attributes of a file: those that the caller may see.
+    fn attributes(&mut self, path: &Path) -> io::Result<Named> {
+        let len = match llistxattr(path, &mut self.buf[..]) {
+            Ok(0) | Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let names = self.buf[..len].split(|&byte| byte == 0);
+        let names: Vec<Vec<u8>> = names
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect();
+        let mut named = Vec::new();
+        for name in names {
+            match lgetxattr(path, name.as_slice(), &mut self.buf[..]) {
+                Ok(len) => named.push((name, self.buf[..len].to_vec())),
+                // Gone, or not for this caller.
+                Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(named)
+    }
+}
+
+fn kind_of(found: &Stat) -> FileKind {
+    FileKind::from_mode(mode_of(found)).unwrap_or(FileKind::Regular)
+}
+
+fn mode_of(found: &Stat) -> u16 {
+    u16::try_from(found.st_mode & 0xFFFF).unwrap_or(0)
+}
+
+/// What the host says of a file.
+fn described(found: &Stat) -> Node {
+    let time = Timestamp {
+        secs: found.st_mtime,
+        nanos: u32::try_from(found.st_mtime_nsec).unwrap_or(0),
+    };
+    let size = match kind_of(found) {
+        FileKind::Regular => u64::try_from(found.st_size).unwrap_or(0),
+        _ => 0,
+    };
+    Node {
+        mode: mode_of(found),
+        uid: found.st_uid,
+        gid: found.st_gid,
+        size,
+        // Reading changes access times: they would differ with each build.
+        mtime: time,
+        atime: time,
+        ..Node::default()
+    }
+}
+
+/// The parts of a file that the host has data for.
+fn data_parts(path: &Path, size: u64) -> io::Result<Vec<Part>> {
+    let file = File::open(path)?;
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            Err(error) => return Err(error.into()),
+        };
+        let end = seek(&file, SeekFrom::Hole(start))?.min(size);
+        if start < end {
+            parts.push(Part {
+                start,
+                len: end - start,
+                stored: start,
+            });
+        }
+        at = end.max(start + 1);
+    }
+    Ok(parts)
+}

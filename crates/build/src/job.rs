@@ -1,0 +1,225 @@
+//! From sources to a volume: the steps in their order.
+
+use std::path::Path;
+use std::thread::available_parallelism;
+
+use extant_disk::file_kind::FileKind;
+use extant_mkfs::{Before, Formats, Identity, Layout, take_device, write_populated};
+use extant_units::BlockSize;
+
+use crate::attrs::AttrStore;
+use crate::copy::Copy;
+use crate::digest::{self, Digest};
+use crate::error::{Error, Result};
+use crate::image::Image;
+use crate::keeper::Keeper;
+use crate::numbering::{add_lost_found, date_implied};
+use crate::options::{Options, Watch};
+use crate::origin::{Origin, has_data};
+use crate::output::{Output, Target, key_of};
+use crate::sizing::{Planned, Sizing};
+use crate::sources::{Reading, Source};
+use crate::tree::{Node, NodeId, Tree};
+
+/// Bytes of a block, where nothing is said.
+const BLOCK_SIZE: u32 = 4096;
+/// Bytes of an inode, where nothing is said.
+const INODE_SIZE: u32 = 256;
+/// Bytes of the fixed fields of a large inode.
+const FIXED: u32 = 128 + 32;
+
+/// What was built.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Its layout.
+    pub layout: Layout,
+    /// Its names and times.
+    pub identity: Identity,
+    /// Inodes of files and directories, the root and lost+found among them.
+    pub entries: u64,
+    /// Bytes of files' contents.
+    pub data_bytes: u64,
+}
+
+/// Builds a volume of `sources`, later ones over earlier ones, on `image`: a file, which is made,
+/// or a block device.
+///
+/// # Errors
+/// Every refusal of [`Error`]; there is no new image then.
+pub fn build(
+    sources: &[Source],
+    image: &Path,
+    options: &Options,
+    watch: &dyn Watch,
+) -> Result<Built> {
+    let mut volume = options.volume.clone();
+    let block_size = settle(&mut volume)?;
+    let target = Target::of(image, &volume)?;
+    let keeper = Keeper {
+        options,
+        watch,
+        block_size: block_size.bytes_u64(),
+    };
+    let (mut tree, origins) = read(sources, image, &keeper, &volume)?;
+    let time = *volume.time.get_or_insert(newest(&tree));
+    date_implied(&mut tree, time);
+    let digest = digest::of_tree(&tree);
+    volume.hash_seed.get_or_insert(digest.uuid(b"hash seed"));
+    let files = files(&tree);
+    let sizing = Sizing {
+        tree: &mut tree,
+        options,
+        volume: volume.clone(),
+        block_size,
+        files: &files,
+        device: target.device_len(),
+    };
+    let planned = sizing.plan()?;
+    let output = match target {
+        Target::File => Output::file(image, planned.layout.bytes())?,
+        Target::Device(_) => Output::Device(take_device(image, block_size.bytes_u64(), &volume)?),
+    };
+    let job = Job {
+        tree,
+        origins,
+        files,
+        planned,
+        volume,
+        digest,
+    };
+    job.write(output, options, watch)
+}
+
+/// Chooses what the options leave open. Returns the block size.
+fn settle(volume: &mut extant_mkfs::Options) -> Result<BlockSize> {
+    volume.reserved_percent.get_or_insert(0.0);
+    let size = *volume.block_size.get_or_insert(BLOCK_SIZE);
+    let known = BlockSize::from_bytes(size).filter(|size| size.bytes() <= 4096);
+    known.ok_or_else(|| {
+        let why = "it has to be 1024, 2048 or 4096";
+        Error::Options(format!("the block size is {size}: {why}"))
+    })
+}
+
+/// A volume that is planned, and what it is written from.
+struct Job {
+    tree: Tree,
+    origins: Vec<Origin>,
+    /// The files with data, in their order.
+    files: Vec<NodeId>,
+    planned: Planned,
+    volume: extant_mkfs::Options,
+    /// Of the names and what they lead to.
+    digest: Digest,
+}
+
+impl Job {
+    /// Writes everything: the data, then the metadata, whose checksums depend on it.
+    fn write(mut self, output: Output, options: &Options, watch: &dyn Watch) -> Result<Built> {
+        let bytes = self.files.iter().map(|&id| self.tree.node(id).size);
+        let data_bytes = bytes.sum();
+        watch.expect(data_bytes);
+        let copy = Copy {
+            tree: &self.tree,
+            origins: &self.origins,
+            placement: &self.planned.placement,
+            files: &self.files,
+            block_size: self.planned.layout.geometry().block_size.bytes_u64(),
+            device: output.device(),
+            watch,
+        };
+        let processors = || available_parallelism().map_or(1, usize::from);
+        self.digest
+            .add(copy.all(options.threads.unwrap_or_else(processors))?);
+        self.volume.uuid.get_or_insert(self.digest.uuid(b"volume"));
+        let identity = Identity::of(&self.volume)?;
+        let image = Image {
+            tree: &self.tree,
+            planned: &self.planned,
+            formats: Formats::of(&self.planned.layout, &identity),
+            files: &self.files,
+        };
+        let before = match output.is_blank() {
+            true => Before::Zeros,
+            false => Before::Unknown,
+        };
+        let layout = &self.planned.layout;
+        write_populated(output.device(), layout, &identity, before, &image)?;
+        output.finish()?;
+        let numbering = &self.planned.numbering;
+        // The root and lost+found beside those that were numbered.
+        let entries = numbering.nodes.len() as u64 + 2;
+        Ok(Built {
+            layout: self.planned.layout,
+            identity,
+            entries,
+            data_bytes,
+        })
+    }
+}
+
+/// Reads all sources.
+fn read(
+    sources: &[Source],
+    image: &Path,
+    keeper: &Keeper<'_>,
+    volume: &extant_mkfs::Options,
+) -> Result<(Tree, Vec<Origin>)> {
+    let inode_size = volume.inode_size.unwrap_or(INODE_SIZE);
+    let area = inode_size.saturating_sub(FIXED) as usize;
+    let attrs = AttrStore::new(area, extant_units::index(keeper.block_size));
+    let mut implied = Node {
+        mode: FileKind::Directory.mode_bits() | 0o755,
+        implied: true,
+        ..Node::default()
+    };
+    keeper.options.adapt(&mut implied);
+    let mut tree = Tree::new(implied.clone(), attrs);
+    let skipped: Vec<_> = key_of(image).into_iter().collect();
+    let mut reading = Reading {
+        tree: &mut tree,
+        keeper,
+        implied,
+        skipped: &skipped,
+        origins: Vec::new(),
+        whiteouts: sources.len() > 1,
+    };
+    for source in sources {
+        match source {
+            Source::Path(path) => reading.source(path)?,
+            Source::Stdin => {
+                return Err(Error::Options("standard input is not read yet".to_owned()));
+            }
+        }
+    }
+    let origins = reading.origins;
+    let last = u16::try_from(origins.len()).unwrap_or(u16::MAX);
+    add_lost_found(&mut tree, last)?;
+    Ok((tree, origins))
+}
+
+/// The time of the newest file.
+fn newest(tree: &Tree) -> u64 {
+    let mut newest = 0;
+    for id in tree.node_ids() {
+        let node = tree.node(id);
+        let lives = node.links > 0 || id == NodeId::ROOT;
+        if lives && !node.implied {
+            newest = newest.max(node.mtime.secs);
+        }
+    }
+    u64::try_from(newest).unwrap_or(0)
+}
+
+/// The files with data, in the order of their sources.
+fn files(tree: &Tree) -> Vec<NodeId> {
+    let mut files: Vec<NodeId> = tree
+        .node_ids()
+        .filter(|id| tree.node(*id).links > 0 && has_data(tree.node(*id)))
+        .collect();
+    files.sort_unstable_by_key(|id| {
+        let node = tree.node(*id);
+        (node.origin, node.data)
+    });
+    files
+}

@@ -1,0 +1,94 @@
+//! What every entry of a source goes through: attributes, owners and times, limits of the format.
+
+use extant_disk::file_kind::FileKind;
+
+use crate::attrs::Named;
+use crate::error::{Error, Result};
+use crate::options::{Options, Watch};
+use crate::placer::MAX_PATH;
+use crate::text::TextId;
+use crate::tree::{Node, Part, Tree};
+
+/// The most parts of all files with holes together: what is kept of them in memory is bounded.
+const MAX_PARTS: usize = 1 << 22;
+
+/// Adapts entries to the options and to the volume.
+pub(crate) struct Keeper<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) watch: &'a dyn Watch,
+    pub(crate) block_size: u64,
+}
+
+impl Keeper<'_> {
+    /// Gives `node` its attributes, and the owner and times that were asked for.
+    ///
+    /// # Errors
+    /// What ext4 cannot store.
+    pub(crate) fn keep(
+        &self,
+        tree: &mut Tree,
+        node: &mut Node,
+        named: &Named,
+        path: &str,
+    ) -> Result<()> {
+        let kept = tree.attrs.keep(named, node.mode);
+        let kept = kept.map_err(|what| Error::at(path, what))?;
+        for name in &kept.left_out {
+            let name = String::from_utf8_lossy(name);
+            self.watch
+                .warn(format!("{path}: {name} is left out: ext4 has no such kind"));
+        }
+        (node.attrs, node.mode) = (kept.set, kept.mode);
+        self.options.adapt(node);
+        if node.uid == u32::MAX || node.gid == u32::MAX {
+            return Err(Error::at(path, "an owner that ext4 cannot store"));
+        }
+        let most = self.block_size * u64::from(u32::MAX);
+        if node.kind() == FileKind::Regular && node.size > most {
+            let what = format!("{} bytes: files have at most {most}", node.size);
+            return Err(Error::at(path, what));
+        }
+        Ok(())
+    }
+
+    /// Keeps what a symbolic link says.
+    ///
+    /// # Errors
+    /// A target that ext4 cannot store.
+    pub(crate) fn target(&self, tree: &mut Tree, target: &[u8], path: &str) -> Result<TextId> {
+        let room = usize::try_from(self.block_size).unwrap_or(MAX_PATH) - 1;
+        if target.is_empty() || target.contains(&0) {
+            return Err(Error::at(path, "a link to nothing"));
+        }
+        if target.len() > room.min(MAX_PATH) {
+            let what = format!("a link of {} bytes, at most {room} fit", target.len());
+            return Err(Error::at(path, what));
+        }
+        tree.keep_text(target)
+    }
+
+    /// Checks that the parts of one more file can be kept.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn room_for_parts(&self, tree: &Tree, parts: &[Part], path: &str) -> Result<()> {
+        let all: usize = tree.parts.values().map(Vec::len).sum();
+        if all + parts.len() > MAX_PARTS {
+            let what = format!("files with holes have more than {MAX_PARTS} parts in all");
+            return Err(Error::at(path, what));
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a device, as a node keeps them.
+///
+/// # Errors
+/// Numbers that ext4 cannot store.
+pub(crate) fn device(major: u32, minor: u32, path: &str) -> Result<u64> {
+    if major > 0xFFF || minor > 0xF_FFFF {
+        let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
+        return Err(Error::at(path, what));
+    }
+    Ok(u64::from(major) << 32 | u64::from(minor))
+}

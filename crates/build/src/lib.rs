@@ -1,0 +1,64 @@
+//! Building an ext4 volume from folders, archives and container images.
+//!
+//! # Responsibility
+//! A volume is built in three steps. The sources are read into a compact tree: names, attributes,
+//! and where the contents are, not the contents. The tree is planned, without any I/O: inodes,
+//! directories with their indexes, extents, the size of the volume, on the layout of an empty one
+//! by `extant-mkfs`. Then everything is written: data by all processors, each block once, then the
+//! metadata with its checksums, which start from a UUID that the contents decide.
+//!
+//! No mount, journal or cache takes part: a volume that is made at once needs neither allocation
+//! under locks nor transactions. Its journal is there, empty and valid.
+//!
+//! ```text
+//! folder, archive ──► tree ──► numbering ──► placement ──► copy ──► image ──► output
+//!                      names     inodes        blocks      data    metadata   file or device
+//! ```
+//!
+//! # Invariants
+//! - The same sources and options give the same bytes: nothing of the time, the machine, the user,
+//!   the folder or the threads goes in.
+//! - Memory is about 120 bytes for an entry and its name, beside distinct attributes and the names
+//!   of one directory at a time; never contents.
+//! - A file is complete and durable when it gets its name. A failure leaves nothing.
+//! - Nothing of a source leads out of the volume.
+//!
+//! # Example
+//! ```no_run
+//! use extant_build::{Options, Silent, Source, build};
+//!
+//! let sources = [Source::Path("root".into())];
+//! let built = build(&sources, "root.img".as_ref(), &Options::default(), &Silent)?;
+//! println!("{} bytes", built.layout.bytes());
+//! # Ok::<(), extant_build::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod attrs;
+mod copy;
+mod digest;
+mod directory;
+mod error;
+mod extents;
+mod folder;
+mod image;
+mod job;
+mod keeper;
+mod members;
+mod numbering;
+mod options;
+mod origin;
+mod output;
+mod placement;
+mod placer;
+mod room;
+mod sizing;
+mod sources;
+mod text;
+mod tree;
+mod window;
+
+pub use error::{Error, Result};
+pub use job::{Built, build};
+pub use options::{IdRange, Options, Silent, Watch};
+pub use sources::Source;

@@ -1,0 +1,185 @@
+//! An archive as a source: its headers are read, the contents stay where they are.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use extant_archive::{Member, Piece, Reader, acl, kind};
+use extant_disk::file_kind::FileKind;
+
+use crate::attrs::Named;
+use crate::error::{Error, Result};
+use crate::keeper::{Keeper, device};
+use crate::placer::{Placer, shown};
+use crate::tree::{Node, Part};
+use crate::window::Window;
+
+/// An archive that is being read.
+pub(crate) struct MemberScan<'a, 'b> {
+    pub(crate) placer: &'a mut Placer<'b>,
+    pub(crate) keeper: &'a Keeper<'a>,
+    /// The source's number.
+    pub(crate) origin: u16,
+    /// For messages.
+    pub(crate) name: &'a str,
+}
+
+/// No user is known by name: the names of one machine mean nothing on another.
+struct NoNames;
+
+impl acl::Names for NoNames {
+    fn user(&self, _: &str) -> Option<u32> {
+        None
+    }
+
+    fn group(&self, _: &str) -> Option<u32> {
+        None
+    }
+}
+
+impl MemberScan<'_, '_> {
+    /// Reads all headers in `range` of `file`.
+    ///
+    /// # Errors
+    /// What is no archive; members that no volume can have.
+    pub(crate) fn all(mut self, file: &File, range: Range<u64>) -> Result<()> {
+        let mut archive = Reader::new(Window::new(file, range));
+        loop {
+            match archive.next_member() {
+                Ok(None) => break,
+                Ok(Some(member)) => {
+                    let at = archive.input().position();
+                    self.member(&member, at)?;
+                }
+                Err(error) => return Err(self.broken(&error)),
+            }
+        }
+        if !archive.marked() {
+            let what = format!("{}: no mark at its end: it may be cut short", self.name);
+            self.keeper.watch.warn(what);
+        }
+        Ok(())
+    }
+
+    fn broken(&self, error: &io::Error) -> Error {
+        Error::at(
+            self.name,
+            format!("not an archive that can be read: {error}"),
+        )
+    }
+
+    fn member(&mut self, member: &Member, at: u64) -> Result<()> {
+        let path = shown(&member.name);
+        if member.kind == kind::VOLUME {
+            return Ok(());
+        }
+        if let Some(damage) = member.damage {
+            return Err(Error::at(path, damage));
+        }
+        if member.kind == kind::LINK {
+            if member.link.is_empty() {
+                return Err(Error::at(path, "a link to nothing"));
+            }
+            return self.placer.hard_link(&member.name, &member.link);
+        }
+        let mut node = self.described(member, &path)?;
+        node.origin = self.origin;
+        let mut parts = None;
+        match node.kind() {
+            FileKind::Regular => {
+                node.data = at;
+                parts = member.pieces.as_deref().map(stored_parts);
+            }
+            FileKind::Symlink => {
+                let tree = &mut *self.placer.tree;
+                let text = self.keeper.target(tree, &member.link, &path)?;
+                node.size = member.link.len() as u64;
+                node.data = u64::from(text.raw());
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                node.data = device(member.major, member.minor, &path)?;
+            }
+            _ => {}
+        }
+        let named = attributes(member, node.kind(), &path)?;
+        let tree = &mut *self.placer.tree;
+        self.keeper.keep(tree, &mut node, &named, &path)?;
+        let made = self.placer.put(&member.name, node)?;
+        if let (Some(made), Some(parts)) = (made, parts) {
+            let tree = &mut *self.placer.tree;
+            self.keeper.room_for_parts(tree, &parts, &path)?;
+            tree.parts.insert(made, parts);
+        }
+        Ok(())
+    }
+
+    fn described(&self, member: &Member, path: &str) -> Result<Node> {
+        let kind = match member.kind {
+            kind::REGULAR => FileKind::Regular,
+            kind::SYMLINK => FileKind::Symlink,
+            kind::CHAR => FileKind::CharDevice,
+            kind::BLOCK => FileKind::BlockDevice,
+            kind::DIRECTORY => FileKind::Directory,
+            kind::FIFO => FileKind::Fifo,
+            other => {
+                let what = format!("of type {:?}, not known", char::from(other));
+                return Err(Error::at(path, what));
+            }
+        };
+        let mode = u16::try_from(member.mode & 0o7777).unwrap_or(0);
+        Ok(Node {
+            mode: kind.mode_bits()
+                | if kind == FileKind::Symlink {
+                    0o777
+                } else {
+                    mode
+                },
+            uid: member.uid,
+            gid: member.gid,
+            size: if kind == FileKind::Regular {
+                member.size
+            } else {
+                0
+            },
+            mtime: member.mtime,
+            atime: member.atime.unwrap_or(member.mtime),
+            ..Node::default()
+        })
+    }
+}
+
+/// A member's attributes, and its ACLs in words where it has no attributes for them.
+fn attributes(member: &Member, kind: FileKind, path: &str) -> Result<Named> {
+    let mut named = member.xattrs.clone();
+    for (key, text) in &member.acls {
+        let known = acl::KINDS.into_iter().find(|(kind, _)| kind == key);
+        let Some((_, name)) = known.filter(|_| kind != FileKind::Symlink) else {
+            continue;
+        };
+        if !named.iter().any(|(known, _)| known == name) {
+            let value = acl::from_text(text, &NoNames).map_err(|what| {
+                let advice = "an archive made with --numeric-owner has numbers";
+                Error::at(path, format!("{what}: {advice}"))
+            })?;
+            named.push((name.to_vec(), value));
+        }
+    }
+    Ok(named)
+}
+
+/// Pieces as they lie behind each other in the archive.
+fn stored_parts(pieces: &[Piece]) -> Vec<Part> {
+    let mut stored = 0;
+    let whole = pieces.iter().filter(|piece| piece.len > 0);
+    whole
+        .map(|piece| {
+            let part = Part {
+                start: piece.start,
+                len: piece.len,
+                stored,
+            };
+            stored += piece.len;
+            part
+        })
+        .collect()
+}

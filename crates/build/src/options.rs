@@ -1,0 +1,104 @@
+//! What the caller asks for.
+
+use std::path::PathBuf;
+
+use extant_archive::Timestamp;
+
+use crate::tree::Node;
+
+/// How a volume is built.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What the volume is like. Where they say nothing, blocks have 4096 bytes, nothing is
+    /// reserved, UUID and hash seed follow from the contents, and the time is that of the newest
+    /// file.
+    pub volume: extant_mkfs::Options,
+    /// Bytes of the volume, instead of the fewest that do.
+    pub size: Option<u64>,
+    /// Bytes that stay free on the smallest volume.
+    pub free: u64,
+    /// Owner of all files, instead of their own.
+    pub uid: Option<u32>,
+    /// Group of all files, instead of their own.
+    pub gid: Option<u32>,
+    /// Owners that become others.
+    pub uid_map: Vec<IdRange>,
+    /// Groups that become others.
+    pub gid_map: Vec<IdRange>,
+    /// Modification time of all files, instead of their own.
+    pub mtime: Option<Timestamp>,
+    /// Files that are newer get this time, in seconds since 1970 (`SOURCE_DATE_EPOCH`).
+    pub newest: Option<i64>,
+    /// A list of attributes for paths, and of nodes to add.
+    pub manifest: Option<PathBuf>,
+    /// A list of paths whose data lie first, in this order.
+    pub order: Option<PathBuf>,
+    /// Which image of an OCI layout or a `docker save` archive, by its name.
+    pub image: Option<String>,
+    /// Threads that read and write data, instead of one for each processor.
+    pub threads: Option<usize>,
+    /// The most bytes that compressed sources may unpack to.
+    pub limit: Option<u64>,
+}
+
+/// Ids that are counted on from another one: `from..from + count` become `to..to + count`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdRange {
+    /// The first id of the source.
+    pub from: u32,
+    /// What it becomes.
+    pub to: u32,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl IdRange {
+    fn map(&self, id: u32) -> Option<u32> {
+        let past = id.checked_sub(self.from)?;
+        (past < self.count).then(|| self.to.checked_add(past))?
+    }
+}
+
+impl Options {
+    /// Gives a node of a source the owner and the time that are asked for.
+    pub(crate) fn adapt(&self, node: &mut Node) {
+        let mapped = |ranges: &[IdRange], id| {
+            let found = ranges.iter().find_map(|range| range.map(id));
+            found.unwrap_or(id)
+        };
+        node.uid = self.uid.unwrap_or_else(|| mapped(&self.uid_map, node.uid));
+        node.gid = self.gid.unwrap_or_else(|| mapped(&self.gid_map, node.gid));
+        if let Some(mtime) = self.mtime {
+            (node.mtime, node.atime) = (mtime, mtime);
+        }
+        if let Some(newest) = self.newest {
+            for time in [&mut node.mtime, &mut node.atime] {
+                let most = Timestamp {
+                    secs: newest,
+                    nanos: 0,
+                };
+                *time = (*time).min(most);
+            }
+        }
+    }
+}
+
+/// What is told while a volume is built. All methods may be called by several threads.
+pub trait Watch: Sync {
+    /// So many bytes of data will be copied.
+    fn expect(&self, bytes: u64);
+    /// So many more were copied.
+    fn copied(&self, bytes: u64);
+    /// Something was left out, or changed.
+    fn warn(&self, what: String);
+}
+
+/// Nothing is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Watch for Silent {
+    fn expect(&self, _: u64) {}
+    fn copied(&self, _: u64) {}
+    fn warn(&self, _: String) {}
+}

@@ -1,0 +1,183 @@
+//! Where the content of files comes from, and how it is read.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use extant_disk::file_kind::FileKind;
+use rustix::fs::{Mode, OFlags, open, openat};
+
+use crate::error::{At, Error, Result};
+use crate::text::TextId;
+use crate::tree::{Node, NodeId, Part, Tree};
+
+/// A source that has files' contents.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// An archive that can be read anywhere: `data` of a node is the position of its content.
+    Archive {
+        /// For messages.
+        name: String,
+        file: File,
+    },
+    /// A folder: `data` of a node is a directory of it and a name.
+    Folder {
+        root: PathBuf,
+        /// The directory above and the name; the first is the folder itself.
+        dirs: Vec<(u32, TextId)>,
+    },
+}
+
+/// What `data` of a file in a folder is.
+pub(crate) fn folder_data(dir: u32, name: TextId) -> u64 {
+    u64::from(dir) << 32 | u64::from(name.raw())
+}
+
+/// The halves of [`folder_data`].
+fn folder_parts(data: u64) -> (u32, TextId) {
+    let low = u32::try_from(data & 0xFFFF_FFFF).unwrap_or(0);
+    let high = u32::try_from(data >> 32).unwrap_or(0);
+    (high, TextId::from_raw(low))
+}
+
+/// Reads contents: each thread has its own, with the file that it read last.
+pub(crate) struct ContentReader<'a> {
+    tree: &'a Tree,
+    origins: &'a [Origin],
+    open: Option<(NodeId, File)>,
+    dir: Option<(u16, u32, OwnedFd)>,
+}
+
+impl<'a> ContentReader<'a> {
+    pub(crate) fn new(tree: &'a Tree, origins: &'a [Origin]) -> Self {
+        Self {
+            tree,
+            origins,
+            open: None,
+            dir: None,
+        }
+    }
+
+    /// Fills `buf` with the bytes of `node` from `from` on; holes and what lies behind the end read
+    /// as zeros.
+    ///
+    /// # Errors
+    /// Those of the host; the file has another size than it had.
+    pub(crate) fn read(&mut self, id: NodeId, from: u64, buf: &mut [u8]) -> Result<()> {
+        let node = self.tree.node(id);
+        let whole = [Part {
+            start: 0,
+            len: node.size,
+            stored: 0,
+        }];
+        let parts = self.tree.parts.get(&id).map_or(&whole[..], Vec::as_slice);
+        let end = from + buf.len() as u64;
+        let first = parts.partition_point(|part| part.start + part.len <= from);
+        let mut at = from;
+        for part in parts.iter().skip(first) {
+            let (start, stop) = (part.start.max(from), (part.start + part.len).min(end));
+            if start >= stop {
+                break;
+            }
+            zero(buf, from, at..start);
+            let stored = part.stored + (start - part.start);
+            let range = index(start - from)..index(stop - from);
+            self.read_stored(id, node, stored, &mut buf[range])?;
+            at = stop;
+        }
+        zero(buf, from, at..end);
+        Ok(())
+    }
+
+    fn read_stored(&mut self, id: NodeId, node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
+        match &self.origins[usize::from(node.origin)] {
+            Origin::Archive { name, file } => {
+                let read = file.read_exact_at(buf, node.data + at);
+                read.at(Path::new(name))
+            }
+            _ => {
+                let file = self.file(id, node)?;
+                let read = file.read_exact_at(buf, at);
+                match read {
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        Err(Error::at(self.tree.path(id), "it became shorter meanwhile"))
+                    }
+                    other => other.at(Path::new(&self.tree.path(id))),
+                }
+            }
+        }
+    }
+
+    /// The open file of a node.
+    fn file(&mut self, id: NodeId, node: &Node) -> Result<&File> {
+        if self.open.as_ref().is_none_or(|(known, _)| *known != id) {
+            let path = self.tree.path(id);
+            let file = self.open_file(node).at(Path::new(&path))?;
+            let metadata = file.metadata().at(Path::new(&path))?;
+            if !metadata.is_file() || metadata.len() != node.size {
+                return Err(Error::at(path, "it changed meanwhile"));
+            }
+            self.open = Some((id, file));
+        }
+        match &self.open {
+            Some((_, file)) => Ok(file),
+            None => Err(Error::at(self.tree.path(id), "it cannot be opened")),
+        }
+    }
+
+    fn open_file(&mut self, node: &Node) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let origin = node.origin;
+        match &self.origins[usize::from(origin)] {
+            Origin::Folder { root, dirs } => {
+                let (dir, name) = folder_parts(node.data);
+                let known = |(at, number, _): &(u16, u32, OwnedFd)| (*at, *number) == (origin, dir);
+                if !self.dir.as_ref().is_some_and(known) {
+                    let path = directory(self.tree, root, dirs, dir);
+                    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                    self.dir = Some((origin, dir, open(path, flags, Mode::empty())?));
+                }
+                let name = self.tree.text(name);
+                match &self.dir {
+                    Some((_, _, at)) => Ok(openat(at, name, flags, Mode::empty())?.into()),
+                    None => Err(io::ErrorKind::NotFound.into()),
+                }
+            }
+            Origin::Archive { .. } => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// The path of a directory of a folder.
+pub(crate) fn directory(tree: &Tree, root: &Path, dirs: &[(u32, TextId)], dir: u32) -> PathBuf {
+    let mut names = Vec::new();
+    let mut at = dir;
+    while at != 0 {
+        let Some(&(parent, name)) = dirs.get(at as usize) else {
+            break;
+        };
+        names.push(std::ffi::OsStr::from_bytes(tree.text(name)));
+        at = parent;
+    }
+    let mut path = root.to_path_buf();
+    path.extend(names.into_iter().rev());
+    path
+}
+
+fn zero(buf: &mut [u8], from: u64, range: std::ops::Range<u64>) {
+    if range.start < range.end {
+        buf[index(range.start - from)..index(range.end - from)].fill(0);
+    }
+}
+
+fn index(value: u64) -> usize {
+    extant_units::index(value)
+}
+
+/// Whether the content of a node is data that is copied.
+pub(crate) fn has_data(node: &Node) -> bool {
+    node.kind() == FileKind::Regular && node.size > 0
+}

@@ -1,0 +1,225 @@
+//! Where the blocks of each node lie.
+//!
+//! In the order in which they are taken: directories, long links, blocks of attributes, then the
+//! data of files in their order, each in one run where one is long enough.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use extant_disk::file_kind::FileKind;
+use extant_disk::xattr::XATTR_REFCOUNT_MAX;
+use extant_mkfs::{Formats, Layout};
+use extant_units::{BlockSize, Ino};
+
+use crate::attrs::SetId;
+use crate::directory::DirLayout;
+use crate::error::Result;
+use crate::extents::{count, extents, logical, map_blocks};
+use crate::numbering::Numbering;
+use crate::room::Room;
+use crate::tree::{NodeId, Tree};
+
+/// A block of attributes that several inodes share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct AttrBlock {
+    /// The first inode that uses it; the set's next block has the inodes from its own first on.
+    pub(crate) first_ino: u32,
+    pub(crate) users: u32,
+    pub(crate) block: u64,
+}
+
+/// The blocks of all nodes; those in one run have it in `Node::start`.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// Nodes whose blocks are in several runs.
+    divided: HashMap<NodeId, Vec<Range<u64>>>,
+    /// Blocks of extent trees, of the nodes that have some.
+    maps: HashMap<NodeId, Vec<u64>>,
+    pub(crate) attrs: HashMap<SetId, Vec<AttrBlock>>,
+    pub(crate) taken: Vec<Range<u64>>,
+    /// Free blocks that are left.
+    pub(crate) left: u64,
+}
+
+impl Placement {
+    /// The runs of a node's blocks.
+    pub(crate) fn runs(&self, tree: &Tree, id: NodeId, blocks: u64) -> Vec<Range<u64>> {
+        match self.divided.get(&id) {
+            Some(runs) => runs.clone(),
+            None => {
+                let start = tree.node(id).start;
+                std::iter::once(start..start + blocks).collect()
+            }
+        }
+    }
+
+    /// The blocks of a node's extent tree.
+    pub(crate) fn map(&self, id: NodeId) -> &[u64] {
+        self.maps.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The block of attributes of inode `ino`, which has `set`.
+    pub(crate) fn attr_block(&self, set: SetId, ino: u32) -> Option<u64> {
+        let blocks = self.attrs.get(&set)?;
+        let after = blocks.partition_point(|block| block.first_ino <= ino);
+        Some(blocks.get(after.checked_sub(1)?)?.block)
+    }
+}
+
+/// Places everything.
+pub(crate) struct Placing<'a> {
+    pub(crate) tree: &'a mut Tree,
+    pub(crate) numbering: &'a Numbering,
+    /// The files with data, in their order.
+    pub(crate) files: &'a [NodeId],
+    pub(crate) layout: &'a Layout,
+    pub(crate) block_size: BlockSize,
+}
+
+impl Placing<'_> {
+    /// The places of all; `None` where the volume is too small.
+    pub(crate) fn all(self) -> Option<Placement> {
+        let mut room = Room::of(self.layout.free_runs());
+        let mut placement = Placement::default();
+        let bs = self.block_size.bytes_u64();
+        for &id in &self.numbering.dirs {
+            let blocks = self.tree.node(id).size / bs;
+            let there = if id == NodeId::ROOT {
+                self.layout.root_runs()
+            } else if Some(id) == self.numbering.lost_found {
+                self.layout.lost_found_runs()
+            } else {
+                &[]
+            };
+            place(self.tree, &mut room, &mut placement, id, blocks, there)?;
+        }
+        for &id in &self.numbering.nodes {
+            if self.tree.node(id).kind() == FileKind::Symlink {
+                let blocks = count(&logical(self.tree, id, bs));
+                place(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+            }
+        }
+        self.attributes(&mut room, &mut placement)?;
+        for &id in self.files {
+            let blocks = count(&logical(self.tree, id, bs));
+            place(self.tree, &mut room, &mut placement, id, blocks, &[])?;
+        }
+        self.maps(&mut room, &mut placement)?;
+        placement.taken = room.taken().to_vec();
+        placement.left = room.left();
+        Some(placement)
+    }
+
+    /// A block for each set of attributes that has one, and another where too many share it.
+    fn attributes(&self, room: &mut Room, placement: &mut Placement) -> Option<()> {
+        for ino in 2..=self.numbering.last() {
+            let Some(id) = self.numbering.node(ino) else {
+                continue;
+            };
+            let set = self.tree.node(id).attrs;
+            if self.tree.attrs.get(set).block.is_empty() {
+                continue;
+            }
+            let blocks = placement.attrs.entry(set).or_default();
+            match blocks.last_mut() {
+                Some(last) if last.users < XATTR_REFCOUNT_MAX => last.users += 1,
+                _ => blocks.push(AttrBlock {
+                    first_ino: ino,
+                    users: 1,
+                    block: room.take(1)?,
+                }),
+            }
+        }
+        Some(())
+    }
+
+    /// Blocks for the trees of those whose extents have no room in the inode.
+    fn maps(&self, room: &mut Room, placement: &mut Placement) -> Option<()> {
+        let bs = self.block_size.bytes_u64();
+        for &id in self.files.iter().chain(&self.numbering.dirs) {
+            let runs = logical(self.tree, id, bs);
+            let blocks = count(&runs);
+            if runs.len() < 2 && !placement.divided.contains_key(&id) && blocks <= SHORT {
+                continue;
+            }
+            let extents = extents(&runs, &placement.runs(self.tree, id, blocks));
+            let needed = map_blocks(extents.len(), self.block_size);
+            let places: Option<Vec<u64>> = (0..needed).map(|_| room.take(1)).collect();
+            let places = places?;
+            if !places.is_empty() {
+                placement.maps.insert(id, places);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Blocks in one run whose extents have room in the inode.
+const SHORT: u64 = 4 << 15;
+
+/// Takes the blocks of one node, behind those that are `there` already.
+fn place(
+    tree: &mut Tree,
+    room: &mut Room,
+    placement: &mut Placement,
+    id: NodeId,
+    blocks: u64,
+    there: &[Range<u64>],
+) -> Option<()> {
+    let has = count(there);
+    let more = blocks.saturating_sub(has);
+    if there.is_empty()
+        && let Some(start) = room.take(more)
+    {
+        tree.node_mut(id).start = start;
+        return Some(());
+    }
+    let mut runs = there.to_vec();
+    if more > 0 {
+        match room.take(more) {
+            Some(start) => runs.push(start..start + more),
+            None => runs.extend(room.take_divided(more)?),
+        }
+    }
+    placement.divided.insert(id, runs);
+    Some(())
+}
+
+/// Gives each directory the size that its names need. Returns blocks that are needed beside those
+/// of an empty volume, at least.
+///
+/// # Errors
+/// A directory with too many names.
+pub(crate) fn measure(
+    tree: &mut Tree,
+    numbering: &Numbering,
+    dirs: &DirLayout,
+    formats: &Formats,
+    layout: &Layout,
+) -> Result<u64> {
+    let bs = formats.inode.block_size.bytes_u64();
+    let mut blocks = 0;
+    for &dir in &numbering.dirs {
+        let ino = Ino::new(tree.node(dir).ino).unwrap_or(Ino::ROOT);
+        let names = dirs.sorted(tree, dir);
+        let shape = dirs.shape(tree, dir, &formats.directory(ino), &names)?;
+        let there = if dir == NodeId::ROOT {
+            count(layout.root_runs())
+        } else if Some(dir) == numbering.lost_found {
+            count(layout.lost_found_runs())
+        } else {
+            0
+        };
+        let all = shape.blocks().max(there);
+        tree.node_mut(dir).size = all * bs;
+        blocks += all - there;
+    }
+    for &id in &numbering.nodes {
+        if tree.node(id).is_dir() {
+            continue;
+        }
+        let runs = logical(tree, id, bs);
+        blocks += count(&runs);
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,324 @@
+//! Puts what sources have at its place in the tree.
+//!
+//! # Invariants
+//! - Names never leave the tree: `..` in one is refused, links are followed within the tree, at
+//!   most [`MAX_LINKS`] on a way, and what they lead to cannot be above the root.
+//! - What a source removes (OCI's whiteouts) is of sources before it.
+
+use std::collections::VecDeque;
+
+use extant_disk::dirent::MAX_NAME_LEN;
+use extant_disk::file_kind::FileKind;
+
+use crate::error::{Error, Result};
+use crate::text::TextId;
+use crate::tree::{Node, NodeId, Tree};
+
+/// Links followed on the way to one name, as in Linux.
+const MAX_LINKS: usize = 40;
+/// The longest path of a name in a source, and of what a link says, in bytes.
+pub(crate) const MAX_PATH: usize = 4095;
+/// What names of removed files begin with in layers of container images.
+const WHITEOUT: &[u8] = b".wh.";
+/// The name that removes all that earlier layers have in its directory.
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+/// Puts entries of one source into the tree.
+pub(crate) struct Placer<'a> {
+    pub(crate) tree: &'a mut Tree,
+    /// The source's number.
+    pub(crate) layer: u16,
+    /// Whether names may remove what earlier sources have.
+    pub(crate) whiteouts: bool,
+    /// For directories that no source has.
+    pub(crate) implied: Node,
+    /// The last directory that was reached.
+    last: Option<(Vec<u8>, NodeId)>,
+}
+
+/// The names of a path; `None` for those that mean nothing.
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let parts = path.split(|&byte| byte == b'/');
+    parts.filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// A path for messages.
+pub(crate) fn shown(path: &[u8]) -> String {
+    const MOST: usize = 200;
+    let text = String::from_utf8_lossy(path.get(..MOST).unwrap_or(path)).into_owned();
+    if path.len() > MOST {
+        return format!("{text}... ({} bytes)", path.len());
+    }
+    text
+}
+
+/// Checks a path of a source, and what a link in it says.
+///
+/// # Errors
+/// What no volume can have, or what leads out of it.
+fn check(path: &[u8]) -> Result<()> {
+    let at = |what: String| Err(Error::at(shown(path), what));
+    if path.len() > MAX_PATH {
+        return at(format!("a path of more than {MAX_PATH} bytes"));
+    }
+    if path.contains(&0) {
+        return at("a name with a zero byte in it".to_owned());
+    }
+    for part in parts(path) {
+        if part == b".." {
+            return at("a name with \"..\" in it".to_owned());
+        }
+        if part.len() > MAX_NAME_LEN {
+            return at(format!("a name of more than {MAX_NAME_LEN} bytes"));
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Placer<'a> {
+    pub(crate) fn new(tree: &'a mut Tree, layer: u16, whiteouts: bool, implied: Node) -> Self {
+        Self {
+            tree,
+            layer,
+            whiteouts,
+            implied,
+            last: None,
+        }
+    }
+
+    /// Puts `node` at `path`. Returns where it went; `None` where the path removes something.
+    ///
+    /// # Errors
+    /// A path that leads nowhere, or something in the way.
+    pub(crate) fn put(&mut self, path: &[u8], node: Node) -> Result<Option<NodeId>> {
+        check(path)?;
+        let names: Vec<&[u8]> = parts(path).collect();
+        let Some((name, above)) = names.split_last() else {
+            if !node.is_dir() {
+                return Err(Error::at(shown(path), "the root is a directory"));
+            }
+            self.describe(NodeId::ROOT, &node);
+            return Ok(Some(NodeId::ROOT));
+        };
+        let dir = self.reach(above, path)?;
+        if self.whiteouts && name.starts_with(WHITEOUT) {
+            self.white_out(dir, name, path)?;
+            return Ok(None);
+        }
+        self.put_in(dir, name, node, path).map(Some)
+    }
+
+    /// Puts `node` into `dir`. `path` is for messages.
+    ///
+    /// # Errors
+    /// Something in the way.
+    pub(crate) fn put_in(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        node: Node,
+        path: &[u8],
+    ) -> Result<NodeId> {
+        if let Some(old) = self.tree.lookup(dir, name) {
+            if let Some(kept) = self.merge(dir, name, old, &node, path)? {
+                return Ok(kept);
+            }
+            self.remove(dir, name);
+        }
+        let added = self.tree.add(node)?;
+        self.tree.link(dir, name, added, self.layer)?;
+        Ok(added)
+    }
+
+    /// What stays of `old`, in the place of which `node` is put: a directory in the place of one.
+    fn merge(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        old: NodeId,
+        node: &Node,
+        path: &[u8],
+    ) -> Result<Option<NodeId>> {
+        let was = self.tree.node(old).kind();
+        let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
+        if node.is_dir() && was == FileKind::Directory {
+            self.describe(old, node);
+            self.tree.touch(old, self.layer);
+            return Ok(Some(old));
+        }
+        if self.whiteouts && earlier {
+            return Ok(None);
+        }
+        if node.is_dir() && was == FileKind::Symlink {
+            // A link to a directory will do for one.
+            let names: Vec<&[u8]> = parts(path).collect();
+            let there = self.walk(&names, path, false)?;
+            let there = there.ok_or_else(|| Error::at(shown(path), "a link is in its way"))?;
+            self.describe(there, node);
+            return Ok(Some(there));
+        }
+        if was == FileKind::Directory || node.is_dir() {
+            return Err(Error::at(shown(path), "something else is in its way"));
+        }
+        Ok(None)
+    }
+
+    fn remove(&mut self, dir: NodeId, name: &[u8]) {
+        self.tree.unlink(dir, name);
+        self.last = None;
+    }
+
+    /// Gives `to` what `node` says beside its contents.
+    fn describe(&mut self, to: NodeId, node: &Node) {
+        let to = self.tree.node_mut(to);
+        (to.uid, to.gid, to.mode) = (node.uid, node.gid, node.mode);
+        (to.mtime, to.atime, to.attrs) = (node.mtime, node.atime, node.attrs);
+        to.implied = false;
+    }
+
+    /// Lets `path` lead to what `target` leads to.
+    ///
+    /// # Errors
+    /// There is nothing to link to, or something is in the way.
+    pub(crate) fn hard_link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
+        check(path)?;
+        check(target)?;
+        let at = |what: &str| Error::at(shown(path), format!("{what} {}", shown(target)));
+        let names: Vec<&[u8]> = parts(target).collect();
+        let Some((name, above)) = names.split_last() else {
+            return Err(at("a hard link to a directory:"));
+        };
+        let dir = self.walk(above, target, false)?;
+        let original = dir.and_then(|dir| self.tree.lookup(dir, name));
+        let original = original.ok_or_else(|| at("a hard link to what is not there:"))?;
+        if self.tree.node(original).is_dir() {
+            return Err(at("a hard link to a directory:"));
+        }
+        self.add_name(path, original)
+    }
+
+    /// Lets `path` lead to `node`, which is no directory.
+    ///
+    /// # Errors
+    /// A path that leads nowhere, or something in the way.
+    pub(crate) fn add_name(&mut self, path: &[u8], node: NodeId) -> Result<()> {
+        check(path)?;
+        let names: Vec<&[u8]> = parts(path).collect();
+        let Some((name, above)) = names.split_last() else {
+            return Err(Error::at(shown(path), "the root is a directory"));
+        };
+        let dir = self.reach(above, path)?;
+        self.replace(dir, name, node, path)
+    }
+
+    /// Lets `name` in `dir` lead to `node` instead of what is there.
+    fn replace(&mut self, dir: NodeId, name: &[u8], node: NodeId, path: &[u8]) -> Result<()> {
+        if let Some(old) = self.tree.lookup(dir, name) {
+            if old == node {
+                return Ok(());
+            }
+            let earlier = self.tree.layer_of(dir, name) != Some(self.layer);
+            if self.tree.node(old).is_dir() && !(self.whiteouts && earlier) {
+                return Err(Error::at(shown(path), "something else is in its way"));
+            }
+            self.remove(dir, name);
+            // It may have been below.
+            if self.tree.node(node).links == 0 {
+                return Err(Error::at(shown(path), "a hard link to what it replaces"));
+            }
+        }
+        self.tree.link(dir, name, node, self.layer)
+    }
+
+    fn white_out(&mut self, dir: NodeId, name: &[u8], path: &[u8]) -> Result<()> {
+        if name == OPAQUE {
+            self.tree.unlink_older(dir, self.layer);
+            self.last = None;
+            return Ok(());
+        }
+        let hidden = name.get(WHITEOUT.len()..).unwrap_or_default();
+        if hidden.starts_with(WHITEOUT) {
+            // A note of the program that made the layer.
+            return Ok(());
+        }
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(Error::at(shown(path), "a whiteout of nothing"));
+        }
+        let Some(old) = self.tree.lookup(dir, hidden) else {
+            return Ok(());
+        };
+        if self.tree.layer_of(dir, hidden) != Some(self.layer) {
+            self.remove(dir, hidden);
+        } else if self.tree.node(old).is_dir() {
+            self.tree.unlink_older(old, self.layer);
+            self.last = None;
+        }
+        Ok(())
+    }
+
+    /// The directory that `names` lead to, made where it is not there.
+    fn reach(&mut self, names: &[&[u8]], path: &[u8]) -> Result<NodeId> {
+        let key = names.join(&b'/');
+        if let Some((last, dir)) = &self.last
+            && *last == key
+        {
+            return Ok(*dir);
+        }
+        let dir = self.walk(names, path, true)?;
+        let dir =
+            dir.ok_or_else(|| Error::at(shown(path), "a part of its path is no directory"))?;
+        self.last = Some((key, dir));
+        Ok(dir)
+    }
+
+    /// Goes down `names` from the root, through links. What is not there is made, or ends it with
+    /// `None`.
+    fn walk(&mut self, names: &[&[u8]], path: &[u8], make: bool) -> Result<Option<NodeId>> {
+        let mut left: VecDeque<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
+        let mut at = NodeId::ROOT;
+        let mut links = 0;
+        while let Some(name) = left.pop_front() {
+            if name == b".." {
+                at = self.tree.parent(at);
+                continue;
+            }
+            let Some(next) = self.tree.lookup(at, &name) else {
+                if !make {
+                    return Ok(None);
+                }
+                let made = self.tree.add(self.implied.clone())?;
+                self.tree.link(at, &name, made, self.layer)?;
+                at = made;
+                continue;
+            };
+            let node = self.tree.node(next);
+            match node.kind() {
+                FileKind::Directory => {
+                    at = next;
+                    if make {
+                        self.tree.touch(at, self.layer);
+                    }
+                }
+                FileKind::Symlink => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Error::at(shown(path), "too many links on its path"));
+                    }
+                    let target = TextId::from_raw(u32::try_from(node.data).unwrap_or(0));
+                    let target = self.tree.text(target).to_vec();
+                    if target.starts_with(b"/") {
+                        at = NodeId::ROOT;
+                    }
+                    for part in parts(&target).collect::<Vec<_>>().into_iter().rev() {
+                        left.push_front(part.to_vec());
+                    }
+                }
+                _ => {
+                    let what = "a part of its path is no directory";
+                    return Err(Error::at(shown(path), what));
+                }
+            }
+        }
+        Ok(Some(at))
+    }
+}

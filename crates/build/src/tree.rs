@@ -1,0 +1,370 @@
+//! The tree of a volume to be: names and nodes, compact.
+//!
+//! A node becomes an inode, a name becomes an entry of a directory; several names may lead to one
+//! node. Numbers stand for both, and for strings, so that a file costs about 120 bytes and its
+//! name.
+//!
+//! # Invariants
+//! - A pair of directory and name has one slot in `names`, dead or alive: what is removed and comes
+//!   again takes the same slot. Lookups stay short however often an archive repeats a name.
+//! - The slot of a directory's node is never used again: dead names below it lead nowhere.
+//! - There are at most [`MAX_ENTRIES`] names, and as many nodes.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use extant_archive::Timestamp;
+use extant_disk::file_kind::FileKind;
+
+use crate::attrs::{AttrStore, SetId};
+use crate::error::{Error, Result};
+use crate::text::{TextId, Texts};
+
+/// The most names that a volume is built of.
+pub(crate) const MAX_ENTRIES: usize = 1 << 24;
+/// A number that stands for none.
+const NONE: u32 = u32::MAX;
+
+/// A node's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct NodeId(u32);
+
+/// A name's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NameId(u32);
+
+impl NodeId {
+    /// The root directory.
+    pub(crate) const ROOT: Self = Self(0);
+}
+
+/// What becomes an inode.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    /// Where the content is: a position in an archive, a file of a folder, the text of a link, the
+    /// numbers of a device. What it means follows from the kind and from `origin`.
+    pub(crate) data: u64,
+    /// Bytes of a file or a link; of a directory once it is planned.
+    pub(crate) size: u64,
+    /// The first block of the data, once it is placed.
+    pub(crate) start: u64,
+    pub(crate) mtime: Timestamp,
+    pub(crate) atime: Timestamp,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Names that lead to it; of a directory once it is planned: with those of its subdirectories.
+    pub(crate) links: u32,
+    /// The inode, once it is numbered.
+    pub(crate) ino: u32,
+    /// The first name in a directory.
+    pub(crate) child: u32,
+    /// A name that leads to it.
+    pub(crate) name: u32,
+    pub(crate) attrs: SetId,
+    pub(crate) mode: u16,
+    /// The source that has the content.
+    pub(crate) origin: u16,
+    /// A directory that no source has: something is below it.
+    pub(crate) implied: bool,
+}
+
+impl Node {
+    /// What it is.
+    pub(crate) fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Directory
+    }
+}
+
+/// An entry of a directory.
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    parent: u32,
+    /// What it leads to; [`NONE`] where it was removed.
+    node: u32,
+    text: TextId,
+    next: u32,
+    /// The source that gave it last.
+    layer: u16,
+}
+
+/// A part of a file between holes, and where its bytes are behind those of the file's beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) stored: u64,
+}
+
+/// The tree.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    nodes: Vec<Node>,
+    /// Nodes that lost their last name and are no directories.
+    unused: Vec<u32>,
+    names: Vec<Name>,
+    texts: Texts,
+    table: Vec<u32>,
+    hasher: RandomState,
+    pub(crate) attrs: AttrStore,
+    /// The parts of files with holes.
+    pub(crate) parts: BTreeMap<NodeId, Vec<Part>>,
+}
+
+impl Tree {
+    /// A tree of a root directory.
+    pub(crate) fn new(root: Node, attrs: AttrStore) -> Self {
+        Self {
+            nodes: vec![Node {
+                child: NONE,
+                name: NONE,
+                ..root
+            }],
+            unused: Vec::new(),
+            names: Vec::new(),
+            texts: Texts::default(),
+            table: vec![NONE; 1024],
+            hasher: RandomState::new(),
+            attrs,
+            parts: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.0 as usize]
+    }
+
+    /// All nodes that names lead to, and the root.
+    pub(crate) fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..u32::try_from(self.nodes.len()).unwrap_or(NONE)).map(NodeId)
+    }
+
+    /// Keeps a string.
+    ///
+    /// # Errors
+    /// There is no room for more.
+    pub(crate) fn keep_text(&mut self, text: &[u8]) -> Result<TextId> {
+        let kept = self.texts.push(text);
+        kept.ok_or_else(|| Error::Options("names take more than 4 GiB".to_owned()))
+    }
+
+    pub(crate) fn text(&self, id: TextId) -> &[u8] {
+        self.texts.get(id)
+    }
+
+    /// A new node that no name leads to yet.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn add(&mut self, node: Node) -> Result<NodeId> {
+        let node = Node {
+            child: NONE,
+            name: NONE,
+            links: 0,
+            ..node
+        };
+        if !node.is_dir()
+            && let Some(at) = self.unused.pop()
+        {
+            self.nodes[at as usize] = node;
+            return Ok(NodeId(at));
+        }
+        if self.nodes.len() >= MAX_ENTRIES {
+            return Err(too_many());
+        }
+        self.nodes.push(node);
+        Ok(NodeId(u32::try_from(self.nodes.len() - 1).unwrap_or(NONE)))
+    }
+
+    /// What `name` in `dir` leads to.
+    pub(crate) fn lookup(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        let (_, found) = self.probe(dir, name);
+        let node = self.names[found? as usize].node;
+        (node != NONE).then_some(NodeId(node))
+    }
+
+    /// The source that gave the name that leads to directory `dir`, or to `name` in it.
+    pub(crate) fn layer_of(&self, dir: NodeId, name: &[u8]) -> Option<u16> {
+        let (_, found) = self.probe(dir, name);
+        Some(self.names[found? as usize].layer)
+    }
+
+    /// The slot of a name in the table, and its number if it is there.
+    fn probe(&self, dir: NodeId, name: &[u8]) -> (usize, Option<u32>) {
+        let mask = self.table.len() - 1;
+        let hash = self.hasher.hash_one((dir.0, name));
+        let mut slot = usize::try_from(hash & mask as u64).unwrap_or(0);
+        loop {
+            let at = self.table[slot];
+            if at == NONE {
+                return (slot, None);
+            }
+            let known = &self.names[at as usize];
+            if known.parent == dir.0 && self.texts.get(known.text) == name {
+                return (slot, Some(at));
+            }
+            slot = (slot + 1) & mask;
+        }
+    }
+
+    /// Lets `name` in `dir` lead to `node`. It leads to nothing so far.
+    ///
+    /// # Errors
+    /// There are too many names.
+    pub(crate) fn link(
+        &mut self,
+        dir: NodeId,
+        name: &[u8],
+        node: NodeId,
+        layer: u16,
+    ) -> Result<()> {
+        let at = match self.probe(dir, name) {
+            (_, Some(at)) => at,
+            (slot, None) => self.new_name(dir, name, slot)?,
+        };
+        let slot = &mut self.names[at as usize];
+        debug_assert_eq!(slot.node, NONE, "what was there is removed first");
+        (slot.node, slot.layer) = (node.0, layer);
+        let node = &mut self.nodes[node.0 as usize];
+        node.links += 1;
+        node.name = at;
+        Ok(())
+    }
+
+    fn new_name(&mut self, dir: NodeId, name: &[u8], slot: usize) -> Result<u32> {
+        if self.names.len() >= MAX_ENTRIES {
+            return Err(too_many());
+        }
+        let text = self.keep_text(name)?;
+        let at = u32::try_from(self.names.len()).unwrap_or(NONE);
+        let parent = &mut self.nodes[dir.0 as usize];
+        self.names.push(Name {
+            parent: dir.0,
+            node: NONE,
+            text,
+            next: parent.child,
+            layer: 0,
+        });
+        parent.child = at;
+        self.table[slot] = at;
+        if self.names.len() * 3 > self.table.len() * 2 {
+            self.grow();
+        }
+        Ok(at)
+    }
+
+    fn grow(&mut self) {
+        let size = self.table.len() * 2;
+        self.table = Vec::new();
+        self.table.resize(size, NONE);
+        for at in 0..self.names.len() {
+            let Name { parent, text, .. } = self.names[at];
+            let (slot, _) = self.probe(NodeId(parent), self.texts.get(text));
+            self.table[slot] = u32::try_from(at).unwrap_or(NONE);
+        }
+    }
+
+    /// Marks the name that leads to directory `dir` as given by `layer` too.
+    pub(crate) fn touch(&mut self, dir: NodeId, layer: u16) {
+        let name = self.nodes[dir.0 as usize].name;
+        if let Some(name) = self.names.get_mut(name as usize) {
+            name.layer = layer;
+        }
+    }
+
+    /// Removes `name` from `dir`, with all that is below it.
+    pub(crate) fn unlink(&mut self, dir: NodeId, name: &[u8]) {
+        let (_, Some(at)) = self.probe(dir, name) else {
+            return;
+        };
+        let mut dead = vec![at];
+        while let Some(at) = dead.pop() {
+            let slot = &mut self.names[at as usize];
+            let node = std::mem::replace(&mut slot.node, NONE);
+            if node == NONE {
+                continue;
+            }
+            let gone = &mut self.nodes[node as usize];
+            gone.links -= 1;
+            if gone.is_dir() {
+                dead.extend(self.name_ids(NodeId(node)).map(|name| name.0));
+            } else if gone.links == 0 {
+                self.parts.remove(&NodeId(node));
+                self.unused.push(node);
+            }
+        }
+    }
+
+    /// Removes what sources before `layer` put into `dir`.
+    pub(crate) fn unlink_older(&mut self, dir: NodeId, layer: u16) {
+        let mut dirs = vec![dir];
+        while let Some(dir) = dirs.pop() {
+            let names: Vec<NameId> = self.children(dir).collect();
+            for name in names {
+                let Name { layer: own, .. } = self.names[name.0 as usize];
+                let node = self.target(name);
+                if own < layer {
+                    let text = self.name_text(name).to_vec();
+                    self.unlink(dir, &text);
+                } else if self.node(node).is_dir() {
+                    dirs.push(node);
+                }
+            }
+        }
+    }
+
+    /// The slots of names in `dir`, dead ones among them.
+    fn name_ids(&self, dir: NodeId) -> impl Iterator<Item = NameId> {
+        let first = self.nodes[dir.0 as usize].child;
+        let some = |at: u32| (at != NONE).then_some(NameId(at));
+        std::iter::successors(some(first), move |name| {
+            some(self.names[name.0 as usize].next)
+        })
+    }
+
+    /// The names in `dir`, in no order that means anything.
+    pub(crate) fn children(&self, dir: NodeId) -> impl Iterator<Item = NameId> {
+        self.name_ids(dir)
+            .filter(|name| self.names[name.0 as usize].node != NONE)
+    }
+
+    /// The bytes of a name.
+    pub(crate) fn name_text(&self, name: NameId) -> &[u8] {
+        self.texts.get(self.names[name.0 as usize].text)
+    }
+
+    /// What a name of [`Tree::children`] leads to.
+    pub(crate) fn target(&self, name: NameId) -> NodeId {
+        NodeId(self.names[name.0 as usize].node)
+    }
+
+    /// The directory that a node is in, by the name that it got last; the root's is itself.
+    pub(crate) fn parent(&self, node: NodeId) -> NodeId {
+        let name = self.nodes[node.0 as usize].name;
+        let name = self.names.get(name as usize);
+        NodeId(name.map_or(NodeId::ROOT.0, |name| name.parent))
+    }
+
+    /// The path of a node, for messages.
+    pub(crate) fn path(&self, node: NodeId) -> String {
+        let mut names = Vec::new();
+        let mut at = node;
+        while let Some(name) = self.names.get(self.nodes[at.0 as usize].name as usize) {
+            names.push(String::from_utf8_lossy(self.texts.get(name.text)));
+            at = NodeId(name.parent);
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+}
+
+fn too_many() -> Error {
+    Error::Options(format!("the sources have more than {MAX_ENTRIES} entries"))
+}

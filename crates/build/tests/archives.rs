@@ -1,0 +1,208 @@
+//! Volumes built of archives: as those of folders, and what is refused.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{build, expect_equal, fill};
+use extant_archive::{Member, Piece, Writer, kind};
+use extant_build::Options;
+use extant_testkit::{Cmd, Need, TempDir, need};
+
+const MOUNTED: &[Need] = &[
+    Need::Loop,
+    Need::Tool("e2fsck"),
+    Need::Tool("setfattr"),
+    Need::Tool("setfacl"),
+    Need::Tool("tar"),
+];
+
+fn pack(folder: &Path, archive: &Path, args: &[&str]) {
+    Cmd::new("tar")
+        .args(args)
+        .arg("-C")
+        .arg(folder)
+        .arg("-cf")
+        .arg(archive)
+        .arg(".")
+        .ok()
+        .unwrap();
+}
+
+#[test]
+fn linux_finds_every_entry_of_an_archive() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let (folder, archive) = (dir.join("folder"), dir.join("archive.tar"));
+    fill(&folder);
+    // A pax header has no place for the numbers of devices this large in some versions of tar.
+    pack(
+        &folder,
+        &archive,
+        &["--format=pax", "--xattrs", "--xattrs-include=*", "--sparse"],
+    );
+    let image = dir.join("image");
+    build(&[&archive], &image, &Options::default()).unwrap();
+    expect_equal(&image, &folder);
+    // The same by the same bytes, whatever the threads.
+    let again = dir.join("again");
+    let threads = Options {
+        threads: Some(5),
+        ..Options::default()
+    };
+    build(&[&archive], &again, &threads).unwrap();
+    assert!(fs::read(&image).unwrap() == fs::read(&again).unwrap());
+}
+
+/// An archive of members without contents.
+fn archive(dir: &TempDir, members: &[Member]) -> PathBuf {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes);
+    for member in members {
+        let content = vec![b'x'; usize::try_from(member.size.min(1 << 20)).unwrap()];
+        writer.append(member, content.as_slice()).unwrap();
+    }
+    writer.finish().unwrap();
+    let path = dir.join("bad.tar");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+fn member(kind: u8, name: &[u8], link: &[u8]) -> Member {
+    Member {
+        kind,
+        name: name.to_vec(),
+        link: link.to_vec(),
+        mode: 0o644,
+        ..Member::default()
+    }
+}
+
+fn file(name: &[u8]) -> Member {
+    member(kind::REGULAR, name, b"")
+}
+
+/// Members that no volume can have, and what is said of them.
+fn bad_members() -> Vec<(Vec<Member>, &'static str)> {
+    let link = |name: &[u8], to: &[u8]| member(kind::SYMLINK, name, to);
+    let hard = |to: &[u8]| vec![member(kind::LINK, b"h", to)];
+    let dir = |name: &[u8]| member(kind::DIRECTORY, name, b"");
+    let holes = Member {
+        size: 1 << 50,
+        pieces: Some(vec![Piece { start: 0, len: 0 }]),
+        ..file(b"holes")
+    };
+    let owner = Member {
+        uid: u32::MAX,
+        ..file(b"f")
+    };
+    let numbers = Member {
+        major: 5000,
+        ..member(kind::CHAR, b"c", b"")
+    };
+    let long = b"a/".repeat(32 << 10);
+    vec![
+        (vec![file(b"../f")], "../f: a name with \"..\" in it"),
+        (vec![file(b"a/../../f")], "a name with \"..\" in it"),
+        (vec![file(&[b'a'; 256])], "a name of more than 255 bytes"),
+        (vec![file(&long)], "a path of more than 4095 bytes"),
+        (
+            hard(b"nothing"),
+            "h: a hard link to what is not there: nothing",
+        ),
+        (hard(b"h"), "h: a hard link to what is not there: h"),
+        (hard(b"."), "h: a hard link to a directory: ."),
+        (hard(b"../etc/passwd"), "a name with \"..\" in it"),
+        (vec![link(b"l", b"")], "l: a link to nothing"),
+        (
+            vec![link(b"l", b"l"), file(b"l/f")],
+            "too many links on its path",
+        ),
+        (
+            vec![file(b"f"), file(b"f/g")],
+            "a part of its path is no directory",
+        ),
+        (
+            vec![dir(b"d"), file(b"d")],
+            "d: something else is in its way",
+        ),
+        (vec![member(b'M', b"m", b"")], "m: of type 'M', not known"),
+        (vec![owner], "f: an owner that ext4 cannot store"),
+        (
+            vec![numbers],
+            "device 5000:0 has numbers that ext4 cannot store",
+        ),
+        (vec![holes], "1125899906842624 bytes: files have at most"),
+        (vec![file(b"lost+found")], "it has to be a directory"),
+    ]
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_and_leaves_nothing() {
+    let dir = TempDir::new("build").unwrap();
+    let image = dir.join("image");
+    let refused = |path: &Path, what: &str| {
+        let said = build(&[path], &image, &Options::default()).unwrap_err();
+        let said = said.to_string();
+        assert!(said.contains(what), "{said:?} instead of {what:?}");
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "{what}: a file stays");
+    };
+    for (members, what) in bad_members() {
+        refused(&archive(&dir, &members), what);
+    }
+    let path = dir.join("bad.tar");
+    for (bytes, what) in [
+        (&b"no archive"[..], "it ends in the middle of a header"),
+        (&[7; 2048][..], "no header of an archive"),
+    ] {
+        fs::write(&path, bytes).unwrap();
+        refused(&path, what);
+    }
+    // A member that claims more than there is.
+    let claim = Member {
+        size: 9999,
+        ..file(b"f")
+    };
+    let bytes = fs::read(archive(&dir, &[claim])).unwrap();
+    fs::write(&path, &bytes[..4096]).unwrap();
+    refused(&path, "it ends in the middle of a file");
+}
+
+#[test]
+fn names_stay_within_the_volume() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let members = [
+        member(kind::REGULAR, b"/etc/absolute", b""),
+        member(kind::SYMLINK, b"up", b"../../../../etc"),
+        member(kind::REGULAR, b"up/through", b""),
+        member(kind::SYMLINK, b"root", b"/"),
+        member(kind::DIRECTORY, b"root/etc/d", b""),
+        member(kind::DIRECTORY, b"up", b""),
+        member(kind::REGULAR, b"twice", b""),
+        member(kind::REGULAR, b"twice", b""),
+    ];
+    let path = archive(&dir, &members);
+    let image = dir.join("image");
+    build(&[&path], &image, &Options::default()).unwrap();
+    let right = dir.join("right");
+    let script = "set -e; mkdir -m 755 right; cd right; mkdir lost+found
+        mkdir -m 755 etc; mkdir -m 644 etc/d
+        touch etc/absolute etc/through twice; chmod 644 etc/absolute etc/through twice
+        chmod 644 etc; ln -s ../../../../etc up; ln -s / root
+        find . -depth | xargs touch -h -d @0";
+    Cmd::new("sh")
+        .args(["-c", script])
+        .dir(dir.path())
+        .ok()
+        .unwrap();
+    expect_equal(&image, &right);
+    assert!(!Path::new("/etc/through").exists() && !Path::new("/etc/absolute").exists());
+}

@@ -1,0 +1,133 @@
+//! Volumes built of folders: e2fsck finds them sound, Linux finds the same entries.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+
+use common::{build, expect_equal, fill};
+use extant_build::Options;
+use extant_testkit::{Cmd, Image, Need, TempDir, need};
+
+const MOUNTED: &[Need] = &[
+    Need::Loop,
+    Need::Tool("e2fsck"),
+    Need::Tool("setfattr"),
+    Need::Tool("setfacl"),
+];
+
+fn volume(block_size: u32, inode_size: u32, features: &str) -> extant_mkfs::Options {
+    extant_mkfs::Options {
+        block_size: Some(block_size),
+        inode_size: Some(inode_size),
+        features: extant_mkfs::parse_features(features).unwrap(),
+        ..extant_mkfs::Options::default()
+    }
+}
+
+#[test]
+fn linux_finds_every_entry_of_a_folder() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let folder = dir.join("folder");
+    fill(&folder);
+    let image = dir.join("image");
+    for (volume, size) in [
+        (volume(4096, 256, ""), None),
+        (volume(1024, 256, "orphan_file,^resize_inode"), None),
+        (volume(4096, 1024, "^metadata_csum,^flex_bg"), None),
+        (volume(2048, 256, "^dir_index,^has_journal,^64bit"), None),
+        (volume(4096, 256, "metadata_csum_seed"), Some(3 << 30)),
+    ] {
+        let options = Options {
+            volume,
+            size,
+            ..Options::default()
+        };
+        build(&[&folder], &image, &options).unwrap();
+        expect_equal(&image, &folder);
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
+fn the_same_folder_gives_the_same_bytes() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let (one, two) = (dir.join("one"), dir.join("two/of/them"));
+    fill(&one);
+    fs::create_dir_all(dir.join("two/of")).unwrap();
+    Cmd::new("cp")
+        .args(["-a", "--sparse=always"])
+        .arg(&one)
+        .arg(&two)
+        .ok()
+        .unwrap();
+    let (first, second) = (dir.join("first"), dir.join("second"));
+    let threads = |threads| Options {
+        threads: Some(threads),
+        ..Options::default()
+    };
+    build(&[&one], &first, &threads(1)).unwrap();
+    build(&[&two], &second, &threads(7)).unwrap();
+    let (right, found) = (fs::read(&first).unwrap(), fs::read(&second).unwrap());
+    assert!(right == found, "two builds differ");
+    // Another content, another volume.
+    fs::write(two.join("small"), b"hallo\n").unwrap();
+    fs::remove_file(&second).unwrap();
+    build(&[&two], &second, &threads(2)).unwrap();
+    let uuid = |path| {
+        Image::of_bytes(&fs::read(path).unwrap())
+            .unwrap()
+            .header("Filesystem UUID")
+    };
+    assert_ne!(uuid(&first).unwrap(), uuid(&second).unwrap());
+}
+
+#[test]
+fn the_smallest_volume_is_full_and_free_space_is_added() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let folder = dir.join("folder");
+    fill(&folder);
+    fs::write(folder.join("huge"), vec![7; 40 << 20]).unwrap();
+    let image = dir.join("image");
+    let built = |options: &Options| {
+        build(&[&folder], &image, options).unwrap();
+        let free = Image::of_bytes(&fs::read(&image).unwrap()).unwrap();
+        Image::fsck_clean_at(&image).unwrap();
+        let free: u64 = free.header("Free blocks").unwrap().parse().unwrap();
+        let len = image.metadata().unwrap().len();
+        fs::remove_file(&image).unwrap();
+        (len, free * 4096)
+    };
+    let (smallest, free) = built(&Options::default());
+    assert!(free < 1 << 20, "{free} bytes are free");
+    let (larger, free) = built(&Options {
+        free: 64 << 20,
+        ..Options::default()
+    });
+    assert!(
+        (64 << 20..66 << 20).contains(&free),
+        "{free} bytes are free"
+    );
+    assert!(larger > smallest + (64 << 20));
+    let small = Options {
+        size: Some(32 << 20),
+        ..Options::default()
+    };
+    let refused = build(&[&folder], &image, &small).unwrap_err().to_string();
+    assert!(refused.contains("bytes are needed for files"), "{refused}");
+    assert!(!image.exists());
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing stays behind"
+    );
+}

@@ -1,0 +1,122 @@
+//! The command that builds images: build.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use extant::build::IdRange;
+
+use super::making::{ExtendedList, FeatureList, UsageName, UuidChoice};
+use super::making::{parse_extended_list, parse_feature_list, parse_uuid};
+use crate::size;
+
+/// Build an ext4 image from folders, archives and container images
+///
+/// The same sources and options give the same bytes, on every machine. UUID and hash seed follow
+/// from the contents, the time of making is that of the newest file. It needs neither root nor FUSE
+/// nor loop devices. Later sources lie over earlier ones.
+///
+/// The image is as small as can be, plus --free, or as large as --size says. It gets its name when
+/// it is complete and durable: a build that fails leaves nothing behind, and what was there stays.
+/// An IMAGE that holds something of value already is refused unless --force is given.
+///
+/// Memory: about 120 bytes for an entry and its name, beside what attributes take: 10^6 files take
+/// less than 256 MiB. At most 2^24 entries are taken.
+#[derive(Args, Debug)]
+pub(crate) struct Build {
+    /// Bytes of the image, instead of the fewest that do
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "free")]
+    pub(crate) size: Option<u64>,
+    /// Bytes that stay free on the smallest image
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
+    pub(crate) free: u64,
+    /// Owner and group of all files, in numbers or by names of this machine: USER, USER:GROUP or
+    /// :GROUP
+    #[arg(long, value_name = "USER:GROUP")]
+    pub(crate) owner: Option<String>,
+    /// Owners that become others: FROM:TO, or FROM:TO:COUNT for so many in a row
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
+    pub(crate) map_uid: Vec<IdRange>,
+    /// The same for groups
+    #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_range)]
+    pub(crate) map_gid: Vec<IdRange>,
+    /// Modification time of all files, in seconds since 1970. Without it, SOURCE_DATE_EPOCH is the
+    /// time of files that are newer
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) mtime: Option<i64>,
+    /// Threads that copy data, instead of one for each processor
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) threads: Option<u16>,
+    /// What the volume is for: as in mkfs. Blocks have 4096 bytes unless --block-size is given
+    #[arg(
+        short = 'T',
+        long = "type",
+        value_enum,
+        value_name = "TYPE",
+        default_value = "default"
+    )]
+    pub(crate) usage: UsageName,
+    /// Bytes of a block: 1024, 2048 or 4096 (the default)
+    #[arg(short, long, value_name = "BYTES")]
+    pub(crate) block_size: Option<u32>,
+    /// Bytes of an inode: a power of two from 128 to the block size; 256 by default
+    #[arg(short = 'I', long, value_name = "BYTES")]
+    pub(crate) inode_size: Option<u32>,
+    /// How many inodes, instead of those that are needed (and one for 16 KiB of --free)
+    #[arg(short = 'N', long, value_name = "COUNT")]
+    pub(crate) inodes: Option<u64>,
+    /// The volume's label: at most 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    pub(crate) label: Option<String>,
+    /// The volume's UUID, instead of one that follows from the contents
+    #[arg(short = 'U', long, value_name = "UUID", value_parser = parse_uuid)]
+    pub(crate) uuid: Option<UuidChoice>,
+    /// Share of the blocks that only root may take: 0 (the default) to 50
+    #[arg(short = 'm', long, value_name = "PERCENT")]
+    pub(crate) reserved_percent: Option<f64>,
+    /// Features to add, or with a ^ in front to take away: as in mkfs
+    #[arg(short = 'O', long, value_name = "FEATURE,^FEATURE", value_parser = parse_feature_list)]
+    pub(crate) features: Vec<FeatureList>,
+    /// More: as in mkfs; hash_seed=UUID replaces the seed that follows from the contents
+    #[arg(short = 'E', long, value_name = "KEY=VALUE,...", value_parser = parse_extended_list)]
+    pub(crate) extended: Vec<ExtendedList>,
+    /// Overwrite what is there
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+    /// Print nothing but failures
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Folders and archives (tar), later ones over earlier ones; then the image, a file or a block
+    /// device
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+fn parse_range(text: &str) -> Result<IdRange, String> {
+    let numbers: Result<Vec<u32>, _> = text.split(':').map(str::parse).collect();
+    match numbers.as_deref() {
+        Ok([from, to]) => Ok(range(*from, *to, 1)),
+        Ok([from, to, count]) => Ok(range(*from, *to, *count)),
+        _ => Err("it is FROM:TO or FROM:TO:COUNT, in numbers".to_owned()),
+    }
+}
+
+fn range(from: u32, to: u32, count: u32) -> IdRange {
+    IdRange { from, to, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_ids_are_read() {
+        assert_eq!(parse_range("1000:0"), Ok(range(1000, 0, 1)));
+        assert_eq!(parse_range("1:100000:65536"), Ok(range(1, 100_000, 65536)));
+        for bad in ["", "1", "1:x", "1:2:3:4", "-1:0"] {
+            assert!(parse_range(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `extant build`: an image from folders, archives and container images.
+
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use extant::build::{self, Built, Error, Options, Source, Watch};
+use extant_archive::Timestamp;
+use serde_json::json;
+use tracing::warn;
+
+use super::mkfs::{extend, uuid};
+use crate::args::Build;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::owner;
+use crate::progress::Progress;
+
+pub(crate) fn run(args: &Build) -> Outcome {
+    built(args).into()
+}
+
+fn built(args: &Build) -> Result<(), Failure> {
+    let Some((image, sources)) = args.paths.split_last() else {
+        return Err(Failure::new("neither a source nor an image"));
+    };
+    let options = options(args)?;
+    let sources: Vec<Source> = sources
+        .iter()
+        .map(|path| match path.as_os_str() == "-" {
+            true => Source::Stdin,
+            false => Source::Path(path.clone()),
+        })
+        .collect();
+    let progress = Progress::new(args.quiet || args.json);
+    let shown = Shown {
+        progress: &progress,
+        warnings: AtomicU64::new(0),
+    };
+    let built = build::build(&sources, image, &options, &shown);
+    progress.finish();
+    let built = built.map_err(failure)?;
+    show(args, &built)
+}
+
+/// Shows what is told on the way.
+struct Shown<'a> {
+    progress: &'a Progress,
+    warnings: AtomicU64,
+}
+
+/// Warnings that are shown: a source may give cause for millions.
+const MOST_WARNINGS: u64 = 100;
+
+impl Watch for Shown<'_> {
+    fn expect(&self, bytes: u64) {
+        self.progress.expect(bytes);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.progress.add(bytes);
+    }
+
+    fn warn(&self, what: String) {
+        let before = self.warnings.fetch_add(1, Ordering::Relaxed);
+        self.progress.pause(|| match before {
+            0..MOST_WARNINGS => warn!("{what}"),
+            MOST_WARNINGS => warn!("more warnings follow, which are not shown"),
+            _ => {}
+        });
+    }
+}
+
+fn options(args: &Build) -> Result<Options, Failure> {
+    let mut volume = extant::mkfs::Options {
+        usage: args.usage.into(),
+        block_size: args.block_size,
+        inode_size: args.inode_size,
+        inodes: args.inodes,
+        label: args.label.clone().unwrap_or_default().into_bytes(),
+        uuid: args.uuid.and_then(|choice| choice.0),
+        reserved_percent: args.reserved_percent,
+        force: args.force,
+        ..extant::mkfs::Options::default()
+    };
+    let lists = args.features.iter();
+    volume.features = lists.flat_map(|list| list.0.iter().copied()).collect();
+    extend(&mut volume, &args.extended);
+    let (uid, gid) = match &args.owner {
+        Some(text) => owner::parse(text).map_err(|what| Failure::at("--owner", what))?,
+        None => (None, None),
+    };
+    let newest = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => {
+            let why = format!("SOURCE_DATE_EPOCH is {text:?}, no number of seconds since 1970");
+            Some(text.parse().map_err(|_| Failure::new(why))?)
+        }
+        Err(_) => None,
+    };
+    Ok(Options {
+        volume,
+        size: args.size,
+        free: args.free,
+        uid,
+        gid,
+        uid_map: args.map_uid.clone(),
+        gid_map: args.map_gid.clone(),
+        mtime: args.mtime.map(|secs| Timestamp { secs, nanos: 0 }),
+        newest,
+        threads: args.threads.map(usize::from),
+        ..Options::default()
+    })
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Io { place, error } => Failure::at(place, error),
+        Error::Mkfs(extant::mkfs::Error::Io(error)) => Failure::from(error),
+        other => Failure::new(other),
+    }
+}
+
+fn show(args: &Build, built: &Built) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let (layout, geometry) = (&built.layout, built.layout.geometry());
+    let Some(image) = args.paths.last() else {
+        return Ok(());
+    };
+    if args.json {
+        out.json(&json!({
+            "image": image.to_string_lossy(),
+            "bytes": layout.bytes(),
+            "block_size": geometry.block_size.bytes(),
+            "blocks": geometry.blocks,
+            "free_blocks": layout.free_blocks(),
+            "inodes": geometry.inodes(),
+            "free_inodes": layout.free_inodes(),
+            "journal_blocks": layout.journal_blocks(),
+            "entries": built.entries,
+            "data_bytes": built.data_bytes,
+            "uuid": uuid(&built.identity.uuid),
+            "hash_seed": uuid(&built.identity.hash_seed),
+            "time": built.identity.time,
+        }))?;
+    } else if !args.quiet {
+        out.text(format!(
+            "{}: {} inodes in use, {} bytes of data, on {} blocks of {} bytes, {} of them free\n\
+             UUID: {}\n",
+            image.display(),
+            built.entries,
+            built.data_bytes,
+            geometry.blocks,
+            geometry.block_size.bytes(),
+            layout.free_blocks(),
+            uuid(&built.identity.uuid),
+        ))?;
+    }
+    out.finish()
+}
