@@ -1,6 +1,7 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
-//! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features).
+//! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features,
+//!   manifests). `--api` writes the lists of public items.
 //! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at
 //!   the end what failed.
 //! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`

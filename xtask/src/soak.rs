@@ -145,6 +145,12 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "packages",
+        suites: "-p extant-tests --test packages",
+        env: &[("EXTANT_PACKAGES", "1")],
+        ..PLAIN
+    },
+    Stage {
         name: "postgres",
         suites: "-p extant-tests --test postgres",
         tests: &["--nocapture"],

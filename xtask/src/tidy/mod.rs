@@ -17,7 +17,9 @@ mod imports;
 mod invariants;
 mod layers;
 mod links;
+mod manifests;
 mod modules;
+mod public_items;
 mod repository;
 mod seeds;
 mod sources;
@@ -39,10 +41,18 @@ type Findings = BTreeMap<&'static str, Vec<Finding>>;
 /// Checks everything and prints what is wrong.
 ///
 /// `--strict` takes a list that says more than is there for an error. `--shrink` makes the lists
-/// say what is there. `--all` prints also what the lists allow.
+/// say what is there. `--all` prints also what the lists allow. `--api` writes the lists of public
+/// items.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     let flag = |name: &str| args.iter().any(|arg| arg == name);
-    let findings = check(&Repository::read(root));
+    let repository = Repository::read(root);
+    if flag("--api")
+        && let Err(e) = public_items::write(&repository)
+    {
+        eprintln!("cannot write the lists of public items: {e}");
+        return ExitCode::FAILURE;
+    }
+    let findings = check(&repository);
     if flag("--all") {
         for (rule, found) in &findings {
             found.iter().for_each(|f| println!("{f} ({rule})"));
@@ -100,6 +110,8 @@ fn check(repository: &Repository) -> Findings {
         basic.push(Finding::new(root, "git lists no files"));
     }
     basic.extend(features::check(root));
+    basic.extend(manifests::check(repository));
+    basic.extend(public_items::check(repository));
     let rust = repository.with("rs").map(|s| s.text.as_str());
     basic.extend(seeds::check(root, rust));
     all
