@@ -33,6 +33,19 @@ impl<H: Hooks> IoTree<H> {
         self.set_in_full(range, bits, Some(changes), &mut Cached::default());
     }
 
+    /// [`IoTree::set`], after `account` has changed the owner's accounts under the same lock: they
+    /// have what pays for the bits before their hook is called.
+    pub fn set_accounted(&self, range: ByteRange, bits: Bits, account: impl FnOnce(&mut H)) {
+        let what = unlocked(bits.resolve());
+        let mut state = self.enter_for(what, None);
+        account(&mut state.hooks);
+        if !what.state.is_empty() {
+            let id = state.records.find(range.start(), Id::NONE);
+            state.set(range, what, None, id);
+        }
+        self.leave(state);
+    }
+
     /// [`IoTree::set`], that remembers the place.
     pub fn set_cached(&self, range: ByteRange, bits: Bits, cached: &mut Cached) {
         self.set_in_full(range, bits, None, cached);

@@ -65,9 +65,7 @@ impl IoTree {
 
     /// An empty tree, which adds its counters to `totals` when it is dropped.
     pub fn counted(tuning: TreeTuning, totals: &Arc<Totals>) -> Self {
-        let mut tree = Self::new(tuning);
-        tree.totals = Some(Arc::clone(totals));
-        tree
+        Self::counted_with_hooks(tuning, NoHooks, totals)
     }
 }
 
@@ -101,6 +99,13 @@ impl<H: Hooks> IoTree<H> {
             totals: None,
             probe: tuning.clear_probe,
         }
+    }
+
+    /// [`IoTree::with_hooks`], which adds its counters to `totals` when it is dropped.
+    pub fn counted_with_hooks(tuning: TreeTuning, hooks: H, totals: &Arc<Totals>) -> Self {
+        let mut tree = Self::with_hooks(tuning, hooks);
+        tree.totals = Some(Arc::clone(totals));
+        tree
     }
 
     /// Looks at the accounts, under the tree's lock.

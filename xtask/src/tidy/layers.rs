@@ -78,6 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-lock-order",
             "extant-disk",
             "extant-blockdev",
+            "extant-extent-io-tree",
             "extant-range-lock",
             "extant-pagecache",
             "extant-iomap",

@@ -159,6 +159,8 @@ const ENGINE: Order = Order {
         "alloc/allocator",
         "map/block_mapping",
         "map/extent_status",
+        "map/delayed_space",
+        "map/map_view",
         "map/map_lock",
         "orphan/orphan_record",
         "orphan/orphan_slots",

@@ -28,8 +28,8 @@ mod inode_alloc;
 mod orlov;
 mod pending_frees;
 mod request;
-mod reservation;
-mod space_counts;
+pub(crate) mod reservation;
+pub(crate) mod space_counts;
 #[cfg(test)]
 mod tests;
 mod trim;

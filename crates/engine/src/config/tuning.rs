@@ -1,7 +1,7 @@
 //! The switches of the engine: every optimisation that can be measured against its absence.
 
+use extant_extent_io_tree::{ClearProbe, TreeTuning};
 use extant_failpoint::ActiveFailpoint;
-use extant_range_lock::ClearProbe;
 
 /// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,13 +27,13 @@ pub struct Tuning {
     /// Buffer-head path: every write that extends a file stores its inode, under a handle of its
     /// own. Off: only where writeback would not move the size on disk.
     pub dirty_inode_on_append: bool,
-    /// Clearing all bits of a part of the first or last record of a file's I/O tree trims that
-    /// record. Off: the record is cut in two, and the part removed.
+    /// Clearing all bits of a part of the first or last record of an I/O tree trims that record.
+    /// Off: the record is cut in two, and the part removed.
     pub trim_on_clear: bool,
     /// Direct requests of a queue lock short ranges by lock slots. Off: by records in the file's
     /// I/O tree.
     pub lock_slots: bool,
-    /// Called with the time that each clear in a file's I/O tree takes: for measuring.
+    /// Called with the time that each clear in an I/O tree takes: for measuring.
     pub clear_probe: Option<ClearProbe>,
     /// The page cache's budget in bytes; `None` takes a share of the host's memory.
     pub page_cache_bytes: Option<u64>,
@@ -50,6 +50,16 @@ pub struct Tuning {
     pub commit_each_handle: bool,
     /// The failpoint that a test switches on. A shipped build has none.
     pub failpoint: ActiveFailpoint,
+}
+
+impl Tuning {
+    /// The switches of each I/O tree: of those that lock ranges, and of those of delayed blocks.
+    pub(crate) fn tree(&self) -> TreeTuning {
+        TreeTuning {
+            trim_on_clear: self.trim_on_clear,
+            clear_probe: self.clear_probe,
+        }
+    }
 }
 
 impl Default for Tuning {

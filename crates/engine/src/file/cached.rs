@@ -14,7 +14,7 @@ use crate::inode::Inode;
 use crate::map;
 use crate::volume::Fs;
 
-/// What the I/O trees of all files did so far.
+/// What the range locks of all files did so far.
 pub(crate) fn tree_stats(fs: &Fs) -> TreeStats {
     let mut sum = fs.files.past_ranges.get();
     for inode in fs.inodes.all() {

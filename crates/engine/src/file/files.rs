@@ -25,7 +25,7 @@ pub(crate) struct Files {
     pub(super) logged: LoggedDevice,
     /// Counters of the buffer-head path.
     pub(crate) buffers: BufferCounters,
-    /// Counters of the I/O trees of files that are not in memory any more.
+    /// Counters of the range locks of files that are not in memory any more.
     pub(super) past_ranges: Arc<Totals>,
     /// Failures of any file's writeback.
     pub(crate) errors: WritebackErrors,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_pagecache::{AddressSpace, AddressSpaceParams};
-use extant_range_lock::{RangeLock, TreeTuning};
+use extant_range_lock::RangeLock;
 
 use crate::file::data_state::{FileData, OpenState};
 use crate::file::direct::direct_state::Direct;
@@ -35,7 +35,7 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
         FileData {
             address_space,
             data_path: DataPathCell::new(data_path),
-            ranges: new_ranges(fs),
+            ranges: RangeLock::new(fs.tuning.tree(), &fs.files.past_ranges),
             append_queue: AppendQueue::default(),
             direct: Direct::default(),
             ordered: OrderedRanges::default(),
@@ -44,12 +44,4 @@ pub(super) fn data<'a>(fs: &Fs, inode: &'a Arc<Inode>) -> &'a FileData {
             callbacks,
         }
     })
-}
-
-fn new_ranges(fs: &Fs) -> RangeLock {
-    let tuning = TreeTuning {
-        trim_on_clear: fs.tuning.trim_on_clear,
-        clear_probe: fs.tuning.clear_probe,
-    };
-    RangeLock::new(tuning, &fs.files.past_ranges)
 }

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use super::deferred_times::{Deferred, LAZY, Noted, SOON};
 use super::{InodeCore, InodeFlags};
 use crate::file::FileData;
-use crate::map::{ExtentStatus, MapLock};
+use crate::map::{KnownBlocks, MapLock};
 use crate::orphan::OrphanRecord;
 use crate::types::FileKind;
 use crate::types::error::{Error, Result};
@@ -54,8 +54,8 @@ pub(crate) struct Inode {
     pub(crate) xattr_lock: RwLock<()>,
     /// The extent tree (`i_data_sem`): shared to walk, exclusively to change.
     pub(crate) map_lock: MapLock,
-    /// The known part of the map, delayed ranges included.
-    pub(crate) extents: ExtentStatus,
+    /// The known part of the map, delayed blocks included.
+    pub(crate) known: KnownBlocks,
     /// The stored fields.
     pub(crate) core: RwLock<InodeCore>,
     /// `i_size`. Raised before the folio with the new bytes is unlocked. A writer of it has locked
@@ -152,7 +152,7 @@ impl Inode {
             orphan: Mutex::default(),
             xattr_lock: RwLock::default(),
             map_lock: MapLock::default(),
-            extents: ExtentStatus::default(),
+            known: KnownBlocks::default(),
             size: AtomicU64::new(core.disk_size),
             flags: AtomicU32::new(core.flags.bits()),
             disk_size: AtomicU64::new(core.disk_size),

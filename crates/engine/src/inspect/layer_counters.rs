@@ -3,6 +3,7 @@
 //! Reading them is a snapshot of no particular moment.
 
 use crate::file;
+use crate::map;
 use crate::volume::Fs;
 
 /// The counters of every layer by name, as of now: the file system's, the journal's, the buffered
@@ -37,6 +38,11 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     add!(all, trees:
         trim_first trim_last prealloc_allocs wakes wakes_skipped tree_sets = sets
         tree_clears = clears tree_waits = lock_waits);
+    let delayed = map::delayed_stats(fs);
+    add!(all, delayed:
+        delalloc_sets = sets delalloc_clears = clears delalloc_trim_first = trim_first
+        delalloc_trim_last = trim_last delalloc_splits = splits delalloc_merges = merges
+        delalloc_prealloc_allocs = prealloc_allocs);
     let pages = fs.files.pages.stats();
     add!(all, pages:
         page_cache_budget_bytes = budget_bytes page_cache_used_bytes = used_bytes

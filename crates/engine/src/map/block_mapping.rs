@@ -27,8 +27,8 @@ pub(crate) struct BlockMapping {
     /// The call made this range: [`super::allocate`] or [`super::reserve_delayed`] found a hole or
     /// a delayed range.
     pub(crate) new: bool,
-    /// The inode's sequence when the mapping was true. The mapping may be used as long as
-    /// [`super::sequence`] is the same.
+    /// The cookie when the mapping was true. The mapping may be used as long as
+    /// [`super::KnownBlocks::cookie`] is the same for its state.
     pub(crate) seq: u64,
 }
 

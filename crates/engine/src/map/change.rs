@@ -1,15 +1,17 @@
-//! Changes of the map: the tree on disk and the status tree together, under `map_lock` and a
+//! Changes of the map: the tree on disk and what is known of it together, under `map_lock` and a
 //! handle.
 
 use extant_disk::extent::{Extent, MAX_END};
 use extant_jbd2::Handle;
 use extant_units::{Blocks, Lblk, Pblk};
 
+use super::delayed_space::ReservationFate;
 use super::disk_nodes::{DiskNodes, has_extents, with_nodes};
-use super::extent_status::{ReservationFate, Status};
+use super::extent_status::Status;
 use super::extent_tree::{self, Limit};
 use super::locked_map::{ExclusiveMap, SharedMap};
 use super::lookup::{learn, mapping};
+use super::map_view::MapView;
 use super::{AllocateMode, BlockMapping, MapState, indirect};
 use crate::alloc::{self, AllocRequest, Run};
 use crate::inode::Inode;
@@ -79,8 +81,8 @@ fn allocate_or_find(
     let map = ExclusiveMap::lock(inode);
     let found = {
         // Looked up again, now that no thread can change it: a truncation may have been first.
-        let (status, tree) = learn(fs, &map, lblk)?;
-        mapping(&status, lblk, len, tree.sequence())
+        let (status, view) = learn(fs, &map, lblk)?;
+        mapping(&view, &status, lblk, len)
     };
     let delayed = match found.state {
         MapState::Delayed => true,
@@ -124,7 +126,7 @@ fn allocate_or_find(
         unwritten,
     };
     let seq = enter(fs, h, &map, (extent, run), delayed)?;
-    fs.status.shrink();
+    fs.maps.status.shrink();
     let Status { len, state, .. } = Status::of(&extent);
     Ok(BlockMapping {
         lblk,
@@ -163,7 +165,7 @@ fn make_room_for_entry(
 }
 
 /// Enters `extent`, the front of `run`, in the map and in memory. Room for it was made before; its
-/// blocks were `delayed` or a hole. Returns the sequence afterwards. On failure the run is free
+/// blocks were `delayed` or a hole. Returns the cookie afterwards. On failure the run is free
 /// again.
 fn enter(
     fs: &Fs,
@@ -183,7 +185,7 @@ fn enter(
         nodes.add_blocks(extent.len);
         Ok(())
     });
-    let mut tree = inode.extents.lock(&fs.status);
+    let mut view = MapView::lock(&fs.maps, &inode.known);
     let fate = if delayed {
         ReservationFate::Consume
     } else {
@@ -195,15 +197,16 @@ fn enter(
             state: MapState::Hole,
             ..Status::of(&extent)
         };
-        tree.set(hole, fate);
-        drop(tree);
+        view.set(hole, fate);
+        drop(view);
         let freed = alloc::free_blocks(fs, h, run, false);
         freed.unwrap_or_else(|error| fs.fault.report(fs, &error));
         return Err(error);
     }
     fs.stats.extents_inserted.bump();
-    tree.set(Status::of(&extent), fate);
-    Ok(tree.sequence())
+    let status = Status::of(&extent);
+    view.set(status, fate);
+    Ok(view.cookie(status.state))
 }
 
 /// The goal for `lblk` in a file without an extent near it.
@@ -303,15 +306,12 @@ fn convert(
                 let Some(part) = done else { return Ok(()) };
                 fs.stats.extents_converted.bump();
                 let status = Status::of(&Extent { unwritten, ..part });
-                inode
-                    .extents
-                    .lock(&fs.status)
-                    .set(status, ReservationFate::GiveBack);
+                MapView::lock(&fs.maps, &inode.known).set(status, ReservationFate::GiveBack);
                 at = u32::try_from(part.end()).map_or(Lblk::MAX, Lblk::new);
             }
         }
         if u64::from(at.get()) >= end {
-            fs.status.shrink();
+            fs.maps.status.shrink();
             return Ok(());
         }
         h.restart(step)?;
@@ -344,7 +344,7 @@ pub(crate) fn remove(fs: &Fs, h: &mut Handle, inode: &Inode, from: Lblk, to: u64
         };
         {
             let map = ExclusiveMap::lock(inode);
-            inode.extents.lock(&fs.status).drop_delayed(start, end);
+            MapView::lock(&fs.maps, &inode.known).drop_delayed(start, end);
             while start < end && blocks > 0 && h.ensure(need)? {
                 let limit = Limit {
                     extents: step_extents(fs, h),
@@ -410,10 +410,7 @@ fn remove_step(
         end,
     );
     if hole.len > 0 {
-        inode
-            .extents
-            .lock(&fs.status)
-            .set(hole, ReservationFate::GiveBack);
+        MapView::lock(&fs.maps, &inode.known).set(hole, ReservationFate::GiveBack);
     }
     fs.stats.extents_removed.add(runs.len() as u64);
     let mut freed = 0;

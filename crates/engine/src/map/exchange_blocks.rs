@@ -13,11 +13,13 @@ use extant_disk::extent::Extent;
 use extant_jbd2::Handle;
 use extant_units::Lblk;
 
+use super::delayed_space::ReservationFate;
 use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
-use super::extent_status::{ReservationFate, Status};
+use super::extent_status::Status;
 use super::extent_tree::{self, Found};
 use super::locked_map::{ExclusiveMap, SharedMap};
+use super::map_view::MapView;
 use crate::inode::Inode;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
@@ -85,7 +87,6 @@ fn put(fs: &Fs, h: &mut Handle, inode: &Inode, part: Extent) -> Result<()> {
     let map = ExclusiveMap::lock(inode);
     with_nodes(fs, h, &map, true, |nodes| extent_tree::put_one(nodes, part))?;
     let status = Status::of(&part);
-    let mut tree = inode.extents.lock(&fs.status);
-    tree.set(status, ReservationFate::GiveBack);
+    MapView::lock(&fs.maps, &inode.known).set(status, ReservationFate::GiveBack);
     Ok(())
 }

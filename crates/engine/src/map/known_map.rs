@@ -9,6 +9,7 @@ use super::MapState;
 use super::extent_status::Status;
 use super::locked_map::SharedMap;
 use super::lookup::on_disk;
+use super::map_view::MapView;
 use crate::inode::Inode;
 use crate::volume::Fs;
 
@@ -19,8 +20,8 @@ pub(crate) struct KnownMap {
     sequence: u64,
 }
 
-/// Takes the map of `inode`, and checks what is known of it in memory against the tree on disk
-/// (J13, J14).
+/// Takes the map of `inode`, and checks what is known of it in memory against the tree on disk, and
+/// the account of its delayed blocks (J9, J13, J14).
 ///
 /// # Locks
 /// `map_lock` shared, then the status tree.
@@ -37,15 +38,15 @@ pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
         at = found.end();
         push(&mut disk, found);
     }
-    let tree = inode.extents.lock(&fs.status);
-    tree.verify()?;
-    let mut ranges = disk.clone();
-    for status in tree.iter() {
+    let view = MapView::lock(&fs.maps, &inode.known);
+    let delayed = view.verify()?;
+    let below = |status: &Status| -> Vec<Status> {
         let (from, to) = (u64::from(status.lblk.get()), status.end());
-        let below: Vec<Status> = disk
-            .iter()
-            .filter_map(|range| range.cut(from, to))
-            .collect();
+        let ranges = disk.iter();
+        ranges.filter_map(|range| range.cut(from, to)).collect()
+    };
+    for status in view.on_disk().chain(delayed.iter().copied()) {
+        let below = below(&status);
         let agrees = match status.state {
             MapState::Hole | MapState::Delayed => below.is_empty(),
             MapState::Written(_) | MapState::Unwritten(_) => below == [status],
@@ -53,18 +54,15 @@ pub(crate) fn known(fs: &Fs, inode: &Inode) -> Result<KnownMap, String> {
         if !agrees {
             return Err(format!("{status:?} in memory, {below:?} on disk (J14)"));
         }
-        if status.state == MapState::Delayed {
-            ranges.push(status);
-        }
     }
-    if tree.sequence() != inode.extents.sequence() {
+    if view.sequence() != inode.known.cookie(MapState::Delayed) {
         return Err("the sequence was not published (J16)".into());
     }
+    let sequence = view.sequence();
+    let mut ranges = disk;
+    ranges.extend(delayed);
     ranges.sort_by_key(|range| range.lblk);
-    Ok(KnownMap {
-        ranges,
-        sequence: tree.sequence(),
-    })
+    Ok(KnownMap { ranges, sequence })
 }
 
 fn push(ranges: &mut Vec<Status>, next: Status) {

@@ -1,13 +1,17 @@
 //! Looking up mappings, and reserving space for writes into holes.
+//!
+//! A lookup asks the extent status tree for the map on disk and the I/O tree for delayed blocks,
+//! both at once ([`MapView`]), and reads the disk only for what neither knows.
 
 use extant_disk::extent::MAX_END;
 use extant_disk::inode::InodeFlags;
 use extant_units::{Blocks, Lblk};
 
 use super::disk_nodes::DiskNodes;
-use super::extent_status::{Status, StatusGuard};
+use super::extent_status::Status;
 use super::extent_tree::{self, Found};
 use super::locked_map::{LockedMap, SharedMap};
+use super::map_view::MapView;
 use super::{BlockMapping, MapState, indirect};
 use crate::alloc;
 use crate::inode::Inode;
@@ -15,52 +19,49 @@ use crate::types::FileKind;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
-/// The mapping of `lblk`: a range of 1 to `max` blocks from it on. The status tree answers if it
-/// can, else the tree on disk, whose answer is remembered. Blocks behind the end of the file are
-/// holes.
+/// The mapping of `lblk`: a range of 1 to `max` blocks from it on. What is known in memory answers
+/// if it can, else the tree on disk, whose answer is remembered. Blocks behind the end of the file
+/// are holes.
 ///
 /// # Errors
 /// Damage or a failed read in the tree; [`Error::FileTooBig`] past the last possible file block.
 pub(crate) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk, max: u32) -> Result<BlockMapping> {
     let status = {
-        let mut tree = inode.extents.lock(&fs.status);
-        if let Some(found) = tree.find(lblk) {
+        let mut view = MapView::lock(&fs.maps, &inode.known);
+        if let Some(found) = view.find(lblk) {
             fs.stats.es_hits.bump();
-            return Ok(mapping(&found, lblk, max, tree.sequence()));
+            return Ok(mapping(&view, &found, lblk, max));
         }
-        drop(tree);
+        drop(view);
         let map = SharedMap::lock(inode);
-        let (status, tree) = learn(fs, &map, lblk)?;
-        mapping(&status, lblk, max, tree.sequence())
+        let (found, view) = learn(fs, &map, lblk)?;
+        mapping(&view, &found, lblk, max)
     };
-    fs.status.shrink();
+    fs.maps.status.shrink();
     Ok(status)
 }
 
-/// The known range of `lblk`, after a lookup on disk if nothing is known, with the status tree
-/// still locked.
+/// The known range of `lblk`, after a lookup on disk if nothing is known, with the view still
+/// locked.
 pub(super) fn learn<'a, G>(
-    fs: &Fs,
+    fs: &'a Fs,
     map: &LockedMap<'a, G>,
     lblk: Lblk,
-) -> Result<(Status, StatusGuard<'a>)> {
+) -> Result<(Status, MapView<'a>)> {
     let inode = map.inode();
-    let mut tree = inode.extents.lock(&fs.status);
-    if let Some(found) = tree.find(lblk) {
-        return Ok((found, tree));
+    let mut view = MapView::lock(&fs.maps, &inode.known);
+    if let Some(found) = view.find(lblk) {
+        return Ok((found, view));
     }
-    drop(tree);
+    drop(view);
     fs.stats.es_misses.bump();
     let found = on_disk(fs, map, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
-    tree = inode.extents.lock(&fs.status);
-    tree.fill(found);
+    view = MapView::lock(&fs.maps, &inode.known);
+    view.fill(found);
     // Meanwhile another thread may have reserved a part of a hole.
-    debug_assert!(
-        tree.find(lblk).is_some(),
-        "what was just filled in is known (J14)"
-    );
-    let known = tree.find(lblk).unwrap_or(found);
-    Ok((known, tree))
+    let known = view.find(lblk);
+    debug_assert!(known.is_some(), "what was just filled in is known (J14)");
+    Ok((known.unwrap_or(found), view))
 }
 
 /// The range around `lblk` in the map on disk.
@@ -94,8 +95,8 @@ pub(super) fn in_tree(nodes: &DiskNodes<'_>, lblk: Lblk) -> Result<Status> {
     })
 }
 
-/// The part of `status` from `lblk` on, at most `max` blocks.
-pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> BlockMapping {
+/// The part from `lblk` on of `status`, which `view` has just shown: at most `max` blocks.
+pub(super) fn mapping(view: &MapView<'_>, status: &Status, lblk: Lblk, max: u32) -> BlockMapping {
     let from = u64::from(lblk.get());
     let part = status.cut(from, from.saturating_add(u64::from(max.max(1))));
     debug_assert!(
@@ -108,7 +109,7 @@ pub(super) fn mapping(status: &Status, lblk: Lblk, max: u32, seq: u64) -> BlockM
         len: part.len,
         state: part.state,
         new: false,
-        seq,
+        seq: view.cookie(part.state),
     }
 }
 
@@ -153,8 +154,7 @@ pub(crate) fn still_holds(fs: &Fs, inode: &Inode, mapping: &BlockMapping) -> boo
         len: mapping.len,
         state: mapping.state,
     };
-    let mut tree = inode.extents.lock(&fs.status);
-    let known = tree.find(mapping.lblk);
+    let known = MapView::lock(&fs.maps, &inode.known).find(mapping.lblk);
     known.and_then(|known| known.cut(u64::from(expected.lblk.get()), expected.end()))
         == Some(expected)
 }
@@ -173,21 +173,21 @@ pub(crate) fn reserve_delayed(
     len: u32,
     privileged: bool,
 ) -> Result<BlockMapping> {
-    let mut tree = inode.extents.lock(&fs.status);
-    let known = match tree.find(lblk) {
+    let mut view = MapView::lock(&fs.maps, &inode.known);
+    let known = match view.find(lblk) {
         Some(found) => {
             fs.stats.es_hits.bump();
             found
         }
         None => {
-            drop(tree);
+            drop(view);
             let map = SharedMap::lock(inode);
-            let (status, guard) = learn(fs, &map, lblk)?;
-            tree = guard;
-            status
+            let (found, locked) = learn(fs, &map, lblk)?;
+            view = locked;
+            found
         }
     };
-    let found = mapping(&known, lblk, len, tree.sequence());
+    let found = mapping(&view, &known, lblk, len);
     if found.state != MapState::Hole {
         return Ok(found);
     }
@@ -199,14 +199,13 @@ pub(crate) fn reserve_delayed(
             other => break other?,
         }
     };
-    tree.set_delayed(lblk, len, reservation);
-    let seq = tree.sequence();
+    view.set_delayed(lblk, len, reservation);
     Ok(BlockMapping {
         lblk,
         len,
         state: MapState::Delayed,
         new: true,
-        seq,
+        seq: view.cookie(MapState::Delayed),
     })
 }
 
@@ -215,16 +214,13 @@ pub(crate) fn reserve_delayed(
 pub(crate) fn drop_delayed(fs: &Fs, inode: &Inode, from: Lblk, to: u64) -> u64 {
     // An allocation relies on the reservation from its look at the range to its end.
     let _map = SharedMap::lock(inode);
-    inode
-        .extents
-        .lock(&fs.status)
-        .drop_delayed(u64::from(from.get()), to)
+    MapView::lock(&fs.maps, &inode.known).drop_delayed(u64::from(from.get()), to)
 }
 
 /// Forgets everything that is known and gives reservations back.
 #[cfg(test)]
 pub(crate) fn evict(fs: &Fs, inode: &Inode) {
-    inode.extents.lock(&fs.status).clear();
+    MapView::lock(&fs.maps, &inode.known).forget(0, MAX_END);
 }
 
 /// All ranges of a file, and the result that ended the walk.

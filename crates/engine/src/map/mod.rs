@@ -4,8 +4,9 @@
 //! and shifts them within the file ([`shift()`]). The parts:
 //!
 //! * `extent_tree`: the map on disk, pure over a store of nodes;
-//! * `extent_status`: the known part of the map in memory, delayed ranges included, and the
-//!   sequence that shows whether a mapping is stale;
+//! * `extent_status`: the known part of the map on disk, a cache;
+//! * `delayed_space`: what is only in memory, delayed blocks and their reservation, an I/O tree;
+//! * `map_view`: both under one lock, and the cookie that shows whether a mapping is stale;
 //! * `indirect`: the block map of ext2 and ext3, without unwritten blocks;
 //! * this module: the parts together, with the allocator and the journal.
 //!
@@ -16,12 +17,13 @@
 //!
 //! # Locks
 //! `map_lock` is taken here and nowhere else: shared to walk the tree, exclusively to change it
-//! together with the status tree. A hit in the status tree takes no `map_lock`: the status tree is
-//! right whenever its own lock is free.
+//! together with what is known of it. A hit in memory takes no `map_lock`: the view is right
+//! whenever its own lock is free.
 
 mod block_mapping;
 mod change;
 mod cut_extents;
+mod delayed_space;
 mod disk_nodes;
 mod distinct_runs;
 mod exchange_blocks;
@@ -32,6 +34,7 @@ mod known_map;
 mod locked_map;
 mod lookup;
 mod map_lock;
+mod map_view;
 mod migrate;
 mod raw_map;
 mod shift_map;
@@ -40,15 +43,17 @@ mod tests;
 mod walk_bound;
 
 use extant_disk::extent::{NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_extent_io_tree::TreeStats;
 
 pub(crate) use block_mapping::{AllocateMode, BlockMapping, MapState};
 pub(crate) use change::{
     allocate, allocate_at, convert_to_unwritten, convert_to_written, make_room, remove,
 };
 pub(crate) use cut_extents::{is_within_extent, split, split_longest};
+pub(crate) use delayed_space::DelayedTrees;
 pub(crate) use distinct_runs::DistinctRuns;
 pub(crate) use exchange_blocks::exchange;
-pub(crate) use extent_status::{ExtentStatus, Status, StatusCache};
+pub(crate) use extent_status::{Status, StatusCache};
 pub(crate) use extent_tree::Shift;
 pub(crate) use known_map::{KnownMap, known};
 #[cfg(test)]
@@ -57,6 +62,7 @@ pub(crate) use lookup::{drop_delayed, lookup, range_at, reserve_delayed, still_h
 #[cfg(test)]
 pub(crate) use lookup::{evict, ranges};
 pub(crate) use map_lock::MapLock;
+pub(crate) use map_view::{KnownBlocks, SharedMaps};
 pub(crate) use migrate::to_extents;
 pub(crate) use raw_map::{RawMap, RawRun, raw_runs};
 pub(crate) use shift_map::{ShiftPlan, last_end, plan, shift};
@@ -65,14 +71,24 @@ pub(crate) use walk_bound::Walked;
 use crate::inode::Inode;
 use crate::volume::Fs;
 
-/// The inode's sequence now; see [`BlockMapping::seq`].
+/// Grows with every change of the inode's map, on disk or in memory.
+#[cfg(test)]
 pub(crate) fn sequence(inode: &Inode) -> u64 {
-    inode.extents.sequence()
+    inode.known.cookie(MapState::Delayed)
 }
 
 /// Delayed blocks. `st_blocks` counts them.
 pub(crate) fn delayed_blocks(inode: &Inode) -> u64 {
-    inode.extents.delayed_blocks()
+    inode.known.delayed().blocks()
+}
+
+/// What the I/O trees of all files' delayed blocks did so far.
+pub(crate) fn delayed_stats(fs: &Fs) -> TreeStats {
+    let mut sum = fs.maps.delayed.past();
+    for inode in fs.inodes.all() {
+        sum += inode.known.delayed().stats();
+    }
+    sum
 }
 
 /// Blocks that an inode can count.

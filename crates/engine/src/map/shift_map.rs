@@ -24,6 +24,7 @@ use super::disk_nodes::DiskNodes;
 use super::disk_nodes::{has_extents, with_nodes};
 use super::extent_tree::{self, ExtentCount, Shift};
 use super::locked_map::{ExclusiveMap, SharedMap};
+use super::map_view::MapView;
 use crate::inode::Inode;
 use crate::types::error::{Error, Result};
 use crate::volume::Fs;
@@ -139,7 +140,7 @@ pub(crate) fn shift(
             while let Some((from, to)) = left
                 && h.ensure(step)?
             {
-                inode.extents.lock(&fs.status).forget(unknown, MAX_END);
+                MapView::lock(&fs.maps, &inode.known).forget(unknown, MAX_END);
                 left = with_nodes(fs, h, &map, true, |nodes| {
                     extent_tree::shift_some(nodes, from, to, shift)
                 })?;

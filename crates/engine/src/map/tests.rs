@@ -5,3 +5,4 @@ mod faults;
 mod maps_of_linux;
 mod mounted;
 mod operations;
+mod view_model;

@@ -16,7 +16,7 @@ use crate::config::{MountOptions, Tuning};
 use crate::file::{self, Files, LoggedDevice};
 use crate::group::{GroupTable, Totals};
 use crate::inode::InodeCache;
-use crate::map::StatusCache;
+use crate::map::{DelayedTrees, SharedMaps, StatusCache};
 use crate::namei;
 use crate::orphan::{self, Orphans};
 use crate::types::error::{Error, Location, Result};
@@ -73,7 +73,10 @@ pub(super) fn build(
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
         inodes: InodeCache::new(Arc::clone(&journal), Arc::clone(&stats)),
-        status: StatusCache::default(),
+        maps: SharedMaps {
+            status: StatusCache::default(),
+            delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),
+        },
         xattr_blocks: SharedBlocks::default(),
         orphans: Orphans::default(),
         rename_lock: Mutex::new(()),

@@ -38,6 +38,10 @@ pub(crate) fn unmount(fs: &Arc<Fs>) -> Result<()> {
         let reserved = fs.alloc.counts.reserved_blocks();
         if !reserved.is_zero() && data.is_ok() {
             tracing::error!(%reserved, "blocks are still reserved at unmount");
+            debug_assert!(
+                false,
+                "{reserved} blocks are still reserved at unmount (J11)"
+            );
         }
     }
     // The journal ends whatever happened before: its threads must stop.

@@ -20,7 +20,7 @@ use crate::config::Tuning;
 use crate::file::{FileCallbacks, Files};
 use crate::group::GroupTable;
 use crate::inode::{Inode, InodeCache};
-use crate::map::StatusCache;
+use crate::map::SharedMaps;
 use crate::orphan::Orphans;
 use crate::types::error::{Error, Result};
 use crate::types::interrupt;
@@ -54,8 +54,8 @@ pub(crate) struct Fs {
     pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
     pub(crate) inodes: Arc<InodeCache>,
-    /// The bound on the memory of the inodes' extent status trees.
-    pub(crate) status: StatusCache,
+    /// What the inodes' maps share.
+    pub(crate) maps: SharedMaps,
     /// Attribute blocks that inodes share.
     pub(crate) xattr_blocks: SharedBlocks,
     /// The page cache, and what else regular files share.

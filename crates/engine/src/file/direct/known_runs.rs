@@ -1,8 +1,8 @@
 //! The runs of a file's blocks that a queue remembers from one request to the next.
 //!
-//! A remembered run is valid while the map's sequence is what it was, one word that is read without
-//! a lock. The caller holds the range that it asks for, with nothing of it cached, so no other
-//! thread changes the map there.
+//! A remembered run is valid while the sequence of the map on disk is what it was, one word that is
+//! read without a lock. Reservations elsewhere in the file do not move it. The caller holds the
+//! range that it asks for, with nothing of it cached, so no other thread changes the map there.
 
 use extant_iomap::Iomap;
 use extant_units::{DevOff, Lblk};
@@ -41,7 +41,7 @@ impl Places {
     ) -> Result<Option<DevOff>> {
         let bs = ops.fs.layout.block_size;
         let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
-        let sequence = map::sequence(ops.inode);
+        let sequence = ops.inode.known.disk_sequence();
         let mut known = self.known.iter();
         let has = |place: &&Iomap| place.cookie == sequence && place.clamp(pos, len) == len;
         if let Some(place) = known.find(has) {

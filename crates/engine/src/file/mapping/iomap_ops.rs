@@ -1,9 +1,9 @@
 //! What a range of a file is mapped to: the border between `iomap` and the map.
 //!
-//! A mapping is a copy of what the extent status tree knew, with the tree's sequence as its cookie.
-//! A write into a hole reserves space, and the hole becomes delayed; nothing on disk changes and no
-//! handle is started. Only when reservations come close to the free space is the hole allocated at
-//! once, unwritten.
+//! A mapping is a copy of what the map said, on disk or in memory, with the sequence of what it
+//! depends on as its cookie. A write into a hole reserves space, and the hole becomes delayed: a
+//! bit in the file's I/O tree; nothing on disk changes and no handle is started. Only when
+//! reservations come close to the free space is the hole allocated at once, unwritten.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -273,21 +273,26 @@ impl IomapOps for FileOps<'_> {
     }
 
     fn is_valid(&self, _locked: FolioLocked<'_>, map: &Iomap) -> bool {
-        // Every change of the file's map moves the sequence, and writers elsewhere make many.
-        map.cookie == map::sequence(self.inode) || self.still_holds(map)
+        // Changes elsewhere in the file move the sequence as well, and writers make many.
+        let state = self.state_of(map);
+        map.cookie == self.inode.known.cookie(state) || self.still_holds(map, state)
     }
 }
 
 impl FileOps<'_> {
-    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
-    fn still_holds(&self, map: &Iomap) -> bool {
+    /// The state of the blocks of `map`; see [`FileOps::describe`].
+    fn state_of(&self, map: &Iomap) -> MapState {
         let pblk = |at: DevOff| Pblk::new(at.get() >> self.fs.layout.block_size.log2());
-        let state = match map.kind {
+        match map.kind {
             IomapKind::Hole => MapState::Hole,
             IomapKind::Delalloc => MapState::Delayed,
             IomapKind::Mapped(at) => MapState::Written(pblk(at)),
             IomapKind::Unwritten(at) => MapState::Unwritten(pblk(at)),
-        };
+        }
+    }
+
+    /// Whether the range is still mapped as `map` says, whatever changed elsewhere.
+    fn still_holds(&self, map: &Iomap, state: MapState) -> bool {
         blocks_of(self.fs, map.offset, map.length).is_some_and(|(lblk, len)| {
             let mapping = map::BlockMapping {
                 lblk,

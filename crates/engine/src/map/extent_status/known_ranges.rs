@@ -1,4 +1,4 @@
-//! The number of ranges that the status trees of a file system know, without delayed ones.
+//! The number of ranges that the status trees of a file system know.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

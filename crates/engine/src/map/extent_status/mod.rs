@@ -1,18 +1,18 @@
-//! The extent status tree: the part of a file's map that is known in memory.
+//! The extent status tree: the part of a file's map on disk that is known in memory.
 //!
-//! Every block of a file is in exactly one of four states ([`MapState`](crate::map::MapState)), or
-//! unknown. Delayed ranges are known here and nowhere else. All others are a cache of the tree on
-//! disk and may be forgotten at any time.
+//! A block is a hole, written or unwritten, or unknown. Everything here is a cache of the tree on
+//! disk and may be forgotten at any time. What is only in memory, delayed blocks, is not here but
+//! in [`super::delayed_space`]; [`super::map_view`] puts both together.
 //!
 //! # Invariants
 //! - Ranges are disjoint, sorted and merged (J13).
-//! - A known range is what the tree on disk says, except that a delayed one is a hole there (J14).
-//! - The reservation holds one block per delayed block (J9, J10).
-//! - The sequence grows inside the lock with every change of a mapping (J16), and not when a range
-//!   is only learnt from disk or forgotten.
+//! - A known range is what the tree on disk says (J14).
+//! - The sequence grows inside the lock with every change of the map on disk (J16), and not when a
+//!   range is only learnt or forgotten.
 //!
 //! # Locks
-//! One mutex per inode, a leaf under `map_lock`; no thread waits for I/O under it.
+//! One mutex per inode, under `map_lock`; no thread waits for I/O under it. It also covers changes
+//! of the delayed blocks, whose tree's own lock is a leaf inside of it.
 //!
 //! # Concurrency
 //! The sequence can be read without the lock: a user of a mapping compares it after locking the
@@ -31,7 +31,6 @@ use std::sync::atomic::Ordering;
 use self::shared_status::SharedStatus;
 pub(in crate::map) use self::shared_status::StatusGuard;
 pub(crate) use self::status_cache::StatusCache;
-pub(in crate::map) use self::status_tree::ReservationFate;
 pub(crate) use self::status_tree::Status;
 #[cfg(test)]
 use self::status_tree::StatusTree;
@@ -47,12 +46,6 @@ impl ExtentStatus {
     #[inline]
     pub(crate) fn sequence(&self) -> u64 {
         self.shared.sequence.load(Ordering::Acquire)
-    }
-
-    /// Blocks in delayed state. Takes no lock.
-    #[inline]
-    pub(crate) fn delayed_blocks(&self) -> u64 {
-        self.shared.delayed.load(Ordering::Relaxed)
     }
 
     /// The tree, for looking and changing.

@@ -15,8 +15,6 @@ use super::status_tree::StatusTree;
 #[derive(Default)]
 pub(super) struct SharedStatus {
     pub(super) sequence: AtomicU64,
-    /// Blocks in delayed state; a copy of the tree's count.
-    pub(super) delayed: AtomicU64,
     tree: Mutex<StatusTree>,
     /// Set when the inode's first range becomes known.
     pub(super) known: OnceLock<Arc<KnownRanges>>,
@@ -26,15 +24,16 @@ impl Drop for SharedStatus {
     fn drop(&mut self) {
         if let Some(known) = self.known.get() {
             let tree = self.tree.get_mut();
-            known.adjust(tree.reclaimable(), 0);
+            known.adjust(tree.len(), 0);
         }
     }
 }
 
-/// The locked tree. Its drop publishes the sequence and the counts, then unlocks.
+/// The locked tree. Its drop publishes the sequence and the count, then unlocks.
 pub(in crate::map) struct StatusGuard<'a> {
     shared: &'a SharedStatus,
-    reclaimable: usize,
+    /// Known ranges when the tree was locked.
+    known: usize,
     tree: MutexGuard<'a, StatusTree>,
     _held: Held,
 }
@@ -45,7 +44,7 @@ impl<'a> StatusGuard<'a> {
         let tree = shared.tree.lock();
         Self {
             shared,
-            reclaimable: tree.reclaimable(),
+            known: tree.len(),
             tree,
             _held: held,
         }
@@ -70,16 +69,15 @@ impl DerefMut for StatusGuard<'_> {
 
 impl Drop for StatusGuard<'_> {
     fn drop(&mut self) {
-        let (sequence, delayed) = (self.tree.sequence(), self.tree.delayed());
+        let sequence = self.tree.sequence();
         if sequence != self.shared.sequence.load(Ordering::Relaxed) {
             self.shared.sequence.store(sequence, Ordering::Release);
-            self.shared.delayed.store(delayed, Ordering::Relaxed);
         }
-        let now = self.tree.reclaimable();
-        if now != self.reclaimable
+        let now = self.tree.len();
+        if now != self.known
             && let Some(known) = self.shared.known.get()
         {
-            known.adjust(self.reclaimable, now);
+            known.adjust(self.known, now);
         }
     }
 }

@@ -20,14 +20,13 @@ const SLACK: usize = 1024;
 /// Counts what the status trees of a file system remember, and makes them forget beyond a limit.
 ///
 /// Inodes are visited in turn; within one, a cursor moves on. A range that was looked up since the
-/// cursor's last visit stays for another round. Delayed ranges are not counted and never forgotten
-/// (J15).
+/// cursor's last visit stays for another round.
 ///
 /// # Locks
 /// The list's mutex is never held while a tree is locked.
 pub(crate) struct StatusCache {
     limit: u64,
-    /// Ranges in all trees, without delayed ones.
+    /// Ranges in all trees.
     known: Arc<KnownRanges>,
     /// Ranges forgotten so far.
     forgotten: AtomicU64,
@@ -59,7 +58,7 @@ impl StatusCache {
         }
     }
 
-    /// Ranges known in all trees, without delayed ones.
+    /// Ranges known in all trees.
     pub(crate) fn known(&self) -> u64 {
         self.known.get()
     }

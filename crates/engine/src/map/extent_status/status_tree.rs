@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use extant_disk::extent::{Extent, MAX_END};
-use extant_units::{Blocks, Lblk};
+use extant_units::Lblk;
 
-use crate::alloc::Reservation;
-use crate::map::MapState;
+use crate::map::block_mapping::MapState;
 
 /// A known range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,15 +80,6 @@ fn advance(state: MapState, skip: u64) -> MapState {
     }
 }
 
-/// What happens to the reservation of delayed blocks that a change replaces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::map) enum ReservationFate {
-    /// They were allocated from it.
-    Consume,
-    /// They are not delayed any more, and nothing was allocated from it.
-    GiveBack,
-}
-
 /// A range's length, state and mark, under its first block.
 #[derive(Clone, Copy)]
 struct Entry {
@@ -106,30 +96,19 @@ pub(in crate::map) struct StatusTree {
     /// The range that was found last.
     last: Option<Status>,
     sequence: u64,
-    /// Blocks in delayed state.
-    delayed: u64,
-    /// Ranges in delayed state.
-    delayed_ranges: usize,
-    /// Holds one block for each delayed block.
-    reserved: Option<Reservation>,
     /// Where the next [`StatusTree::forget_some`] starts.
     cursor: u32,
 }
 
 impl StatusTree {
-    /// Grows with every change of a mapping.
+    /// Grows with every change of the map on disk.
     pub(in crate::map) fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Blocks in delayed state.
-    pub(in crate::map) fn delayed(&self) -> u64 {
-        self.delayed
-    }
-
-    /// Ranges that may be forgotten.
-    pub(super) fn reclaimable(&self) -> usize {
-        self.ranges.len().saturating_sub(self.delayed_ranges)
+    /// Number of known ranges.
+    pub(super) fn len(&self) -> usize {
+        self.ranges.len()
     }
 
     /// The known range that holds `lblk`.
@@ -168,38 +147,16 @@ impl StatusTree {
     }
 
     /// Makes `range` known as a change: replaces what was known of it and grows the sequence,
-    /// unless the same was known before. `fate` says what happens to the reservation of delayed
-    /// blocks within.
-    pub(in crate::map) fn set(&mut self, range: Status, fate: ReservationFate) {
-        debug_assert!(range.state != MapState::Delayed, "see set_delayed");
+    /// unless the same was known before.
+    pub(in crate::map) fn set(&mut self, range: Status) {
+        debug_assert!(range.state != MapState::Delayed, "on no disk");
         let known = self.find(range.lblk);
         if known.and_then(|known| known.cut(u64::from(range.lblk.get()), range.end()))
             == Some(range)
         {
             return;
         }
-        let delayed = self.cut_out(u64::from(range.lblk.get()), range.end());
-        self.apply_fate(delayed, fate);
-        self.put(range);
-        self.sequence += 1;
-    }
-
-    /// Makes `len` blocks from `lblk` delayed, none of which is. `reservation` holds exactly as
-    /// many.
-    pub(in crate::map) fn set_delayed(&mut self, lblk: Lblk, len: u32, reservation: Reservation) {
-        debug_assert_eq!(reservation.blocks().get(), u64::from(len));
-        let range = Status {
-            lblk,
-            len,
-            state: MapState::Delayed,
-        };
-        let delayed = self.cut_out(u64::from(lblk.get()), range.end());
-        debug_assert_eq!(delayed, 0, "reserved twice");
-        self.apply_fate(delayed, ReservationFate::GiveBack);
-        match &mut self.reserved {
-            Some(reserved) => reserved.absorb(reservation),
-            none => *none = Some(reservation),
-        }
+        self.cut_out(u64::from(range.lblk.get()), range.end());
         self.put(range);
         self.sequence += 1;
     }
@@ -221,48 +178,15 @@ impl StatusTree {
         }
     }
 
-    /// Turns the delayed parts of `from..to` into holes and gives their reservation back. Returns
-    /// how many blocks that were.
-    pub(in crate::map) fn drop_delayed(&mut self, from: u64, to: u64) -> u64 {
-        let mut dropped = 0;
-        let mut at = from;
-        while let Some(range) = self.next_from(at).and_then(|range| range.cut(at, to)) {
-            at = range.end();
-            if range.state == MapState::Delayed {
-                self.set(
-                    Status {
-                        state: MapState::Hole,
-                        ..range
-                    },
-                    ReservationFate::GiveBack,
-                );
-                dropped += u64::from(range.len);
-            }
-        }
-        dropped
-    }
-
     /// Forgets what is known of `from..to`, as the tree on disk is about to change there, and grows
-    /// the sequence. Delayed parts become unknown as well; their reservation is given back.
+    /// the sequence.
     pub(in crate::map) fn forget(&mut self, from: u64, to: u64) {
-        let delayed = self.cut_out(from, to);
-        self.apply_fate(delayed, ReservationFate::GiveBack);
-        self.sequence += 1;
-    }
-
-    /// Forgets everything and gives every reservation back.
-    #[cfg(test)]
-    pub(in crate::map) fn clear(&mut self) {
-        self.ranges.clear();
-        self.last = None;
-        let delayed = std::mem::take(&mut self.delayed);
-        self.delayed_ranges = 0;
-        self.apply_fate(delayed, ReservationFate::GiveBack);
+        self.cut_out(from, to);
         self.sequence += 1;
     }
 
     /// Examines up to `count` ranges from the cursor on and forgets those that were not looked up
-    /// since the last visit and are not delayed. Returns how many.
+    /// since the last visit. Returns how many.
     pub(super) fn forget_some(&mut self, count: usize) -> usize {
         let after = (Bound::Excluded(self.cursor), Bound::Unbounded);
         let turn = self
@@ -278,7 +202,7 @@ impl StatusTree {
                 continue;
             };
             let referenced = std::mem::take(&mut entry.referenced);
-            if !referenced && entry.state != MapState::Delayed {
+            if !referenced {
                 self.ranges.remove(&start);
                 forgotten += 1;
             }
@@ -299,7 +223,7 @@ impl StatusTree {
         self.verify().unwrap();
     }
 
-    /// Checks order, merges, counts, the reservation and the range found last.
+    /// Checks order, merges and the range found last.
     ///
     /// # Errors
     /// The first broken invariant, in words.
@@ -310,21 +234,6 @@ impl StatusTree {
                 return Err(format!("{left:?}, {right:?}: overlap, or not merged (J13)"));
             }
         }
-        let delayed: Vec<_> = all
-            .iter()
-            .filter(|range| range.state == MapState::Delayed)
-            .collect();
-        let blocks: u64 = delayed.iter().map(|range| u64::from(range.len)).sum();
-        let reserved = self
-            .reserved
-            .as_ref()
-            .map_or(Blocks::ZERO, Reservation::blocks);
-        let counts = (self.delayed, self.delayed_ranges, reserved.get());
-        if counts != (blocks, delayed.len(), blocks) {
-            return Err(format!(
-                "{delayed:?}: blocks, ranges, reserved counted {counts:?} (J9)"
-            ));
-        }
         match self.last {
             Some(last) if !all.contains(&last) => {
                 Err(format!("{last:?} found last, but not known"))
@@ -333,26 +242,21 @@ impl StatusTree {
         }
     }
 
-    /// Cuts `from..to` out of what is known. Returns the number of delayed blocks in it.
-    fn cut_out(&mut self, from: u64, to: u64) -> u64 {
+    /// Cuts `from..to` out of what is known.
+    fn cut_out(&mut self, from: u64, to: u64) {
         self.last = None;
-        let mut delayed = 0;
         while let Some(range) = self.next_from(from) {
-            let Some(inner) = range.cut(from, to) else {
+            if range.cut(from, to).is_none() {
                 break;
-            };
-            self.take(range);
-            if inner.state == MapState::Delayed {
-                delayed += u64::from(inner.len);
             }
+            self.ranges.remove(&range.lblk.get());
             for rest in [range.cut(0, from), range.cut(to, u64::MAX)]
                 .into_iter()
                 .flatten()
             {
-                self.give(rest);
+                self.insert(rest);
             }
         }
-        delayed
     }
 
     /// Adds a range that nothing overlaps, merged with its neighbours.
@@ -362,7 +266,7 @@ impl StatusTree {
         if let Some((&before, entry)) = self.ranges.range(..start).next_back() {
             let left = status(before, entry);
             if left.merges_with(&range) {
-                self.take(left);
+                self.ranges.remove(&before);
                 range = Status {
                     len: left.len + range.len,
                     ..left
@@ -374,25 +278,14 @@ impl StatusTree {
         {
             let right = status(end, entry);
             if range.merges_with(&right) {
-                self.take(right);
+                self.ranges.remove(&end);
                 range.len += right.len;
             }
         }
-        self.give(range);
+        self.insert(range);
     }
 
-    fn take(&mut self, range: Status) {
-        if self.ranges.remove(&range.lblk.get()).is_some() && range.state == MapState::Delayed {
-            self.delayed_ranges -= 1;
-            self.delayed -= u64::from(range.len);
-        }
-    }
-
-    fn give(&mut self, range: Status) {
-        if range.state == MapState::Delayed {
-            self.delayed_ranges += 1;
-            self.delayed += u64::from(range.len);
-        }
+    fn insert(&mut self, range: Status) {
         let entry = Entry {
             len: range.len,
             state: range.state,
@@ -404,15 +297,6 @@ impl StatusTree {
         );
         let before = self.ranges.insert(range.lblk.get(), entry);
         debug_assert!(before.is_none(), "ranges are disjoint (J13)");
-    }
-
-    fn apply_fate(&mut self, delayed: u64, fate: ReservationFate) {
-        if let Some(reserved) = &mut self.reserved {
-            match fate {
-                ReservationFate::Consume => reserved.consume(Blocks::new(delayed)),
-                ReservationFate::GiveBack => reserved.give_back(Blocks::new(delayed)),
-            }
-        }
     }
 }
 

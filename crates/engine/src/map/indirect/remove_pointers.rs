@@ -7,10 +7,10 @@ use extant_units::{Blocks, Lblk, Pblk};
 use super::pointers::{Tree, checked_root, number, per_block, read, set_number, trees};
 use crate::alloc::{self, Run};
 use crate::inode::Inode;
-use crate::map::MapState;
 use crate::map::disk_nodes::DiskNodes;
 use crate::map::extent_tree::Limit;
 use crate::map::locked_map::ExclusiveMap;
+use crate::map::map_view::MapView;
 use crate::types::error::Result;
 use crate::volume::Fs;
 
@@ -71,7 +71,10 @@ impl RemovalPlan<'_> {
                 left -= 1;
             }
         }
-        if left == 0 && !has_delayed(self.fs, self.inode, tree.base, tree.base + tree.span) {
+        let view = MapView::lock(&self.fs.maps, &self.inode.known);
+        let has_delayed = view.has_delayed(tree.base, tree.base + tree.span);
+        drop(view);
+        if left == 0 && !has_delayed {
             self.emptied.push(Pblk::new(next.into()));
             return Ok(true);
         }
@@ -107,25 +110,6 @@ impl RemovalPlan<'_> {
         }
         true
     }
-}
-
-/// Whether a block in `from..to` is delayed: room was made for its pointer.
-fn has_delayed(fs: &Fs, inode: &Inode, from: u64, to: u64) -> bool {
-    let tree = inode.extents.lock(&fs.status);
-    let mut at = from;
-    while tree.delayed() > 0 && at < to {
-        let Some(known) = tree
-            .next_from(at)
-            .filter(|known| known.cut(from, to).is_some())
-        else {
-            return false;
-        };
-        if known.state == MapState::Delayed {
-            return true;
-        }
-        at = known.end();
-    }
-    false
 }
 
 /// Removes the rightmost blocks in `from..end`, within `limit`, from the map. Returns the data

@@ -83,7 +83,7 @@ fn threads_share_a_file() {
                 let mut rng = Rng::new(seed);
                 while !done.load(Ordering::Relaxed) {
                     let at = Lblk::new(rng.below(4 * REGION));
-                    let seq = map::sequence(inode_ref);
+                    let seq = inode_ref.known.disk_sequence();
                     let found = map::lookup(fs, inode_ref, at, 50).unwrap();
                     assert!(
                         found.lblk == at && found.len >= 1 && found.len <= 50 && found.seq >= seq

@@ -14,7 +14,7 @@ use crate::config::Tuning;
 use crate::config::{ErrorsPolicy, MountOptions};
 use crate::file::{Files, LoggedDevice};
 use crate::inode::{InodeCache, InodeRef};
-use crate::map::{RawMap, StatusCache, raw_runs};
+use crate::map::{DelayedTrees, RawMap, SharedMaps, StatusCache, raw_runs};
 use crate::mount;
 use crate::orphan::Orphans;
 use crate::test_support::test_rig::Rig;
@@ -43,6 +43,8 @@ impl MapMount {
             ..Tuning::default()
         };
         let device = LoggedDevice::new(rig.dev.clone(), rig.journal.clone(), rig.layout.block_size);
+        let block_size = rig.layout.block_size;
+        let delayed = DelayedTrees::new(&rig.alloc.counts, block_size, tuning.tree());
         let fs = Fs {
             latch: Arc::default(),
             super_block: MountedSuperblock::new(&rig.layout, State::VALID),
@@ -54,7 +56,10 @@ impl MapMount {
             alloc: rig.alloc,
             zones: rig.zones,
             inodes: InodeCache::new(rig.journal.clone(), rig.stats.clone()),
-            status: StatusCache::with_limit(known),
+            maps: SharedMaps {
+                status: StatusCache::with_limit(known),
+                delayed,
+            },
             xattr_blocks: SharedBlocks::default(),
             files: Files::new(&tuning, device),
             orphans: Orphans::default(),

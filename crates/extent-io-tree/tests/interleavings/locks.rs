@@ -1,29 +1,15 @@
-//! The range lock under a model checker that chooses every switch between threads (shuttle):
-//! exclusion, wakes that are not lost, preferred waiters, and the question whether anything is
-//! locked. Built with `--cfg extant_shuttle` only: `cargo xtask test` does that.
-//!
-//! A lost wake ends as a deadlock, which the checker reports. What a model is for is shown by a
-//! second test that breaks the protocol and expects the failure.
-#![cfg(extant_shuttle)]
+//! Lock bits: exclusion, wakes that are not lost, preferred waiters, and the question whether
+//! anything is locked. A lost wake ends as a deadlock, which the checker reports.
 
 use std::sync::Arc;
 
 use extant_extent_io_tree::{Bits, ByteRange, IoTree};
-use extant_testkit::schedules::{self, check_fails};
+use extant_testkit::schedules::check_fails;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
-/// Schedules of each kind for a model.
-const SCHEDULES: usize = 1000;
-
-fn check(model: impl Fn() + Send + Sync + Copy + 'static) {
-    schedules::check(SCHEDULES, model);
-}
-
-fn range(start: u64, last: u64) -> ByteRange {
-    ByteRange::new(start, last).unwrap()
-}
+use super::{check, range};
 
 /// A tree, and for each of some bytes how many threads have it.
 struct Shared {
