@@ -16,37 +16,29 @@ bitflags! {
         const DIO_LOCKED = 1 << 1;
         /// Space is reserved for the bytes and not allocated yet.
         const DELALLOC = 1 << 2;
-        /// With [`Bits::DELALLOC`]: nothing was stored here before.
-        const DELALLOC_NEW = 1 << 3;
         /// Newer than what is stored.
-        const DIRTY = 1 << 4;
+        const DIRTY = 1 << 3;
         /// As good as what is stored.
-        const UPTODATE = 1 << 5;
+        const UPTODATE = 1 << 4;
         /// With [`Bits::DELALLOC`]: no space was reserved. Goes together with it.
-        const NORESERVE = 1 << 6;
-        /// Counted against a quota.
-        const QGROUP_RESERVED = 1 << 7;
-        /// A record ends here: neighbours do not merge.
-        const BOUNDARY = 1 << 8;
+        const NORESERVE = 1 << 5;
 
-        /// Control, for hooks: what is cleared gives its data reservation back.
+        /// Control, for hooks: what is cleared gives its reservation back.
         const CLEAR_DATA_RESV = 1 << 24;
-        /// Control, for hooks: what is cleared gives its metadata reservation back.
-        const CLEAR_META_RESV = 1 << 25;
         /// Control, for hooks: what is cleared counts as allocated to the file from now on.
-        const ADD_INODE_BYTES = 1 << 26;
+        const ADD_INODE_BYTES = 1 << 25;
         /// Control: clear every state bit but the locks, which their holders clear.
-        const CLEAR_ALL = 1 << 27;
+        const CLEAR_ALL = 1 << 26;
         /// Control: do not let go of the tree's lock to get memory.
-        const NOWAIT = 1 << 28;
+        const NOWAIT = 1 << 27;
 
         /// Locks: set for one owner at a time.
         const LOCKS = Self::LOCKED.bits() | Self::DIO_LOCKED.bits();
         /// All that steers only.
-        const CONTROL = Self::CLEAR_DATA_RESV.bits() | Self::CLEAR_META_RESV.bits()
-            | Self::ADD_INODE_BYTES.bits() | Self::CLEAR_ALL.bits() | Self::NOWAIT.bits();
+        const CONTROL = Self::CLEAR_DATA_RESV.bits() | Self::ADD_INODE_BYTES.bits()
+            | Self::CLEAR_ALL.bits() | Self::NOWAIT.bits();
         /// All that records carry.
-        const STATE = (1 << 9) - 1;
+        const STATE = (1 << 6) - 1;
     }
 }
 

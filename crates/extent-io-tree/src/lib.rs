@@ -6,8 +6,7 @@
 //!
 //! Ranges have inclusive ends ([`ByteRange`]), so one may reach to infinity. Records are
 //! disjoint, never without bits, and merge with equal neighbours unless locked
-//! ([`Bits::LOCKS`]) or bounded ([`Bits::BOUNDARY`]). A record that is cut in two keeps its
-//! right part; the left one is new.
+//! ([`Bits::LOCKS`]). A record that is cut in two keeps its right part; the left one is new.
 //!
 //! Each tree has one short lock, inside of which no memory comes from the allocator in the long
 //! run: records and waiters are recycled, and room is made before the lock is taken. An empty

@@ -1,7 +1,7 @@
 //! What is under the tree's lock: setting, clearing, cutting, merging.
 //!
 //! Invariants: records are disjoint, none is without bits, neighbours with the same bits are
-//! one unless locked or bounded; the lock count is that of the records; a waiter stands in the
+//! one unless locked; the lock count is that of the records; a waiter stands in the
 //! queue of a record that has lock bits which block it, or follows a waiter that does.
 
 use crate::bits::{Bits, Resolved};

@@ -175,25 +175,24 @@ fn trimming_a_locked_record_wakes_those_beside_what_is_left() {
     assert_eq!(state.woken(), [middle]);
 }
 
-/// Neighbours with the same bits are one record, unless they are bounded: however they come to lie
+/// Neighbours with the same bits are one record, unless they are locked: however they come to lie
 /// side by side.
 #[test]
-fn bounded_records_stay_apart() {
-    for (more, records) in [(Bits::empty(), 1), (Bits::BOUNDARY, 3)] {
+fn locked_records_stay_apart() {
+    for (what, records) in [(Bits::DELALLOC, 1), (Bits::LOCKED, 3)] {
         let mut state = state();
-        let what = bits(Bits::DELALLOC | more);
         // Behind one, in front of one, and between two.
         for part in [range(0, 9), range(20, 29), range(10, 19)] {
             let id = state.records.find(part.start(), Id::NONE);
-            state.set(part, what, None, id);
+            state.set(part, bits(what), None, id);
         }
-        assert_eq!(state.records.len(), records, "{more:?}");
+        assert_eq!(state.records.len(), records, "{what:?}");
         // Bits that come and go leave the borders where they were.
         let id = state.records.find(0, Id::NONE);
         state.set(range(0, 29), bits(Bits::DIRTY), None, id);
-        assert_eq!(state.records.len(), records, "{more:?}");
+        assert_eq!(state.records.len(), records, "{what:?}");
         state.clears(range(0, 29), Bits::DIRTY);
-        assert_eq!(state.records.len(), records, "{more:?}");
+        assert_eq!(state.records.len(), records, "{what:?}");
     }
 }
 

@@ -70,7 +70,7 @@ impl Course {
         let state = if self.rng.chance(80) {
             usual[self.rng.index(usual.len())]
         } else {
-            let word = u32::try_from(self.rng.below(1 << 9)).unwrap_or(0);
+            let word = u32::try_from(self.rng.below(1 << 6)).unwrap_or(0);
             Bits::from_bits_retain(word)
         };
         let control = if self.rng.chance(10) {
