@@ -19,6 +19,7 @@ pub(super) struct Deferred(AtomicU8);
 
 impl Deferred {
     /// Whether a time of a kind in `which` is newer than the stored one.
+    #[inline]
     pub(super) fn has(&self, which: u8) -> bool {
         self.0.load(Ordering::Acquire) & which != 0
     }
@@ -26,6 +27,7 @@ impl Deferred {
     /// Marks times of the kinds `how`, and the inode as listed. Returns whether it was not: the
     /// caller then puts it on the list.
     #[must_use]
+    #[inline]
     pub(super) fn mark(&self, how: u8) -> bool {
         self.0.fetch_or(how | LISTED, Ordering::AcqRel) & LISTED == 0
     }

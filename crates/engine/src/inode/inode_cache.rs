@@ -105,6 +105,8 @@ impl InodeCache {
         }
     }
 
+    /// The shard of a number.
+    #[inline]
     pub(super) fn shard(&self, ino: Ino) -> &Shard {
         let at = ino.get() as usize % self.shards.len();
         &self.shards[at]

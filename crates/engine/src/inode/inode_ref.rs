@@ -13,6 +13,7 @@ pub(crate) struct InodeRef(Arc<Inode>);
 
 impl InodeRef {
     /// The first reference to an inode that no other thread knows.
+    #[inline]
     pub(super) fn first(inode: &Arc<Inode>) -> Self {
         inode.life.refs.store(1, Ordering::Relaxed);
         Self(Arc::clone(inode))
@@ -57,6 +58,7 @@ impl Drop for InodeRef {
 }
 
 /// Counts a reference, under the shard's lock. `None` if the inode's eviction has begun.
+#[inline]
 pub(super) fn reference(inode: &Arc<Inode>) -> Option<InodeRef> {
     if inode.life.dead.load(Ordering::Acquire) {
         return None;

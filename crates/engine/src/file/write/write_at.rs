@@ -15,6 +15,7 @@ pub(crate) enum WriteAt {
 
 impl WriteAt {
     /// The byte, unless it is the end.
+    #[inline]
     pub(in crate::file) fn position(self) -> Option<u64> {
         match self {
             Self::Pos(pos) | Self::Cached(pos) => Some(pos),
