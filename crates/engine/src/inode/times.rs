@@ -6,11 +6,12 @@
 //! access times wait for another reason to be written: an update, `sync`, or unmount, half a day at
 //! most. A crash loses deferred times and nothing else.
 //!
-//! Most reads and writes find that there is nothing to note: [`Noted`] tells them without a lock,
-//! by comparing ticks of the coarse clock. A tick is one value of that clock, which advances every
-//! few milliseconds. A write that finds its time noted in the current tick has no time to note,
-//! and may take a short cut: the folio fast path, an append without a ticket, a direct request
-//! without the inode's `lock`. The first write of a tick notes the time, and takes the longer path.
+//! Most reads and writes find that there is nothing to note: `deferred_times::Noted` tells them
+//! without a lock, by comparing ticks of the coarse clock. A tick is one value of that clock, which
+//! advances every few milliseconds. A write that finds its time noted in the current tick has no
+//! time to note, and may take a short cut: the folio fast path, an append without a ticket, a
+//! direct request without the inode's `lock`. The first write of a tick notes the time, and takes
+//! the longer path.
 //!
 //! # Locks
 //! `core`, and inside it the list of marked inodes.
