@@ -143,7 +143,7 @@ fn check_blocks(
     let mut buf = vec![0; usize::try_from(block).unwrap()];
     while !stop.load(Ordering::Relaxed) {
         let at = rng.below(blocks);
-        let done = if reader % 2 == 0 {
+        let done = if reader.is_multiple_of(2) {
             volume.read(node, at * block, &mut buf)
         } else {
             volume.read_uncached(node, at * block, &mut buf)
