@@ -132,6 +132,20 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "repairs",
+        suites: "--profile soak -p extant-fix --test fix_mutants",
+        env: &[("EXTANT_MUTANTS", "2000")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
+        name: "repair-cuts",
+        suites: "--profile soak -p extant-fix --test fix_power_cuts",
+        env: &[("EXTANT_CUT_BUDGET", "long")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
         name: "power-cuts",
         suites: "--profile soak -p extant-engine --test power_loss",
         tests: &["--exact", "soak"],

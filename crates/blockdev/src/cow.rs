@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_units::DevOff;
@@ -113,6 +114,18 @@ impl<D: BlockDevice> CowDevice<D> {
     /// The device below.
     pub fn base(&self) -> &D {
         &self.base
+    }
+
+    /// The blocks that were written, in order: ranges of bytes of the device. They may have the
+    /// content of the base again.
+    pub fn changed(&self) -> Vec<Range<DevOff>> {
+        let mut blocks: Vec<u64> = self.changes.read().blocks.keys().copied().collect();
+        blocks.sort_unstable();
+        let range = |index: u64| {
+            let start = index * BLOCK_U64;
+            DevOff::new(start)..DevOff::new(start + self.base_len(index) as u64)
+        };
+        blocks.into_iter().map(range).collect()
     }
 
     /// Bytes of memory that the changes take.
@@ -235,6 +248,10 @@ mod tests {
         assert_eq!(middle, expected[4000..13_000]);
         assert_eq!(base.to_bytes(), bytes);
         assert_eq!(one.memory(), 3 * (BLOCK_U64 + ENTRY));
+        // The last block is shorter, as the base is.
+        let changed = [(4096, 8192), (8192, 12_288), (16_384, 20_000)];
+        let changed = changed.map(|(start, end)| DevOff::new(start)..DevOff::new(end));
+        assert_eq!(one.changed(), changed);
         assert!(one.write_at(DevOff::new(19_999), &[0; 2]).is_err());
         one.freeze();
         let refused = one.write_at(DevOff::ZERO, &[1]).unwrap_err();

@@ -6,12 +6,15 @@ use std::collections::hash_map::Entry;
 use extant_disk::features::Compat;
 use extant_disk::inode::InodeCore;
 use extant_disk::location::Location;
-use extant_disk::xattr::{BlockHeader, Entries, area_entries, block_entries, check_block};
+use extant_disk::xattr::{
+    BlockHeader, Entries, XattrError, area_entries, block_entries, check_block,
+};
 use extant_units::{Ino, Pblk};
 use parking_lot::Mutex;
 
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::remedy::Repair;
 use crate::role::Role;
 use crate::usage::Usage;
 use crate::volume::Volume;
@@ -117,6 +120,15 @@ impl<'a> Attributes<'a> {
         }
         match check_block(volume.csum_seed, pblk, &block).and_then(|()| block_entries(&block)) {
             Ok(entries) => walk(entries, place, findings),
+            // Where the references are compared it is reported with the right count.
+            Err(error @ XattrError::RefCount { .. }) => findings.add_alone(place, error),
+            Err(error @ XattrError::Checksum { .. }) => match unsealed(pblk, &block) {
+                Some(entries) => {
+                    findings.add_repairable(place, error, || Repair::XattrChecksum(pblk));
+                    walk(entries, place, findings);
+                }
+                None => findings.add(place, error),
+            },
             Err(error) => findings.add(place, error),
         }
         Ok(())
@@ -130,11 +142,18 @@ impl<'a> Attributes<'a> {
                     "reference count {}, used by {}",
                     shared.stored, shared.users
                 );
-                self.findings
-                    .add(Location::XattrBlock(shared.first, *pblk), what);
+                let (place, users) = (Location::XattrBlock(shared.first, *pblk), shared.users);
+                let repair = || Repair::XattrReferences(*pblk, users);
+                self.findings.add_repairable(place, what, repair);
             }
         }
     }
+}
+
+/// The entries of a block that is sound but for its checksum.
+fn unsealed(pblk: Pblk, block: &[u8]) -> Option<Entries<'_>> {
+    check_block(None, pblk, block).ok()?;
+    block_entries(block).ok()
 }
 
 fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
@@ -145,14 +164,14 @@ fn walk(entries: Entries<'_>, place: Location, findings: &Findings) {
             Ok(entry) => {
                 let unhashed = !in_block && entry.hash == 0;
                 if !unhashed && entry.hash != entry.computed_hash() {
-                    findings.add(place, "an attribute's hash does not fit its value");
+                    findings.add_alone(place, "an attribute's hash does not fit its value");
                 }
                 if in_block && entry.name.index.raw() == 0 {
-                    findings.add(place, "an attribute without a kind of name");
+                    findings.add_alone(place, "an attribute without a kind of name");
                 }
             }
             Err(error) => {
-                findings.add(place, error);
+                findings.add_alone(place, error);
                 return;
             }
         }

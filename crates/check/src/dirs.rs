@@ -1,12 +1,13 @@
 //! Pass 2: every block of every directory.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use extant_disk::dir_hash::DirHasher;
-use extant_disk::dirent::{DirFormat, FileType, Record};
+use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
 use extant_disk::features::Compat;
 use extant_disk::file_kind::FileKind;
-use extant_disk::htree::{Index, IndexKind};
+use extant_disk::htree::{HtreeError, Index, IndexKind};
 use extant_disk::location::Location;
 use extant_disk::superblock::SuperFlags;
 use extant_units::{Ino, Lblk, Pblk};
@@ -15,6 +16,7 @@ use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Dir, Scan};
 use crate::maps::blocks_of;
+use crate::remedy::{DirPlace, Repair};
 use crate::volume::Volume;
 use crate::work::Work;
 
@@ -27,10 +29,18 @@ pub(crate) struct Tree {
     pub(crate) parents: HashMap<Ino, Ino>,
     /// The inode to which ".." of this directory leads.
     pub(crate) dotdots: HashMap<Ino, Ino>,
+    /// The inode that the root calls `lost+found`.
+    pub(crate) lost_found: Option<Ino>,
 }
 
 /// The byte of an entry's header that records the kind of file.
 const FILE_TYPE: usize = 7;
+
+/// The directory at the root for inodes without a name.
+const LOST_FOUND: &[u8] = b"lost+found";
+
+/// Levels of an index below its root: one, or two with large_dir, which is not a supported feature.
+const MAX_LEVELS: u8 = 1;
 
 /// The last hash version that an index may name.
 const LAST_HASH: u8 = 2;
@@ -61,10 +71,11 @@ pub(crate) fn walk(
         for ino in seen.entries {
             *tree.references.entry(ino).or_insert(0) += 1;
         }
+        tree.lost_found = tree.lost_found.or(seen.lost_found);
         for child in seen.subdirs {
             if let Some(other) = tree.parents.insert(child, dir.ino) {
                 let what = format_args!("directory with a second parent: {other} and {}", dir.ino);
-                findings.add(Location::Inode(child), what);
+                findings.add_hiding(Location::Inode(child), what);
             }
         }
         if let Some(parent) = seen.dotdot {
@@ -80,6 +91,7 @@ struct Seen {
     entries: Vec<Ino>,
     subdirs: Vec<Ino>,
     dotdot: Option<Ino>,
+    lost_found: Option<Ino>,
 }
 
 /// Walks one directory.
@@ -94,6 +106,14 @@ struct Walker<'a> {
     seen: Seen,
 }
 
+/// A block of the directory that is being read.
+#[derive(Clone, Copy)]
+struct Place {
+    lblk: u32,
+    pblk: Pblk,
+    index: Option<IndexKind>,
+}
+
 /// The hashes that a leaf may hold: from its own key up to that of the next leaf, and that one too
 /// if names collide.
 #[derive(Clone, Copy)]
@@ -105,7 +125,7 @@ struct Bounds {
 /// The index of a directory: its index blocks, and for each leaf the hashes it may hold.
 struct Htree {
     hasher: DirHasher,
-    nodes: HashSet<u32>,
+    nodes: HashMap<u32, IndexKind>,
     leaves: HashMap<u32, Bounds>,
 }
 
@@ -113,6 +133,20 @@ impl Walker<'_> {
     fn add(&self, lblk: u32, what: impl std::fmt::Display) {
         self.findings
             .add(Location::DirBlock(self.dir.ino, Lblk::new(lblk)), what);
+    }
+
+    fn add_repairable(&self, lblk: u32, what: impl std::fmt::Display, repair: Repair) {
+        let place = Location::DirBlock(self.dir.ino, Lblk::new(lblk));
+        self.findings.add_repairable(place, what, || repair);
+    }
+
+    /// The block, for a repair.
+    fn of(&self, place: Place) -> DirPlace {
+        DirPlace {
+            dir: self.dir.ino,
+            pblk: place.pblk,
+            index: place.index,
+        }
     }
 
     fn walk(&mut self) -> Result<()> {
@@ -124,7 +158,7 @@ impl Walker<'_> {
         let mut expected = 0;
         for run in &self.dir.runs {
             if u64::from(run.lblk.get()) != expected {
-                self.findings.add(
+                self.findings.add_hiding(
                     Location::Inode(self.dir.ino),
                     format_args!("directory with a hole at block {expected}"),
                 );
@@ -135,18 +169,21 @@ impl Walker<'_> {
             }
             for (lblk, pblk) in blocks_of(run) {
                 let block = self.volume.block(pblk)?;
-                self.block(lblk.get(), &block, htree.as_ref());
+                let lblk = lblk.get();
+                let nodes = htree.as_ref().map(|htree| &htree.nodes);
+                let index = nodes.and_then(|nodes| nodes.get(&lblk).copied());
+                self.block(Place { lblk, pblk, index }, &block, htree.as_ref());
             }
         }
         if self.dir.blocks == 0 {
             self.findings
-                .add(Location::Inode(self.dir.ino), "directory without a block");
+                .add_hiding(Location::Inode(self.dir.ino), "directory without a block");
         }
         Ok(())
     }
 
-    fn block(&mut self, lblk: u32, block: &[u8], htree: Option<&Htree>) {
-        let is_node = htree.is_some_and(|htree| htree.nodes.contains(&lblk));
+    fn block(&mut self, place: Place, block: &[u8], htree: Option<&Htree>) {
+        let lblk = place.lblk;
         if lblk == 0 {
             match self.format.dots(block) {
                 Ok((own, parent)) => {
@@ -155,16 +192,22 @@ impl Walker<'_> {
                     }
                     self.seen.entries.extend([own, parent]);
                     self.seen.dotdot = Some(parent);
-                    self.dots(block, is_node);
+                    self.dots(block, place);
                 }
                 Err(error) => self.add(0, error),
             }
         }
-        if is_node {
+        if place.index.is_some() {
             return;
         }
-        if let Err(error) = self.format.check_leaf(block) {
-            self.add(lblk, error);
+        match self.format.check_leaf(block) {
+            Ok(()) => {}
+            Err(error @ DirentError::Checksum { .. })
+                if self.format.records(block).all(|record| record.is_ok()) =>
+            {
+                self.add_repairable(lblk, error, Repair::DirChecksum(self.of(place)));
+            }
+            Err(error) => self.add(lblk, error),
         }
         let bounds = match htree {
             None => None,
@@ -182,7 +225,7 @@ impl Walker<'_> {
             let Ok(record) = record else { return };
             let Some(ino) = record.ino else { continue };
             // A record has a whole header.
-            self.entry(lblk, block[record.offset + FILE_TYPE], &record, ino);
+            self.entry(place, block[record.offset + FILE_TYPE], &record, ino);
             if let Some((hasher, bounds)) = bounds {
                 let hash = hasher.hash(record.name).major;
                 if hash < bounds.low & !1 || hash > bounds.high {
@@ -197,15 +240,21 @@ impl Walker<'_> {
     }
 
     /// Checks the bytes of "." and "..", after `DirFormat::dots` found the two where they must be.
-    fn dots(&self, block: &[u8], is_root: bool) {
+    fn dots(&self, block: &[u8], place: Place) {
         const DOTDOT: usize = 12;
+        let is_root = place.index.is_some();
         for (name, start, end) in [(".", 0, 9), ("..", DOTDOT, DOTDOT + 10)] {
-            self.file_type(
-                0,
-                name.as_bytes(),
-                block[start + FILE_TYPE],
-                Some(FileKind::Directory),
-            );
+            let raw = block[start + FILE_TYPE];
+            if let Some(expected) = self.wrong_kind(raw, Some(FileKind::Directory)) {
+                let what = format_args!("\"{name}\" says kind {raw}, not Directory");
+                let repair = Repair::EntryKind {
+                    block: self.of(place),
+                    at: start + FILE_TYPE,
+                    kind: expected as u8,
+                    target: self.dir.ino,
+                };
+                self.add_repairable(0, what, repair);
+            }
             if block[end] != 0 {
                 self.add(0, format_args!("\"{name}\" does not end with a zero"));
             }
@@ -221,23 +270,21 @@ impl Walker<'_> {
         }
     }
 
-    /// Checks the kind of file that an entry records; zero stands for "not recorded".
-    fn file_type(&self, lblk: u32, name: &[u8], raw: u8, kind: Option<FileKind>) {
+    /// The kind of file that an entry should record, if it records another one; zero stands for
+    /// "not recorded".
+    fn wrong_kind(&self, raw: u8, kind: Option<FileKind>) -> Option<FileType> {
         let expected = match kind {
             Some(kind) if self.format.file_type => kind.file_type(),
             _ => FileType::Unknown,
         };
-        if raw != 0 && raw != expected as u8 {
-            let name = name.escape_ascii();
-            self.add(
-                lblk,
-                format_args!("\"{name}\" says kind {raw}, its inode is {expected:?}"),
-            );
-        }
+        (raw != 0 && raw != expected as u8).then_some(expected)
     }
 
-    fn entry(&mut self, lblk: u32, raw_type: u8, record: &Record<'_>, ino: Ino) {
-        let name = record.name.escape_ascii();
+    fn entry(&mut self, place: Place, raw_type: u8, record: &Record<'_>, ino: Ino) {
+        let (name, lblk) = (record.name.escape_ascii(), place.lblk);
+        if self.dir.ino == Ino::ROOT && record.name == LOST_FOUND {
+            self.seen.lost_found = Some(ino);
+        }
         if let Err(error) = record.check_name() {
             self.add(lblk, error);
         } else if matches!(record.name, b"." | b"..") {
@@ -248,10 +295,10 @@ impl Walker<'_> {
         }
         let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
         let Some(facts) = self.scan.facts_of(ino).filter(|_| ordinary) else {
-            self.add(
-                lblk,
-                format_args!("\"{name}\" leads to inode {ino}, which is not in use"),
-            );
+            // The inode, and what it owns, may be hidden by a flag or a count of its group.
+            let what = format_args!("\"{name}\" leads to inode {ino}, which is not in use");
+            let place = Location::DirBlock(self.dir.ino, Lblk::new(lblk));
+            self.findings.add_hiding_inodes(place, what);
             return;
         };
         self.seen.entries.push(ino);
@@ -263,7 +310,34 @@ impl Walker<'_> {
         } else if facts.kind == Some(FileKind::Directory) {
             self.seen.subdirs.push(ino);
         }
-        self.file_type(lblk, record.name, raw_type, facts.kind);
+        if let Some(expected) = self.wrong_kind(raw_type, facts.kind) {
+            let what = format_args!("\"{name}\" says kind {raw_type}, its inode is {expected:?}");
+            let repair = Repair::EntryKind {
+                block: self.of(place),
+                at: record.offset + FILE_TYPE,
+                kind: expected as u8,
+                target: ino,
+            };
+            self.add_repairable(lblk, what, repair);
+        }
+    }
+
+    /// Checks an index block. Returns whether its entries can be read.
+    fn index_block(&self, lblk: u32, pblk: Pblk, block: &[u8], kind: IndexKind) -> bool {
+        let error = match self.format.check_index(block, kind, MAX_LEVELS) {
+            Ok(()) => return true,
+            Err(error) => error,
+        };
+        // The checksum is looked at last: all else is sound.
+        let only_checksum = matches!(error, HtreeError::Checksum { .. });
+        if only_checksum {
+            let index = Some(kind);
+            let place = self.of(Place { lblk, pblk, index });
+            self.add_repairable(lblk, error, Repair::DirChecksum(place));
+        } else {
+            self.add(lblk, error);
+        }
+        only_checksum
     }
 
     /// Reads the index. Returns `None` after a finding: then only the blocks are checked, each by
@@ -272,17 +346,14 @@ impl Walker<'_> {
         if !self.volume.sb.features().has_compat(Compat::DIR_INDEX) {
             return Ok(None);
         }
-        let Some(root) = self.read(0)? else {
+        let Some((pblk, root)) = self.read(0)? else {
             return Ok(None);
         };
-        // Levels below the root: one, or two with large_dir, which is not a supported feature.
-        let max_levels = 1;
-        if let Err(error) = self.format.check_index(&root, IndexKind::Root, max_levels) {
-            self.add(0, error);
+        if !self.index_block(0, pblk, &root, IndexKind::Root) {
             return Ok(None);
         }
         let (Ok(info), Ok(index)) = (
-            self.format.root_info(&root, max_levels),
+            self.format.root_info(&root, MAX_LEVELS),
             self.format.index(&root, IndexKind::Root),
         ) else {
             return Ok(None);
@@ -302,7 +373,7 @@ impl Walker<'_> {
         };
         let mut htree = Htree {
             hasher,
-            nodes: HashSet::from([0]),
+            nodes: HashMap::from([(0, IndexKind::Root)]),
             leaves: HashMap::new(),
         };
         let everything = Bounds {
@@ -312,12 +383,12 @@ impl Walker<'_> {
         for (child, bounds) in children(&index, everything) {
             if info.indirect_levels == 0 {
                 self.leaf(&mut htree, child, bounds);
-            } else if htree.nodes.insert(child) {
-                let Some(block) = self.read(child)? else {
+            } else if let Entry::Vacant(free) = htree.nodes.entry(child) {
+                free.insert(IndexKind::Node);
+                let Some((pblk, block)) = self.read(child)? else {
                     continue;
                 };
-                if let Err(error) = self.format.check_index(&block, IndexKind::Node, max_levels) {
-                    self.add(child, error);
+                if !self.index_block(child, pblk, &block, IndexKind::Node) {
                     continue;
                 }
                 let Ok(index) = self.format.index(&block, IndexKind::Node) else {
@@ -339,12 +410,12 @@ impl Walker<'_> {
                 0,
                 format_args!("an index entry leads to block {lblk}, past the end"),
             );
-        } else if htree.nodes.contains(&lblk) || htree.leaves.insert(lblk, bounds).is_some() {
+        } else if htree.nodes.contains_key(&lblk) || htree.leaves.insert(lblk, bounds).is_some() {
             self.add(lblk, "two index entries lead to this block");
         }
     }
 
-    fn read(&self, lblk: u32) -> Result<Option<Vec<u8>>> {
+    fn read(&self, lblk: u32) -> Result<Option<(Pblk, Vec<u8>)>> {
         let lblk = Lblk::new(lblk);
         let run = self.dir.runs.iter().find(|run| run.contains(lblk));
         let pblk: Option<Pblk> = run.and_then(|run| {
@@ -352,7 +423,7 @@ impl Walker<'_> {
             run.pblk.checked_add(u64::from(inside))
         });
         match pblk.filter(|pblk| self.volume.holds(*pblk, 1)) {
-            Some(pblk) => self.volume.block(pblk).map(Some),
+            Some(pblk) => Ok(Some((pblk, self.volume.block(pblk)?))),
             None => {
                 self.add(
                     0,

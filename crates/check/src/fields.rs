@@ -7,6 +7,7 @@ use extant_disk::location::Location;
 use extant_units::Ino;
 
 use crate::findings::Findings;
+use crate::remedy::Repair;
 use crate::role::Role;
 use crate::volume::Volume;
 
@@ -35,7 +36,13 @@ pub(crate) fn decode(
             Err(error) => error,
         };
         if role.is_read() || !matches!(error, InodeError::ExtraSize { .. }) {
-            findings.add(Location::Inode(ino), error);
+            let place = Location::Inode(ino);
+            match error {
+                InodeError::Checksum { .. } => {
+                    findings.add_repairable(place, error, || Repair::InodeChecksum(ino));
+                }
+                error => findings.add(place, error),
+            }
         }
         let mut put = |range: std::ops::Range<usize>, bytes: &[u8]| {
             if let Some(to) = record.get_mut(range) {
@@ -96,7 +103,8 @@ impl Fields<'_> {
         // A value below the number of inodes is no time but a link of the orphan list.
         let linked = dtime < self.volume.sb.inodes_count();
         if dtime != 0 && (self.role.has_name() || linked) {
-            self.add(format_args!("in use, but with a time of deletion, {dtime}"));
+            let what = format_args!("in use, but with a time of deletion, {dtime}");
+            self.findings.add_alone(Location::Inode(self.ino), what);
         }
     }
 
@@ -167,7 +175,8 @@ impl Fields<'_> {
             ),
         ] {
             if unused && value != 0 {
-                self.add(format_args!("{name} is {value}, should be zero"));
+                let what = format_args!("{name} is {value}, should be zero");
+                self.findings.add_alone(Location::Inode(self.ino), what);
             }
         }
     }

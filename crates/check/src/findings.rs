@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use extant_disk::location::Location;
 use parking_lot::Mutex;
 
+use crate::remedy::{Doubt, Remedy, Repair};
+
 /// One thing that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
@@ -13,6 +15,8 @@ pub struct Finding {
     pub place: Location,
     /// What.
     pub what: String,
+    /// What can be done about it.
+    pub remedy: Remedy,
 }
 
 impl fmt::Display for Finding {
@@ -53,20 +57,68 @@ impl Findings {
         }
     }
 
-    /// Adds damage at `place`.
+    /// Adds damage at `place` that has no certain repair.
     pub(crate) fn add(&self, place: Location, what: impl fmt::Display) {
+        let doubt = Doubt::of(&place);
+        self.push(place, what, || Remedy::Left(doubt));
+    }
+
+    /// Adds damage that has no certain repair, and makes nothing else doubtful.
+    pub(crate) fn add_alone(&self, place: Location, what: impl fmt::Display) {
+        self.push(place, what, || Remedy::Left(Doubt::Nothing));
+    }
+
+    /// Adds damage that has no certain repair, and may hide names.
+    pub(crate) fn add_hiding(&self, place: Location, what: impl fmt::Display) {
+        self.push(place, what, || Remedy::Left(Doubt::Names));
+    }
+
+    /// Adds damage that has no certain repair, and may hide inodes and what they own.
+    pub(crate) fn add_hiding_inodes(&self, place: Location, what: impl fmt::Display) {
+        self.push(place, what, || Remedy::Left(Doubt::Maps));
+    }
+
+    /// Adds damage that `repair` mends.
+    pub(crate) fn add_repairable(
+        &self,
+        place: Location,
+        what: impl fmt::Display,
+        repair: impl FnOnce() -> Repair,
+    ) {
+        self.push(place, what, || Remedy::Repair(repair()));
+    }
+
+    fn push(&self, place: Location, what: impl fmt::Display, remedy: impl FnOnce() -> Remedy) {
         self.count.fetch_add(1, Ordering::Relaxed);
         let mut list = self.list.lock();
         if list.len() < self.limit {
             let what = what.to_string();
-            list.push(Finding { place, what });
+            let remedy = remedy();
+            list.push(Finding {
+                place,
+                what,
+                remedy,
+            });
         }
     }
 
     /// Adds a state at `place` that is not as it could be, but is no damage.
     pub(crate) fn note(&self, place: Location, what: impl fmt::Display) {
+        self.push_note(place, what, Remedy::Left(Doubt::Nothing));
+    }
+
+    /// Adds a state at `place` that is no damage, and that `repair` mends nevertheless.
+    pub(crate) fn note_repairable(&self, place: Location, what: impl fmt::Display, repair: Repair) {
+        self.push_note(place, what, Remedy::Repair(repair));
+    }
+
+    fn push_note(&self, place: Location, what: impl fmt::Display, remedy: Remedy) {
         let what = what.to_string();
-        self.notes.lock().push(Finding { place, what });
+        self.notes.lock().push(Finding {
+            place,
+            what,
+            remedy,
+        });
     }
 
     /// Findings so far.

@@ -1,5 +1,8 @@
 //! Pass 4: bitmaps, descriptors, totals and copies against the outcome of the passes before.
 
+use std::cell::OnceCell;
+use std::sync::Arc;
+
 use extant_disk::bitmap;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
@@ -10,6 +13,7 @@ use crate::copies;
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Facts, Scan};
+use crate::remedy::{GroupCounts, Repair};
 use crate::superblock;
 use crate::volume::Volume;
 use crate::work::Work;
@@ -36,9 +40,11 @@ pub(crate) fn compare(
             findings,
             group,
         };
+        let (blocks, inodes) = (check.blocks()?, check.inodes()?);
+        check.counts(blocks, inodes);
         Ok(Free {
-            blocks: u64::from(check.blocks()?),
-            inodes: u64::from(check.inodes()?),
+            blocks: u64::from(blocks),
+            inodes: u64::from(inodes),
         })
     })?;
     let total = free.iter().fold(Free::default(), |sum, group| Free {
@@ -47,6 +53,19 @@ pub(crate) fn compare(
     });
     superblock::totals(volume, total.blocks, total.inodes, findings);
     copies::compare(volume, findings)
+}
+
+/// The bitmap of a group, as it should be.
+struct Bitmap<'a> {
+    place: Location,
+    /// What is in use.
+    used: &'a [u8],
+    /// Bits with a meaning; those behind them are set.
+    len: u32,
+    /// Bits that the checksum covers.
+    covered: u32,
+    /// The repair, once it is asked for.
+    repair: OnceCell<Repair>,
 }
 
 struct Check<'a> {
@@ -65,47 +84,65 @@ impl Check<'_> {
         self.volume.sb.features().group_csum() && self.desc().flags.contains(flag)
     }
 
-    /// Reads a bitmap of `bits` bits and checks its checksum and its padding.
-    fn bitmap(&self, place: Location, at: Pblk, bits: u32, stored: u32) -> Result<Option<Vec<u8>>> {
+    /// Compares a bitmap with what is stored at `at`: checksum, bits and padding.
+    fn bitmap(&self, bitmap: &Bitmap<'_>, at: Pblk, checksum: u32) -> Result<()> {
         if !self.volume.holds(at, 1) {
-            return Ok(None);
+            return Ok(());
         }
-        let bytes = self.volume.block(at)?;
+        let stored = self.volume.block(at)?;
         // A group has at most as many blocks, and inodes, as a block has bits.
-        let covered = &bytes[..bits.div_ceil(8) as usize];
+        let covered = &stored[..bitmap.covered.div_ceil(8) as usize];
         if let Some(computed) = self.volume.checksum.of_bitmap(covered)
-            && !GroupDesc::bitmap_csum_matches(stored, computed, self.volume.sb.desc_size())
+            && !GroupDesc::bitmap_csum_matches(checksum, computed, self.volume.sb.desc_size())
         {
-            self.findings.add(place, "bad checksum");
+            self.wrong(bitmap, "bad checksum");
         }
-        Ok(Some(bytes))
+        self.differences(bitmap, &stored);
+        // Bits behind the last one must be set.
+        let bits = self.volume.bits_per_block();
+        if bitmap::next_clear(&stored, bitmap.len, bits) < bits {
+            self.wrong(bitmap, "the padding at the end is not set");
+        }
+        Ok(())
+    }
+
+    /// Reports a fault of a bitmap, which the whole of it mends.
+    fn wrong(&self, bitmap: &Bitmap<'_>, what: impl std::fmt::Display) {
+        let repair = || {
+            let bits = self.volume.bits_per_block();
+            let mut whole = vec![0; bits as usize / 8];
+            let used = bitmap.len.div_ceil(8) as usize;
+            whole[..used].copy_from_slice(&bitmap.used[..used]);
+            bitmap::set_range(&mut whole, bitmap.len..bits);
+            let whole: Arc<[u8]> = whole.into();
+            match bitmap.place {
+                Location::InodeBitmap(group) => Repair::InodeBitmap(group, whole),
+                _ => Repair::BlockBitmap(self.group, whole),
+            }
+        };
+        let repair = || bitmap.repair.get_or_init(repair).clone();
+        self.findings.add_repairable(bitmap.place, what, repair);
     }
 
     /// Checks the block bitmap. Returns the number of free blocks.
     fn blocks(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let place = Location::BlockBitmap(self.group);
         let len = volume.group_len(self.group);
         let nothing = || vec![0; len.div_ceil(8) as usize].into();
         let used = self.scan.usage.group(self.group).unwrap_or_else(nothing);
         let free = bitmap::count_clear(&used, len);
+        let bitmap = Bitmap {
+            place: Location::BlockBitmap(self.group),
+            used: &used,
+            len,
+            covered: volume.sb.blocks_per_group(),
+            repair: OnceCell::new(),
+        };
         if !self.has_flag(GroupFlags::BLOCK_UNINIT) {
-            let bits = volume.sb.blocks_per_group();
-            if let Some(stored) =
-                self.bitmap(place, desc.block_bitmap, bits, desc.block_bitmap_csum)?
-            {
-                self.differences(place, &stored, |bit| bitmap::test(&used, bit), len);
-                self.padding(place, &stored, len);
-            }
+            self.bitmap(&bitmap, desc.block_bitmap, desc.block_bitmap_csum)?;
         } else if self.owns_file_blocks(&used, len) {
-            self.findings.add(
-                place,
-                "marked as never written, but files own blocks of the group",
-            );
-        }
-        if desc.free_blocks != free {
-            let what = format_args!("{} free blocks, found {free}", desc.free_blocks);
-            self.findings.add(Location::GroupDesc(self.group), what);
+            let what = "marked as never written, but files own blocks of the group";
+            self.wrong(&bitmap, what);
         }
         Ok(free)
     }
@@ -137,7 +174,6 @@ impl Check<'_> {
     /// Checks the inode bitmap. Returns the number of free inodes.
     fn inodes(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let place = Location::InodeBitmap(self.group);
         let per_group = volume.sb.inodes_per_group();
         let facts = self.scan.of_group(self.group);
         let index = |facts: &Facts| (facts.ino.get() - 1) % per_group;
@@ -152,67 +188,78 @@ impl Check<'_> {
             }
         }
         let free = bitmap::count_clear(&used, per_group);
-        if !self.has_flag(GroupFlags::INODE_UNINIT)
-            && let Some(stored) =
-                self.bitmap(place, desc.inode_bitmap, per_group, desc.inode_bitmap_csum)?
-        {
-            self.differences(place, &stored, |bit| bitmap::test(&used, bit), per_group);
-            self.padding(place, &stored, per_group);
-        }
-        let desc_place = Location::GroupDesc(self.group);
-        if desc.free_inodes != free {
-            self.findings.add(
-                desc_place,
-                format_args!("{} free inodes, found {free}", desc.free_inodes),
-            );
-        }
-        let unused = desc.itable_unused;
-        if volume.sb.features().group_csum() && unused > per_group {
-            let what = format_args!("{unused} inodes that were never used, of {per_group}");
-            self.findings.add(desc_place, what);
-        }
-        let dirs = facts
-            .iter()
-            .filter(|facts| facts.kind == Some(FileKind::Directory))
-            .count();
-        if u64::from(desc.used_dirs) != dirs as u64 {
-            self.findings.add(
-                desc_place,
-                format_args!("{} directories, found {dirs}", desc.used_dirs),
-            );
+        if !self.has_flag(GroupFlags::INODE_UNINIT) {
+            let bitmap = Bitmap {
+                place: Location::InodeBitmap(self.group),
+                used: &used,
+                len: per_group,
+                covered: per_group,
+                repair: OnceCell::new(),
+            };
+            self.bitmap(&bitmap, desc.inode_bitmap, desc.inode_bitmap_csum)?;
         }
         Ok(free)
     }
 
-    fn differences(&self, place: Location, stored: &[u8], used: impl Fn(u32) -> bool, len: u32) {
+    /// Checks the counts of the descriptor.
+    fn counts(&self, free_blocks: u32, free_inodes: u32) {
+        let (volume, desc) = (self.volume, self.desc());
+        let per_group = volume.sb.inodes_per_group();
+        let facts = self.scan.of_group(self.group).iter();
+        let dirs = facts.filter(|facts| facts.kind == Some(FileKind::Directory));
+        // No group has more inodes than 32 bits count.
+        let dirs = u32::try_from(dirs.count()).unwrap_or(u32::MAX);
+        let too_many = volume.sb.features().group_csum() && desc.itable_unused > per_group;
+        let right = GroupCounts {
+            blocks: free_blocks,
+            inodes: free_inodes,
+            dirs,
+            unused: if too_many { 0 } else { desc.itable_unused },
+        };
+        let wrong = |what: std::fmt::Arguments<'_>| {
+            let repair = || Repair::Counts(self.group, right);
+            let place = Location::GroupDesc(self.group);
+            self.findings.add_repairable(place, what, repair);
+        };
+        if desc.free_blocks != free_blocks {
+            wrong(format_args!(
+                "{} free blocks, found {free_blocks}",
+                desc.free_blocks
+            ));
+        }
+        if desc.free_inodes != free_inodes {
+            wrong(format_args!(
+                "{} free inodes, found {free_inodes}",
+                desc.free_inodes
+            ));
+        }
+        if too_many {
+            let unused = desc.itable_unused;
+            wrong(format_args!(
+                "{unused} inodes that were never used, of {per_group}"
+            ));
+        }
+        if desc.used_dirs != dirs {
+            wrong(format_args!("{} directories, found {dirs}", desc.used_dirs));
+        }
+    }
+
+    fn differences(&self, bitmap: &Bitmap<'_>, stored: &[u8]) {
         let (mut missing, mut extra) = (Runs::default(), Runs::default());
-        for bit in 0..len {
-            match (bitmap::test(stored, bit), used(bit)) {
+        for bit in 0..bitmap.len {
+            match (bitmap::test(stored, bit), bitmap::test(bitmap.used, bit)) {
                 (false, true) => missing.add(bit),
                 (true, false) => extra.add(bit),
                 _ => {}
             }
         }
         if missing.count > 0 {
-            self.findings.add(
-                place,
-                format_args!("{} in use but marked free: {missing}", missing.count),
-            );
+            let what = format_args!("{} in use but marked free: {missing}", missing.count);
+            self.wrong(bitmap, what);
         }
         if extra.count > 0 {
-            self.findings.add(
-                place,
-                format_args!("{} free but marked in use: {extra}", extra.count),
-            );
-        }
-    }
-
-    /// Bits behind the last one must be set.
-    fn padding(&self, place: Location, stored: &[u8], len: u32) {
-        let bits = self.volume.bits_per_block();
-        if bitmap::next_clear(stored, len, bits) < bits {
-            self.findings
-                .add(place, "the padding at the end is not set");
+            let what = format_args!("{} free but marked in use: {extra}", extra.count);
+            self.wrong(bitmap, what);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::fields::{self, Fields, full_size};
 use crate::findings::Findings;
 use crate::maps::{self, Map, Walker};
+use crate::remedy::Repair;
 use crate::reserved::Reserved;
 use crate::role::Role;
 use crate::usage::Usage;
@@ -240,8 +241,15 @@ impl Table<'_> {
         if let Err(error @ InodeError::Checksum { .. }) =
             InodeCore::decode(&self.volume.format, ino, record)
         {
-            self.findings
-                .add(Location::Inode(ino), format_args!("deleted: {error}"));
+            let (place, what) = (Location::Inode(ino), format_args!("deleted: {error}"));
+            // Else the link count itself may be what is wrong.
+            match raw.mode.get() == 0 || raw.dtime.get() != 0 {
+                true => {
+                    let repair = || Repair::InodeChecksum(ino);
+                    self.findings.add_repairable(place, what, repair);
+                }
+                false => self.findings.add(place, what),
+            }
         }
     }
 
@@ -304,7 +312,9 @@ impl Table<'_> {
         let expected = blocks * (self.volume.sb.block_size().bytes_u64() / 512);
         if core.sectors != expected {
             let what = format_args!("counts {} sectors, owns {expected}", core.sectors);
-            self.findings.add(Location::Inode(ino), what);
+            let repair = || Repair::Sectors(ino, expected);
+            self.findings
+                .add_repairable(Location::Inode(ino), what, repair);
         }
     }
 
@@ -316,12 +326,12 @@ impl Table<'_> {
         // A truncation that a crash cuts short leaves an orphan, which the next mount finishes.
         if size < at_least && !self.orphans.contains(&inode.ino) {
             let what = format_args!("size {size} with written blocks up to {at_least}");
-            self.findings.add(Location::Inode(inode.ino), what);
+            self.findings.add_alone(Location::Inode(inode.ino), what);
         }
         let limit = maps::largest_file(bs, inode.core.flags.contains(InodeFlags::EXTENTS));
         if size > limit {
             let what = format_args!("size {size}, more than its map can hold ({limit})");
-            self.findings.add(Location::Inode(inode.ino), what);
+            self.findings.add_alone(Location::Inode(inode.ino), what);
         }
     }
 
@@ -335,7 +345,7 @@ impl Table<'_> {
         };
         let end = target.iter().position(|byte| *byte == 0);
         if size == 0 || end.map(|end| end as u64) != Some(size) {
-            self.findings.add(
+            self.findings.add_alone(
                 Location::Inode(inode.ino),
                 format_args!("symbolic link with a bad target of {size} bytes"),
             );
@@ -350,11 +360,11 @@ impl Table<'_> {
         let size = full_size(inode.raw);
         if size != end * bs.bytes_u64() {
             let what = format_args!("directory of {size} bytes with blocks up to {end}");
-            self.findings.add(Location::Inode(ino), what);
+            self.findings.add_hiding(Location::Inode(ino), what);
         }
         if map.runs.iter().any(|run| run.unwritten) {
             self.findings
-                .add(Location::Inode(ino), "directory with unwritten blocks");
+                .add_hiding(Location::Inode(ino), "directory with unwritten blocks");
         }
         Dir {
             ino,

@@ -1,5 +1,8 @@
 //! The journal: its superblock, and its replay into memory.
 
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
 use extant_disk::features::Incompat;
 use extant_disk::location::Location;
 use extant_jbd2::{LogMap, inspect, recover_within};
@@ -25,6 +28,19 @@ fn log(volume: &Volume, findings: &Findings) -> Result<LogMap> {
     Ok(LogMap::new(
         runs.iter().map(|run| (run.pblk, run.len)).collect(),
     ))
+}
+
+/// Where the log of the file system on `dev` lies; `None` without a journal.
+///
+/// # Errors
+/// As [`crate::check`]; or a journal whose map cannot be read.
+pub fn find_log(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
+    let silent = Findings::new(0);
+    let volume = Volume::read(CowDevice::new(dev), &silent)?;
+    match volume.sb.journal_inode() {
+        Some(_) => log(&volume, &silent).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Replays the journal into the volume's private copy. Returns the number of transactions. Blocks

@@ -20,7 +20,8 @@
 //! 4. `groups`: bitmaps, descriptors and totals against the outcome of the passes before; copies
 //!    of superblock and descriptors (`copies`).
 //!
-//! `superblock`, `journal` and `orphans` come before all passes.
+//! `superblock`, `journal` and `orphans` come before all passes. `remedy` is what a finding means
+//! for a repair, which is another crate's.
 //!
 //! # Invariants
 //!
@@ -49,6 +50,7 @@ mod mmp;
 mod open;
 mod options;
 mod orphans;
+mod remedy;
 mod report;
 mod reserved;
 mod role;
@@ -65,7 +67,9 @@ use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode, memory_share};
 pub use error::{Error, Result};
 pub use findings::Finding;
 use findings::Findings;
+pub use journal::find_log;
 pub use options::CheckOptions;
+pub use remedy::{DirPlace, Doubt, GroupCounts, Remedy, Repair};
 pub use report::Report;
 use work::Work;
 
@@ -105,5 +109,6 @@ pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Re
     let tree = dirs::walk(volume, &scan, &findings, &work)?;
     links::compare(volume, &scan, &tree, &orphans, &findings);
     groups::compare(volume, &scan, &findings, &work)?;
-    Ok(Report::new(&opened, &scan, findings))
+    let orphans = orphans.len() as u64;
+    Ok(Report::new(&opened, &scan, orphans, findings))
 }

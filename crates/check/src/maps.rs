@@ -14,6 +14,7 @@ use extant_units::{BlockSize, Ino, Lblk, Pblk};
 
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::remedy::Repair;
 use crate::usage::Usage;
 use crate::volume::Volume;
 
@@ -83,7 +84,7 @@ impl Walker<'_> {
         if root.max() + SPARE < extent::ROOT_CAPACITY {
             let max = root.max();
             let what = format_args!("extent root for {max} entries only");
-            self.findings.add(Location::Inode(self.ino), what);
+            self.findings.add_alone(Location::Inode(self.ino), what);
         }
         let mut pending = Vec::new();
         self.node(&root, Expect::ROOT.end, map, &mut pending);
@@ -95,10 +96,9 @@ impl Walker<'_> {
             }
             let place = Location::ExtentNode(self.ino, index.child);
             let mut block = self.volume.block(index.child)?;
-            let seed = match self.wrong_depth(place, &mut block, &expect, seed) {
-                true => None,
-                false => seed,
-            };
+            let known = self.wrong_depth(place, &mut block, &expect, seed)
+                || self.wrong_checksum(place, &block, seed);
+            let seed = if known { None } else { seed };
             match Node::check_block(&block, bs, seed, anywhere) {
                 Ok(node) if node.max() + SPARE < extent::block_capacity(bs) => {
                     let max = node.max();
@@ -113,6 +113,24 @@ impl Walker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Reports a node of which only the checksum is wrong, and returns true.
+    fn wrong_checksum(&self, place: Location, block: &[u8], seed: Option<Crc32c>) -> bool {
+        let bs = self.volume.sb.block_size();
+        let (Location::ExtentNode(ino, pblk), Some(seed)) = (place, seed) else {
+            return false;
+        };
+        match extent::verify_checksum(block, seed) {
+            Err(error @ ExtentError::BadChecksum { .. })
+                if Node::check_block(block, bs, None, |_, _| true).is_ok() =>
+            {
+                let repair = || Repair::ExtentChecksum(ino, pblk);
+                self.findings.add_repairable(place, error, repair);
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Reports a node whose depth differs from the one that its parent implies. Then it also checks

@@ -17,6 +17,8 @@ pub struct Report {
     pub notes: Vec<Finding>,
     /// Transactions that were replayed, in memory, before the check.
     pub replayed: u64,
+    /// Inodes that wait to be deleted or truncated.
+    pub orphans: u64,
     /// Inodes in use.
     pub inodes_used: u64,
     /// Directories among them.
@@ -29,7 +31,7 @@ pub struct Report {
 
 impl Report {
     /// The report on a volume after all passes.
-    pub(crate) fn new(opened: &Opened, scan: &Scan, findings: Findings) -> Self {
+    pub(crate) fn new(opened: &Opened, scan: &Scan, orphans: u64, findings: Findings) -> Self {
         let Collected {
             findings,
             count,
@@ -40,6 +42,7 @@ impl Report {
             found: count,
             notes,
             replayed: opened.replayed,
+            orphans,
             inodes_used: scan.inodes_used(),
             directories: scan.dirs.len() as u64,
             blocks_used: scan.usage.count(),

@@ -76,6 +76,9 @@ impl Reserved<'_> {
         if self.core.mode >> 12 != 0o10 || self.core.links == 0 {
             self.add("the resize inode is no regular file, or has no link");
         }
+        if self.core.file_acl != Pblk::ZERO {
+            self.add("the resize inode has a block of attributes");
+        }
         let (words, _) = self.core.i_block.as_chunks::<4>();
         let pointer = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
         if (0..words.len()).any(|at| at != DOUBLE_INDIRECT && pointer(at) != 0) {

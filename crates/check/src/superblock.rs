@@ -8,6 +8,7 @@ use extant_units::Ino;
 
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::remedy::Repair;
 use crate::volume::Volume;
 
 /// Checks the fields that no arithmetic relies on, and the flags of the groups that need a feature.
@@ -18,9 +19,8 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
     let features = sb.features();
     let reserved = sb.reserved_blocks().get();
     if reserved > sb.blocks_count().get() / 2 {
-        add(format_args!(
-            "{reserved} reserved blocks, more than half of all"
-        ));
+        let what = format_args!("{reserved} reserved blocks, more than half of all");
+        findings.add_alone(Location::Superblock, what);
     }
     let bigalloc = features.has_ro_compat(RoCompat::BIGALLOC);
     if !bigalloc && raw.clusters_per_group.get() != sb.blocks_per_group() {
@@ -52,7 +52,8 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
             let unused = (1..=sb.inodes_per_group()).contains(&desc.itable_unused);
             if desc.flags.intersects(uninit) || unused {
                 let what = "marked as never written, for which a feature is missing";
-                findings.add(Location::GroupDesc(group), what);
+                let repair = || Repair::UninitFlags(group);
+                findings.add_repairable(Location::GroupDesc(group), what, repair);
             }
         }
     }
@@ -122,7 +123,10 @@ pub(crate) fn totals(volume: &Volume, blocks: u64, inodes: u64, findings: &Findi
         if stored != found {
             let what =
                 format_args!("{stored} free {name}, found {found}: the next mount counts anew");
-            findings.note(Location::Superblock, what);
+            // More inodes than 2^32 are no volume's.
+            let inodes = u32::try_from(inodes).unwrap_or(u32::MAX);
+            let repair = Repair::Totals { blocks, inodes };
+            findings.note_repairable(Location::Superblock, what, repair);
         }
     }
 }

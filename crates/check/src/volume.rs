@@ -14,6 +14,7 @@ use extant_units::{DevOff, Group, Ino, Pblk};
 
 use crate::error::{Error, Result};
 use crate::findings::Findings;
+use crate::remedy::Repair;
 
 /// Ro-compat features of volumes that are checked: those that are supported, and `read-only`, which
 /// changes nothing in the structures.
@@ -98,7 +99,8 @@ impl Volume {
             Ok(desc) => return Ok(desc),
             Err(error) => error,
         };
-        findings.add(Location::GroupDesc(group), error);
+        let place = Location::GroupDesc(group);
+        findings.add_repairable(place, error, || Repair::Descriptor(group));
         let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
             .map_err(|source| Error::Descriptor { group, source })?;
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;

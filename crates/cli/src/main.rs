@@ -5,7 +5,7 @@
 //! between hosts and images. `helper` is what mount(8) and umount(8) call, `compare` is behind
 //! `diff`.
 //!
-//! Exit status: 0 success, 1 failure, 2 wrong usage; `check` and `diff` have their own.
+//! Exit status: 0 success, 1 failure, 2 wrong usage; `check`, `diff` and `fix` have their own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
@@ -80,6 +80,7 @@ fn run(command: Command) -> Outcome {
         Command::Manual { dir } => manual::write(&dir),
         Command::Completions { shell } => manual::complete(shell),
         Command::Check(args) => commands::check::run(&args),
+        Command::Fix(args) => commands::fix::run(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Defrag(args) => commands::defrag::run(&args),

@@ -349,7 +349,7 @@ impl DirFormat {
     }
 
     /// Writes the tail of a block of entries, with its checksum; nothing without `metadata_csum`.
-    pub(crate) fn seal_leaf(&self, block: &mut [u8]) {
+    pub fn seal_leaf(&self, block: &mut [u8]) {
         let Some(seed) = self.seed else { return };
         let Ok((body, tail)) = DirTail::mut_from_suffix(block) else {
             return;

@@ -323,6 +323,16 @@ impl DirFormat {
         IndexTail::ref_from_suffix(block).map_or(0, |(_, tail)| tail.checksum.get())
     }
 
+    /// Stores the checksum of an index block that some change left without.
+    ///
+    /// # Errors
+    /// A bad table.
+    pub fn reseal_index(&self, block: &mut [u8], kind: IndexKind) -> Result<(), HtreeError> {
+        let count = self.index(block, kind)?.len();
+        self.seal_index(block, kind, count);
+        Ok(())
+    }
+
     fn seal_index(&self, block: &mut [u8], kind: IndexKind, count: usize) {
         if let Some(checksum) = self.index_checksum(block, kind, count)
             && let Ok((_, tail)) = IndexTail::mut_from_suffix(block)

@@ -27,7 +27,7 @@ pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Re
 }
 
 /// The error of this crate for one of the check's.
-fn error(error: extant_check::Error) -> Error {
+pub(crate) fn error(error: extant_check::Error) -> Error {
     use extant_check::Error as Check;
     match error {
         Check::Open(error) => error.into(),

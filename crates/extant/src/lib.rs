@@ -36,6 +36,7 @@
 //! | another device than an image file | [`device`] |
 //! | ending a call that takes long | [`Interrupt`], [`Volume::interrupt_all`] |
 //! | content and soundness of an image, without mounting it | [`ImageInfo`], [`check_image`] |
+//! | repair of an image | [`fix_image`] |
 //! | many direct requests in flight | [`DirectQueue`] |
 //! | bytes in the page cache, without a copy | [`File::view`], [`File::edit`] |
 //! | making an image | [`mkfs`] |
@@ -45,7 +46,8 @@
 //! # Responsibility
 //!
 //! This crate is the level of paths. `extant-engine` is the file system by inodes, `extant-check`
-//! the check; their public items are exported here too. `docs/ARCHITECTURE.md` has the map.
+//! the check, `extant-fix` the repair; their public items are exported here too.
+//! `docs/ARCHITECTURE.md` has the map.
 //!
 //! # Invariants
 //!
@@ -63,6 +65,7 @@
 mod check;
 mod file;
 mod filesystem;
+mod fix;
 mod metadata;
 mod open_options;
 mod options;
@@ -90,6 +93,7 @@ pub use extant_engine::{
 };
 pub use file::File;
 pub use filesystem::Filesystem;
+pub use fix::{FixOptions, FixReport, fix, fix_image};
 pub use metadata::{FileTimes, Metadata, Permissions};
 pub use open_options::OpenOptions;
 pub use options::Options;

@@ -87,12 +87,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-fix",
+        &[
+            "extant-units",
+            "extant-disk",
+            "extant-blockdev",
+            "extant-jbd2",
+            "extant-check",
+            "extant-engine",
+        ],
+    ),
+    (
         "extant",
         &[
             "extant-units",
             "extant-blockdev",
             "extant-build",
             "extant-check",
+            "extant-fix",
             "extant-mkfs",
             "extant-engine",
         ],

@@ -22,7 +22,8 @@ struct Order {
 }
 
 const ORDERS: &[Order] = &[
-    CHECK, ENGINE, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI, CAPI,
+    CHECK, ENGINE, FIX, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI,
+    CAPI,
 ];
 
 const CHECK: Order = Order {
@@ -31,6 +32,7 @@ const CHECK: Order = Order {
         "error",
         "options",
         "work",
+        "remedy",
         "findings",
         "role",
         "volume",
@@ -196,10 +198,19 @@ const ENGINE: Order = Order {
     ],
 };
 
+const FIX: Order = Order {
+    root: "crates/fix/src",
+    modules: &[
+        "error", "options", "image", "primary", "replay", "gate", "apply", "rounds", "orphans",
+        "commit", "report",
+    ],
+};
+
 const EXTANT: Order = Order {
     root: "crates/extant/src",
     modules: &[
         "check",
+        "fix",
         "metadata",
         "walk",
         "options",

@@ -24,11 +24,11 @@ pub(crate) use measuring::{Bench, BenchName};
 pub(crate) use mounting::{Mount, Stats, Umount};
 pub(crate) use namespace::{Chmod, Chown, Ln, Mkdir, Mv, Rm};
 pub(crate) use transfer::{Cp, Export, Sparse, Tar, Untar};
-pub(crate) use volume::{Check, Info, Trim};
+pub(crate) use volume::{Check, Fix, Info, Trim};
 
 /// The part of the help that is about all commands.
 const AFTER_HELP: &str = "\
-Exit status: 0 success, 1 failure, 2 wrong usage; check and diff have their own. \
+Exit status: 0 success, 1 failure, 2 wrong usage; check, diff and fix have their own. \
 When a command ends with 0, its changes to an image are durable. A command that is killed leaves \
 an image that is consistent once its journal is replayed. Every command that opens the image \
 replays it: in memory, where the image may not be written. An image can be opened by many \
@@ -96,6 +96,7 @@ pub(crate) enum Command {
     Build(Build),
     Info(Info),
     Check(Check),
+    Fix(Fix),
     Diff(Diff),
     Map(Map),
     Trim(Trim),
@@ -140,6 +141,7 @@ impl Command {
             Command::Build(_) => "build",
             Command::Info(_) => "info",
             Command::Check(_) => "check",
+            Command::Fix(_) => "fix",
             Command::Diff(_) => "diff",
             Command::Map(_) => "map",
             Command::Trim(_) => "trim",

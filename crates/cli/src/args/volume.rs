@@ -1,4 +1,4 @@
-//! Commands about an image as a whole: info, check, trim.
+//! Commands about an image as a whole: info, check, fix, trim.
 
 use std::path::PathBuf;
 
@@ -34,6 +34,28 @@ pub(crate) struct Check {
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) threads: Option<u8>,
     /// Image file, block device or NBD address
+    pub(crate) image: PathBuf,
+}
+
+/// Repair what an image leaves no choice about
+///
+/// Replays the journal, finishes orphans, and stores anew what the rest of the image says:
+/// checksums of sound structures, counts, bitmaps, link counts, kinds in entries; inodes without a
+/// name get one in lost+found. Everything else is reported and left: where e2fsck asks, this
+/// declines. While a structure is in doubt, nothing that depends on it changes. A clean image is
+/// not written. After a power cut the next repair goes on.
+///
+/// Exit status: 0 clean, 1 repaired as a whole, 4 damage is left (with -n: found), 8 the image
+/// could not be checked or is in use, 2 wrong usage.
+#[derive(Args, Debug)]
+pub(crate) struct Fix {
+    /// Say what would be done, and write nothing
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Output for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Image file or block device
     pub(crate) image: PathBuf,
 }
 

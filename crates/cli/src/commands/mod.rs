@@ -12,6 +12,7 @@ pub(crate) mod defrag;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod fallocate;
+pub(crate) mod fix;
 pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;

@@ -177,6 +177,39 @@ impl InodeCore {
     }
 }
 
+impl InodeFormat {
+    /// Stores the checksum of the record of inode `ino`, whatever else the record holds. Without
+    /// `metadata_csum`, or with a record of another length, nothing happens.
+    pub fn seal(&self, ino: Ino, record: &mut [u8]) {
+        let Ok((raw, extra)) = split(self, record) else {
+            return;
+        };
+        let extra_isize = match self.is_large() {
+            true => extra.extra_isize.get(),
+            false => 0,
+        };
+        if let Some(seed) = self.inode_seed(ino, raw.generation.get()) {
+            checksum::store(seed, extra_isize, record);
+        }
+    }
+
+    /// Stores a count of 512-byte sectors in the record of an inode, without its checksum. `None`,
+    /// and nothing is stored, if the fields do not hold it or the record has another length.
+    pub fn store_sectors(&self, sectors: u64, record: &mut [u8]) -> Option<()> {
+        split(self, record).ok()?;
+        let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
+        let (lo, hi, huge) = encode_sectors(self, sectors).ok()?;
+        let mut flags = InodeFlags::from_bits_retain(raw.flags.get());
+        flags.set(InodeFlags::HUGE_FILE, huge);
+        raw.flags.set(flags.bits());
+        raw.blocks_lo.set(lo);
+        if self.huge_file {
+            raw.blocks_hi.set(hi);
+        }
+        Some(())
+    }
+}
+
 /// The first 128 bytes of a record and a copy of the fixed fields behind them, zeros where the
 /// record ends before.
 fn split<'a>(

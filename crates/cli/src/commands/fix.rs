@@ -1,0 +1,105 @@
+//! `extant fix`: repairs what leaves no choice.
+
+use extant::{Finding, FixOptions, FixReport};
+use serde_json::{Value, json};
+
+use crate::args::Fix;
+use crate::failure::{At, Failure, Outcome};
+use crate::output::Output;
+
+/// Exit status when something was repaired, when damage is left, and when nothing could be said:
+/// e2fsck's.
+const FIXED: u8 = 1;
+const LEFT: u8 = 4;
+const FAILED: u8 = 8;
+
+pub(crate) fn run(args: &Fix) -> Outcome {
+    let options = FixOptions {
+        dry_run: args.dry_run,
+        ..FixOptions::default()
+    };
+    let report = match extant::fix_image(&args.image, &options).at(args.image.display()) {
+        Ok(report) => report,
+        Err(failure) if args.json => {
+            // A program gets its object whatever happens.
+            let shown = show_json(&json!({ "clean": Value::Null, "error": failure.to_string() }));
+            return Outcome::Status(FAILED, Some(shown.err().unwrap_or(failure)));
+        }
+        Err(failure) => return Outcome::Status(FAILED, Some(failure)),
+    };
+    let shown = match args.json {
+        true => show_json(&as_json(args, &report)),
+        false => show(args, &report),
+    };
+    match shown {
+        Err(failure) => Outcome::Status(FAILED, Some(failure)),
+        Ok(()) => Outcome::Status(status(args, &report), None),
+    }
+}
+
+fn status(args: &Fix, report: &FixReport) -> u8 {
+    match (report.is_clean(), report.has_changed()) {
+        (true, false) => 0,
+        // Nothing was written: what was found is still there.
+        (true, true) if args.dry_run => LEFT,
+        (true, true) => FIXED,
+        (false, _) => LEFT,
+    }
+}
+
+fn show(args: &Fix, report: &FixReport) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let would = if args.dry_run { "would be " } else { "" };
+    if report.replayed > 0 {
+        let replayed = report.replayed;
+        out.text(format!(
+            "journal: {replayed} transactions {would}replayed\n"
+        ))?;
+    }
+    for finding in &report.fixed {
+        out.text(format!("{finding}: {would}fixed\n"))?;
+    }
+    if report.orphans > 0 {
+        let orphans = report.orphans;
+        out.text(format!("orphan list: {orphans} inodes {would}finished\n"))?;
+    }
+    for finding in &report.left {
+        out.text(format!("{finding}: left\n"))?;
+    }
+    for note in &report.notes {
+        out.text(format!("{note} (no damage)\n"))?;
+    }
+    let image = args.image.display();
+    let verdict = match (report.left_in_all, report.has_changed()) {
+        (0, false) => "clean".to_owned(),
+        (0, true) => format!("{would}clean now"),
+        (left, _) => format!("{left} left: see extant fix --help"),
+    };
+    out.text(format!("{image}: {verdict}\n"))?;
+    out.finish()
+}
+
+fn show_json(value: &Value) -> Result<(), Failure> {
+    let mut out = Output::new();
+    out.json(value)?;
+    out.finish()
+}
+
+fn as_json(args: &Fix, report: &FixReport) -> Value {
+    let list = |findings: &[Finding]| -> Vec<Value> {
+        let one =
+            |finding: &Finding| json!({"where": finding.place.to_string(), "what": finding.what});
+        findings.iter().map(one).collect()
+    };
+    json!({
+        "clean": report.is_clean(),
+        "dry_run": args.dry_run,
+        "fixed": list(&report.fixed),
+        "left": list(&report.left),
+        "left_in_all": report.left_in_all,
+        "notes": list(&report.notes),
+        "replayed_transactions": report.replayed,
+        "orphans": report.orphans,
+        "blocks_written": report.blocks_written,
+    })
+}

@@ -1,0 +1,159 @@
+//! Making one repair on the private copy.
+
+use extant_check::{DirPlace, Repair};
+use extant_disk::dir_edit::NewEntry;
+use extant_disk::dirent::{DirFormat, FileType};
+use extant_disk::extent;
+use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
+use extant_disk::inode::RawInode;
+use extant_disk::xattr::{BlockHeader, seal_block};
+use extant_units::{Blocks, Group, Ino, Pblk};
+use zerocopy::FromBytes;
+
+use crate::error::Result;
+use crate::image::Image;
+
+/// Makes a repair. False if there is no way to: then nothing was changed.
+pub(crate) fn apply(image: &mut Image, repair: &Repair) -> Result<bool> {
+    match repair {
+        Repair::Totals { blocks, inodes } => image.edit_super(|raw| {
+            raw.set_free_blocks_count(Blocks::new(*blocks));
+            raw.free_inodes_count.set(*inodes);
+        })?,
+        Repair::Descriptor(group) | Repair::UninitFlags(group) => {
+            image.edit_desc(*group, |desc, _, _| {
+                let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
+                desc.flags.remove(uninit);
+                desc.itable_unused = 0;
+            })?;
+        }
+        Repair::Counts(group, counts) => image.edit_desc(*group, |desc, _, _| {
+            desc.free_blocks = counts.blocks;
+            desc.free_inodes = counts.inodes;
+            desc.used_dirs = counts.dirs;
+            desc.itable_unused = counts.unused;
+        })?,
+        Repair::BlockBitmap(group, bits) => block_bitmap(image, *group, bits)?,
+        Repair::InodeBitmap(group, bits) => inode_bitmap(image, *group, bits)?,
+        Repair::InodeChecksum(ino) => image.edit_inode(*ino, |_| Some(()))?,
+        Repair::Sectors(ino, sectors) => {
+            let format = image.format;
+            image.edit_inode(*ino, |record| format.store_sectors(*sectors, record))?;
+        }
+        Repair::Links(ino, count) => image.edit_inode(*ino, |record| {
+            let (raw, _) = RawInode::mut_from_prefix(record).ok()?;
+            raw.links.set(*count);
+            Some(())
+        })?,
+        Repair::ExtentChecksum(ino, pblk) => {
+            let Some(seed) = image.owner_seed(*ino)? else {
+                return Ok(false);
+            };
+            let stored = image.edit(*pblk, |block| extent::set_checksum(block, seed).ok())?;
+            return Ok(stored.is_some());
+        }
+        Repair::DirChecksum(place) => return edit_dir(image, *place, |_| Some(())),
+        Repair::EntryKind {
+            block, at, kind, ..
+        } => {
+            return edit_dir(image, *block, |bytes| {
+                *bytes.get_mut(*at)? = *kind;
+                Some(())
+            });
+        }
+        Repair::Parent { block, parent } => {
+            let format = image.dir_format(block.dir)?;
+            let dotdot = |bytes: &mut [u8]| format.set_dotdot(bytes, block.index, *parent).ok();
+            return Ok(image.edit(block.pblk, dotdot)?.is_some());
+        }
+        Repair::Reattach { ino, kind, into } => return reattach(image, *ino, *kind, into),
+        Repair::XattrReferences(pblk, count) => return edit_xattr(image, *pblk, Some(*count)),
+        Repair::XattrChecksum(pblk) => return edit_xattr(image, *pblk, None),
+    }
+    Ok(true)
+}
+
+/// The checksum of a bitmap as a descriptor of `size` bytes stores it.
+fn bitmap_checksum(checksum: &GroupChecksum, bits: &[u8], covered: u32, size: usize) -> u32 {
+    let covered = bits.get(..covered.div_ceil(8) as usize).unwrap_or(bits);
+    let computed = checksum.of_bitmap(covered).unwrap_or(0);
+    GroupDesc::stored_bitmap_csum(computed, size)
+}
+
+fn block_bitmap(image: &Image, group: Group, bits: &[u8]) -> Result<()> {
+    image.put(image.desc(group)?.block_bitmap, bits)?;
+    let covered = image.sb.blocks_per_group();
+    image.edit_desc(group, |desc, checksum, size| {
+        desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+        desc.block_bitmap_csum = bitmap_checksum(checksum, bits, covered, size);
+    })
+}
+
+fn inode_bitmap(image: &Image, group: Group, bits: &[u8]) -> Result<()> {
+    image.put(image.desc(group)?.inode_bitmap, bits)?;
+    let covered = image.sb.inodes_per_group();
+    image.edit_desc(group, |desc, checksum, size| {
+        desc.inode_bitmap_csum = bitmap_checksum(checksum, bits, covered, size);
+    })
+}
+
+/// Changes a block of a directory and seals it.
+fn edit_dir(
+    image: &Image,
+    place: DirPlace,
+    change: impl FnOnce(&mut [u8]) -> Option<()>,
+) -> Result<bool> {
+    let format = image.dir_format(place.dir)?;
+    let changed = image.edit(place.pblk, |bytes| {
+        change(bytes)?;
+        match place.index {
+            Some(kind) => format.reseal_index(bytes, kind).ok(),
+            None => {
+                format.seal_leaf(bytes);
+                Some(())
+            }
+        }
+    })?;
+    Ok(changed.is_some())
+}
+
+/// Gives an inode the name `#NUMBER` in lost+found, in the first block that has room.
+fn reattach(image: &Image, ino: Ino, kind: u8, into: &[DirPlace]) -> Result<bool> {
+    let name = format!("#{ino}");
+    let entry = NewEntry {
+        name: name.as_bytes(),
+        ino,
+        file_type: FileType::from_raw(kind),
+    };
+    let Some(format) = into.first().map(|place| image.dir_format(place.dir)) else {
+        return Ok(false);
+    };
+    let format: DirFormat = format?;
+    for place in into {
+        let block = image.block(place.pblk)?;
+        if !matches!(format.find(&block, entry.name), Ok(None)) {
+            return Ok(false);
+        }
+    }
+    for place in into {
+        let put = |block: &mut [u8]| format.insert(block, &entry).ok().flatten();
+        if image.edit(place.pblk, put)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Seals an attribute block, with another reference count if one is given.
+fn edit_xattr(image: &Image, pblk: Pblk, references: Option<u32>) -> Result<bool> {
+    let seed = image.seed;
+    let changed = image.edit(pblk, |block| {
+        let header = BlockHeader::of_mut(block)?;
+        if let Some(count) = references {
+            header.refcount.set(count);
+        }
+        seal_block(seed, pblk, block);
+        Some(())
+    })?;
+    Ok(changed.is_some())
+}

@@ -1,0 +1,253 @@
+//! Bringing the repaired copy to the device.
+//!
+//! # Invariants
+//! Each cut leaves an image on which a repair goes on:
+//!
+//! 1. A log that holds transactions is replayed first, as a mount does.
+//! 2. With a log, what differs is one transaction where it fits, else several. The superblock's
+//!    mark for recovery is durable before the first, and is cleared after all are home.
+//! 3. Without a log, blocks are written in an order in which each part only leads to what is
+//!    durable: directories, extent nodes and attribute blocks, then inodes, then bitmaps, then
+//!    descriptors. All but the first are derived from those before them. Of a block of the first
+//!    kind the last sector goes first: a new entry is durable before the record in front of it
+//!    makes room for it.
+//! 4. The superblock is last.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice, memory_share};
+use extant_disk::features::Incompat;
+use extant_disk::superblock::{
+    SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
+};
+use extant_jbd2::{BlockCache, Config, Journal, LogMap};
+use extant_units::{BlockSize, DevOff, Group, Pblk};
+
+use crate::error::{Error, Result};
+use crate::image::{Image, Overlay, edit_super, super_bytes};
+use crate::replay;
+
+/// Memory of the cache that blocks pass on their way to the log.
+const CACHE_BYTES: usize = 8 << 20;
+/// What a drive writes whole.
+const SECTOR: usize = 512;
+
+/// The order in which parts are written without a log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Part {
+    Content,
+    Inodes,
+    Bitmaps,
+    Descriptors,
+}
+
+/// A block that differs.
+type Changed = (Part, Pblk);
+
+/// Writes what differs between the copy and the device. Returns the number of blocks, the
+/// superblock's not counted.
+pub(crate) fn commit(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u64> {
+    let image = Image::open(overlay)?;
+    // The copy reads through to the device where it has no changes.
+    let right = super_bytes(overlay)?;
+    if let Err(SuperblockError::BadChecksum { .. }) = Superblock::parse(&super_bytes(dev)?) {
+        edit_super(dev, |_| {})?;
+    }
+    let sb = Superblock::parse(&super_bytes(dev)?)?;
+    let log = replay::find(Arc::clone(overlay) as _)?;
+    if let Some(log) = &log
+        && sb.features().has_incompat(Incompat::RECOVER)
+    {
+        replay::onto(dev, &sb, log, memory.min(memory_share()))?;
+    }
+    let changed = differing(dev, overlay, &image, log.as_ref())?;
+    if !changed.is_empty() {
+        match log.filter(|log| opens(overlay, &image, log)) {
+            Some(log) => through_log(dev, overlay, &image, log, &changed)?,
+            None => in_order(dev, overlay, &image, &changed)?,
+        }
+    }
+    if right != super_bytes(dev)? {
+        dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), &right)?;
+    }
+    Ok(changed.len() as u64)
+}
+
+/// Reads a block of either side.
+fn read(dev: &dyn BlockDevice, bs: BlockSize, pblk: Pblk) -> Result<Vec<u8>> {
+    let at = bs.dev_off(pblk);
+    let at = at.ok_or_else(|| Error::Unreadable(format!("block {pblk}")))?;
+    let mut bytes = vec![0; bs.bytes()];
+    dev.read_at(at, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// The blocks that differ, in the order of their parts. The log is no part of what is repaired, and
+/// the superblock has a time of its own.
+fn differing(
+    dev: &Arc<dyn BlockDevice>,
+    overlay: &Overlay,
+    image: &Image,
+    log: Option<&LogMap>,
+) -> Result<Vec<Changed>> {
+    let bs = image.sb.block_size();
+    let parts = Parts::of(image)?;
+    let mut changed = BTreeSet::new();
+    for range in overlay.changed() {
+        let first = range.start.get() >> bs.log2();
+        let end = range.end.get().div_ceil(bs.bytes_u64());
+        for block in first..end.min(image.sb.blocks_count().get()) {
+            let pblk = Pblk::new(block);
+            let is_super = SUPERBLOCK_OFFSET >> bs.log2() == block;
+            let in_log = log.is_some_and(|log| log.contains(pblk));
+            if !is_super && !in_log && read(dev, bs, pblk)? != read(overlay, bs, pblk)? {
+                changed.insert((parts.part(pblk), pblk));
+            }
+        }
+    }
+    debug_assert!(
+        SUPERBLOCK_SIZE <= bs.bytes(),
+        "the superblock lies in one block"
+    );
+    Ok(changed.into_iter().collect())
+}
+
+/// What the blocks of the groups' metadata are.
+struct Parts {
+    descriptors: std::ops::Range<u64>,
+    bitmaps: BTreeSet<u64>,
+    /// Where each table begins.
+    tables: BTreeSet<u64>,
+    table_blocks: u64,
+}
+
+impl Parts {
+    fn of(image: &Image) -> Result<Parts> {
+        let (first, count) = image.descriptors();
+        let mut parts = Parts {
+            descriptors: first.get()..first.get() + u64::from(count),
+            bitmaps: BTreeSet::new(),
+            tables: BTreeSet::new(),
+            table_blocks: image.table_blocks(),
+        };
+        for group in (0..image.sb.group_count()).map(Group::new) {
+            let desc = image.desc(group)?;
+            parts.bitmaps.insert(desc.block_bitmap.get());
+            parts.bitmaps.insert(desc.inode_bitmap.get());
+            parts.tables.insert(desc.inode_table.get());
+        }
+        Ok(parts)
+    }
+
+    fn part(&self, pblk: Pblk) -> Part {
+        let block = pblk.get();
+        let table = self.tables.range(..=block).next_back();
+        if self.descriptors.contains(&block) {
+            Part::Descriptors
+        } else if self.bitmaps.contains(&block) {
+            Part::Bitmaps
+        } else if table.is_some_and(|first| block - first < self.table_blocks) {
+            Part::Inodes
+        } else {
+            Part::Content
+        }
+    }
+}
+
+/// Opens an empty log.
+fn open(
+    dev: &Arc<dyn BlockDevice>,
+    image: &Image,
+    log: LogMap,
+) -> Result<(Arc<BlockCache>, Arc<Journal>)> {
+    let cache = BlockCache::new(Arc::clone(dev), image.sb.block_size(), CACHE_BYTES);
+    let config = Config {
+        checksums: image.sb.features().metadata_csum(),
+        ..Config::default()
+    };
+    let journal = Journal::open(Arc::clone(&cache), Arc::clone(dev), log, config)?;
+    Ok((cache, journal))
+}
+
+/// Whether the log can be used: it is tried on a copy, before the device is marked for it.
+fn opens(overlay: &Overlay, image: &Image, log: &LogMap) -> bool {
+    let below: Arc<dyn BlockDevice> = Arc::clone(overlay) as _;
+    let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(below));
+    let opened = open(&copy, image, log.clone());
+    opened.is_ok_and(|(_, journal)| journal.close().is_ok())
+}
+
+/// Writes the blocks as transactions of the journal.
+fn through_log(
+    dev: &Arc<dyn BlockDevice>,
+    overlay: &Overlay,
+    image: &Image,
+    log: LogMap,
+    changed: &[Changed],
+) -> Result<()> {
+    let bs = image.sb.block_size();
+    edit_super(dev, |raw| replay::set_recover(raw, true))?;
+    let (cache, journal) = open(dev, image, log)?;
+    let most = journal.max_credits().max(1) as usize;
+    for part in changed.chunks(most) {
+        let credits = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let mut handle = journal.start(credits)?;
+        for (_, pblk) in part {
+            let bytes = read(overlay, bs, *pblk)?;
+            let block = cache.read_unchecked(*pblk);
+            let block = block.map_err(|error| Error::Unreadable(error.to_string()))?;
+            handle.modify(&block, |to| to.copy_from_slice(&bytes))?;
+        }
+    }
+    journal.close()?;
+    Ok(())
+}
+
+/// Writes the blocks to their home locations, part by part.
+fn in_order(
+    dev: &Arc<dyn BlockDevice>,
+    overlay: &Overlay,
+    image: &Image,
+    changed: &[Changed],
+) -> Result<()> {
+    let bs = image.sb.block_size();
+    edit_super(dev, |raw| raw.set_state(raw.state() - State::VALID))?;
+    for part in [
+        Part::Content,
+        Part::Inodes,
+        Part::Bitmaps,
+        Part::Descriptors,
+    ] {
+        let blocks = changed.iter().filter(|(of, _)| *of == part);
+        let blocks: Vec<Pblk> = blocks.map(|(_, pblk)| *pblk).collect();
+        // Parts that are derived may be torn: the next repair derives them again.
+        let sectors = match part {
+            Part::Content => bs.bytes() / SECTOR,
+            _ => 1,
+        };
+        let len = bs.bytes() / sectors;
+        for sector in (0..sectors).rev().filter(|_| !blocks.is_empty()) {
+            let mut written = false;
+            for pblk in &blocks {
+                let (old, new) = (read(dev, bs, *pblk)?, read(overlay, bs, *pblk)?);
+                let range = sector * len..(sector + 1) * len;
+                let (Some(old), Some(new)) = (old.get(range.clone()), new.get(range)) else {
+                    continue;
+                };
+                if old != new {
+                    let at = bs
+                        .dev_off(*pblk)
+                        .map(|at| at.saturating_add((sector * len) as u64));
+                    let at = at.ok_or_else(|| Error::Unreadable(format!("block {pblk}")))?;
+                    dev.write_at(at, new)?;
+                    written = true;
+                }
+            }
+            if written {
+                dev.flush()?;
+            }
+        }
+    }
+    Ok(())
+}

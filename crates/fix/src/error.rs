@@ -1,0 +1,53 @@
+//! Why a volume cannot be repaired.
+//!
+//! Damage that is left is part of the report, not an error.
+
+use std::io;
+
+use extant_blockdev::OpenError;
+use extant_disk::superblock::SuperblockError;
+use extant_jbd2::JournalError;
+
+/// The result of a step of a repair.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a volume cannot be repaired. Nothing was written, unless the device or the journal failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The image could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The superblock cannot be used.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The check could not say anything.
+    #[error(transparent)]
+    Check(#[from] extant_check::Error),
+    /// The block of multiple mount protection says that a host uses the volume.
+    #[error("in use by a host, or not unmounted there (multiple mount protection)")]
+    InUse,
+    /// The log has damaged copies: what they would have changed is lost if the rest is replayed.
+    #[error("the journal cannot be replayed: {0}")]
+    DamagedLog(String),
+    /// The journal failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A mount could not finish the orphans.
+    #[error("finishing the orphans: {0}")]
+    Orphans(#[source] extant_engine::Error),
+    /// A structure on the way to a repair cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The check found more after the repairs than before.
+    #[error("internal error: {after} findings after the repairs, {before} before")]
+    Worse {
+        /// Findings before.
+        before: u64,
+        /// Findings after.
+        after: u64,
+    },
+    /// The device failed.
+    #[error("I/O error: {0}")]
+    Device(#[from] io::Error),
+}

@@ -1,0 +1,238 @@
+//! The private copy of a volume that is repaired: its structures, read and stored one by one.
+//!
+//! # Invariants
+//! Every structure that is stored is sealed. Nothing reaches the device below.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_disk::csum::Crc32c;
+use extant_disk::dirent::DirFormat;
+use extant_disk::features::{Incompat, RoCompat};
+use extant_disk::group_desc::{GroupChecksum, GroupDesc};
+use extant_disk::inode::{InodeFormat, RawInode};
+use extant_disk::mmp::{Mmp, MmpState};
+use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use extant_units::{DevOff, Group, Ino, Pblk};
+use zerocopy::IntoBytes;
+
+use crate::error::{Error, Result};
+
+/// A device with its changes in memory.
+pub(crate) type Overlay = Arc<CowDevice<Arc<dyn BlockDevice>>>;
+
+/// The superblock's bytes on `dev`.
+pub(crate) fn super_bytes(dev: &dyn BlockDevice) -> Result<[u8; SUPERBLOCK_SIZE]> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if dev.len() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return Err(extant_check::Error::TooShort.into());
+    }
+    dev.read_at(DevOff::new(SUPERBLOCK_OFFSET), &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Changes the superblock on `dev`, seals it and makes it durable.
+pub(crate) fn edit_super(
+    dev: &dyn BlockDevice,
+    change: impl FnOnce(&mut RawSuperblock),
+) -> Result<()> {
+    let old = super_bytes(dev)?;
+    let Some(mut raw) = RawSuperblock::copy_from(&old) else {
+        return Err(Error::Unreadable("a superblock of another length".into()));
+    };
+    change(&mut raw);
+    raw.seal();
+    if raw.as_bytes() != old {
+        dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), raw.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Fails if the block of multiple mount protection says that a host uses the volume.
+pub(crate) fn refuse_in_use(dev: &Overlay) -> Result<()> {
+    let image = Image::open(dev)?;
+    if !image.sb.features().has_incompat(Incompat::MMP) {
+        return Ok(());
+    }
+    let block = Pblk::new(image.sb.raw().mmp_block.get());
+    // A damaged block is a finding of the check.
+    match image
+        .block(block)
+        .map(|bytes| Mmp::parse(&bytes, image.seed))
+    {
+        Ok(Ok(mmp)) if mmp.state() != MmpState::Clean => Err(Error::InUse),
+        _ => Ok(()),
+    }
+}
+
+/// The copy and its layout.
+pub(crate) struct Image {
+    dev: Overlay,
+    pub(crate) sb: Superblock,
+    checksum: GroupChecksum,
+    pub(crate) format: InodeFormat,
+    pub(crate) seed: Option<Crc32c>,
+}
+
+impl Image {
+    /// Reads the superblock.
+    pub(crate) fn open(dev: &Overlay) -> Result<Image> {
+        let sb = Superblock::parse(&super_bytes(dev)?)?;
+        sb.check_device_len(dev.len())?;
+        let features = sb.features();
+        let seed = features.metadata_csum().then(|| sb.checksum_seed());
+        let format = InodeFormat {
+            inode_size: match sb.is_revision_0() {
+                true => 128,
+                false => sb.raw().inode_size.get(),
+            },
+            block_size: sb.block_size(),
+            huge_file: features.has_ro_compat(RoCompat::HUGE_FILE),
+            wide_blocks: features.has_incompat(Incompat::SIXTY_FOUR_BIT),
+            csum_seed: seed,
+        };
+        Ok(Image {
+            dev: Arc::clone(dev),
+            checksum: GroupChecksum::of(&sb),
+            format,
+            seed,
+            sb,
+        })
+    }
+
+    fn at(&self, pblk: Pblk) -> Result<DevOff> {
+        let inside = pblk.get() < self.sb.blocks_count().get();
+        let at = self.sb.block_size().dev_off(pblk).filter(|_| inside);
+        at.ok_or_else(|| Error::Unreadable(format!("block {pblk} lies past the end")))
+    }
+
+    /// The bytes of a block.
+    pub(crate) fn block(&self, pblk: Pblk) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.sb.block_size().bytes()];
+        self.dev.read_at(self.at(pblk)?, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Changes a block; `change` seals it. Without a value from it nothing is stored.
+    pub(crate) fn edit<T>(
+        &self,
+        pblk: Pblk,
+        change: impl FnOnce(&mut [u8]) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let mut bytes = self.block(pblk)?;
+        let changed = change(&mut bytes);
+        if changed.is_some() {
+            self.dev.write_at(self.at(pblk)?, &bytes)?;
+        }
+        Ok(changed)
+    }
+
+    /// Stores a whole block.
+    pub(crate) fn put(&self, pblk: Pblk, bytes: &[u8]) -> Result<()> {
+        Ok(self.dev.write_at(self.at(pblk)?, bytes)?)
+    }
+
+    /// Changes the superblock.
+    pub(crate) fn edit_super(&mut self, change: impl FnOnce(&mut RawSuperblock)) -> Result<()> {
+        edit_super(&self.dev, change)?;
+        self.sb = Superblock::parse(&super_bytes(&self.dev)?)?;
+        Ok(())
+    }
+
+    /// The first block of the descriptors, and how many there are.
+    pub(crate) fn descriptors(&self) -> (Pblk, u32) {
+        (self.sb.descriptor_start(), self.sb.desc_blocks())
+    }
+
+    /// Changes a descriptor.
+    pub(crate) fn edit_desc(
+        &self,
+        group: Group,
+        change: impl FnOnce(&mut GroupDesc, &GroupChecksum, usize),
+    ) -> Result<()> {
+        let size = self.sb.desc_size();
+        let per_block = self.sb.block_size().bytes() / size;
+        let first = self.sb.descriptor_start();
+        let pblk = Pblk::new(first.get() + (group.index() / per_block) as u64);
+        let at = group.index() % per_block * size;
+        let changed = self.edit(pblk, |bytes| {
+            let bytes = bytes.get_mut(at..at + size)?;
+            let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None).ok()?;
+            change(&mut desc, &self.checksum, size);
+            desc.store(bytes, group, &self.checksum);
+            Some(())
+        })?;
+        changed.ok_or_else(|| Error::Unreadable(format!("descriptor of group {group}")))
+    }
+
+    /// A descriptor, whatever its checksum.
+    pub(crate) fn desc(&self, group: Group) -> Result<GroupDesc> {
+        let mut found = GroupDesc::default();
+        let size = self.sb.desc_size();
+        let per_block = self.sb.block_size().bytes() / size;
+        let first = self.sb.descriptor_start().get();
+        let bytes = self.block(Pblk::new(first + (group.index() / per_block) as u64))?;
+        let at = group.index() % per_block * size;
+        if let Some(bytes) = bytes.get(at..at + size)
+            && let Ok(desc) = GroupDesc::parse(bytes, group, &GroupChecksum::None)
+        {
+            found = desc;
+        }
+        Ok(found)
+    }
+
+    /// Blocks of a group's inode table.
+    pub(crate) fn table_blocks(&self) -> u64 {
+        let bytes = u64::from(self.sb.inodes_per_group()) * u64::from(self.format.inode_size);
+        self.sb.block_size().blocks_for(bytes).get()
+    }
+
+    /// The block that holds the record of an inode, and the byte where it begins.
+    fn place_of(&self, ino: Ino) -> Result<(Pblk, usize)> {
+        let (per_group, bs) = (self.sb.inodes_per_group(), self.sb.block_size().bytes());
+        let (group, index) = ((ino.get() - 1) / per_group, (ino.get() - 1) % per_group);
+        if group >= self.sb.group_count() {
+            return Err(Error::Unreadable(format!("inode {ino} does not exist")));
+        }
+        let table = self.desc(Group::new(group))?.inode_table;
+        let byte = index as usize * self.format.record_size();
+        let pblk = table.checked_add((byte / bs) as u64);
+        let pblk = pblk.ok_or_else(|| Error::Unreadable(format!("table of group {group}")))?;
+        Ok((pblk, byte % bs))
+    }
+
+    /// Changes the record of an inode, and seals it.
+    pub(crate) fn edit_inode(
+        &self,
+        ino: Ino,
+        change: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> Result<()> {
+        let (pblk, at) = self.place_of(ino)?;
+        let changed = self.edit(pblk, |bytes| {
+            let record = bytes.get_mut(at..at + self.format.record_size())?;
+            change(record)?;
+            self.format.seal(ino, record);
+            Some(())
+        })?;
+        changed.ok_or_else(|| Error::Unreadable(format!("inode {ino}")))
+    }
+
+    /// The checksum seed of what an inode owns.
+    pub(crate) fn owner_seed(&self, ino: Ino) -> Result<Option<Crc32c>> {
+        let (pblk, at) = self.place_of(ino)?;
+        let bytes = self.block(pblk)?;
+        let raw = bytes.get(at..).and_then(RawInode::of);
+        let generation = raw.map_or(0, |raw| raw.generation.get());
+        Ok(self.format.inode_seed(ino, generation))
+    }
+
+    /// The layout of a directory's blocks.
+    pub(crate) fn dir_format(&self, dir: Ino) -> Result<DirFormat> {
+        Ok(DirFormat {
+            block_size: self.sb.block_size(),
+            file_type: self.sb.features().has_incompat(Incompat::FILETYPE),
+            max_ino: self.sb.inodes_count(),
+            seed: self.owner_seed(dir)?,
+        })
+    }
+}

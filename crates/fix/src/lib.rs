@@ -1,0 +1,98 @@
+//! Repair of a file system where the file system itself leaves no choice.
+//!
+//! # Responsibility
+//! `extant-check` finds what is wrong and says what the right value is where everything else leaves
+//! one only. This crate stores those values: checksums of structures that are sound otherwise,
+//! counts, bitmaps, link counts, kinds in entries, names in lost+found for inodes without one. It
+//! replays the journal and finishes orphans, as a mount does. What a person would have to decide is
+//! reported and left.
+//!
+//! A repair has three steps, and only the last one writes to the device:
+//!
+//! 1. The journal is replayed into a private copy in memory (`replay`).
+//! 2. Check and repair take turns on the copy until nothing more can be repaired (`rounds`). `gate`
+//!    refuses repairs that rely on something doubtful, `apply` makes the others on the `image`.
+//!    When nothing is left, a mount of another copy tries to finish the orphans (`orphans`).
+//! 3. `commit` brings what differs to the device: through the journal, or without one in an order
+//!    that each cut leaves repairable. Then a mount of the device finishes the orphans.
+//!
+//! # Invariants
+//! - A clean image is not written.
+//! - Nothing is freed while a map, an inode or a descriptor is in doubt, and no name is given while
+//!   a directory is. So a repair never frees a block that an unreadable structure may own.
+//! - The check has judged what is written before it is written. It is never worse than before.
+//! - A cut at any write leaves an image on which a repair ends as it would have without.
+//! - Memory: that of a check, and the blocks that change, within the limit of the private copy.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod commit;
+mod error;
+mod gate;
+mod image;
+mod options;
+mod orphans;
+mod primary;
+mod replay;
+mod report;
+mod rounds;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice, FileDevice, FileIo, OpenMode, memory_share};
+
+pub use error::{Error, Result};
+pub use options::FixOptions;
+pub use report::Report;
+
+use image::{Image, Overlay};
+
+/// Repairs the image file or block device at `path`. See [`fix`].
+///
+/// # Errors
+/// [`Error::Open`] if another process uses it or it cannot be opened; else as [`fix`].
+pub fn fix_image(path: impl AsRef<Path>, options: &FixOptions<'_>) -> Result<Report> {
+    let mode = match options.dry_run {
+        true => OpenMode::ReadOnly,
+        false => OpenMode::ReadWrite,
+    };
+    let device = FileDevice::open_with(path.as_ref(), mode, FileIo::SYSCALLS)?;
+    fix(Arc::new(device), options)
+}
+
+/// Repairs the file system on `dev`, which no other process may use meanwhile.
+///
+/// # Errors
+/// The reason why nothing can be said about the file system, or why it cannot be repaired as a
+/// whole; nothing was written then. Or the device failed while it was written: the next repair
+/// goes on from there.
+pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report> {
+    let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
+    let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(&dev), memory));
+    let resealed = primary::reseal(&overlay)?;
+    image::refuse_in_use(&overlay)?;
+    let log = replay::into(&overlay, memory)?;
+    let mut outcome = rounds::run(&overlay, options)?;
+    if log.marked_only {
+        outcome.note("marked as waiting for a recovery, but the log is empty");
+    }
+    if let Some(resealed) = resealed {
+        outcome.note_resealed(resealed)?;
+    }
+    if outcome.last.is_clean() {
+        outcome.mark_clean(&mut Image::open(&overlay)?)?;
+        if outcome.last.orphans > 0 {
+            orphans::rehearse(&overlay, memory, &mut outcome, options)?;
+        }
+    }
+    outcome.refuse_worse()?;
+    let mut blocks = 0;
+    if !options.dry_run {
+        blocks = commit::commit(&dev, &overlay, memory)?;
+        if outcome.orphans > 0 {
+            orphans::finish(&dev)?;
+        }
+    }
+    Ok(Report::new(outcome, &log, blocks))
+}

@@ -1,0 +1,38 @@
+//! Finishing orphans: a mount deletes and truncates what the last one began to.
+//!
+//! The volume is sound by then: the engine allocates and frees by bitmaps that the check has
+//! compared with all maps. It is tried on a copy first, which the check judges; then the mount of
+//! the device does the same, under its journal.
+
+use std::sync::Arc;
+
+use extant_blockdev::{BlockDevice, CowDevice};
+use extant_engine::VolumeOptions;
+
+use crate::error::{Error, Result};
+use crate::image::Overlay;
+use crate::options::FixOptions;
+use crate::rounds::{Outcome, check};
+
+/// Finishes the orphans on a copy of the copy, without findings, and checks it.
+pub(crate) fn rehearse(
+    dev: &Overlay,
+    memory: u64,
+    outcome: &mut Outcome,
+    options: &FixOptions<'_>,
+) -> Result<()> {
+    let below: Arc<dyn BlockDevice> = Arc::clone(dev) as _;
+    let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::with_limit(below, memory));
+    finish(&copy)?;
+    outcome.orphans = outcome.last.orphans;
+    outcome.last = check(copy, options)?;
+    Ok(())
+}
+
+/// Mounts the volume as `mount -o ro` does, which recovers it and does not count as a mount.
+pub(crate) fn finish(dev: &Arc<dyn BlockDevice>) -> Result<()> {
+    let mut mount = VolumeOptions::new();
+    mount.write(true).mount_options("ro");
+    let volume = mount.open_on(Arc::clone(dev)).map_err(Error::Orphans)?;
+    volume.unmount().map_err(Error::Orphans)
+}

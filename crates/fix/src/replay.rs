@@ -1,0 +1,65 @@
+//! Replaying the journal: into the private copy, and later onto the device, by the same code.
+
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_disk::features::Incompat;
+use extant_disk::superblock::Superblock;
+use extant_jbd2::{LogMap, recover_within};
+use extant_units::Blocks;
+
+use crate::error::{Error, Result};
+use crate::image::{Overlay, edit_super, super_bytes};
+
+/// What was replayed.
+#[derive(Default)]
+pub(crate) struct Replayed {
+    pub(crate) transactions: u64,
+    /// The superblock waited for a recovery of a log that is empty.
+    pub(crate) marked_only: bool,
+}
+
+/// Replays a log that holds transactions into the copy.
+///
+/// # Errors
+/// The log cannot be found or read, or has damaged copies.
+pub(crate) fn into(dev: &Overlay, memory: u64) -> Result<Replayed> {
+    let sb = Superblock::parse(&super_bytes(dev)?)?;
+    if !sb.features().has_incompat(Incompat::RECOVER) {
+        return Ok(Replayed::default());
+    }
+    let log = find(Arc::clone(dev) as _)?.ok_or(Error::DamagedLog("there is none".into()))?;
+    let transactions = onto(dev, &sb, &log, memory)?;
+    Ok(Replayed {
+        transactions,
+        marked_only: transactions == 0,
+    })
+}
+
+/// Where the log of the volume on `dev` lies.
+pub(crate) fn find(dev: Arc<dyn BlockDevice>) -> Result<Option<LogMap>> {
+    Ok(extant_check::find_log(dev)?)
+}
+
+/// Replays the log onto `dev` and marks the volume as replayed. Returns the number of transactions.
+pub(crate) fn onto(
+    dev: &dyn BlockDevice,
+    sb: &Superblock,
+    log: &LogMap,
+    memory: u64,
+) -> Result<u64> {
+    let (bs, blocks) = (sb.block_size(), Blocks::new(sb.blocks_count().get()));
+    let recovery = recover_within(dev, bs, log, blocks, memory)?;
+    if let Some(what) = recovery.skipped_text() {
+        return Err(Error::DamagedLog(what.to_string()));
+    }
+    edit_super(dev, |raw| set_recover(raw, false))?;
+    Ok(recovery.transactions)
+}
+
+/// Marks a volume as one whose log holds transactions, or not.
+pub(crate) fn set_recover(raw: &mut extant_disk::superblock::RawSuperblock, on: bool) {
+    let mut features = raw.features();
+    features.incompat.set(Incompat::RECOVER, on);
+    raw.set_features(features);
+}

@@ -1,0 +1,131 @@
+//! Check and repair in turns, on the private copy.
+//!
+//! Each round ends with a check of everything, so what a repair changes elsewhere (a name in
+//! lost+found is a link more) is found and repaired in the next. The number of rounds is bounded:
+//! past a few, each must leave fewer findings than the one before.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use extant_blockdev::BlockDevice;
+use extant_check::{Doubt, Finding, Remedy, Report as Checked};
+use extant_disk::location::Location;
+use extant_disk::superblock::State;
+
+use crate::error::{Error, Result};
+use crate::image::{Image, Overlay};
+use crate::options::FixOptions;
+use crate::primary::Resealed;
+use crate::{apply, gate};
+
+/// Rounds that need not leave fewer findings than the one before.
+const ROUNDS: u32 = 8;
+
+/// What the rounds led to.
+pub(crate) struct Outcome {
+    /// Findings of the first check.
+    pub(crate) before: u64,
+    /// The last check.
+    pub(crate) last: Checked,
+    /// What was repaired, as it was found: as many as a check collects.
+    pub(crate) fixed: Vec<Finding>,
+    /// Orphans that were finished.
+    pub(crate) orphans: u64,
+}
+
+/// Checks the copy and repairs it until nothing more can be.
+pub(crate) fn run(dev: &Overlay, options: &FixOptions<'_>) -> Result<Outcome> {
+    let last = check(Arc::clone(dev) as _, options)?;
+    let mut outcome = Outcome {
+        before: last.found,
+        last,
+        fixed: Vec::new(),
+        orphans: 0,
+    };
+    repair(dev, &mut outcome, options)?;
+    Ok(outcome)
+}
+
+/// Checks everything on `dev`.
+pub(crate) fn check(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Checked> {
+    Ok(extant_check::check(dev, &options.check)?)
+}
+
+fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Result<()> {
+    let limit = options.check.max_findings;
+    for round in 0.. {
+        let before = outcome.last.found;
+        let mut image = Image::open(dev)?;
+        let mut applied = Vec::new();
+        for (finding, repair) in gate::admit(&outcome.last) {
+            if apply::apply(&mut image, repair)? {
+                applied.push(Finding {
+                    remedy: Remedy::Left(Doubt::Nothing),
+                    ..finding.clone()
+                });
+            }
+        }
+        if applied.is_empty() {
+            break;
+        }
+        outcome.last = check(Arc::clone(dev) as _, options)?;
+        let room = limit.saturating_sub(outcome.fixed.len());
+        outcome.fixed.extend(applied.into_iter().take(room));
+        if round >= ROUNDS && outcome.last.found >= before {
+            break;
+        }
+    }
+    // What is found all the same is not repaired.
+    let key = |finding: &Finding| finding.to_string();
+    let left: HashSet<String> = outcome.last.findings.iter().map(key).collect();
+    outcome
+        .fixed
+        .retain(|finding| !left.contains(&key(finding)));
+    Ok(())
+}
+
+impl Outcome {
+    /// Takes in that the superblock got a new checksum.
+    ///
+    /// # Errors
+    /// Nothing confirms the superblock.
+    pub(crate) fn note_resealed(&mut self, resealed: Resealed) -> Result<()> {
+        if !resealed.confirmed && !self.last.is_clean() {
+            return Err(resealed.error.into());
+        }
+        self.note(&resealed.error.to_string());
+        Ok(())
+    }
+
+    /// Clears the superblock's marks of errors and of a volume in use: nothing is wrong any more.
+    pub(crate) fn mark_clean(&mut self, image: &mut Image) -> Result<()> {
+        let state = image.sb.raw().state();
+        for (marked, what) in [
+            (state.contains(State::ERROR), "marked as having errors"),
+            (!state.contains(State::VALID), "not marked as clean"),
+        ] {
+            if marked {
+                self.note(what);
+            }
+        }
+        image.edit_super(|raw| raw.set_state((state | State::VALID) - State::ERROR))
+    }
+
+    /// Takes in a repair of the superblock.
+    pub(crate) fn note(&mut self, what: &str) {
+        self.fixed.push(Finding {
+            place: Location::Superblock,
+            what: what.to_owned(),
+            remedy: Remedy::Left(Doubt::Nothing),
+        });
+    }
+
+    /// Fails if the last check found more than the first.
+    pub(crate) fn refuse_worse(&self) -> Result<()> {
+        let (before, after) = (self.before, self.last.found);
+        match after > before {
+            true => Err(Error::Worse { before, after }),
+            false => Ok(()),
+        }
+    }
+}
