@@ -53,6 +53,14 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "network",
+        suites: "-p extant-tests --test nbd",
+        tests: &["--nocapture", "a_storm"],
+        env: &[("EXTANT_KILLS", "20")],
+        round: Some(120),
+        ..PLAIN
+    },
+    Stage {
         name: "consistency",
         suites: "-p extant -p extant-tests --test consistency",
         tests: &["--nocapture"],

@@ -1,0 +1,6 @@
+//! Images over the network: commands and mounts on exports of nbdkit and qemu-nbd, some of them
+//! slow, failing, stopped or killed.
+
+mod commands;
+mod losses;
+mod servers;
