@@ -28,7 +28,8 @@ impl Coverage {
         });
         // Pieces that touch the chunk are neighbours: the first one ends where it starts, or it is
         // the one that starts where it ends.
-        self.pieces.splice(at..at + count, [start..end]);
+        self.pieces
+            .splice(at..at + count, std::iter::once(start..end));
         self.pieces.len() <= MOST_PIECES
     }
 

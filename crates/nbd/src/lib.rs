@@ -49,6 +49,7 @@ mod replay;
 mod replies;
 mod session;
 mod socket;
+mod tls;
 mod write_log;
 
 pub use address::{Address, AddressError};

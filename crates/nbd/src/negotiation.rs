@@ -8,6 +8,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustls::ClientConnection;
+
 use crate::address::Address;
 use crate::channel::{Channel, Receiver};
 use crate::error::NbdError;
@@ -17,6 +19,7 @@ use crate::protocol::{
     FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
 };
 use crate::socket::Socket;
+use crate::tls;
 
 /// The longest reply to an option: a string of 4096 bytes and what goes with it.
 const LONGEST_REPLY: u32 = 8192;
@@ -46,9 +49,6 @@ struct Reply {
 /// # Errors
 /// See [`NbdError`].
 pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiated, NbdError> {
-    if address.tls.is_some() {
-        return Err(NbdError::Tls("this build has none".into()));
-    }
     let socket = Socket::connect(&address.endpoint, deadline);
     let socket = socket.map_err(|source| NbdError::Unreachable {
         server: address.endpoint.to_string(),
@@ -60,6 +60,9 @@ pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiat
         channel,
     };
     handshake.greet().map_err(broken)?;
+    if let Some(tls) = &address.tls {
+        handshake.start_tls(tls::begin(address, tls)?, deadline)?;
+    }
     let structured = handshake.ask_structured().map_err(broken)?;
     let export = handshake.go(&address.export)?;
     let sent = handshake.channel.leave_handshake(address.timeout);
@@ -140,6 +143,21 @@ impl Handshake {
         let mut data = vec![0; len as usize];
         self.receiver.read_exact(&mut data)?;
         Ok(Reply { kind, data })
+    }
+
+    /// Goes over to TLS. What follows is sealed, and was not read before.
+    fn start_tls(&mut self, tls: ClientConnection, deadline: Instant) -> Result<(), NbdError> {
+        self.send_option(option::STARTTLS, &[]).map_err(broken)?;
+        let reply = self.read_reply(option::STARTTLS).map_err(broken)?;
+        if reply.kind & answer::ERROR != 0 {
+            return Err(NbdError::Tls("the server has no TLS".into()));
+        }
+        if reply.kind != answer::ACK || !reply.data.is_empty() {
+            let what = format!("reply {} to the start of TLS", reply.kind);
+            return Err(NbdError::Protocol(what));
+        }
+        let started = self.channel.start_tls(tls, deadline);
+        started.map_err(|error| NbdError::Tls(error.to_string()))
     }
 
     /// Asks for structured replies. A server that does not know them gives simple ones.

@@ -17,6 +17,7 @@ pub(crate) const NO_ZEROES: u16 = 2;
 
 /// Options.
 pub(crate) mod option {
+    pub(crate) const STARTTLS: u32 = 5;
     pub(crate) const GO: u32 = 7;
     pub(crate) const STRUCTURED_REPLY: u32 = 8;
 }

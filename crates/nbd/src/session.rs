@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Waits until no connection has a request in flight, at most for `timeout`, and closes all.
-    /// Returns how the first one was lost.
+    /// Returns the worst loss: a broken protocol, a reply in doubt, or that of the first one lost.
     pub(crate) fn end(&self, timeout: Duration) -> Loss {
         let lost = |connection: &Arc<Connection>| connection.loss();
         let first = self.connections.iter().find_map(lost);
@@ -85,9 +85,12 @@ impl Session {
         for connection in &self.connections {
             connection.drain(deadline);
         }
-        let worst = self.connections.iter().filter_map(lost);
-        let worst = worst.filter(|loss| !matches!(loss, Loss::Closed | Loss::Ended(_)));
-        worst.last().or(first).unwrap_or(Loss::Closed)
+        let all: Vec<Loss> = self.connections.iter().filter_map(lost).collect();
+        let find = |wanted: fn(&Loss) -> bool| all.iter().find(|loss| wanted(loss)).cloned();
+        find(|loss| matches!(loss, Loss::Violation(_)))
+            .or_else(|| find(|loss| *loss == Loss::TimedOut))
+            .or(first)
+            .unwrap_or(Loss::Closed)
     }
 
     /// Gives all connections up, as a reply did not come in time.

@@ -41,9 +41,10 @@ not UTF-8 is also there as hexadecimal digits, under its key followed by \"_hex\
 EXTANT_LOG sets how much is logged: error, warn (the default), info, debug or trace. The log goes \
 to standard error; that of a mount in the background goes to the system's log.
 
-IMAGE may be an export of an NBD server: nbd://HOST[:PORT]/EXPORT or \
-nbd+unix:///EXPORT?socket=PATH. Behind a ?, joined by &: connections=N (at most so many, 4), \
-timeout=SECONDS (for a reply, 60), reconnect=SECONDS (to a server that was lost, 30).
+IMAGE may be an export of an NBD server: nbd://HOST[:PORT]/EXPORT, nbds:// with TLS, \
+nbd+unix:///EXPORT?socket=PATH or nbds+unix://. Behind a ?, joined by &: connections=N (at most \
+so many, 4), timeout=SECONDS (for a reply, 60), reconnect=SECONDS (to a server that was lost, \
+30), tls-certificates=DIR, tls-hostname=NAME.
 
 Examples:
   extant mkfs disk.img 10G
