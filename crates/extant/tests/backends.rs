@@ -112,7 +112,7 @@ fn a_file_system_is_the_same_over_every_backend() {
             if !past || blocks >= sector {
                 assert_eq!(counters["uring_requests"] > 0, rings);
             }
-            assert!(counters["direct_straight"] > 0);
+            assert!(counters["direct_fast_path"] > 0);
             // Metadata is not aligned in memory. Requests for parts of sectors (small blocks, the
             // superblock) are merged with the rest of the sector.
             assert_eq!(counters["device_copied"] > 0, past);

@@ -278,7 +278,7 @@ fn requests_complete_without_a_thread_that_reaps() {
         buf.fill(2);
         queue.write(&direct, tag * 8192, buf, tag).unwrap();
     }
-    assert_eq!(counter(&fs, "direct_straight"), 4);
+    assert_eq!(counter(&fs, "direct_fast_path"), 4);
     // Each needs something that a request in flight holds: the range, the file alone, the file
     // truncated.
     buffered.write_at(&[3; 100], 4000).unwrap();
@@ -290,7 +290,7 @@ fn requests_complete_without_a_thread_that_reaps() {
     buffered.sync_all().unwrap();
     fs.volume().drop_caches();
     queue.write(&direct, 8192, IoBuf::zeroed(4096), 4).unwrap();
-    assert_eq!(counter(&fs, "direct_straight"), 5);
+    assert_eq!(counter(&fs, "direct_fast_path"), 5);
     buffered.set_len(8192).unwrap();
     let finished = queue.wait(5);
     assert_eq!(finished.len(), 5);

@@ -83,7 +83,7 @@ impl DirectTarget for Node {
 /// both when it is over. Requests in flight are carried out in any order, and their results come in
 /// any order; two that touch the same block do so one after the other. What was written is durable
 /// after a [`Volume::fsync`] that begins after the result has come. Those that overwrite whole
-/// blocks go straight to the device; everything that [`Volume::write_direct`] does can be done, but
+/// blocks go to the device at once; everything that [`Volume::write_direct`] does can be done, but
 /// may be done by a few threads.
 ///
 /// ```

@@ -39,7 +39,7 @@ counters! {
     freed_blocks,
     /// Freed blocks that the device was told of after their commit (`discard`).
     discarded_blocks,
-    /// Free blocks that the device was told of by trimming.
+    /// Free blocks that were discarded by trimming.
     trimmed_blocks,
     /// Names looked up in directories.
     lookups,
@@ -88,8 +88,8 @@ counters! {
     direct_writes,
     /// Of both, those that went through the cache, in whole or in part.
     direct_fallbacks,
-    /// Of both, those that went straight from a queue of requests to the device.
-    direct_straight,
+    /// Of both, those on the fast path from a queue of requests to the device.
+    direct_fast_path,
     /// Of these, those whose range a lock slot locked.
     direct_slots,
     /// Reads into the cache that waited for direct writes.

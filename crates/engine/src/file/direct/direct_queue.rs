@@ -26,8 +26,8 @@ use std::time::Duration;
 use extant_blockdev::{Completion, IoBuf, IoOp, IoQueue, IoRequest, open_queue};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::file::direct::fast_path::{Straight, What, Wish, straight};
-use crate::file::direct::known_runs::Places;
+use crate::file::direct::fast_path::{FastRequest, What, Wish, take_fast_path};
+use crate::file::direct::known_runs::KnownRuns;
 use crate::file::{self, WriteAt};
 use crate::inode::InodeRef;
 use crate::types::Cred;
@@ -75,7 +75,7 @@ pub(crate) struct Queue {
     depth: usize,
     /// The file of the latest request, while any is outstanding, and its known runs.
     file: Option<FileRef>,
-    places: Places,
+    known_runs: KnownRuns,
     /// Memory for reaping.
     spare: VecDeque<Over>,
     workers: Vec<JoinHandle<()>>,
@@ -122,7 +122,7 @@ struct DeviceSide {
 
 /// A request that the device has.
 struct InFlight {
-    straight: Straight,
+    fast: FastRequest,
     file: FileRef,
     tag: u64,
 }
@@ -170,7 +170,7 @@ impl Queue {
             outstanding: 0,
             depth,
             file: None,
-            places: Places::default(),
+            known_runs: KnownRuns::default(),
             spare: VecDeque::with_capacity(depth),
             workers: Vec::new(),
             caretaker: None,
@@ -206,14 +206,14 @@ impl Queue {
             len: job.buf.len(),
             cred: &shared.cred,
         };
-        match straight(&shared.fs, &file, wish, &mut self.places) {
+        match take_fast_path(&shared.fs, &file, wish, &mut self.known_runs) {
             Err(error) => {
                 file::report(&shared.fs, &error);
                 shared.finish(job.tag, job.buf, Err(error), file);
             }
-            Ok(Some(straight)) => {
+            Ok(Some(fast)) => {
                 let caretaker = self.take_care();
-                self.shared.send(file, job, straight);
+                self.shared.send(file, job, fast);
                 if !caretaker {
                     // No thread would look after it while the user waits for something else.
                     self.shared
@@ -231,7 +231,7 @@ impl Queue {
         {
             return Arc::clone(file);
         }
-        self.places.clear();
+        self.known_runs.clear();
         let file = Arc::new(inode.clone());
         self.file = Some(Arc::clone(&file));
         file
@@ -315,7 +315,7 @@ impl Shared {
     }
 
     /// Gives a request to the device.
-    fn send(&self, file: FileRef, job: Job, straight: Straight) {
+    fn send(&self, file: FileRef, job: Job, fast: FastRequest) {
         let mut device = self.device.lock();
         let slot = loop {
             match device.free.pop() {
@@ -328,12 +328,12 @@ impl Shared {
                 What::Read => IoOp::Read,
                 What::Write => IoOp::Write,
             },
-            offset: straight.at,
+            offset: fast.at,
             buf: job.buf,
             tag: slot as u64,
         };
         device.slots[slot] = Some(InFlight {
-            straight,
+            fast,
             file,
             tag: job.tag,
         });
@@ -359,7 +359,7 @@ impl Shared {
                 continue;
             };
             device.free.push(slot);
-            let result = over.straight.end(&self.fs, completion.result);
+            let result = over.fast.end(&self.fs, completion.result);
             let over = Over::new(over.tag, completion.buf, result, over.file);
             device.over.push(over);
         }

@@ -1,9 +1,9 @@
-//! Requests that can go straight to the device.
+//! The fast path of direct requests: those that need nothing but the device.
 //!
 //! Most touch nothing that other queues of the same file change: their range is locked by a lock
 //! slot ([`RangeLock::try_lock_slot`]), sizes and the sequence of the map are read, and the place
-//! is remembered from an earlier request ([`Places`]). A request that gets no slot (it is long, or
-//! none is free) takes the inode's `lock` shared and locks a record, as every writer does.
+//! is remembered from an earlier request ([`KnownRuns`]). A request that gets no slot (it is long,
+//! or none is free) takes the inode's `lock` shared and locks a record, as every writer does.
 //!
 //! # Concurrency
 //! The slot excludes writers, truncation, fills of the cache and holders of the inode's `lock`.
@@ -20,7 +20,7 @@ use extant_units::{DevOff, Pos};
 use parking_lot::RwLockReadGuard;
 
 use crate::config::BufferedPath;
-use crate::file::direct::known_runs::Places;
+use crate::file::direct::known_runs::KnownRuns;
 use crate::file::lock::range_lock::whole_blocks;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
@@ -32,7 +32,7 @@ use crate::volume::Fs;
 use crate::xattr::privileges;
 
 /// A request that needs nothing but the device. Its range is unlocked when this goes.
-pub(super) struct Straight {
+pub(super) struct FastRequest {
     /// Where.
     pub(super) at: DevOff,
     len: usize,
@@ -56,7 +56,7 @@ impl HasRangeLock for InodeRef {
     }
 }
 
-impl Straight {
+impl FastRequest {
     /// The device has answered. Unlocks the range.
     pub(super) fn end(self, fs: &Fs, answer: io::Result<()>) -> Result<usize> {
         answer.map_err(|source| {
@@ -94,17 +94,17 @@ pub(super) struct Wish<'a> {
     pub(super) cred: &'a Cred,
 }
 
-/// What the request `wish` to `file` needs to go straight to the device, if it can; nothing has
+/// What the request `wish` to `file` needs to go to the device at once, if it can; nothing has
 /// happened otherwise. Never waits for another writer.
 ///
 /// # Errors
 /// The request is refused, as it would be by a call.
-pub(super) fn straight(
+pub(super) fn take_fast_path(
     fs: &Arc<Fs>,
     file: &Arc<InodeRef>,
     wish: Wish<'_>,
-    places: &mut Places,
-) -> Result<Option<Straight>> {
+    known_runs: &mut KnownRuns,
+) -> Result<Option<FastRequest>> {
     match wish.what {
         What::Read => fs.fault.check_alive()?,
         What::Write => fs.check_writable()?,
@@ -131,7 +131,7 @@ pub(super) fn straight(
         },
     };
     let ops = FileOps::new(fs, inode);
-    if !may_go_straight(&ops, wish.what) {
+    if !may_pass_the_cache(&ops, wish.what) {
         return Ok(None);
     }
     data_path::check_contents(ops.flags)?;
@@ -141,7 +141,7 @@ pub(super) fn straight(
     let Some((lblk, count)) = blocks_of(fs, pos, len as u64) else {
         return Err(Error::FileTooBig);
     };
-    let Some(at) = places.find(&ops, lblk, count)? else {
+    let Some(at) = known_runs.find(&ops, lblk, count)? else {
         return Ok(None);
     };
     if wish.what == What::Write && !privileges::is_modified(inode) {
@@ -154,8 +154,8 @@ pub(super) fn straight(
     if matches!(range, Range::Slot(_)) {
         fs.stats.direct_slots.bump();
     }
-    count_straight(&ops, &wish);
-    Ok(Some(Straight {
+    count_request(&ops, &wish);
+    Ok(Some(FastRequest {
         at,
         len,
         what: wish.what,
@@ -163,9 +163,9 @@ pub(super) fn straight(
     }))
 }
 
-/// Whether requests of this kind to the file can go straight to the device now.
+/// Whether requests of this kind to the file can go to the device now, past the cache.
 #[inline]
-fn may_go_straight(ops: &FileOps<'_>, what: What) -> bool {
+fn may_pass_the_cache(ops: &FileOps<'_>, what: What) -> bool {
     let special = InodeFlags::IMMUTABLE | InodeFlags::SYNC;
     let plain = ops.data_path.machinery == BufferedPath::Iomap
         && !ops.data_path.journalled
@@ -184,11 +184,11 @@ fn is_plain_range(ops: &FileOps<'_>, pos: Pos, end: Pos) -> bool {
     inside && (cache.is_empty() || !is_cached())
 }
 
-/// Counts a request that goes straight to the device; a read notes its time.
+/// Counts a request on the fast path; a read notes its time.
 #[inline]
-fn count_straight(ops: &FileOps<'_>, wish: &Wish<'_>) {
+fn count_request(ops: &FileOps<'_>, wish: &Wish<'_>) {
     let stats = &ops.fs.stats;
-    stats.direct_straight.bump();
+    stats.direct_fast_path.bump();
     match wish.what {
         What::Read => {
             stats.direct_reads.bump();
@@ -264,39 +264,44 @@ mod tests {
         (fs, Arc::new(file))
     }
 
-    fn ask(fs: &Arc<Fs>, file: &Arc<InodeRef>, places: &mut Places, pos: u64) -> Option<Straight> {
+    fn ask(
+        fs: &Arc<Fs>,
+        file: &Arc<InodeRef>,
+        known_runs: &mut KnownRuns,
+        pos: u64,
+    ) -> Option<FastRequest> {
         let wish = Wish {
             what: What::Write,
             pos,
             len: 4096,
             cred: &Cred::root(),
         };
-        let got = straight(fs, file, wish, places).unwrap();
+        let got = take_fast_path(fs, file, wish, known_runs).unwrap();
         let locked = data(fs, file).ranges.is_range_locked();
         assert_eq!(locked, got.is_some(), "what is refused holds nothing");
         got
     }
 
     #[test]
-    fn a_request_goes_straight_unless_the_file_or_its_end_is_locked() {
+    fn a_request_takes_the_fast_path_unless_the_file_or_its_end_is_locked() {
         for slots in [true, false] {
             let (fs, file) = set_up(slots);
-            let places = &mut Places::default();
+            let known_runs = &mut KnownRuns::default();
             let data = data(&fs, &file);
             for _ in 0..2 {
-                assert!(ask(&fs, &file, places, 8192).is_some());
+                assert!(ask(&fs, &file, known_runs, 8192).is_some());
                 let alone = range_lock::lock(&fs, &file);
-                assert!(ask(&fs, &file, places, 8192).is_none());
+                assert!(ask(&fs, &file, known_runs, 8192).is_none());
                 drop(alone);
                 let end = data.ranges.try_lock_eof(8192, &file.lock).unwrap();
-                assert!(ask(&fs, &file, places, 8192).is_none());
-                assert!(ask(&fs, &file, places, 4096).is_some());
+                assert!(ask(&fs, &file, known_runs, 8192).is_none());
+                assert!(ask(&fs, &file, known_runs, 4096).is_some());
                 drop(end);
             }
             let read = crate::file::Reader::Ordinary;
             crate::file::read(&fs, &file, None, read, 8192, &mut [0; 10]).unwrap();
-            assert!(ask(&fs, &file, places, 8192).is_none(), "it is cached");
-            assert_eq!(fs.stats.direct_straight.get(), 4);
+            assert!(ask(&fs, &file, known_runs, 8192).is_none(), "it is cached");
+            assert_eq!(fs.stats.direct_fast_path.get(), 4);
             assert_eq!(fs.stats.direct_slots.get(), if slots { 4 } else { 0 });
             drop(alone_is_granted(&fs, &file));
             mount::unmount(&fs).unwrap();
@@ -308,29 +313,32 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_remembered_until_the_map_changes() {
+    fn a_run_is_remembered_until_the_map_changes() {
         let (fs, file) = set_up(true);
-        let places = &mut Places::default();
+        let known_runs = &mut KnownRuns::default();
         let hits = || fs.stats.es_hits.get();
-        let first = ask(&fs, &file, places, 0).unwrap().at;
+        let first = ask(&fs, &file, known_runs, 0).unwrap().at;
         let before = hits();
         for block in [0, 3, 200] {
-            let at = ask(&fs, &file, places, block * 4096).unwrap().at;
+            let at = ask(&fs, &file, known_runs, block * 4096).unwrap().at;
             assert_eq!(at, first.saturating_add(block * 4096));
         }
         assert_eq!(hits(), before, "the map was not asked again");
         truncate(&fs, &file, 0, &Cred::root()).unwrap();
-        assert!(ask(&fs, &file, places, 0).is_none());
+        assert!(ask(&fs, &file, known_runs, 0).is_none());
         // No file gets the old blocks before that is durable.
         fill(&fs, &file);
-        let now = ask(&fs, &file, places, 4096).unwrap().at;
+        let now = ask(&fs, &file, known_runs, 4096).unwrap().at;
         let map = map::lookup(&fs, &file, extant_units::Lblk::new(1), 1).unwrap();
         let place = FileOps::new(&fs, &file).describe(&map).unwrap();
         assert_eq!(Some(now), place.device_at(Pos::new(4096)));
         assert_ne!(now, first.saturating_add(4096));
         assert_eq!(file.size(), file.disk_size());
         file.size.store(4096, Ordering::Release);
-        assert!(ask(&fs, &file, places, 4096).is_none(), "behind the end");
+        assert!(
+            ask(&fs, &file, known_runs, 4096).is_none(),
+            "behind the end"
+        );
         file.size.store(LEN as u64, Ordering::Release);
         mount::unmount(&fs).unwrap();
     }

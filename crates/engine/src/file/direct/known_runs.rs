@@ -16,13 +16,13 @@ const MOST: usize = 16;
 
 /// The known runs of one file.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct KnownRuns {
     known: Vec<Iomap>,
     /// The run to replace next.
     oldest: usize,
 }
 
-impl Places {
+impl KnownRuns {
     /// Forgets all: the next requests are for another file.
     pub(super) fn clear(&mut self) {
         self.known.clear();
@@ -43,29 +43,29 @@ impl Places {
         let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
         let sequence = ops.inode.known.disk_sequence();
         let mut known = self.known.iter();
-        let has = |place: &&Iomap| place.cookie == sequence && place.clamp(pos, len) == len;
-        if let Some(place) = known.find(has) {
-            return Ok(place.device_at(pos));
+        let has = |run: &&Iomap| run.cookie == sequence && run.clamp(pos, len) == len;
+        if let Some(run) = known.find(has) {
+            return Ok(run.device_at(pos));
         }
         let found = map::lookup(ops.fs, ops.inode, lblk, u32::MAX)?;
         let MapState::Written(_) = found.state else {
             return Ok(None);
         };
-        let place = ops.describe(&found)?;
-        let at = place.device_at(pos).filter(|_| found.len >= count);
-        self.remember(place);
+        let run = ops.describe(&found)?;
+        let at = run.device_at(pos).filter(|_| found.len >= count);
+        self.remember(run);
         Ok(at)
     }
 
-    /// Remembers `place`, in the place of one that it makes needless or of the oldest.
-    fn remember(&mut self, place: Iomap) {
+    /// Remembers `run`. It replaces those that it covers, and the oldest where there is no room.
+    fn remember(&mut self, run: Iomap) {
         self.known.retain(|old| {
-            old.cookie == place.cookie && !(place.offset <= old.offset && old.end() <= place.end())
+            old.cookie == run.cookie && !(run.offset <= old.offset && old.end() <= run.end())
         });
         if self.known.len() < MOST {
-            self.known.push(place);
+            self.known.push(run);
         } else if let Some(old) = self.known.get_mut(self.oldest % MOST) {
-            *old = place;
+            *old = run;
             self.oldest = self.oldest.wrapping_add(1);
         }
     }

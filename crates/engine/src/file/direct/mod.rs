@@ -17,12 +17,11 @@
 //!   the new ones afterwards.
 //! * Nothing is converted and no size moves unless the data has arrived. (J19)
 //!
-//! # Locks
-//! The range (`LOCKED`), as every write has it, for reads as well: no thread truncates or writes it
-//! meanwhile. A write locks its blocks against fills, too (`DIO_LOCKED`), which take that bit alone
-//! for what they read: so fills meet direct writes and nothing else, and a writer may fill within
-//! its own range. Short requests of a queue take a lock slot instead (`straight`), which is both.
-//! The invalidate lock is taken once in the life of a file, by `Direct::announce`.
+//! # Locks The range (`LOCKED`), as every write has it, for reads as well: no thread truncates or
+//! writes it meanwhile. A write locks its blocks against fills, too (`DIO_LOCKED`), which take that
+//! bit alone for what they read: so fills meet direct writes and nothing else, and a writer may
+//! fill within its own range. Short requests of a queue take a lock slot instead ([`fast_path`]),
+//! which is both. The invalidate lock is taken once in the life of a file, by `Direct::announce`.
 
 mod clear_cache;
 pub(crate) mod direct_queue;

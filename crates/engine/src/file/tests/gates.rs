@@ -165,7 +165,7 @@ fn range_operations_wait_for_direct_writes_in_flight() {
             };
             queue.submit(&inode, job);
             closed.wait_for(1);
-            assert_eq!(fs.stats.direct_straight.get(), 1, "it went straight");
+            assert_eq!(fs.stats.direct_fast_path.get(), 1, "it took the fast path");
             assert_eq!(fs.stats.direct_slots.get(), u64::from(lock_slots));
             let tree = &data(fs, &inode).ranges;
             let before = tree.stats().lock_waits;

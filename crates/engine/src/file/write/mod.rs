@@ -35,7 +35,7 @@ use crate::xattr::privileges;
 enum Via {
     /// Into the page cache, to be written later.
     Cache,
-    /// Straight to the device (`O_DIRECT`).
+    /// To the device, past the cache (`O_DIRECT`).
     Device,
 }
 
