@@ -71,7 +71,7 @@ lint: tidy
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny -L error check licenses bans sources; fi
 
 tidy:
-	$(CARGO) xtask tidy --strict
+	$(CARGO) xtask tidy
 
 doc:
 	$(CARGO) doc --workspace --no-deps

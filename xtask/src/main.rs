@@ -1,6 +1,6 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
-//! - `tidy`: rules no compiler checks (layers, file lengths, headers, `unsafe`, listed features,
+//! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
 //! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at
 //!   the end what failed.

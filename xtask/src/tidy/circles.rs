@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use super::modules::Graphs;
 
-/// The circles of all crates; each weighs its files.
+/// The circles of all crates.
 pub(super) fn check(graphs: &Graphs) -> Vec<Finding> {
     let mut all = Vec::new();
     for (sources, graph) in graphs {
@@ -14,7 +14,7 @@ pub(super) fn check(graphs: &Graphs) -> Vec<Finding> {
             });
             let names: Vec<String> = names.collect();
             let what = format!("a circle of {} files: {}", names.len(), names.join(", "));
-            all.push(Finding::new(sources, what).weighing(names.len()));
+            all.push(Finding::new(sources, what));
         }
     }
     all
@@ -27,13 +27,13 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn circles_weigh_their_files() {
+    fn circles_name_their_files() {
         let mut graph = Graph::default();
         graph.add(Path::new("lib.rs"), "mod a; mod b; pub struct C;");
         graph.add(Path::new("a.rs"), "use crate::b::B;");
         graph.add(Path::new("b.rs"), "use super::a;");
         let found = check(&Graphs::from([("x/src".into(), graph)]));
-        let shown: Vec<_> = found.iter().map(|f| (f.to_string(), f.weight)).collect();
-        assert_eq!(shown, [("x/src: a circle of 2 files: a, b".to_owned(), 2)]);
+        let shown: Vec<_> = found.iter().map(Finding::to_string).collect();
+        assert_eq!(shown, ["x/src: a circle of 2 files: a, b"]);
     }
 }

@@ -9,8 +9,6 @@ pub(super) struct Finding {
     pub(super) file: PathBuf,
     pub(super) line: Option<usize>,
     pub(super) what: String,
-    /// How much of its file's debt it is.
-    pub(super) weight: usize,
 }
 
 impl Finding {
@@ -20,7 +18,6 @@ impl Finding {
             file: file.to_path_buf(),
             line: None,
             what: what.into(),
-            weight: 1,
         }
     }
 
@@ -30,11 +27,6 @@ impl Finding {
             line: Some(line),
             ..Finding::new(file, what)
         }
-    }
-
-    /// The same, of another weight.
-    pub(super) fn weighing(self, weight: usize) -> Finding {
-        Finding { weight, ..self }
     }
 }
 

@@ -8,7 +8,7 @@ use super::finding::Finding;
 /// Longest function, in lines.
 const LONGEST: usize = 70;
 
-/// The functions of a blanked source that are too long; each weighs the lines that are too many.
+/// The functions of a blanked source that are too long.
 pub(super) fn check(file: &Path, code: &str) -> Vec<Finding> {
     let mut all = Vec::new();
     let mut words = words(code);
@@ -28,7 +28,7 @@ pub(super) fn check(file: &Path, code: &str) -> Vec<Finding> {
         let lines = line_of(code, name_at + len) - first + 1;
         if between.trim().is_empty() && lines > LONGEST {
             let what = format!("fn {name} has {lines} lines, more than {LONGEST}");
-            all.push(Finding::at(file, first, what).weighing(lines - LONGEST));
+            all.push(Finding::at(file, first, what));
         }
     }
     all
@@ -70,10 +70,7 @@ mod tests {
         );
         let found = check(&two);
         assert_eq!(found.len(), 1);
-        assert_eq!(
-            found.first().map(|f| (f.line, f.weight)),
-            Some((Some(22), 2))
-        );
+        assert_eq!(found.first().and_then(|f| f.line), Some(22));
         assert!(
             check(&format!(
                 "type F = fn(u8); struct S {{ {}}}",

@@ -1,12 +1,10 @@
-//! Rules that no compiler checks. Each finding is a line `file:line: what is wrong (rule)`.
-//!
-//! A rule that the sources do not obey everywhere yet has a list of what is left; see [`debt`].
+//! Rules that no compiler checks. Each finding is a line `file:line: what is wrong (rule)`, and an
+//! error: no rule has exemptions.
 
 mod blank;
 mod circles;
 mod columns;
 mod commands;
-mod debt;
 mod doc_names;
 mod features;
 mod file_names;
@@ -31,7 +29,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
-use debt::{Debt, Verdict};
 use finding::Finding;
 use repository::Repository;
 
@@ -40,58 +37,31 @@ type Findings = BTreeMap<&'static str, Vec<Finding>>;
 
 /// Checks everything and prints what is wrong.
 ///
-/// `--strict` takes a list that says more than is there for an error. `--shrink` makes the lists
-/// say what is there. `--all` prints also what the lists allow. `--api` writes the lists of public
-/// items.
+/// `--api` writes the lists of public items first.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
-    let flag = |name: &str| args.iter().any(|arg| arg == name);
     let repository = Repository::read(root);
-    if flag("--api")
+    if args.iter().any(|arg| arg == "--api")
         && let Err(e) = public_items::write(&repository)
     {
         eprintln!("cannot write the lists of public items: {e}");
         return ExitCode::FAILURE;
     }
-    let findings = check(&repository);
-    if flag("--all") {
-        for (rule, found) in &findings {
-            found.iter().for_each(|f| println!("{f} ({rule})"));
-        }
-    }
-    if flag("--shrink") {
-        for (rule, found) in &findings {
-            if let Err(e) = Debt::read(root, rule).shrink(root, rule, found) {
-                eprintln!("cannot write the list of {rule}: {e}");
-                return ExitCode::FAILURE;
-            }
-        }
-    }
-    let verdict = judge(root, &findings);
-    for line in &verdict.errors {
+    let lines = lines(&check(&repository));
+    for line in &lines {
         eprintln!("{line}");
     }
-    let (is_strict, stale) = (flag("--strict"), verdict.stale.len());
-    if is_strict {
-        verdict.stale.iter().for_each(|line| eprintln!("{line}"));
-    } else if stale > 0 {
-        eprintln!("tidy: {stale} stale entries in xtask/tidy-debt: `cargo xtask tidy --shrink`");
-    }
-    if verdict.errors.is_empty() && !(is_strict && stale > 0) {
+    if lines.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("tidy: {} findings", verdict.errors.len());
+    eprintln!("tidy: {} findings", lines.len());
     ExitCode::FAILURE
 }
 
-/// Compares the findings with the lists of all rules.
-fn judge(root: &Path, findings: &Findings) -> Verdict {
-    let mut all = Verdict::default();
-    for (rule, found) in findings {
-        let verdict = Debt::read(root, rule).judge(rule, found);
-        all.errors.extend(verdict.errors);
-        all.stale.extend(verdict.stale);
-    }
-    all
+/// The findings of all rules, one a line.
+fn lines(findings: &Findings) -> Vec<String> {
+    let all = findings.iter();
+    all.flat_map(|(rule, found)| found.iter().map(move |f| format!("{f} ({rule})")))
+        .collect()
 }
 
 fn check(repository: &Repository) -> Findings {
@@ -177,7 +147,6 @@ fn check_documents(repository: &Repository, words: BTreeSet<&str>) -> Vec<Findin
 /// The repository obeys its own rules.
 #[test]
 fn the_repository_is_tidy() {
-    let root = crate::root();
-    let verdict = judge(&root, &check(&Repository::read(&root)));
-    assert!(verdict.errors.is_empty(), "{}", verdict.errors.join("\n"));
+    let lines = lines(&check(&Repository::read(&crate::root())));
+    assert!(lines.is_empty(), "{}", lines.join("\n"));
 }
