@@ -1,4 +1,4 @@
-//! The way down to the directory of each name that is unpacked.
+//! The path down to the directory of each name that is unpacked.
 //!
 //! # Invariants
 //! - It holds the directories from the top to where the last name went. The next name goes down

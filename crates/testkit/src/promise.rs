@@ -1,9 +1,9 @@
 //! What a file system has promised: the files it acknowledged with fsync, and what each may look
 //! like after a crash.
 //!
-//! The ledger is told *before* an operation what will also be acceptable from then on, and *after*
-//! an fsync what no longer is. Whatever a crash leaves must be among the acceptable: never a
-//! third content, a shorter one, or nothing. Paths are relative to the mount's root.
+//! A caller enters *before* an operation what will also be acceptable from then on, and *after* an
+//! fsync what no longer is. What a crash leaves must be acceptable: never a third content, a
+//! shorter one, or nothing. Paths are relative to the mount's root.
 
 use crate::{Error, Result, bail, content};
 use std::collections::BTreeMap;

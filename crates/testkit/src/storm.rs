@@ -3,7 +3,7 @@
 //! fsync acknowledged.
 //!
 //! Files outside of the ledger ("noise") carry their content's seed in their name, so that after a
-//! crash every byte of theirs can still be told from a stale one ([`check_noise`]).
+//! crash every byte of theirs can be distinguished from a stale one ([`check_noise`]).
 
 use crate::promise::{Id, Ledger, Version};
 use crate::{Result, Rng, bail, content};

@@ -1,7 +1,8 @@
 //! One copy: a file, or a tree.
 //!
 //! # Invariants
-//! - A tree is walked without recursion and by open directories on both sides, see [`super::tree`].
+//! - A tree is walked without recursion and by open directories on both sides, see
+//!   [`super::sides`].
 //! - Attributes of a directory are set when everything in it is copied, so that neither its
 //!   permissions nor its times are in the way.
 //! - A directory of an image is entered once: a second name of one is damage, and a graph of such

@@ -1,8 +1,8 @@
 //! Copying files and trees between the host and images.
 //!
 //! # Responsibility
-//! `tree` says what both sides can do, `host` and `image` do it. `job` copies one tree, `content`
-//! the bytes of one file; `stream` is what only goes forward, `size` counts for the progress bar.
+//! `sides` says what both sides can do, `host` and `image` do it. `job` copies one tree, `content`
+//! the bytes of one file; `stream` is what only goes forward, `total` counts for the progress bar.
 
 mod content;
 mod host;

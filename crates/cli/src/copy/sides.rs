@@ -3,7 +3,7 @@
 //! # Invariants
 //! A path is followed once, for an operand. From there on each step is one name in a directory that
 //! is open, and attributes are set of files that are open: what becomes of names meanwhile leads no
-//! step to another place.
+//! step elsewhere.
 //!
 //! # Errors
 //! A failure from here says what happened. The job adds where.

@@ -5,7 +5,7 @@
 //! sends nothing: it takes checked arguments, calls the [`Volume`] and appends to the reply.
 //!
 //! The daemon has the image for itself, so the kernel may keep names, missing names, attributes and
-//! pages for as long as it likes ([`FOREVER`]); an operation that changes one of them without the
+//! pages without a limit ([`FOREVER`]); an operation that changes one of them without the
 //! kernel's knowledge notifies it.
 //!
 //! Permissions are checked by the kernel (`default_permissions`): what arrives here is allowed,

@@ -15,7 +15,7 @@
 //! not the device.
 //!
 //! The explorer knows neither file systems nor oracles. A checker gets each state as a device it
-//! may write to, and the number of events that had completed, from which it can tell what was
+//! may write to, and the number of events that had completed, from which it knows what was
 //! promised by then.
 
 mod explorer;

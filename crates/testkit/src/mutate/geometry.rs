@@ -1,4 +1,4 @@
-//! What a superblock says about its image, taken with a grain of salt.
+//! The geometry of an image as its superblock says it, cut to the image's length.
 //!
 //! A mutated image may say anything. The numbers kept here are cut to what the image's bytes have
 //! room for, so that every loop over them ends soon.

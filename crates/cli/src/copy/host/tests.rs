@@ -1,4 +1,4 @@
-//! Each way in which another process can swap what a copy has looked at, step by step.
+//! Each swap by another process of a file that a copy has looked at, step by step.
 
 use std::ffi::OsStr;
 use std::fs;
