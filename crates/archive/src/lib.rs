@@ -178,6 +178,7 @@ impl<R: Input> Reader<R> {
 
     /// Goes past what was not read.
     fn skip(&mut self) -> io::Result<()> {
+        // A size near the largest number ends in an error when the input does.
         let rest = self.left.saturating_add(self.padding);
         if self.input.pass(rest)? < rest {
             return Err(bad("it ends in the middle of a file"));
@@ -190,6 +191,7 @@ impl<R: Input> Reader<R> {
 impl<R: Input> Read for Reader<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let len = (&mut self.input).take(self.left).read(buf)?;
+        debug_assert!(len as u64 <= self.left, "a limited read");
         self.left = self.left.saturating_sub(len as u64);
         Ok(len)
     }

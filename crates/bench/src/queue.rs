@@ -150,5 +150,6 @@ fn submit(queue: &mut dyn IoQueue, op: IoOp, offset: DevOff, buf: IoBuf, tag: u6
 /// What this process has used, all its threads and the kernel's for it.
 fn processor_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
+    // A clock of the processor is never negative.
     Duration::try_from(now).unwrap_or_default()
 }

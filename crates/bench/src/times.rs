@@ -122,6 +122,7 @@ impl Times {
             let value = step.value_iterated_to() as f64;
             let last = buckets.len() - 1;
             let at = buckets.iter().position(|b| value <= b.high);
+            // Past the last bucket's end it is the last.
             buckets[at.unwrap_or(last)].count += step.count_at_value();
         }
         buckets

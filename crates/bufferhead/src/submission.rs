@@ -217,6 +217,10 @@ impl<'a> LockedFolio<'a> {
     /// Cleans `blocks` of the folio and puts it under writeback. Past the end of the file nothing
     /// is dirty afterwards.
     fn start_writeback(&mut self, blocks: &[DirtyBlock], size: usize) {
+        debug_assert!(
+            blocks.iter().all(|block| block.offset + size <= self.limit),
+            "J31: nothing past the end of the file is written"
+        );
         let runs = runs(blocks, size);
         for run in &runs {
             self.ring.each_in(run.clone(), |_, head| {
@@ -249,6 +253,7 @@ pub(crate) fn run_length(blocks: &[DirtyBlock], size: u64) -> usize {
             && pair[0].unwritten == pair[1].unwritten
             && pair[0].at.is_some() == pair[1].at.is_some()
     };
+    debug_assert!(!blocks.is_empty(), "a run has a first block");
     let more = blocks.windows(2).take_while(|pair| like(pair)).count();
     (more + 1).min(MAX_RUN as usize)
 }

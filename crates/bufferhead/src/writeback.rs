@@ -71,6 +71,7 @@ pub fn write_back<O: BufferWriteback + ?Sized>(
             more
         });
         let fit = fit.count();
+        debug_assert!(fit <= BATCH_FOLIOS, "a batch of {fit} folios");
         folios.truncate(fit);
         let Some(last) = folios.last() else { break };
         at = last.end();
@@ -211,6 +212,10 @@ impl<'a, O: BufferWriteback + ?Sized> Pass<'a, O> {
         let mapped = self.map(&mut handle, &mut group, &mut blocks);
         // The first block without space: its folio, and those after it, are tried again.
         let cut = blocks.get(mapped).map(|block| (block.folio, block.offset));
+        debug_assert!(
+            mapped <= blocks.len(),
+            "{mapped} blocks of a run have space"
+        );
         blocks.truncate(mapped);
         if let Some((folio, _)) = cut {
             self.ops.buffer_counters().restarts.bump();

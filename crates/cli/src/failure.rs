@@ -147,6 +147,16 @@ impl<T, E: Into<Failure>> At<T> for Result<T, E> {
     }
 }
 
+/// The first `len` bytes of `buf`, which a call has said that it filled.
+///
+/// # Errors
+/// The buffer has fewer: a copy must not pass for complete.
+pub(crate) fn filled(buf: &[u8], len: usize) -> Result<&[u8], Failure> {
+    let had = buf.len();
+    let what = || format!("internal error: {len} bytes in a buffer of {had}");
+    buf.get(..len).ok_or_else(|| what().into())
+}
+
 /// An error of the host in words, without its number.
 pub(crate) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
@@ -230,6 +240,12 @@ pub(crate) fn exit(command: &str, outcome: Outcome) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_buffer_that_cannot_have_been_filled_is_an_error() {
+        assert_eq!(filled(&[1, 2], 1).ok(), Some(&[1][..]));
+        assert!(filled(&[1, 2], 3).is_err());
+    }
 
     #[test]
     fn a_failure_keeps_the_error_behind_its_words() {

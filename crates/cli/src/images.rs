@@ -62,6 +62,7 @@ impl Images {
         // Reading the umask means setting it; nothing else runs yet.
         let mask = umask(Mode::empty());
         umask(mask);
+        // Nine bits fit.
         let umask = u16::try_from(mask.bits() & 0o777).unwrap_or(0o022);
         Images {
             write,

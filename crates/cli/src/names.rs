@@ -166,6 +166,7 @@ impl Iterator for Names {
             }
         }
         let name = self.ready.pop_front()?;
+        debug_assert!(self.bytes >= cost(&name), "each name was counted");
         self.bytes = self.bytes.saturating_sub(cost(&name));
         self.after = Some(name.clone());
         Some(Ok(OsString::from_vec(name.into_vec())))

@@ -110,6 +110,7 @@ fn next(bytes: &[u8], from: u32, len: u32, fill: u8) -> u32 {
                 return at + differing.trailing_zeros();
             }
         }
+        // Bits past the bytes count as set, as in `count_set`.
         let byte = bytes.get(index).copied().unwrap_or(!0);
         let differing = (byte ^ fill) >> (at & 7);
         if differing != 0 {

@@ -276,13 +276,17 @@ impl DirFormat {
         }
         debug_assert!(offset <= end, "the caller checked that the entries fit");
         match last {
-            Some(start) => self.set_rec_len(block, start, end.saturating_sub(start)),
+            Some(start) => {
+                debug_assert!(start <= end, "entries lie in front of their end");
+                self.set_rec_len(block, start, end.saturating_sub(start));
+            }
             None => self.put_free(block, 0, end),
         }
         self.seal_leaf(block);
     }
 
     fn put(&self, block: &mut [u8], offset: usize, rec_len: usize, entry: &NewEntry<'_>) {
+        debug_assert!(entry.name.len() <= 255, "the caller checked the name");
         let Some(space) = block.get_mut(offset..offset + rec_len) else {
             debug_assert!(false, "within the block");
             return;

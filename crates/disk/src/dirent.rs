@@ -258,6 +258,7 @@ impl DirFormat {
     #[inline]
     pub fn encode_rec_len(&self, rec_len: usize) -> u16 {
         debug_assert!(rec_len <= self.block_size.bytes() && rec_len.is_multiple_of(4));
+        // A whole block of 64 KiB, the one length that does not fit, is stored as 65535.
         u16::try_from(rec_len).unwrap_or(u16::MAX)
     }
 

@@ -359,6 +359,7 @@ impl DirFormat {
             };
             let _ = entry.write_to(slot);
         }
+        // A table has at most the entries of a block of 64 KiB, 8192.
         let small = |n: usize| U16::new(u16::try_from(n).unwrap_or(u16::MAX));
         let head = CountLimit {
             limit: small(limit),
@@ -410,6 +411,7 @@ impl DirFormat {
         }
         let count_at = start + offset_of!(CountLimit, count);
         if let Some(field) = block.get_mut(count_at..count_at + 2) {
+            // At most the entries of a block of 64 KiB, 8192.
             let raw = u16::try_from(count + 1).unwrap_or(u16::MAX);
             field.copy_from_slice(&raw.to_le_bytes());
         }
@@ -447,6 +449,7 @@ impl DirFormat {
     ) -> Result<Vec<u8>, HtreeError> {
         let info = self.root_info(root, max_levels)?;
         if info.indirect_levels >= max_levels {
+            // Levels are bounded by `max_levels`; a count for the message alone.
             return Err(HtreeError::Levels(info.indirect_levels.saturating_add(1)));
         }
         let node = self.new_node(&self.table(root, IndexKind::Root)?);

@@ -79,6 +79,7 @@ struct Shared {
 impl Control {
     /// Opens the socket and takes in clients from then on.
     pub(crate) fn open() -> io::Result<Self> {
+        // A clock before 1970 counts as 1970: the time only makes the name hard to guess.
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

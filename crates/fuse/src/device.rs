@@ -235,7 +235,7 @@ impl Device {
             len: 0,
         };
         let mut message = [0; OUT_HEADER + size_of::<InvalInodeOut>()];
-        let len = u32::try_from(message.len()).unwrap_or(0);
+        let len = message_len(message.len());
         let header = OutHeader {
             len,
             error: NOTIFY_INVAL_INODE,
@@ -252,18 +252,24 @@ impl Device {
     /// `EINVAL` from kernels before Linux 6.18, which do not know the message.
     pub(crate) fn prune(&self, nodes: &[u64]) -> io::Result<()> {
         let body = PruneOut {
-            count: u32::try_from(nodes.len()).unwrap_or(0),
+            count: message_len(nodes.len()),
             ..PruneOut::default()
         };
         let len = OUT_HEADER + size_of::<PruneOut>() + size_of_val(nodes);
         let header = OutHeader {
-            len: u32::try_from(len).unwrap_or(0),
+            len: message_len(len),
             error: NOTIFY_PRUNE,
             unique: 0,
         };
         let message = [header.as_bytes(), body.as_bytes(), nodes.as_bytes()].concat();
         self.send(&message).map(drop)
     }
+}
+
+/// A length or count of a message, which is far below 2^32. The kernel refuses one that is wrong.
+fn message_len(len: usize) -> u32 {
+    debug_assert!(u32::try_from(len).is_ok(), "a message of {len} bytes");
+    u32::try_from(len).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -131,6 +131,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         major: MAJOR,
         minor: MINOR,
         max_readahead: init.max_readahead.max(MAX_IO),
+        // Both halves fit: one is masked, one shifted.
         flags: u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0),
         flags2: u32::try_from(bits >> 32).unwrap_or(0),
         max_background: MAX_BACKGROUND,

@@ -87,6 +87,7 @@ impl NodeTable {
             return;
         };
         let lookups = &mut known.get_mut().lookups;
+        // The kernel is trusted to count; a count too large ends the node, as zero does.
         *lookups = lookups.saturating_sub(count);
         if *lookups == 0 {
             let gone = known.remove();

@@ -196,6 +196,7 @@ impl OpenFiles {
             handle.taken = (handle.taken + taken).min(MAX_REFUSALS_LOG2);
         }
         if std::mem::replace(&mut handle.failures, file.failures) != file.failures {
+            // Stays zero for a handle that was never refused.
             handle.refusals = handle.refusals.saturating_sub(1);
             return file.error.map(Refusal::Lost);
         }

@@ -171,6 +171,7 @@ impl<'a, S: Serve> Pool<'a, S> {
             if self.resting.load(Ordering::Relaxed) && self.resting.swap(false, Ordering::AcqRel) {
                 supervisor.unpark();
             }
+            // The kernel gives no more than the buffer holds; an empty request is no request.
             let request = request.get(..len).unwrap_or(&[]);
             streak += 1;
             if streak % BACKLOG == 0 || self.server.may_block(request) {

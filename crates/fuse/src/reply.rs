@@ -111,7 +111,12 @@ impl ReplyBuf {
                 errno.negative()
             }
         };
-        // The buffer is far below 4 GiB.
+        // The buffer is far below 4 GiB. The kernel would refuse a length of 0.
+        debug_assert!(
+            u32::try_from(self.len).is_ok(),
+            "a reply of {} bytes",
+            self.len
+        );
         let len = u32::try_from(self.len).unwrap_or(0);
         let header = OutHeader { len, error, unique };
         self.bytes[..OUT_HEADER].copy_from_slice(header.as_bytes());

@@ -229,6 +229,7 @@ impl Mount {
 
     fn volume_len(&self) -> u64 {
         let totals = self.volume.statfs();
+        // A volume whose totals cannot be read has no room to watch. The length is for a limit.
         totals.map_or(0, |t| t.blocks.saturating_mul(u64::from(t.block_size)))
     }
 }

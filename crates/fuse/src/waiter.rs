@@ -39,6 +39,7 @@ impl Waiter {
     pub fn connect(dir: &Path) -> io::Result<Waiter> {
         let mut name = [0; 128];
         let len = rustix::fs::getxattr(dir, CONTROL_ATTRIBUTE, &mut name)?;
+        // The kernel gives no more than the buffer holds; an empty name connects nowhere.
         Self::connect_to(name.get(..len).unwrap_or(&[]))
     }
 

@@ -84,6 +84,7 @@ impl Target for [u8] {
 
     #[inline]
     fn part(&mut self, offset: usize) -> &mut [u8] {
+        // Past its end a target has no room.
         self.get_mut(offset..).unwrap_or_default()
     }
 

@@ -193,6 +193,7 @@ fn add_parts(
     {
         let known = guard.next_uptodate(from, true).unwrap_or(bytes.end);
         let to = known.min(bytes.end);
+        debug_assert!(from < to, "a part to fill is not empty");
         at = to;
         let pos = guard.folio().pos_of(from);
         if let (IomapKind::Mapped(_), Some(device)) = (&map.kind, map.device_at(pos)) {

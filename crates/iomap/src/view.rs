@@ -94,6 +94,7 @@ pub fn view<O: IomapOps + ?Sized>(
         let at = pos.plus(view.len as u64);
         // Nothing is left at the end and past it.
         let left = ops.size().saturating_sub(at.get());
+        debug_assert!(view.len < len, "the loop ends at {len} bytes");
         let want = index(left.min((len - view.len) as u64));
         if want == 0 {
             break;

@@ -312,6 +312,10 @@ pub fn usable_after_short_copy(
 ) -> usize {
     let stop = from + copied;
     let last = stop & !(block - 1);
+    debug_assert!(
+        block.is_power_of_two() && stop - last < block,
+        "{last} starts a block"
+    );
     if stop == last || guard.is_uptodate(last..stop) {
         return copied;
     }

@@ -84,6 +84,7 @@ fn zero_uptodate(guard: &mut FolioGuard<'_>, range: Range<usize>) -> bool {
     {
         let missing = guard.next_uptodate(from, false).unwrap_or(range.end);
         let to = missing.min(range.end);
+        debug_assert!(from < to && guard.is_uptodate(from..to), "J3: {from}..{to}");
         if guard.bytes()[from..to].iter().any(|&byte| byte != 0) {
             guard.bytes_mut()[from..to].fill(0);
             guard.mark_dirty(from..to);

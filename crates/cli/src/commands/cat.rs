@@ -3,7 +3,7 @@
 use extant::{Error, File, Filesystem, SeekTarget};
 
 use crate::args::Cat;
-use crate::failure::{At, Failure, Failures, Outcome};
+use crate::failure::{At, Failure, Failures, Outcome, filled};
 use crate::images::Images;
 use crate::operand::ImagePath;
 use crate::output::Output;
@@ -83,7 +83,7 @@ fn data(
         if len == 0 {
             break;
         }
-        out.bytes(piece.get(..len).unwrap_or(&[]))?;
+        out.bytes(filled(piece, len)?)?;
         pos += len as u64;
     }
     Ok(range.end)
@@ -95,5 +95,6 @@ fn data(
 /// Those of the file system's state.
 pub(crate) fn capacity(fs: &Filesystem) -> extant::Result<u64> {
     let stat = fs.statfs()?;
+    // A limit: more than 2^64 bytes is none.
     Ok(stat.blocks.saturating_mul(u64::from(stat.block_size)))
 }

@@ -39,6 +39,7 @@ fn change(args: &Fallocate, images: &mut Images, at: &ImagePath) -> Result<(), F
     options.write(true);
     options.create(matches!(mode, FallocateMode::Allocate { .. }));
     let file = options.open(&at.path).at(at)?;
+    // An end past the largest position is refused by the library.
     let end = args.offset.saturating_add(args.length);
     match file.fallocate(mode, args.offset..end) {
         Err(Error::Invalid) => Err(Failure::at(at, why(args, fs.volume().block_size()))),

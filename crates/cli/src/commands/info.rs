@@ -31,6 +31,7 @@ fn show(args: &Info) -> Result<(), Failure> {
 }
 
 fn text(info: &ImageInfo, groups: bool, out: &mut Output) -> Result<(), Failure> {
+    // For display: a volume has at most 2^64 bytes.
     let size = info.blocks.saturating_mul(u64::from(info.block_size));
     let free = info.free_blocks.saturating_mul(u64::from(info.block_size));
     let lines = [

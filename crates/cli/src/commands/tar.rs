@@ -161,6 +161,7 @@ impl<W: Write> Pack<'_, W> {
             if let Some(linked) = self.links.get_mut(&ino) {
                 member.kind = kind::LINK;
                 member.link.clone_from(&linked.first);
+                // A damaged link count may be less than the names that are found.
                 linked.left = linked.left.saturating_sub(1);
                 if linked.left == 0 {
                     self.links.remove(&ino);

@@ -338,6 +338,7 @@ impl<'a> Unpack<'a> {
         }];
         for piece in member.pieces.as_deref().unwrap_or(&whole) {
             let mut pos = piece.start;
+            // A piece past the largest position is refused by its first write there.
             let end = piece.start.saturating_add(piece.len);
             while pos < end {
                 let want = usize::try_from(end - pos).unwrap_or(CHUNK).min(CHUNK);

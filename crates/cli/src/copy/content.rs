@@ -2,7 +2,7 @@
 
 use super::sides::{Source, Target, UNKNOWN};
 use crate::args::Sparse;
-use crate::failure::Failure;
+use crate::failure::{Failure, filled};
 use crate::progress::Progress;
 
 /// Bytes moved at once.
@@ -38,15 +38,14 @@ impl Content<'_> {
                 let want = usize::try_from(end - pos)
                     .unwrap_or(usize::MAX)
                     .min(buf.len());
-                let Some(piece) = buf.get_mut(..want) else {
-                    break;
-                };
+                let piece = &mut buf[..want];
                 let got = self.from.read_at(piece, pos).map_err(Trouble::Source)?;
                 if got == 0 {
                     ended = Some(pos);
                     break;
                 }
-                self.write(buf.get(..got).unwrap_or(&[]), pos)?;
+                let data = filled(buf, got).map_err(Trouble::Source)?;
+                self.write(data, pos)?;
                 pos += got as u64;
                 self.progress.add(got as u64);
             }
@@ -68,6 +67,7 @@ impl Content<'_> {
     /// Leaves out a hole, or writes it.
     fn hole(&self, start: u64, end: u64, buf: &mut [u8]) -> Result<(), Trouble> {
         if self.sparse != Sparse::Never {
+            // No hole, where the data before reached past a length that has shrunk.
             self.progress.add(end.saturating_sub(start));
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Content<'_> {
             let len = usize::try_from(end - pos)
                 .unwrap_or(usize::MAX)
                 .min(buf.len());
-            let zeros = buf.get_mut(..len).unwrap_or(&mut []);
+            let zeros = &mut buf[..len];
             zeros.fill(0);
             self.to.write_at(zeros, pos).map_err(Trouble::Target)?;
             pos += len as u64;
@@ -88,7 +88,8 @@ impl Content<'_> {
     /// Writes data; whole pieces of zeros become holes if that is asked for.
     fn write(&self, data: &[u8], pos: u64) -> Result<(), Trouble> {
         let write = |start: usize, end: usize| {
-            let data = data.get(start..end).unwrap_or(&[]);
+            // Both ends are borders of pieces.
+            let data = &data[start..end];
             self.to
                 .write_at(data, pos + start as u64)
                 .map_err(Trouble::Target)

@@ -52,6 +52,7 @@ impl Count {
             FileKind::Regular => {
                 let again = self.rules.archive && attributes.links > 1;
                 if !again || self.visited.enter(attributes.id) {
+                    // For the progress bar; sizes of sparse files add up to anything.
                     self.total = self.total.saturating_add(attributes.size);
                 }
                 None

@@ -22,6 +22,7 @@ impl<'a> NodeMut<'a> {
     /// Makes an empty node of `bytes` (60 or a block). The bytes after the header are left alone.
     pub fn init(bytes: &'a mut [u8], depth: u16, max: u16) -> Result<Self, ExtentError> {
         let len = bytes.len();
+        // Bytes that are too short for a header hold no entry.
         let capacity = len.saturating_sub(ENTRY_BYTES) / ENTRY_BYTES;
         if max == 0 || usize::from(max) > capacity {
             let capacity = u16::try_from(capacity).unwrap_or(u16::MAX);

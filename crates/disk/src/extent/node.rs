@@ -44,6 +44,7 @@ impl<'a> Node<'a> {
     pub fn open(bytes: &'a [u8]) -> Result<Self, ExtentError> {
         let short = ExtentError::TooShort { len: bytes.len() };
         let (header, rest) = RawHeader::ref_from_prefix(bytes).map_err(|_| short)?;
+        // A node has at most 64 KiB, so 5461 entries; more bytes would hold any count.
         let capacity = u16::try_from(rest.len() / ENTRY_BYTES).unwrap_or(u16::MAX);
         let (magic, max, depth) = (header.magic.get(), header.max.get(), header.depth.get());
         let entries = header.entries.get();
@@ -143,8 +144,7 @@ impl<'a> Node<'a> {
 
     /// The file block at which the entry after `at` starts, or `end` if it is the last.
     pub fn next_start(&self, at: usize, end: u64) -> u64 {
-        self.lblk(at.saturating_add(1))
-            .map_or(end, |l| u64::from(l.get()))
+        self.lblk(at + 1).map_or(end, |l| u64::from(l.get()))
     }
 
     /// Whether the node is where its parent says, in constant time: depth, first file block, and
@@ -169,7 +169,7 @@ impl<'a> Node<'a> {
                 }),
             };
         }
-        let last = self.slots.len().saturating_sub(1);
+        let last = self.slots.len() - 1;
         let first = self.lblk(0).map_or(0, |l| u64::from(l.get()));
         let end = match self.extent(last) {
             Some(extent) => extent.end(),
@@ -195,6 +195,7 @@ impl<'a> Node<'a> {
     pub fn check(&self, usable: impl Fn(Pblk, u32) -> bool) -> Result<(), ExtentError> {
         let mut end = 0u64;
         for (at, slot) in self.slots.iter().enumerate() {
+            // There are at most `max` slots, which has 16 bits.
             let index = u16::try_from(at).unwrap_or(u16::MAX);
             let (lblk, pblk, len) = if self.depth == 0 {
                 let e = Extent::decode(slot);

@@ -72,6 +72,7 @@ impl InodeTime {
         )]
         let low = t.secs as u32;
         let epoch = (t.secs - i64::from(low.cast_signed())) >> 32;
+        debug_assert!((0..4).contains(&epoch), "clamped: two bits of epoch");
         let epoch = u32::try_from(epoch).unwrap_or(0) & EPOCH_MASK;
         (low, (t.nanos << EPOCH_BITS) | epoch)
     }

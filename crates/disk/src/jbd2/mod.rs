@@ -155,6 +155,7 @@ impl Format {
     /// The bytes of a `block_size` block in front of its tail.
     const fn body_len(&self, block_size: usize) -> usize {
         if self.has_block_checksums() {
+            // A slice that is shorter than the tail has no body.
             block_size.saturating_sub(TAIL_LEN)
         } else {
             block_size

@@ -17,6 +17,7 @@ impl Format {
 
     /// The records that fit a revoke block of `block_size` bytes.
     pub const fn revokes_per_block(&self, block_size: usize) -> usize {
+        // A slice that is shorter than the header holds none.
         self.body_len(block_size).saturating_sub(RECORDS) / self.record_len()
     }
 

@@ -284,6 +284,7 @@ impl JournalSuperblock {
     /// The block behind the log's last one, where it wraps.
     pub fn end(&self) -> u32 {
         let len = self.raw.max_len.get();
+        // Also of fields that are not checked yet: an end of 0 is refused.
         len.saturating_sub(self.fast_commit_blocks())
     }
 

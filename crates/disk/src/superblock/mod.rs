@@ -105,10 +105,9 @@ impl Superblock {
     /// log2 of the blocks per cluster: 0 without bigalloc.
     pub fn cluster_bits(&self) -> u32 {
         if self.features().has_ro_compat(RoCompat::BIGALLOC) {
-            self.raw
-                .log_cluster_size
-                .get()
-                .saturating_sub(self.raw.log_block_size.get())
+            // Without checks (an external journal) a cluster may seem smaller than a block.
+            let cluster = self.raw.log_cluster_size.get();
+            cluster.saturating_sub(self.raw.log_block_size.get())
         } else {
             0
         }

@@ -55,6 +55,7 @@ impl XattrSet {
         let mut total = 0_usize;
         for entry in entries {
             let entry = entry?;
+            // Values may overlap; a sum past the limit is damage.
             total = total.saturating_add(entry.value.len());
             if total > LIMIT {
                 return Err(XattrError::Value {
@@ -113,6 +114,7 @@ impl XattrSet {
         self.entries
             .iter()
             .map(Owned::space)
+            // More than memory holds fits nowhere.
             .fold(TERMINATOR, usize::saturating_add)
     }
 

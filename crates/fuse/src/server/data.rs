@@ -175,6 +175,7 @@ impl Server<'_> {
             return Err(Errno::INVAL);
         }
         let write = |at: usize| {
+            // A position past the largest is refused by the write.
             let (pos, rest) = (offset.saturating_add(at as u64), &data[at..]);
             if cached && !kill {
                 // The kernel noted the time when it took the write, and reports it by itself.
@@ -270,6 +271,7 @@ impl Server<'_> {
         if !self.settings.strict_open && self.volume.flags(&to)? & (IMMUTABLE | APPEND_ONLY) != 0 {
             return Err(Errno::PERM);
         }
+        // A range past the largest position ends behind any file.
         if self.volume.getattr(node)?.size < range.off_in.saturating_add(range.len) {
             return Err(Errno::OPNOTSUPP);
         }

@@ -107,6 +107,7 @@ impl Server<'_> {
 
     /// Whether writers may have another tick without being asked.
     fn may_have_a_tick(&self, room: u64) -> bool {
+        // A sum past the largest number is more than any room.
         !self.is_short(room) || self.open.exposed().saturating_add(A_TICK) <= room
     }
 
@@ -172,6 +173,7 @@ impl Server<'_> {
 
     /// Whether a writer that passes now cannot dirty more than `room`.
     fn fits(&self, room: u64) -> bool {
+        // A sum past the largest number is more than any room.
         self.open.exposed().saturating_add(a_grant(room)) <= room
     }
 

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::copy::sides::{Attributes, Change, Id, Xattr};
-use crate::failure::Failure;
+use crate::failure::{Failure, filled};
 
 /// Largest list of names and largest value of extended attributes that Linux has.
 const XATTR_MAX: usize = 64 << 10;
@@ -29,6 +29,7 @@ pub(super) fn attributes(file: &File) -> Result<Attributes, Failure> {
     let metadata = file.metadata()?;
     let time = |secs, nanos: i64| Timestamp {
         secs,
+        // Below 10^9 by its definition.
         nanos: u32::try_from(nanos).unwrap_or(0),
     };
     let rdev = metadata.rdev();
@@ -105,7 +106,7 @@ impl Handle {
             other => other?,
         };
         let mut xattrs = Vec::new();
-        let names = names.get(..len).unwrap_or(&[]);
+        let names = filled(&names, len)?;
         for name in names.split(|&b| b == 0).filter(|name| !name.is_empty()) {
             let got = match fgetxattr(&self.file, name, &mut value) {
                 Err(Errno::BADF) => getxattr(self.name(), name, &mut value),
@@ -115,7 +116,7 @@ impl Handle {
                 // Removed meanwhile, or not for this process to read.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
                 other => {
-                    let value = value.get(..other?).unwrap_or(&[]);
+                    let value = filled(&value, other?)?;
                     xattrs.push((name.to_vec(), value.to_vec()));
                 }
             }
