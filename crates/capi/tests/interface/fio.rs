@@ -5,7 +5,7 @@ use std::path::Path;
 
 use extant::Filesystem;
 use extant_testkit::cmd::Output;
-use extant_testkit::{Cmd, Image, Need, need};
+use extant_testkit::{Cmd, Image, Need, TempDir, need};
 use serde_json::Value;
 
 use crate::libraries;
@@ -15,7 +15,10 @@ const NEEDS: [Need; 3] = [Need::Tool("gcc"), Need::Tool("fio"), Need::Tool("mke2
 /// Runs fio with one of the engines on `image`.
 fn fio(image: &Path, engine: &str, args: &str) -> Output {
     let engine = libraries().join(engine);
+    // fio leaves the state of a verification that failed in its working directory.
+    let dir = TempDir::new("fio").unwrap();
     Cmd::new("fio")
+        .dir(dir.path())
         .args(["--output-format=json", "--directory=/mnt"])
         .arg(format!("--ioengine=external:{}", engine.display()))
         .args(args.split_whitespace())
