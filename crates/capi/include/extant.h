@@ -12,7 +12,7 @@
  * Threads. Every handle may be used by many threads at once. A call that takes a handle away
  * (extant_unmount, extant_close, extant_closedir, extant_queue_close) must be the only one on it.
  * Open files, listings and queues outlive their file system: their calls then return -EIO, and they
- * still have to be closed.
+ * still have to be closed. The image stays in use until they are.
  *
  * Permissions. They are set and kept, and not checked: a process that can open the image can read
  * and write all of it. New files belong to root; the umask is 022.
