@@ -59,19 +59,24 @@ impl AttrStore {
         &self.sets[id.0 as usize]
     }
 
-    /// Keeps the attributes of a file of mode `mode`.
+    /// Keeps the attributes of a file of mode `mode`, over those of `base`.
     ///
     /// # Errors
     /// What is wrong with them, in words.
-    pub(crate) fn keep(&mut self, named: &Named, mode: u16) -> Result<Kept, String> {
+    pub(crate) fn keep(&mut self, base: SetId, named: &Named, mode: u16) -> Result<Kept, String> {
         let mut kept = Kept {
-            set: SetId::default(),
+            set: base,
             mode,
             left_out: Vec::new(),
         };
         if named.is_empty() {
             return Ok(kept);
         }
+        let older = self.get(base);
+        let older = older.area.iter().chain(older.block.iter());
+        let older: Named = older
+            .filter_map(|(name, value)| Some((name.full()?, value.to_vec())))
+            .collect();
         let mut stored = Vec::new();
         for (name, value) in named {
             let Some(parsed) = XattrName::parse(name).filter(|n| n.rest.len() <= XATTR_NAME_MAX)
@@ -85,6 +90,12 @@ impl AttrStore {
                     .map_err(|what| format!("{}: {what}", String::from_utf8_lossy(name)))?,
             };
             stored.extend(value.map(|value| (parsed, value)));
+        }
+        for (name, value) in &older {
+            let replaced = named.iter().any(|(newer, _)| newer == name);
+            if let Some(name) = XattrName::parse(name).filter(|_| !replaced) {
+                stored.push((name, value.clone()));
+            }
         }
         stored.sort();
         stored.dedup_by(|one, other| one.0 == other.0);

@@ -1,5 +1,6 @@
 //! From sources to a volume: the steps in their order.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::thread::available_parallelism;
 
@@ -15,10 +16,12 @@ use crate::image::Image;
 use crate::keeper::Keeper;
 use crate::numbering::{add_lost_found, date_implied};
 use crate::options::{Options, Watch};
-use crate::origin::{Origin, has_data};
-use crate::output::{Output, Target, key_of};
+use crate::order;
+use crate::origin::Origin;
+use crate::output::{Output, Target, folder_of, key_of};
 use crate::sizing::{Planned, Sizing};
 use crate::sources::{Reading, Source};
+use crate::spool;
 use crate::tree::{Node, NodeId, Tree};
 
 /// Bytes of a block, where nothing is said.
@@ -60,12 +63,11 @@ pub fn build(
         watch,
         block_size: block_size.bytes_u64(),
     };
-    let (mut tree, origins) = read(sources, image, &keeper, &volume)?;
+    let (mut tree, origins, files) = read(sources, image, &keeper, &volume)?;
     let time = *volume.time.get_or_insert(newest(&tree));
     date_implied(&mut tree, time);
     let digest = digest::of_tree(&tree);
     volume.hash_seed.get_or_insert(digest.uuid(b"hash seed"));
-    let files = files(&tree);
     let sizing = Sizing {
         tree: &mut tree,
         options,
@@ -164,7 +166,7 @@ fn read(
     image: &Path,
     keeper: &Keeper<'_>,
     volume: &extant_mkfs::Options,
-) -> Result<(Tree, Vec<Origin>)> {
+) -> Result<(Tree, Vec<Origin>, Vec<NodeId>)> {
     let inode_size = volume.inode_size.unwrap_or(INODE_SIZE);
     let area = inode_size.saturating_sub(FIXED) as usize;
     let attrs = AttrStore::new(area, extant_units::index(keeper.block_size));
@@ -182,20 +184,25 @@ fn read(
         implied,
         skipped: &skipped,
         origins: Vec::new(),
+        folder: folder_of(image),
+        left: keeper.options.limit.unwrap_or(spool::LIMIT),
         whiteouts: sources.len() > 1,
     };
     for source in sources {
-        match source {
-            Source::Path(path) => reading.source(path)?,
-            Source::Stdin => {
-                return Err(Error::Options("standard input is not read yet".to_owned()));
-            }
-        }
+        reading.source(source)?;
     }
+    if let Some(manifest) = &keeper.options.manifest {
+        reading.manifest(manifest)?;
+    }
+    let places = match &keeper.options.order {
+        Some(list) => reading.order(list)?,
+        None => HashMap::new(),
+    };
     let origins = reading.origins;
     let last = u16::try_from(origins.len()).unwrap_or(u16::MAX);
     add_lost_found(&mut tree, last)?;
-    Ok((tree, origins))
+    let files = order::files(&tree, &places);
+    Ok((tree, origins, files))
 }
 
 /// The time of the newest file.
@@ -209,17 +216,4 @@ fn newest(tree: &Tree) -> u64 {
         }
     }
     u64::try_from(newest).unwrap_or(0)
-}
-
-/// The files with data, in the order of their sources.
-fn files(tree: &Tree) -> Vec<NodeId> {
-    let mut files: Vec<NodeId> = tree
-        .node_ids()
-        .filter(|id| tree.node(*id).links > 0 && has_data(tree.node(*id)))
-        .collect();
-    files.sort_unstable_by_key(|id| {
-        let node = tree.node(*id);
-        (node.origin, node.data)
-    });
-    files
 }

@@ -31,7 +31,7 @@ impl Keeper<'_> {
         named: &Named,
         path: &str,
     ) -> Result<()> {
-        let kept = tree.attrs.keep(named, node.mode);
+        let kept = tree.attrs.keep(node.attrs, named, node.mode);
         let kept = kept.map_err(|what| Error::at(path, what))?;
         for name in &kept.left_out {
             let name = String::from_utf8_lossy(name);

@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod attrs;
+mod container;
 mod copy;
 mod digest;
 mod directory;
@@ -44,9 +45,11 @@ mod folder;
 mod image;
 mod job;
 mod keeper;
+mod manifest;
 mod members;
 mod numbering;
 mod options;
+mod order;
 mod origin;
 mod output;
 mod placement;
@@ -54,6 +57,7 @@ mod placer;
 mod room;
 mod sizing;
 mod sources;
+mod spool;
 mod text;
 mod tree;
 mod window;

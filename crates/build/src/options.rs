@@ -35,6 +35,8 @@ pub struct Options {
     pub order: Option<PathBuf>,
     /// Which image of an OCI layout or a `docker save` archive, by its name.
     pub image: Option<String>,
+    /// Which of its platforms: `OS/ARCHITECTURE`, or with `/VARIANT`.
+    pub platform: Option<String>,
     /// Threads that read and write data, instead of one for each processor.
     pub threads: Option<usize>,
     /// The most bytes that compressed sources may unpack to.

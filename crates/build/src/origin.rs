@@ -29,6 +29,8 @@ pub(crate) enum Origin {
         /// The directory above and the name; the first is the folder itself.
         dirs: Vec<(u32, TextId)>,
     },
+    /// Files of the host: `data` of a node is a position in this list.
+    Files(Vec<PathBuf>),
 }
 
 /// What `data` of a file in a folder is.
@@ -145,6 +147,11 @@ impl<'a> ContentReader<'a> {
                     Some((_, _, at)) => Ok(openat(at, name, flags, Mode::empty())?.into()),
                     None => Err(io::ErrorKind::NotFound.into()),
                 }
+            }
+            Origin::Files(paths) => {
+                let at = usize::try_from(node.data).unwrap_or(usize::MAX);
+                let path = paths.get(at).ok_or(io::ErrorKind::NotFound)?;
+                Ok(open(path, flags - OFlags::NOFOLLOW, Mode::empty())?.into())
             }
             Origin::Archive { .. } => Err(io::ErrorKind::NotFound.into()),
         }

@@ -168,6 +168,20 @@ impl<'a> Placer<'a> {
         self.last = None;
     }
 
+    /// What `path` leads to; a link at its end is not followed.
+    ///
+    /// # Errors
+    /// A path that no volume has, or through what is no directory.
+    pub(crate) fn find(&mut self, path: &[u8]) -> Result<Option<NodeId>> {
+        check(path)?;
+        let names: Vec<&[u8]> = parts(path).collect();
+        let Some((name, above)) = names.split_last() else {
+            return Ok(Some(NodeId::ROOT));
+        };
+        let dir = self.walk(above, path, false)?;
+        Ok(dir.and_then(|dir| self.tree.lookup(dir, name)))
+    }
+
     /// Gives `to` what `node` says beside its contents.
     fn describe(&mut self, to: NodeId, node: &Node) {
         let to = self.tree.node_mut(to);

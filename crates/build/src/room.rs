@@ -2,9 +2,6 @@
 
 use std::ops::Range;
 
-/// The least run that a divided file takes while there are longer ones.
-const WORTH: u64 = 1024;
-
 /// Runs of free blocks, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
@@ -44,25 +41,25 @@ impl Room {
         Some(self.cut(self.first + at, len).start)
     }
 
-    /// Takes `len` blocks in as many runs as it needs; none if there are too few.
+    /// Takes `len` blocks in as few runs as it needs, in order; none if there are too few.
     pub(crate) fn take_divided(&mut self, len: u64) -> Option<Vec<Range<u64>>> {
-        if self.left() < len {
-            return None;
-        }
-        let mut got: Vec<Range<u64>> = Vec::new();
+        let mut longest: Vec<usize> = (0..self.runs.len()).collect();
+        longest.sort_by_key(|&at| std::cmp::Reverse(self.runs[at].end - self.runs[at].start));
+        let mut sum = 0;
+        let few = longest.iter().position(|&at| {
+            sum += self.runs[at].end - self.runs[at].start;
+            sum >= len
+        })?;
+        longest.truncate(few + 1);
+        longest.sort_unstable();
         let mut left = len;
-        for least in [WORTH, 1] {
-            for at in 0..self.runs.len() {
-                let run = &self.runs[at];
-                let here = run.end - run.start;
-                if left > 0 && here >= least.min(left) {
-                    let run = self.cut(at, here.min(left));
-                    left -= run.end - run.start;
-                    got.push(run);
-                }
-            }
-        }
-        Some(got)
+        let cut = |at: usize| {
+            let here = self.runs[at].end - self.runs[at].start;
+            let run = self.cut(at, here.min(left));
+            left -= run.end - run.start;
+            run
+        };
+        Some(longest.into_iter().map(cut).collect())
     }
 
     fn cut(&mut self, at: usize, len: u64) -> Range<u64> {

@@ -1,20 +1,29 @@
 //! The sources of a volume, read one after the other into the tree.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{At, Result};
+use crate::container::{Container, Wanted};
+use crate::error::{At, Error, Result};
 use crate::folder::{FileKey, FolderScan};
 use crate::keeper::Keeper;
+use crate::manifest::Manifest;
 use crate::members::MemberScan;
+use crate::order;
 use crate::origin::Origin;
 use crate::placer::Placer;
-use crate::tree::{Node, Tree};
+use crate::spool::{Compression, spool};
+use crate::tree::{Node, NodeId, Tree};
 
 /// What a volume is built of.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A folder or an archive.
+    /// A folder, an archive, an OCI layout, or an archive that holds a container image.
     Path(PathBuf),
     /// An archive that comes through standard input.
     Stdin,
@@ -29,6 +38,10 @@ pub(crate) struct Reading<'a> {
     /// Files that are no part of a folder.
     pub(crate) skipped: &'a [FileKey],
     pub(crate) origins: Vec<Origin>,
+    /// Where archives are unpacked to.
+    pub(crate) folder: &'a Path,
+    /// Bytes that they may still unpack to.
+    pub(crate) left: u64,
     /// Whether names may remove what earlier sources have.
     pub(crate) whiteouts: bool,
 }
@@ -38,22 +51,75 @@ impl Reading<'_> {
     ///
     /// # Errors
     /// Those of the host; what is no source; entries that no volume can have.
-    pub(crate) fn source(&mut self, path: &Path) -> Result<()> {
-        let origin = u16::try_from(self.origins.len()).unwrap_or(u16::MAX);
-        if path.is_dir() {
-            let mut placer = Placer::new(self.tree, origin, self.whiteouts, self.implied.clone());
-            let scan = FolderScan::new(&mut placer, self.keeper, origin, self.skipped);
-            let read = scan.all(path)?;
-            self.origins.push(read);
-            return Ok(());
+    pub(crate) fn source(&mut self, source: &Source) -> Result<()> {
+        let path = match source {
+            Source::Path(path) => path,
+            Source::Stdin => {
+                let place = Path::new("standard input");
+                let input = io::stdin().as_fd().try_clone_to_owned().at(place)?;
+                return self.file("standard input", File::from(input));
+            }
+        };
+        if !path.is_dir() {
+            return self.file(&path.display().to_string(), File::open(path).at(path)?);
         }
-        let file = File::open(path).at(path)?;
-        let len = file.metadata().at(path)?.len();
-        self.archive(&path.display().to_string(), file, 0..len)
+        if let Some(container) = Container::in_folder(path) {
+            return self.container(&container);
+        }
+        let origin = self.next()?;
+        let mut placer = Placer::new(self.tree, origin, self.whiteouts, self.implied.clone());
+        let scan = FolderScan::new(&mut placer, self.keeper, origin, self.skipped);
+        let read = scan.all(path)?;
+        self.origins.push(read);
+        Ok(())
     }
 
-    fn archive(&mut self, name: &str, file: File, range: std::ops::Range<u64>) -> Result<()> {
-        let origin = u16::try_from(self.origins.len()).unwrap_or(u16::MAX);
+    /// The number of the next source.
+    fn next(&self) -> Result<u16> {
+        let next = u16::try_from(self.origins.len()).ok();
+        let next = next.filter(|&next| next < u16::MAX - 1);
+        next.ok_or_else(|| Error::Options("too many sources and layers".to_owned()))
+    }
+
+    /// Reads an archive, or the container image in one.
+    fn file(&mut self, name: &str, file: File) -> Result<()> {
+        let (file, range) = self.unpacked(name, file, None)?;
+        match Container::in_archive(name, &file, range.end)? {
+            Some(container) => self.container(&container),
+            None => self.archive(name, file, range),
+        }
+    }
+
+    /// A part of a file, or all of it, that can be read anywhere and is not compressed.
+    fn unpacked(
+        &mut self,
+        name: &str,
+        file: File,
+        range: Option<Range<u64>>,
+    ) -> Result<(File, Range<u64>)> {
+        let metadata = file.metadata().at(Path::new(name))?;
+        if !metadata.is_file() {
+            let (file, len) = spool(name, file, self.folder, self.left)?;
+            self.left -= len;
+            return Ok((file, 0..len));
+        }
+        let range = range.unwrap_or(0..metadata.len());
+        let mut head = [0; 8];
+        let len = file.read_at(&mut head, range.start).at(Path::new(name))?;
+        let compression = Compression::of(&head[..len]);
+        match compression.map_err(|what| Error::at(name, what))? {
+            Compression::None => Ok((file, range)),
+            _ => {
+                let window = crate::window::Window::new(&file, range);
+                let (file, len) = spool(name, window, self.folder, self.left)?;
+                self.left -= len;
+                Ok((file, 0..len))
+            }
+        }
+    }
+
+    fn archive(&mut self, name: &str, file: File, range: Range<u64>) -> Result<()> {
+        let origin = self.next()?;
         let mut placer = Placer::new(self.tree, origin, self.whiteouts, self.implied.clone());
         let scan = MemberScan {
             placer: &mut placer,
@@ -65,5 +131,49 @@ impl Reading<'_> {
         let name = name.to_owned();
         self.origins.push(Origin::Archive { name, file });
         Ok(())
+    }
+
+    /// Reads the layers of a container image.
+    fn container(&mut self, container: &Container) -> Result<()> {
+        let options = self.keeper.options;
+        let wanted = Wanted {
+            name: options.image.as_deref(),
+            platform: options.platform.as_deref(),
+        };
+        let before = std::mem::replace(&mut self.whiteouts, true);
+        for (name, (file, range)) in container.layers(wanted)? {
+            let (file, range) = self.unpacked(&name, file, Some(range))?;
+            self.archive(&name, file, range)?;
+        }
+        self.whiteouts = before;
+        Ok(())
+    }
+
+    /// Applies a list of attributes and nodes.
+    ///
+    /// # Errors
+    /// Those of the host; lines that say nothing sensible.
+    pub(crate) fn manifest(&mut self, path: &Path) -> Result<()> {
+        let origin = self.next()?;
+        let mut placer = Placer::new(self.tree, origin, false, self.implied.clone());
+        let manifest = Manifest {
+            placer: &mut placer,
+            keeper: self.keeper,
+            origin,
+            files: Vec::new(),
+        };
+        let files = manifest.apply(path)?;
+        self.origins.push(Origin::Files(files));
+        Ok(())
+    }
+
+    /// The places of files in a list.
+    ///
+    /// # Errors
+    /// Those of the host; paths that no volume has.
+    pub(crate) fn order(&mut self, path: &Path) -> Result<HashMap<NodeId, usize>> {
+        let origin = self.next()?;
+        let mut placer = Placer::new(self.tree, origin, false, self.implied.clone());
+        order::read(path, &mut placer, self.keeper.watch)
     }
 }

@@ -13,7 +13,7 @@ use crate::size;
 ///
 /// The same sources and options give the same bytes, on every machine. UUID and hash seed follow
 /// from the contents, the time of making is that of the newest file. It needs neither root nor FUSE
-/// nor loop devices. Later sources lie over earlier ones.
+/// nor loop devices. Later sources lie over earlier ones; the whiteouts of layers remove.
 ///
 /// The image is as small as can be, plus --free, or as large as --size says. It gets its name when
 /// it is complete and durable: a build that fails leaves nothing behind, and what was there stays.
@@ -43,6 +43,22 @@ pub(crate) struct Build {
     /// time of files that are newer
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) mtime: Option<i64>,
+    /// Attributes for paths and nodes to add, as mtree(5) has them: lines of a path and words
+    /// (type, uid, gid, mode, time, link, device, contents, xattr.NAME), /set and /unset
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// Paths whose data lie first, in this order, a line each: those that a boot reads, for one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) order: Option<PathBuf>,
+    /// Which image of an OCI layout or a docker save archive that has several, by its name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Which platform of an image that has several: OS/ARCHITECTURE, or with /VARIANT
+    #[arg(long, value_name = "OS/ARCH")]
+    pub(crate) platform: Option<String>,
+    /// Bytes that compressed sources may unpack to: 256 GiB unless set, 4 times --size with it
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) limit: Option<u64>,
     /// Threads that copy data, instead of one for each processor
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) threads: Option<u16>,
@@ -88,8 +104,9 @@ pub(crate) struct Build {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Folders and archives (tar), later ones over earlier ones; then the image, a file or a block
-    /// device
+    /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz;
+    /// - is standard input); OCI layouts; what docker save writes. Then the image: a file or a
+    /// block device
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
     pub(crate) paths: Vec<PathBuf>,
 }

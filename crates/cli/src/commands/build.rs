@@ -106,8 +106,12 @@ fn options(args: &Build) -> Result<Options, Failure> {
         gid_map: args.map_gid.clone(),
         mtime: args.mtime.map(|secs| Timestamp { secs, nanos: 0 }),
         newest,
+        manifest: args.manifest.clone(),
+        order: args.order.clone(),
+        image: args.image.clone(),
+        platform: args.platform.clone(),
+        limit: args.limit.or(args.size.map(|size| size.saturating_mul(4))),
         threads: args.threads.map(usize::from),
-        ..Options::default()
     })
 }
 

@@ -1,0 +1,358 @@
+//! Container images as sources: OCI layouts and what `docker save` writes.
+//!
+//! # Errors
+//! An image is named by its layers' places; none leads out of the layout or the archive. The
+//! digests in those names are not compared with the contents.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use extant_archive::{Reader, kind};
+use serde_json::Value;
+
+use crate::error::{At, Error, Result};
+use crate::window::Window;
+
+/// The longest description of an image that is read.
+const MAX_JSON: u64 = 16 << 20;
+/// The most layers of an image.
+const MAX_LAYERS: usize = 4096;
+/// The most files of an archive that holds an image.
+const MAX_FILES: usize = 1 << 16;
+/// Indexes may lead to indexes, so deep.
+const MAX_DEPTH: usize = 4;
+/// Where image names are in annotations.
+const NAMES: [&str; 2] = [
+    "org.opencontainers.image.ref.name",
+    "io.containerd.image.name",
+];
+
+/// A part of a file.
+pub(crate) type Stored = (File, Range<u64>);
+
+/// A container image's files: in a folder, or in an archive.
+pub(crate) enum Container {
+    Folder(PathBuf),
+    Archive {
+        name: String,
+        file: File,
+        members: HashMap<Vec<u8>, Range<u64>>,
+        links: HashMap<Vec<u8>, Vec<u8>>,
+    },
+}
+
+/// Which image is wanted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: Option<&'a str>,
+    /// `OS/ARCHITECTURE` or `OS/ARCHITECTURE/VARIANT`.
+    pub(crate) platform: Option<&'a str>,
+}
+
+impl Container {
+    /// The image in a folder, if it is a layout of one.
+    pub(crate) fn in_folder(path: &Path) -> Option<Self> {
+        let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+        is_layout.then(|| Self::Folder(path.to_path_buf()))
+    }
+
+    /// The image in an archive, if its first member looks like one's.
+    ///
+    /// # Errors
+    /// Those of the host; an archive that is damaged.
+    pub(crate) fn in_archive(name: &str, file: &File, len: u64) -> Result<Option<Self>> {
+        let mut archive = Reader::new(Window::new(file, 0..len));
+        let damaged = |error| Error::at(name, format!("not an archive that can be read: {error}"));
+        let (mut members, mut links) = (HashMap::new(), HashMap::new());
+        while let Some(member) = archive.next_member().map_err(damaged)? {
+            let path = plain(&member.name);
+            if members.is_empty() && links.is_empty() && !is_image_part(&path, member.kind) {
+                return Ok(None);
+            }
+            if members.len() + links.len() > MAX_FILES {
+                let what = format!("a container image of more than {MAX_FILES} files");
+                return Err(Error::at(name, what));
+            }
+            match member.kind {
+                kind::REGULAR if member.pieces.is_none() => {
+                    let at = archive.input().position();
+                    members.insert(path, at..at + member.size);
+                }
+                kind::LINK => {
+                    links.insert(path, plain(&member.link));
+                }
+                kind::SYMLINK => {
+                    let target = beside(&path, &member.link);
+                    links.insert(path, target);
+                }
+                _ => {
+                    // So that a folder that comes first counts.
+                    links.insert(path, Vec::new());
+                }
+            }
+        }
+        let has = |path: &[u8]| members.contains_key(path);
+        let is_layout = has(b"oci-layout") && has(b"index.json");
+        if !has(b"manifest.json") && !is_layout {
+            return Ok(None);
+        }
+        Ok(Some(Self::Archive {
+            name: name.to_owned(),
+            file: file.try_clone().at(Path::new(name))?,
+            members,
+            links,
+        }))
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Folder(path) => path.display().to_string(),
+            Self::Archive { name, .. } => name.clone(),
+        }
+    }
+
+    /// The layers of the image that is wanted, the lowest first.
+    ///
+    /// # Errors
+    /// None or several fit; descriptions that are damaged; layers that are not there.
+    pub(crate) fn layers(&self, wanted: Wanted<'_>) -> Result<Vec<(String, Stored)>> {
+        let paths = if self.open(b"index.json").is_ok() {
+            self.oci(wanted)?
+        } else {
+            self.docker(wanted)?
+        };
+        if paths.len() > MAX_LAYERS {
+            return Err(self.bad(format!("an image of {} layers", paths.len())));
+        }
+        paths
+            .into_iter()
+            .map(|path| {
+                let shown = format!("{}: {}", self.name(), String::from_utf8_lossy(&path));
+                Ok((shown, self.open(&path)?))
+            })
+            .collect()
+    }
+
+    fn bad(&self, what: impl std::fmt::Display) -> Error {
+        Error::at(self.name(), what)
+    }
+
+    fn open(&self, path: &[u8]) -> Result<Stored> {
+        match self {
+            Self::Folder(root) => {
+                let path = root.join(String::from_utf8_lossy(path).as_ref());
+                let file = File::open(&path).at(&path)?;
+                let len = file.metadata().at(&path)?.len();
+                Ok((file, 0..len))
+            }
+            Self::Archive {
+                name,
+                file,
+                members,
+                links,
+            } => {
+                let mut path = path;
+                for _ in 0..MAX_DEPTH {
+                    match links.get(path) {
+                        Some(target) => path = target,
+                        None => break,
+                    }
+                }
+                let range = members.get(path).cloned().ok_or_else(|| {
+                    self.bad(format!("it has no {}", String::from_utf8_lossy(path)))
+                })?;
+                Ok((file.try_clone().at(Path::new(name))?, range))
+            }
+        }
+    }
+
+    fn json(&self, path: &[u8]) -> Result<Value> {
+        let shown = String::from_utf8_lossy(path).into_owned();
+        let (file, range) = self.open(path)?;
+        if range.end - range.start > MAX_JSON {
+            return Err(self.bad(format!("{shown} is too long")));
+        }
+        let mut bytes = Vec::new();
+        let read = Window::new(&file, range).read_to_end(&mut bytes);
+        read.at(Path::new(&shown))?;
+        serde_json::from_slice(&bytes).map_err(|error| self.bad(format!("{shown}: {error}")))
+    }
+
+    /// The layers by an OCI index.
+    fn oci(&self, wanted: Wanted<'_>) -> Result<Vec<Vec<u8>>> {
+        let mut path = b"index.json".to_vec();
+        let mut name = wanted.name;
+        for _ in 0..MAX_DEPTH {
+            let value = self.json(&path)?;
+            if let Some(layers) = value.get("layers") {
+                let layers = layers.as_array().map(Vec::as_slice).unwrap_or_default();
+                return layers.iter().map(|layer| self.blob(layer)).collect();
+            }
+            let all = value.get("manifests").and_then(Value::as_array);
+            let all = all.map(Vec::as_slice).unwrap_or_default();
+            let chosen = self.choose(all, name.take(), wanted.platform)?;
+            path = self.blob(chosen)?;
+        }
+        Err(self.bad("its indexes lead to indexes without an end"))
+    }
+
+    /// The one image of an index that is wanted.
+    fn choose<'a>(
+        &self,
+        all: &'a [Value],
+        name: Option<&str>,
+        platform: Option<&str>,
+    ) -> Result<&'a Value> {
+        let note = |one: &&Value| {
+            // What docker keeps about an image's making, beside the image.
+            let kind = one.pointer("/annotations/vnd.docker.reference.type");
+            kind.is_none()
+        };
+        let named = |one: &&Value| name.is_none_or(|name| names(one).any(|own| own == name));
+        let fits = |one: &&Value| match (platform, platform_of(one)) {
+            (Some(wanted), Some(own)) => own == wanted || own.starts_with(&format!("{wanted}/")),
+            _ => true,
+        };
+        let images: Vec<&Value> = all.iter().filter(note).collect();
+        let fitting: Vec<&Value> = images
+            .iter()
+            .copied()
+            .filter(|one| named(one) && fits(one))
+            .collect();
+        match fitting.as_slice() {
+            [one] => Ok(one),
+            several => {
+                let shown: Vec<String> = images.iter().map(|one| described(one)).collect();
+                let many = if several.is_empty() {
+                    "none"
+                } else {
+                    "several"
+                };
+                Err(self.bad(format!(
+                    "{many} of its images fit: choose one by --image or --platform: {}",
+                    shown.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// The place of what a descriptor is about.
+    fn blob(&self, descriptor: &Value) -> Result<Vec<u8>> {
+        let digest = descriptor.get("digest").and_then(Value::as_str);
+        let digest = digest.unwrap_or_default();
+        let plain = |text: &str| {
+            !text.is_empty()
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        match digest.split_once(':') {
+            Some((kind, hex)) if plain(kind) && plain(hex) => {
+                Ok(format!("blobs/{kind}/{hex}").into_bytes())
+            }
+            _ => Err(self.bad(format!("{digest:?} is no digest"))),
+        }
+    }
+
+    /// The layers by what `docker save` writes.
+    fn docker(&self, wanted: Wanted<'_>) -> Result<Vec<Vec<u8>>> {
+        let value = self.json(b"manifest.json")?;
+        let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let tags = |one: &Value| -> Vec<String> {
+            let tags = one.get("RepoTags").and_then(Value::as_array);
+            let tags = tags.map(Vec::as_slice).unwrap_or_default();
+            tags.iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
+        };
+        let named = |one: &&Value| {
+            let own = tags(one);
+            wanted
+                .name
+                .is_none_or(|name| own.iter().any(|tag| tag == name))
+        };
+        let fitting: Vec<&Value> = all.iter().filter(named).collect();
+        let [one] = fitting.as_slice() else {
+            let shown: Vec<String> = all.iter().flat_map(tags).collect();
+            return Err(self.bad(format!(
+                "{} of its images fit: choose one by --image: {}",
+                fitting.len(),
+                shown.join(", ")
+            )));
+        };
+        let layers = one.get("Layers").and_then(Value::as_array);
+        let layers = layers.ok_or_else(|| self.bad("manifest.json without layers"))?;
+        let paths = layers.iter().map(|layer| layer.as_str());
+        paths
+            .map(|path| match path {
+                Some(path) => Ok(plain(path.as_bytes())),
+                None => Err(self.bad("manifest.json with a layer that has no name")),
+            })
+            .collect()
+    }
+}
+
+fn names(descriptor: &Value) -> impl Iterator<Item = &str> {
+    let annotations = descriptor.get("annotations");
+    NAMES
+        .into_iter()
+        .filter_map(move |key| annotations?.get(key)?.as_str())
+}
+
+fn platform_of(descriptor: &Value) -> Option<String> {
+    let platform = descriptor.get("platform")?;
+    let part = |key| platform.get(key).and_then(Value::as_str);
+    let mut text = format!("{}/{}", part("os")?, part("architecture")?);
+    if let Some(variant) = part("variant") {
+        text = format!("{text}/{variant}");
+    }
+    Some(text)
+}
+
+fn described(descriptor: &Value) -> String {
+    let mut words: Vec<String> = names(descriptor).map(str::to_owned).collect();
+    words.extend(platform_of(descriptor));
+    words.join(" ")
+}
+
+/// A path without what means nothing.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let parts = path.split(|&byte| byte == b'/');
+    let parts: Vec<&[u8]> = parts.filter(|part| !matches!(*part, b"" | b".")).collect();
+    parts.join(&b'/')
+}
+
+/// What a link at `path` leads to. Names above the archive lead to nothing that is there.
+fn beside(path: &[u8], link: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    parts.pop();
+    for part in link.split(|&byte| byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join(&b'/')
+}
+
+/// Whether an archive with this first member may hold a container image.
+fn is_image_part(path: &[u8], kind: u8) -> bool {
+    const FILES: [&[u8]; 5] = [
+        b"manifest.json",
+        b"oci-layout",
+        b"index.json",
+        b"repositories",
+        b"blobs",
+    ];
+    let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+    let stem = first.strip_suffix(b".json").unwrap_or(first);
+    let is_digest = stem.len() == 64 && stem.iter().all(u8::is_ascii_hexdigit);
+    (FILES.contains(&first) || is_digest) && kind != kind::SYMLINK
+}

@@ -1,0 +1,305 @@
+//! A list of attributes for paths, and of nodes to add, in the habits of mtree(5).
+//!
+//! A line is a path and words `KEY=VALUE`; `/set` gives words to all lines that follow, `/unset`
+//! takes them back, `#` begins a comment. A backslash and three octal digits stand for a byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use extant_archive::Timestamp;
+use extant_disk::file_kind::FileKind;
+
+use crate::attrs::Named;
+use crate::error::{At, Error, Result};
+use crate::keeper::{Keeper, device};
+use crate::placer::Placer;
+use crate::tree::{Node, NodeId};
+
+/// Words of mtree(5) that say nothing here: what they check or name is not of this list.
+const IGNORED: [&str; 17] = [
+    "cksum",
+    "flags",
+    "gname",
+    "ignore",
+    "inode",
+    "md5",
+    "md5digest",
+    "nlink",
+    "nochange",
+    "optional",
+    "resdevice",
+    "sha1",
+    "sha256",
+    "sha512",
+    "size",
+    "tags",
+    "uname",
+];
+
+/// Words of a line, by their keys.
+type Words = BTreeMap<String, Vec<u8>>;
+
+/// A list that is being applied.
+pub(crate) struct Manifest<'a, 'b> {
+    pub(crate) placer: &'a mut Placer<'b>,
+    pub(crate) keeper: &'a Keeper<'a>,
+    /// The source's number.
+    pub(crate) origin: u16,
+    /// Files of the host that have contents.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl Manifest<'_, '_> {
+    /// Applies the list in `path`. Returns the files that have contents.
+    ///
+    /// # Errors
+    /// Those of the host; a line that says nothing sensible, with its number.
+    pub(crate) fn apply(mut self, path: &Path) -> Result<Vec<PathBuf>> {
+        let text = fs::read(path).at(path)?;
+        let mut common = Words::new();
+        for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+            let place = format!("{}:{number}", path.display());
+            let mut words = line
+                .split(|byte| byte.is_ascii_whitespace())
+                .filter(|word| !word.is_empty());
+            let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else {
+                continue;
+            };
+            let rest = words.take_while(|word| !word.starts_with(b"#"));
+            if first == b"/unset" {
+                for word in rest {
+                    common.remove(String::from_utf8_lossy(word).as_ref());
+                }
+                continue;
+            }
+            let mut own = if first == b"/set" {
+                Words::new()
+            } else {
+                common.clone()
+            };
+            for word in rest {
+                let (key, value) = split(word).ok_or_else(|| {
+                    Error::at(&place, format!("{:?}", String::from_utf8_lossy(word)))
+                })?;
+                own.insert(key, value);
+            }
+            if first == b"/set" {
+                common.extend(own);
+                continue;
+            }
+            let name = unescaped(first).ok_or_else(|| Error::at(&place, "a bad path"))?;
+            self.line(&name, &own, &place)?;
+        }
+        Ok(self.files)
+    }
+
+    fn line(&mut self, name: &[u8], words: &Words, place: &str) -> Result<()> {
+        let known = self.placer.find(name)?;
+        let kind = match words.get("type") {
+            Some(kind) => Some(kind_of(kind).ok_or_else(|| Error::at(place, "an unknown type"))?),
+            None => None,
+        };
+        let id = match (known, kind) {
+            (Some(id), None) => id,
+            (Some(id), Some(kind)) if self.placer.tree.node(id).kind() == kind => id,
+            (Some(_), Some(_)) => {
+                let what = "the path is there, and of another type";
+                return Err(Error::at(place, what));
+            }
+            (None, Some(kind)) => self.add(name, kind, words, place)?,
+            (None, None) => {
+                let what = "the path is not there: type= adds it";
+                return Err(Error::at(place, what));
+            }
+        };
+        self.describe(id, words, place)
+    }
+
+    /// Adds a node that no source has.
+    fn add(&mut self, name: &[u8], kind: FileKind, words: &Words, place: &str) -> Result<NodeId> {
+        let bad = |what: &str| Error::at(place, what);
+        let mode = match kind {
+            FileKind::Directory => 0o755,
+            FileKind::Symlink => 0o777,
+            _ => 0o644,
+        };
+        let mut node = Node {
+            mode: kind.mode_bits() | mode,
+            origin: self.origin,
+            mtime: self.placer.implied.mtime,
+            atime: self.placer.implied.atime,
+            ..Node::default()
+        };
+        match kind {
+            FileKind::Symlink => {
+                let target = words.get("link").ok_or_else(|| bad("link= is missing"))?;
+                node.size = target.len() as u64;
+                let text = self.keeper.target(self.placer.tree, target, place)?;
+                node.data = u64::from(text.raw());
+            }
+            FileKind::CharDevice | FileKind::BlockDevice => {
+                let numbers = words.get("device").and_then(|value| numbers(value));
+                let (major, minor) = numbers.ok_or_else(|| bad("device=MAJOR,MINOR is missing"))?;
+                node.data = device(major, minor, place)?;
+            }
+            FileKind::Regular => {
+                if let Some(path) = words.get("contents") {
+                    let path = PathBuf::from(String::from_utf8_lossy(path).into_owned());
+                    let metadata = fs::metadata(&path).at(&path)?;
+                    if !metadata.is_file() {
+                        return Err(bad("contents= is not a file"));
+                    }
+                    node.size = metadata.len();
+                    node.data = self.files.len() as u64;
+                    self.files.push(path);
+                }
+            }
+            _ => {}
+        }
+        let tree = &mut *self.placer.tree;
+        self.keeper.keep(tree, &mut node, &Named::new(), place)?;
+        node.implied = !words.contains_key("time");
+        let made = self.placer.put(name, node)?;
+        made.ok_or_else(|| bad("the path removes something"))
+    }
+
+    /// Gives a node what the words say.
+    fn describe(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
+        let mut named = Named::new();
+        for (key, value) in words {
+            let bad = || {
+                Error::at(
+                    place,
+                    format!("{key}: {:?}", String::from_utf8_lossy(value)),
+                )
+            };
+            let text = String::from_utf8_lossy(value).into_owned();
+            let node = self.placer.tree.node_mut(id);
+            let kind = node.mode & FileKind::MASK;
+            let id = || {
+                text.parse()
+                    .ok()
+                    .filter(|&id| id != u32::MAX)
+                    .ok_or_else(bad)
+            };
+            match key.as_str() {
+                "type" | "link" | "device" | "contents" => {}
+                "uid" => node.uid = id()?,
+                "gid" => node.gid = id()?,
+                "mode" => {
+                    let mode = u16::from_str_radix(&text, 8).ok();
+                    node.mode = kind | mode.filter(|mode| *mode <= 0o7777).ok_or_else(bad)?;
+                }
+                "time" => {
+                    let time = timestamp(&text).ok_or_else(bad)?;
+                    (node.mtime, node.atime, node.implied) = (time, time, false);
+                }
+                key if key.starts_with("xattr.") => {
+                    let name = key.strip_prefix("xattr.").unwrap_or(key);
+                    named.push((name.as_bytes().to_vec(), value.clone()));
+                }
+                key if IGNORED.contains(&key) => {}
+                _ => return Err(Error::at(place, format!("{key:?} is not known"))),
+            }
+        }
+        if !named.is_empty() {
+            let Node { attrs, mode, .. } = *self.placer.tree.node(id);
+            let kept = self.placer.tree.attrs.keep(attrs, &named, mode);
+            let kept = kept.map_err(|what| Error::at(place, what))?;
+            if let Some(name) = kept.left_out.first() {
+                let what = format!("ext4 has no {}", String::from_utf8_lossy(name));
+                return Err(Error::at(place, what));
+            }
+            let node = self.placer.tree.node_mut(id);
+            (node.attrs, node.mode) = (kept.set, kept.mode);
+        }
+        Ok(())
+    }
+}
+
+/// A word's key and value; a word without a value has an empty one.
+fn split(word: &[u8]) -> Option<(String, Vec<u8>)> {
+    let at = word.iter().position(|&byte| byte == b'=');
+    let (key, value) = word.split_at(at.unwrap_or(word.len()));
+    let key = String::from_utf8(unescaped(key)?).ok()?;
+    Some((key, unescaped(value.strip_prefix(b"=").unwrap_or(value))?))
+}
+
+/// Bytes in which a backslash and three octal digits stand for one.
+fn unescaped(word: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'\\' {
+            bytes.push(first);
+        } else if let Some(after) = rest.strip_prefix(b"\\") {
+            bytes.push(b'\\');
+            rest = after;
+        } else {
+            let digits = str::from_utf8(rest.get(..3)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 8).ok()?);
+            rest = rest.get(3..)?;
+        }
+    }
+    Some(bytes)
+}
+
+fn kind_of(word: &[u8]) -> Option<FileKind> {
+    Some(match word {
+        b"file" => FileKind::Regular,
+        b"dir" => FileKind::Directory,
+        b"link" => FileKind::Symlink,
+        b"char" => FileKind::CharDevice,
+        b"block" => FileKind::BlockDevice,
+        b"fifo" => FileKind::Fifo,
+        b"socket" => FileKind::Socket,
+        _ => return None,
+    })
+}
+
+/// `MAJOR,MINOR`, or with the name of a system before it.
+fn numbers(value: &[u8]) -> Option<(u32, u32)> {
+    let text = str::from_utf8(value).ok()?;
+    let mut words: Vec<&str> = text.split(',').collect();
+    if words.len() == 3 {
+        words.remove(0);
+    }
+    match words.as_slice() {
+        [major, minor] => Some((major.parse().ok()?, minor.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// Seconds since 1970, perhaps with a fraction.
+fn timestamp(text: &str) -> Option<Timestamp> {
+    let (secs, fraction) = text.split_once('.').unwrap_or((text, ""));
+    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let nanos = format!("{fraction:0<9}").parse().ok()?;
+    let secs: i64 = secs.parse().ok()?;
+    Some(Timestamp { secs, nanos })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read() {
+        let word = split(b"xattr.user.a\\040b=\\101\\\\=").unwrap();
+        assert_eq!(word, ("xattr.user.a b".to_owned(), b"A\\=".to_vec()));
+        assert_eq!(split(b"optional"), Some(("optional".to_owned(), vec![])));
+        for bad in [&b"a=\\"[..], b"a=\\08", b"a=\\777", b"\\xff=1"] {
+            assert_eq!(split(bad), None, "{bad:?}");
+        }
+        assert_eq!(numbers(b"linux,8,1"), Some((8, 1)));
+        assert_eq!(numbers(b"8"), None);
+        let time = |secs, nanos| Some(Timestamp { secs, nanos });
+        assert_eq!(timestamp("5.25"), time(5, 250_000_000));
+        assert_eq!(timestamp("-7"), time(-7, 0));
+        assert_eq!(timestamp("5.x"), None);
+    }
+}

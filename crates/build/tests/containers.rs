@@ -1,0 +1,219 @@
+//! Volumes built of compressed archives, of layers and container images, with manifests.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{build, expect_equal, fill};
+use extant_build::Options;
+use extant_testkit::{Cmd, Need, TempDir, need};
+
+const MOUNTED: &[Need] = &[
+    Need::Loop,
+    Need::Tool("e2fsck"),
+    Need::Tool("setfattr"),
+    Need::Tool("setfacl"),
+    Need::Tool("python3"),
+];
+
+fn shell(dir: &Path, script: &str) {
+    let script = format!("set -e\n{script}");
+    Cmd::new("sh").args(["-c", &script]).dir(dir).ok().unwrap();
+}
+
+/// Two layers, the second with whiteouts, and what they are together.
+fn layers(dir: &Path) -> [PathBuf; 2] {
+    shell(
+        dir,
+        "mkdir -p one/gone one/opaque/old one/kept one/usr/lib; cd one
+        echo a > file; echo b > gone/f; echo c > opaque/f; echo d > opaque/old/f; echo e > kept/f
+        echo f > .wh.own; ln -s usr/lib lib; cd ..
+        mkdir -p two/opaque/new two/kept two/lib; cd two
+        touch .wh.gone .wh.none opaque/.wh..wh..opq kept/.wh.f .wh..wh.plnk
+        echo new > opaque/new/f; echo new > file; mkdir lib/real; cd ..
+        mkdir -p right/opaque/new right/kept right/usr/lib right/lib/real right/lost+found; cd right
+        echo new > file; echo new > opaque/new/f; cd ..
+        find one two right | xargs touch -h -d @1700000000
+        tar -C one -cf one.tar .; tar -C two -cf two.tar .",
+    );
+    [dir.join("one.tar"), dir.join("two.tar")]
+}
+
+#[test]
+fn later_layers_remove_what_earlier_ones_have() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let [one, two] = layers(dir.path());
+    let image = dir.join("image");
+    build(&[&one, &two], &image, &Options::default()).unwrap();
+    expect_equal(&image, &dir.join("right"));
+    // The same layers as container images: as a layout, and as docker save writes them.
+    shell(
+        dir.path(),
+        r#"mkdir -p oci/blobs/sha256; gzip -c one.tar > oci/blobs/sha256/1
+        cp two.tar oci/blobs/sha256/2; echo '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
+        echo '{"layers":[{"digest":"sha256:1"},{"digest":"sha256:2"}]}' > oci/blobs/sha256/3
+        echo '{"layers":[{"digest":"sha256:../../../one"}]}' > oci/blobs/sha256/4
+        cat > oci/index.json <<END
+        {"manifests":[{"digest":"sha256:3","platform":{"os":"linux","architecture":"amd64"},
+          "annotations":{"org.opencontainers.image.ref.name":"good"}},
+         {"digest":"sha256:4","annotations":{"org.opencontainers.image.ref.name":"bad"}}]}
+END
+        tar -C oci -cf oci.tar blobs index.json oci-layout
+        mkdir -p docker/x; cp one.tar docker/x/layer.tar; gzip -c two.tar > docker/y.tar
+        echo '[{"RepoTags":["a:b"],"Layers":["x/layer.tar","y.tar"]}]' > docker/manifest.json
+        tar -C docker -cf docker.tar manifest.json x/layer.tar y.tar; gzip docker.tar"#,
+    );
+    let again = dir.join("again");
+    let named = |name: &str| Options {
+        image: Some(name.to_owned()),
+        ..Options::default()
+    };
+    for (source, name) in [
+        ("oci", "good"),
+        ("oci.tar", "good"),
+        ("docker.tar.gz", "a:b"),
+    ] {
+        build(&[&dir.join(source)], &again, &named(name)).unwrap();
+        assert!(
+            fs::read(&image).unwrap() == fs::read(&again).unwrap(),
+            "{source}"
+        );
+        fs::remove_file(&again).unwrap();
+    }
+    for (source, name, what) in [
+        ("oci", "bad", "\"sha256:../../../one\" is no digest"),
+        ("oci", "other", "none of its images fit"),
+        (
+            "docker.tar.gz",
+            "c",
+            "0 of its images fit: choose one by --image: a:b",
+        ),
+    ] {
+        let said = build(&[&dir.join(source)], &again, &named(name)).unwrap_err();
+        assert!(said.to_string().contains(what), "{said}");
+        assert!(!again.exists());
+    }
+}
+
+#[test]
+fn compressed_archives_give_the_same_bytes() {
+    if !need(MOUNTED) || !need(&[Need::Tool("zstd"), Need::Tool("xz")]) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    fill(&dir.join("folder"));
+    shell(
+        dir.path(),
+        "tar -C folder --format=pax --sparse -cf plain .; gzip -c plain > gzip
+        head -c 1000000 plain > a; tail -c +1000001 plain > b; xz -c plain > xz
+        zstd -q -c a > zstd; printf 'P*M\\030\\003\\000\\000\\000abc' >> zstd; zstd -q -c b >> zstd
+        head -c 100000 gzip > cut; head -c 50000000 /dev/zero | gzip > bomb",
+    );
+    let (plain, image) = (dir.join("plain.img"), dir.join("image"));
+    build(&[&dir.join("plain")], &plain, &Options::default()).unwrap();
+    let right = fs::read(&plain).unwrap();
+    for packed in ["gzip", "zstd", "xz"] {
+        build(&[&dir.join(packed)], &image, &Options::default()).unwrap();
+        assert!(right == fs::read(&image).unwrap(), "{packed}");
+        fs::remove_file(&image).unwrap();
+    }
+    let before = fs::read_dir(dir.path()).unwrap().count();
+    let limit = Options {
+        limit: Some(40 << 20),
+        ..Options::default()
+    };
+    for (source, what) in [
+        ("cut", "it cannot be unpacked"),
+        ("bomb", "it unpacks to more than 41943040 bytes"),
+    ] {
+        let said = build(&[&dir.join(source)], &image, &limit).unwrap_err();
+        assert!(said.to_string().contains(what), "{said}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), before);
+}
+
+#[test]
+fn a_manifest_changes_attributes_and_adds_nodes() {
+    if !need(MOUNTED) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    shell(
+        dir.path(),
+        "mkdir -p folder/etc right/etc right/dev right/lost+found; echo host > hosts
+        echo s > folder/etc/shadow; chmod 644 folder/etc/shadow
+        setfattr -n user.old -v 1 folder/etc/shadow; setfattr -n user.new -v 1 folder/etc/shadow
+        cp -a folder/etc/shadow right/etc; cd right; setfattr -n user.new -v 'a b' etc/shadow
+        chmod 640 etc/shadow; chown 5:42 etc/shadow; cp ../hosts etc/hosts; chown 5:6 etc/hosts
+        mknod dev/console c 5 1; chmod 600 dev/console; chown 5:6 dev/console dev
+        ln -s 'a b' etc/link; chown -h 5:6 etc/link; mkfifo dev/fifo; chown 5:6 dev/fifo
+        chmod 755 dev etc ../folder/etc; chmod 644 dev/fifo etc/hosts
+        touch -h -d @7 dev/* etc/hosts etc/link; touch -d @7.5 dev
+        touch -d @100 . etc etc/shadow ../folder ../folder/etc ../folder/etc/shadow",
+    );
+    let hosts = dir.join("hosts");
+    let text = format!(
+        "# a comment\n/set uid=5 gid=6 time=7\n\
+         ./etc/shadow uid=5 gid=42 mode=0640 xattr.user.new=a\\040b time=100\n\
+         dev type=dir mode=755 time=7.5\n\
+         dev/console type=char mode=600 device=linux,5,1 # the console\n\
+         dev/fifo type=fifo\n/etc/link type=link link=a\\040b\n\
+         etc/hosts type=file contents={} size=5\n/unset uid\n",
+        hosts.display()
+    );
+    let manifest = dir.join("manifest");
+    fs::write(&manifest, text).unwrap();
+    let image = dir.join("image");
+    let options = Options {
+        manifest: Some(manifest.clone()),
+        ..Options::default()
+    };
+    build(&[&dir.join("folder")], &image, &options).unwrap();
+    expect_equal(&image, &dir.join("right"));
+    fs::remove_file(&image).unwrap();
+    for (line, what) in [
+        ("none uid=1", "the path is not there: type= adds it"),
+        ("etc type=file", "the path is there, and of another type"),
+        ("etc colour=red", "\"colour\" is not known"),
+        ("etc mode=9", "mode: \"9\""),
+        ("x type=char", "device=MAJOR,MINOR is missing"),
+        ("../x type=file", "a name with \"..\" in it"),
+        ("etc uid=4294967295", "uid: \"4294967295\""),
+    ] {
+        fs::write(&manifest, format!("\n{line}\n")).unwrap();
+        let said = build(&[&dir.join("folder")], &image, &options).unwrap_err();
+        assert!(said.to_string().contains(what), "{said} instead of {what}");
+        assert!(!image.exists());
+    }
+}
+
+#[test]
+fn an_order_lays_the_first_files_first() {
+    let dir = TempDir::new("build").unwrap();
+    shell(
+        dir.path(),
+        "mkdir folder; for name in a b c d; do head -c 9000 /dev/urandom > folder/$name; done
+        printf '/d\\nb\\nnone\\n' > order",
+    );
+    let image = dir.join("image");
+    let options = Options {
+        order: Some(dir.join("order")),
+        ..Options::default()
+    };
+    build(&[&dir.join("folder")], &image, &options).unwrap();
+    let bytes = fs::read(&image).unwrap();
+    let place = |name: &str| {
+        let content = fs::read(dir.join("folder").join(name)).unwrap();
+        bytes
+            .windows(64)
+            .position(|at| at == &content[..64])
+            .unwrap()
+    };
+    let places = ["d", "b", "a", "c"].map(place);
+    assert!(places.is_sorted(), "{places:?}");
+}
