@@ -15,6 +15,7 @@ mod imports;
 mod invariants;
 mod layers;
 mod links;
+mod listed_changes;
 mod manifests;
 mod modules;
 mod public_items;
@@ -73,6 +74,7 @@ fn check(repository: &Repository) -> Findings {
     all.insert("order", modules::check(&graphs));
     all.insert("circles", circles::check(&graphs));
     let words = repository.words();
+    all.insert("survivors", listed_changes::check(root));
     all.insert("invariants", check_invariants(repository, &words));
     all.insert("doc-names", check_documents(repository, words));
     let basic = all.entry("basic").or_default();

@@ -1,0 +1,111 @@
+//! What the stage of mutations changes: parts of the heart, each with the short suites that are to
+//! notice.
+
+/// A part of the source, and the suites that look after it.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// What output and `EXTANT_MUTATE` call it.
+    pub(super) name: &'static str,
+    pub(super) package: &'static str,
+    /// Its files.
+    pub(super) files: &'static str,
+    /// Cargo test's arguments that choose what is built: the less, the sooner.
+    pub(super) suites: &'static [&'static str],
+    /// The test binaries' arguments.
+    pub(super) tests: &'static [&'static str],
+    /// The crate has models of its interleavings, which look at what the suites did not notice.
+    pub(super) is_modelled: bool,
+}
+
+/// A crate whose whole short suite is run.
+const fn whole(name: &'static str, package: &'static str, files: &'static str) -> Subject {
+    Subject {
+        name,
+        package,
+        files,
+        suites: &["--tests"],
+        tests: &[],
+        is_modelled: false,
+    }
+}
+
+/// A module of the engine, with the unit tests that begin like it.
+const fn module(
+    name: &'static str,
+    files: &'static str,
+    tests: &'static [&'static str],
+) -> Subject {
+    Subject {
+        suites: &["--lib"],
+        tests,
+        ..whole(name, "extant-engine", files)
+    }
+}
+
+pub(super) const SUBJECTS: &[Subject] = &[
+    Subject {
+        is_modelled: true,
+        ..whole(
+            "extent-io-tree",
+            "extant-extent-io-tree",
+            "crates/extent-io-tree/src/**",
+        )
+    },
+    Subject {
+        is_modelled: true,
+        ..whole(
+            "range-lock",
+            "extant-range-lock",
+            "crates/range-lock/src/**",
+        )
+    },
+    whole("jbd2", "extant-jbd2", "crates/jbd2/src/**"),
+    whole("pagecache", "extant-pagecache", "crates/pagecache/src/**"),
+    whole("iomap", "extant-iomap", "crates/iomap/src/**"),
+    whole(
+        "bufferhead",
+        "extant-bufferhead",
+        "crates/bufferhead/src/**",
+    ),
+    module("engine/file", "crates/engine/src/file/**", &["file::"]),
+    module("engine/map", "crates/engine/src/map/**", &["map::"]),
+    module("engine/alloc", "crates/engine/src/alloc/**", &["alloc::"]),
+    module(
+        "engine/orphan",
+        "crates/engine/src/orphan/**",
+        &["orphan::"],
+    ),
+    Subject {
+        suites: &["--test", "names", "--test", "directories"],
+        ..module("engine/namei", "crates/engine/src/namei/**", &[])
+    },
+];
+
+/// Those that `names` (separated by commas) asks for; all of them without.
+pub(super) fn chosen(names: Option<&str>) -> Result<Vec<&'static Subject>, String> {
+    let Some(names) = names else {
+        return Ok(SUBJECTS.iter().collect());
+    };
+    let find = |name: &str| {
+        let found = SUBJECTS.iter().find(|subject| subject.name == name);
+        found.ok_or_else(|| {
+            let all: Vec<&str> = SUBJECTS.iter().map(|subject| subject.name).collect();
+            format!("no part {name}; there are: {}", all.join(" "))
+        })
+    };
+    names.split(',').map(find).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_chosen_by_name_and_unknown_ones_refused() {
+        assert_eq!(chosen(None).unwrap().len(), SUBJECTS.len());
+        let two = chosen(Some("jbd2,engine/map")).unwrap();
+        let files: Vec<&str> = two.iter().map(|subject| subject.files).collect();
+        assert_eq!(files, ["crates/jbd2/src/**", "crates/engine/src/map/**"]);
+        assert!(chosen(Some("jbd3")).unwrap_err().contains("no part jbd3"));
+    }
+}

@@ -1,0 +1,79 @@
+//! The rule of the changes that no test can notice: each line of their list gives a reason, and
+//! names a function that is in its file.
+
+use std::path::Path;
+
+use super::finding::Finding;
+use crate::mutations::survivors::{Entry, LIST, entries};
+
+/// Checks the list against the sources.
+pub(super) fn check(root: &Path) -> Vec<Finding> {
+    let list = std::fs::read_to_string(root.join(LIST)).unwrap_or_default();
+    let source = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+    let faults = entries(&list).filter_map(|entry| {
+        let fault = fault(&entry, source)?;
+        Some(Finding::at(Path::new(LIST), entry.line, fault))
+    });
+    faults.collect()
+}
+
+/// What is wrong with a line.
+fn fault(entry: &Entry<'_>, source: impl Fn(&str) -> Option<String>) -> Option<String> {
+    if entry.reason.is_empty() {
+        return Some("a line without a reason".to_owned());
+    }
+    let Some((file, change)) = entry.change.split_once(": ") else {
+        return Some("a line without a file and a change".to_owned());
+    };
+    let Some(text) = source(file) else {
+        return Some(format!("there is no {file}"));
+    };
+    let name = function(change);
+    let declared = |end: &str| text.contains(&format!("fn {name}{end}"));
+    let is_there = declared("(") || declared("<");
+    (!is_there).then(|| format!("there is no function {name} in {file}"))
+}
+
+/// The function of a change: `b` of `replace A::b -> T with 1` or of `replace < with == in A::b`.
+fn function(change: &str) -> &str {
+    let path = match change.rsplit_once(" in ") {
+        Some((_, path)) => path,
+        None => {
+            let rest = change.strip_prefix("replace ").unwrap_or(change);
+            let end = rest.find(" -> ").or_else(|| rest.find(" with "));
+            &rest[..end.unwrap_or(rest.len())]
+        }
+    };
+    path.rsplit_once("::").map_or(path, |(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_names_its_function() {
+        assert_eq!(function("replace A::b -> Option<C> with None"), "b");
+        assert_eq!(function("replace drop with ()"), "drop");
+        assert_eq!(
+            function("replace <impl Drop for G<'_>>::drop with ()"),
+            "drop"
+        );
+        assert_eq!(function("replace < with == in A<B>::c"), "c");
+        assert_eq!(function("delete match arm X::Y in d"), "d");
+    }
+
+    #[test]
+    fn a_line_needs_a_reason_a_file_and_its_function() {
+        let told = |line: &str| {
+            let entry = entries(line).next()?;
+            let source = |file: &str| (file == "a.rs").then(|| "fn f<T>() {}\nfn g() {}".into());
+            fault(&entry, source)
+        };
+        assert_eq!(told("a.rs: replace f with () # why"), None);
+        assert_eq!(told("a.rs: replace < with > in A::g # why"), None);
+        assert!(told("a.rs: replace f with ()").is_some());
+        assert!(told("b.rs: replace f with () # why").is_some());
+        assert!(told("a.rs: replace < with > in A::h # why").is_some());
+    }
+}
