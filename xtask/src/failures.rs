@@ -73,6 +73,11 @@ impl Failures {
         })
     }
 
+    /// The tests that failed.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.tests.iter().map(|test| test.name.as_str()).collect()
+    }
+
     /// All of it for a reader: what the tests said, and then their names.
     pub(crate) fn report(&self) -> Vec<String> {
         let mut report = Vec::new();

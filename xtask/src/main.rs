@@ -6,11 +6,13 @@
 //!   the end what failed.
 //! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
 //!   and `soak`.
+//! - `rounds N [ARGS]`: all test binaries N times, ten at once; goes on where it was stopped.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
 mod failures;
 mod mutations;
+mod rounds;
 mod soak;
 mod suite;
 mod tidy;
@@ -26,10 +28,13 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(&root(), rest),
         Some("test") => suite::test(&root(), rest),
         Some("watch") => watch::run(rest),
+        Some("rounds") => rounds::run(&root(), rest),
+        Some("note") => rounds::note(rest),
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy | test [cargo test's arguments] | soak [minutes] [stages]"
+                "usage: cargo xtask tidy | test [cargo test's arguments] | \
+                 rounds N [cargo test's arguments] | soak [minutes] [stages]"
             );
             ExitCode::from(2)
         }

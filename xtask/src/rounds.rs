@@ -1,0 +1,417 @@
+//! Rounds of all test binaries under load: `cargo xtask rounds N [CARGO TEST'S ARGUMENTS]`.
+//!
+//! A round runs each test binary once, ten of them at a time (`EXTANT_AT_ONCE`). Each has as many
+//! threads as the machine has processors, so on two of them about twenty threads want to run. The
+//! order differs from round to round, and with it the neighbours.
+//!
+//! `target/rounds` has the state: `binaries` what is run, `done` a line for each binary of a round
+//! that has ended, and `failed/` the output of those that failed, with the stacks of panics and
+//! hangs. A run that was stopped goes on with the same binaries and with what its last round
+//! lacks. Without that directory the binaries are built, and rounds begin anew.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::failures::Failures;
+
+/// Test binaries that run at once, unless the environment says otherwise.
+const AT_ONCE: usize = 10;
+/// Names the file in which the runner of the building run notes the binaries.
+const NOTES: &str = "EXTANT_ROUND_NOTES";
+/// How far the order of the binaries moves from round to round.
+const STRIDE: usize = 7;
+
+/// A test binary, and the directory in which cargo runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Binary {
+    name: String,
+    dir: PathBuf,
+    command: Vec<String>,
+}
+
+/// How the run of a binary ended.
+#[derive(Clone, Debug, PartialEq)]
+struct Ended {
+    round: usize,
+    name: String,
+    is_fine: bool,
+    seconds: f64,
+    load: f64,
+}
+
+/// Runs as many rounds as `args` says, of the binaries that the rest of it chooses.
+pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
+    let rounds = args.first().and_then(|first| first.parse::<usize>().ok());
+    let Some(rounds) = rounds else {
+        eprintln!("usage: cargo xtask rounds N [cargo test's arguments]");
+        return ExitCode::from(2);
+    };
+    match Rounds::new(root, args.get(1..).unwrap_or_default()) {
+        Ok(all) => all.run_to(rounds),
+        Err(error) => {
+            eprintln!("rounds: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes down a test binary, in its stead: cargo's runner of the listing run.
+pub(crate) fn note(args: &[String]) -> ExitCode {
+    let noted = || -> std::io::Result<()> {
+        let notes = std::env::var_os(NOTES).ok_or(std::io::ErrorKind::NotFound)?;
+        let mut notes = OpenOptions::new().append(true).create(true).open(notes)?;
+        let dir = std::env::current_dir()?;
+        writeln!(notes, "{}\t{}", dir.display(), args.join("\t"))
+    };
+    match noted() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot note {args:?}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The binary that a note tells of: named by its crate and its target.
+fn noted(line: &str) -> Option<Binary> {
+    let mut parts = line.split('\t');
+    let dir = PathBuf::from(parts.next()?);
+    let command: Vec<String> = parts.map(str::to_owned).collect();
+    let file = Path::new(command.first()?).file_name()?.to_str()?;
+    let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
+    let name = format!("{}.{target}", dir.file_name()?.to_str()?);
+    Some(Binary { name, dir, command })
+}
+
+impl Ended {
+    fn line(&self) -> String {
+        let how = if self.is_fine { "ok" } else { "FAILED" };
+        format!(
+            "{}\t{}\t{how}\t{:.1}\t{:.1}\n",
+            self.round, self.name, self.seconds, self.load
+        )
+    }
+
+    fn parse(line: &str) -> Option<Ended> {
+        let mut parts = line.split('\t');
+        Some(Ended {
+            round: parts.next()?.parse().ok()?,
+            name: parts.next()?.to_owned(),
+            is_fine: parts.next()? == "ok",
+            seconds: parts.next()?.parse().ok()?,
+            load: parts.next()?.parse().ok()?,
+        })
+    }
+}
+
+/// The state of the rounds, and what they run.
+struct Rounds {
+    binaries: Vec<Binary>,
+    state: PathBuf,
+    ended: Mutex<Vec<Ended>>,
+}
+
+impl Rounds {
+    /// Takes up the state that is there, or builds the binaries that `args` choose.
+    fn new(root: &Path, args: &[String]) -> std::io::Result<Rounds> {
+        let state = root.join("target/rounds");
+        std::fs::create_dir_all(state.join("failed"))?;
+        if !state.join("binaries").exists() {
+            build(root, &state, args)?;
+        }
+        let binaries = std::fs::read_to_string(state.join("binaries"))?;
+        let binaries: Vec<Binary> = binaries.lines().filter_map(Binary::parse).collect();
+        let done = std::fs::read_to_string(state.join("done")).unwrap_or_default();
+        let ended = Mutex::new(done.lines().filter_map(Ended::parse).collect());
+        Ok(Rounds {
+            binaries,
+            state,
+            ended,
+        })
+    }
+
+    fn ended(&self) -> Vec<Ended> {
+        let ended = self.ended.lock();
+        ended.map(|ended| ended.clone()).unwrap_or_default()
+    }
+
+    /// What the round lacks, in its order.
+    fn left(&self, round: usize) -> VecDeque<Binary> {
+        let ended = self.ended();
+        let done: BTreeSet<&str> = ended
+            .iter()
+            .filter(|ended| ended.round == round)
+            .map(|ended| ended.name.as_str())
+            .collect();
+        let mut binaries = self.binaries.clone();
+        let by = round * STRIDE % binaries.len().max(1);
+        binaries.rotate_left(by);
+        binaries.retain(|binary| !done.contains(binary.name.as_str()));
+        binaries.into()
+    }
+
+    fn run_to(&self, rounds: usize) -> ExitCode {
+        for round in 1..=rounds {
+            let left = self.left(round);
+            if left.is_empty() {
+                continue;
+            }
+            println!("round {round}: {} binaries", left.len());
+            if let Err(error) = self.run_round(round, left) {
+                eprintln!("rounds: stopped in round {round}: {error}");
+                self.conclude();
+                return ExitCode::FAILURE;
+            }
+        }
+        self.conclude()
+    }
+
+    fn run_round(&self, round: usize, left: VecDeque<Binary>) -> std::io::Result<()> {
+        let at_once = std::env::var("EXTANT_AT_ONCE").ok();
+        let at_once = at_once.and_then(|text| text.parse().ok());
+        let left = Mutex::new(left);
+        let next = || left.lock().ok()?.pop_front();
+        std::thread::scope(|scope| {
+            let worker = || -> std::io::Result<()> {
+                while let Some(binary) = next() {
+                    let ended = self.run_binary(round, &binary);
+                    if ended.is_err() {
+                        // The others end what they have begun.
+                        left.lock().map(|mut left| left.clear()).unwrap_or_default();
+                    }
+                    self.record(ended?)?;
+                }
+                Ok(())
+            };
+            let count = at_once.unwrap_or(AT_ONCE);
+            let workers: Vec<_> = (0..count).map(|_| scope.spawn(worker)).collect();
+            let stopped = || std::io::Error::other("a worker panicked");
+            let mut ends = workers.into_iter().map(|worker| worker.join());
+            ends.try_for_each(|end| end.map_err(|_| stopped())?)
+        })
+    }
+
+    /// Runs one binary to its end. An error means that the rounds are to stop.
+    fn run_binary(&self, round: usize, binary: &Binary) -> std::io::Result<Ended> {
+        let log = self.state.join(format!("{round}-{}.log", binary.name));
+        let output = File::create(&log)?;
+        let begin = Instant::now();
+        let status = Command::new(std::env::current_exe()?)
+            .arg("watch")
+            .args(&binary.command)
+            .current_dir(&binary.dir)
+            .env("RUST_BACKTRACE", "1")
+            .env("EXTANT_SKIP_LOG", self.state.join("skipped"))
+            .env("EXTANT_REPORT_LOG", self.state.join("reports"))
+            .stdin(Stdio::null())
+            .stderr(output.try_clone()?)
+            .stdout(output)
+            .status()?;
+        if let Some(signal) = status.signal() {
+            return Err(std::io::Error::other(format!("signal {signal}")));
+        }
+        if status.success() {
+            std::fs::remove_file(&log)?;
+        } else {
+            let kept = self
+                .state
+                .join("failed")
+                .join(log.file_name().unwrap_or_default());
+            std::fs::rename(&log, kept)?;
+        }
+        Ok(Ended {
+            round,
+            name: binary.name.clone(),
+            is_fine: status.success(),
+            seconds: begin.elapsed().as_secs_f64(),
+            load: load(),
+        })
+    }
+
+    fn record(&self, ended: Ended) -> std::io::Result<()> {
+        let mut all = self
+            .ended
+            .lock()
+            .map_err(|_| std::io::Error::other("a worker panicked"))?;
+        let done = self.state.join("done");
+        let mut file = OpenOptions::new().append(true).create(true).open(done)?;
+        file.write_all(ended.line().as_bytes())?;
+        if !ended.is_fine {
+            println!("round {}: {} failed", ended.round, ended.name);
+        }
+        all.push(ended);
+        Ok(())
+    }
+
+    /// Says how many rounds each binary has behind it, at which load, and which tests failed.
+    fn conclude(&self) -> ExitCode {
+        let ended = self.ended();
+        let mut runs: BTreeMap<&str, usize> = BTreeMap::new();
+        for binary in &self.binaries {
+            runs.insert(&binary.name, 0);
+        }
+        for one in &ended {
+            *runs.entry(&one.name).or_default() += 1;
+        }
+        let complete = runs.values().min().copied().unwrap_or(0);
+        let load = ended.iter().map(|one| one.load).sum::<f64>() / (ended.len() as f64).max(1.0);
+        let failed = ended.iter().filter(|one| !one.is_fine).count();
+        for (test, times) in self.failed_tests() {
+            println!("failed {times} times: {test}");
+        }
+        let (binaries, all) = (runs.len(), ended.len());
+        println!(
+            "{complete} complete rounds of {binaries} binaries; {all} runs, {failed} failed; \
+             mean load {load:.1}"
+        );
+        if failed == 0 && complete > 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
+    }
+
+    /// How often each test failed, by the logs that were kept.
+    fn failed_tests(&self) -> BTreeMap<String, usize> {
+        let mut all = BTreeMap::new();
+        let logs = std::fs::read_dir(self.state.join("failed"));
+        for log in logs.into_iter().flatten().flatten() {
+            let text = std::fs::read(log.path()).unwrap_or_default();
+            let mut failures = Failures::default();
+            let text = String::from_utf8_lossy(&text);
+            text.lines().for_each(|line| failures.line(line));
+            failures.binary_ended();
+            let file = log.file_name();
+            let file = file.to_string_lossy();
+            let binary = file.split_once('-').map_or(&*file, |(_, name)| name);
+            let binary = binary.strip_suffix(".log").unwrap_or(binary);
+            let names = failures.names();
+            if names.is_empty() {
+                *all.entry(format!("{binary}: died")).or_default() += 1;
+            }
+            for name in names {
+                *all.entry(format!("{binary}: {name}")).or_default() += 1;
+            }
+        }
+        all
+    }
+}
+
+/// Has cargo build the test binaries and name them, and keeps them.
+fn build(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
+    let notes = state.join("notes");
+    File::create(&notes)?;
+    let xtask = std::env::current_exe()?.display().to_string();
+    let runner = format!("target.'cfg(all())'.runner = [{xtask:?}, \"note\"]");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root).args(["test", "--quiet", "--tests"]);
+    cargo.args(["--config", &runner]);
+    if args.is_empty() {
+        cargo.arg("--workspace");
+    }
+    let built = cargo.args(args).env(NOTES, &notes).status()?;
+    if !built.success() {
+        return Err(std::io::Error::other(format!("cargo test: {built}")));
+    }
+    let bin = state.join("bin");
+    std::fs::create_dir_all(&bin)?;
+    let mut lines = String::new();
+    for mut binary in std::fs::read_to_string(&notes)?.lines().filter_map(noted) {
+        binary.keep_in(&bin)?;
+        lines += &binary.line();
+    }
+    std::fs::write(state.join("binaries"), lines)
+}
+
+impl Binary {
+    fn line(&self) -> String {
+        let (name, dir) = (&self.name, self.dir.display());
+        format!("{name}\t{dir}\t{}\n", self.command.join("\t"))
+    }
+
+    fn parse(line: &str) -> Option<Binary> {
+        let mut parts = line.split('\t');
+        Some(Binary {
+            name: parts.next()?.to_owned(),
+            dir: parts.next()?.into(),
+            command: parts.map(str::to_owned).collect(),
+        })
+    }
+
+    /// Has the rounds run the file as it is now, whatever cargo builds meanwhile.
+    fn keep_in(&mut self, dir: &Path) -> std::io::Result<()> {
+        let kept = dir.join(&self.name);
+        let _ = std::fs::remove_file(&kept);
+        if let Some(program) = self.command.first_mut() {
+            std::fs::hard_link(&*program, &kept)?;
+            *program = kept.display().to_string();
+        }
+        Ok(())
+    }
+}
+
+/// The threads that ran or wanted to, averaged over the last minute.
+fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|text| text.parse().ok()).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rounds(binaries: &[&str], ended: Vec<Ended>) -> Rounds {
+        let lines = binaries
+            .iter()
+            .map(|name| format!("/c/iomap\t/t/deps/{name}-0a1b\t--exact"));
+        Rounds {
+            binaries: lines.filter_map(|line| noted(&line)).collect(),
+            state: PathBuf::from("/nowhere"),
+            ended: Mutex::new(ended),
+        }
+    }
+
+    fn ended(round: usize, name: &str, is_fine: bool) -> Ended {
+        Ended {
+            round,
+            name: name.to_owned(),
+            is_fine,
+            seconds: 1.5,
+            load: 20.5,
+        }
+    }
+
+    #[test]
+    fn a_note_names_a_binary_by_its_crate_and_target() {
+        let binary = noted("/c/jbd2\t/t/deps/lost_flush-00ff\tfilter").unwrap();
+        assert_eq!(binary.name, "jbd2.lost_flush");
+        assert_eq!(binary.dir, Path::new("/c/jbd2"));
+        assert_eq!(binary.command, ["/t/deps/lost_flush-00ff", "filter"]);
+        assert_eq!(noted("/c/jbd2"), None);
+        assert_eq!(Binary::parse(binary.line().trim_end()), Some(binary));
+    }
+
+    #[test]
+    fn what_has_ended_is_read_as_it_was_written() {
+        let one = ended(3, "iomap.model", false);
+        assert_eq!(Ended::parse(one.line().trim_end()), Some(one));
+        assert_eq!(Ended::parse("3\tiomap"), None);
+    }
+
+    #[test]
+    fn a_stopped_round_goes_on_with_what_it_lacks() {
+        let done = vec![ended(1, "iomap.a", true), ended(1, "iomap.c", false)];
+        let all = rounds(&["a", "b", "c"], done);
+        let names =
+            |round| -> Vec<String> { all.left(round).into_iter().map(|b| b.name).collect() };
+        assert_eq!(names(1), ["iomap.b"]);
+        assert_eq!(names(2), ["iomap.c", "iomap.a", "iomap.b"]);
+    }
+}
