@@ -91,5 +91,10 @@ mod tests {
         let delalloc = Bits::DELALLOC.to_clear().state;
         assert_eq!(delalloc, Bits::DELALLOC | Bits::NORESERVE);
         assert_eq!(Bits::DIRTY.to_clear().state, Bits::DIRTY);
+        // What is named beside that stays in it.
+        let named = (Bits::CLEAR_ALL | Bits::DIRTY).to_clear();
+        assert_eq!(named.state, all.state);
+        let both = Bits::DELALLOC | Bits::NORESERVE;
+        assert_eq!(both.to_clear().state, both);
     }
 }

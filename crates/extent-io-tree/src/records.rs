@@ -316,3 +316,145 @@ impl Records {
         (!fits).then(|| format!("{seen} records seen of {}, {slots} slots", self.len))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::range::ByteRange;
+
+    /// As many records, apart from each other, in their order.
+    fn filled(count: u64) -> (Records, Vec<Id>) {
+        let mut records = Records::new();
+        let ids = (0..count).map(|n| {
+            let range = ByteRange::from_len(n * 10, 5).unwrap();
+            records
+                .insert_before(Id::NONE, Record::new(range, Bits::DIRTY))
+                .0
+        });
+        let ids = ids.collect();
+        (records, ids)
+    }
+
+    /// Records above this one, and it.
+    fn depth(records: &Records, mut id: Id) -> usize {
+        let mut above = 0;
+        while id.is_some() {
+            id = records.get(id).parent;
+            above += 1;
+        }
+        above
+    }
+
+    #[test]
+    fn a_tree_filled_in_order_stays_flat() {
+        let (mut records, ids) = filled(4096);
+        let deepest = |ids: &[Id], records: &Records| {
+            let depths = ids.iter().map(|&id| depth(records, id));
+            depths.max().unwrap()
+        };
+        // Twice the expected depth; a list would be 4096 deep.
+        assert!(deepest(&ids, &records) < 64);
+        let (gone, left): (Vec<Id>, Vec<Id>) = ids.iter().partition(|id| id.slot() % 2 == 0);
+        for id in gone {
+            records.remove(id);
+        }
+        assert_eq!(records.fault(), None);
+        assert!(deepest(&left, &records) < 64);
+    }
+
+    #[test]
+    fn memory_grows_by_halves_and_is_kept_while_it_is_used() {
+        let mut records = Records::new();
+        assert!(records.wants_room(1) && !records.wants_room(0));
+        for (capacity, larger) in [(0, FIRST_SLOTS), (2, FIRST_SLOTS), (4, 8), (100, 200)] {
+            assert_eq!(Records::larger(capacity).capacity(), larger);
+        }
+        drop(records.adopt(Records::larger(0)));
+        assert!(records.wants_room(FIRST_SLOTS + 1) && !records.wants_room(FIRST_SLOTS));
+        // Memory that is no larger goes back to where it came from.
+        assert_eq!(
+            records.adopt(Vec::with_capacity(FIRST_SLOTS)).capacity(),
+            FIRST_SLOTS
+        );
+        let (mut large, ids) = filled(KEPT_SLOTS as u64 + 1);
+        for id in ids {
+            assert!(large.surplus().is_none());
+            large.remove(id);
+        }
+        assert!(
+            large
+                .surplus()
+                .is_some_and(|memory| memory.capacity() > KEPT_SLOTS)
+        );
+        assert_eq!((large.capacity(), large.fault()), (0, None));
+        let mut small = Records::new();
+        drop(small.adopt(Vec::with_capacity(KEPT_SLOTS)));
+        assert!(small.surplus().is_none() && small.capacity() == KEPT_SLOTS);
+    }
+
+    /// What tests rely on sees each kind of damage, and nothing in a sound tree.
+    #[test]
+    fn every_damage_is_a_fault() {
+        type Damage = fn(&mut Records, &[Id]);
+        let damages: [(&str, Damage); 14] = [
+            ("malformed", |r, ids| r.get_mut(ids[3]).prev = ids[1]),
+            ("malformed", |r, ids| r.get_mut(ids[3]).bits = Bits::empty()),
+            ("malformed", |r, ids| r.get_mut(ids[3]).start = 35),
+            ("misplaced", |r, ids| {
+                let child = r.children(ids)[0];
+                r.get_mut(child).parent = child;
+            }),
+            ("misplaced", |r, ids| {
+                let child = r.children(ids)[0];
+                r.get_mut(child).rank = u32::MAX;
+            }),
+            ("misplaced", |r, ids| {
+                // Those before it are not below it, so they are still found.
+                let has_right =
+                    |id: &&Id| r.get(**id).left.is_none() && r.get(**id).right.is_some();
+                let id = *ids.iter().find(has_right).unwrap();
+                let record = r.get_mut(id);
+                std::mem::swap(&mut record.left, &mut record.right);
+            }),
+            ("hangs loose", |r, _| {
+                let Record { left, right, .. } = *r.get(r.root);
+                r.root = if left.is_some() { left } else { right };
+            }),
+            ("overlaps", |r, ids| {
+                // The record behind it is below it.
+                let mut all = ids.iter().copied();
+                let above = all.find(|id| r.get(*id).right.is_some()).unwrap();
+                let next = r.next(above);
+                let start = r.get(next).start;
+                r.get_mut(above).last = start;
+            }),
+            ("should be one", |r, ids| r.get_mut(ids[3]).last = 39),
+            ("is not found", |r, ids| {
+                let child = r.children(ids)[0];
+                let parent = r.get(child).parent;
+                r.replace_child(parent, child, Id::NONE);
+            }),
+            ("records seen of", |r, _| r.len += 1),
+            ("records seen of", |r, _| r.free_len += 1),
+            ("records seen of", |r, ids| r.last = ids[3]),
+            ("records seen of", |r, ids| {
+                r.slots.push(*r.get(ids[3]));
+            }),
+        ];
+        for (nth, (told, damage)) in damages.into_iter().enumerate() {
+            let (mut records, ids) = filled(16);
+            assert_eq!(records.fault(), None);
+            damage(&mut records, &ids);
+            let fault = records.fault().unwrap_or_default();
+            assert!(fault.contains(told), "damage {nth}: {fault}");
+        }
+    }
+
+    impl Records {
+        /// The records that are below another.
+        fn children(&self, ids: &[Id]) -> Vec<Id> {
+            let below = ids.iter().filter(|id| self.get(**id).parent.is_some());
+            below.copied().collect()
+        }
+    }
+}

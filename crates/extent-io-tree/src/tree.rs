@@ -419,3 +419,41 @@ impl<H: Hooks> IoTree<H> {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_sound(tree: &IoTree) -> bool {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tree.verify())).is_ok()
+    }
+
+    /// What tests rely on sees a wrong count of locks, a waiter that nothing wakes, and what is
+    /// wrong with the records.
+    #[test]
+    fn every_damage_is_seen() {
+        type Damage = fn(&IoTree, Id);
+        let damages: [Damage; 4] = [
+            |tree, _| tree.locked.store(2, Ordering::Relaxed),
+            |tree, _| tree.state.lock().locked = 2,
+            |tree, id| {
+                let mut state = tree.state.lock();
+                let waiter = Waiter::new(ByteRange::ALL, Bits::LOCKED, false, Parker::new());
+                let waiter = state.waiters.insert(waiter);
+                state.wait_for(Blocked::By(id), waiter);
+                state.records.get_mut(id).bits = Bits::DIRTY;
+                state.locked = 0;
+                tree.locked.store(0, Ordering::Relaxed);
+            },
+            |tree, id| tree.state.lock().records.get_mut(id).start = 10,
+        ];
+        for (nth, damage) in damages.into_iter().enumerate() {
+            let tree = IoTree::default();
+            let range = ByteRange::from_len(0, 10).unwrap();
+            let id = tree.take(range, Bits::LOCKED);
+            assert!(is_sound(&tree));
+            damage(&tree, id);
+            assert!(!is_sound(&tree), "damage {nth}");
+        }
+    }
+}

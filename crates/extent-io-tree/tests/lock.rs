@@ -94,6 +94,33 @@ fn direct_and_buffered_locks_are_two() {
 }
 
 #[test]
+fn a_question_says_what_a_request_would_meet() {
+    let tree = IoTree::default();
+    assert!(!tree.would_block(ByteRange::ALL, Bits::LOCKS));
+    let change = tree.lock(range(10, 19));
+    assert!(tree.would_block(range(0, 10), Bits::LOCKED));
+    assert!(tree.would_block(range(19, 30), Bits::LOCKS));
+    assert!(!tree.would_block(range(20, 30), Bits::LOCKED));
+    assert!(!tree.would_block(range(10, 19), Bits::DIO_LOCKED));
+    // Only the other bit is waited for.
+    tree.wait_unlocked_by(range(10, 19), Bits::DIO_LOCKED);
+    drop(change);
+    let fill = tree.lock_with(range(10, 19), Bits::DIO_LOCKED);
+    assert_eq!(
+        (fill.range(), fill.bits()),
+        (range(10, 19), Bits::DIO_LOCKED)
+    );
+    assert!(tree.would_block(range(0, 10), Bits::LOCKS));
+    assert!(!tree.would_block(range(0, 10), Bits::LOCKED));
+    tree.wait_unlocked(range(10, 19));
+    drop(fill);
+    assert!(!tree.would_block(ByteRange::ALL, Bits::LOCKS));
+    assert_eq!(tree.stats().lock_waits, 0);
+    tree.note_wait();
+    assert_eq!(tree.stats().lock_waits, 1);
+}
+
+#[test]
 fn a_part_can_be_unlocked_below_the_guards() {
     let tree = IoTree::default();
     tree.lock_bits(range(0, 99), Bits::LOCKED);

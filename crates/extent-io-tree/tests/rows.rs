@@ -1,7 +1,9 @@
 //! The rows of the seed about clearing bits, one by one, as a caller sees them. What only shows
 //! inside is tested beside the code.
 
-use extant_extent_io_tree::{Bits, ByteRange, Changeset, ClearProbe, IoTree, TreeTuning};
+use std::sync::Arc;
+
+use extant_extent_io_tree::{Bits, ByteRange, Changeset, ClearProbe, IoTree, Totals, TreeTuning};
 
 fn range(start: u64, last: u64) -> ByteRange {
     ByteRange::new(start, last).unwrap()
@@ -149,6 +151,44 @@ fn memory_comes_from_outside_of_the_lock() {
     atomic.set(range(0, 9), Bits::DIRTY | Bits::NOWAIT);
     let stats = atomic.stats();
     assert_eq!((stats.grows, stats.grows_inside), (0, 1));
+    // So is that of a changeset, once until its list is full.
+    let mut changes = Changeset::new();
+    atomic.set_with_changes(range(20, 29), Bits::DIRTY | Bits::NOWAIT, &mut changes);
+    atomic.set_with_changes(range(40, 49), Bits::DIRTY | Bits::NOWAIT, &mut changes);
+    assert_eq!(atomic.stats().grows_inside, 2);
+    let mut changes = Changeset::new();
+    tree.set_with_changes(range(7, 8), Bits::DIRTY, &mut changes);
+    assert_eq!((changes.bytes(), tree.stats().grows_inside), (2, 0));
+}
+
+#[test]
+fn what_trees_did_adds_up_when_they_are_gone() {
+    let totals = Arc::new(Totals::default());
+    for trees in 0..3 {
+        let tree = IoTree::counted(tuning(true), &totals);
+        drop(tree.lock(range(0, 9)));
+        let gone = totals.get();
+        assert_eq!(
+            (gone.sets, gone.clears, gone.wakes_skipped),
+            (trees, trees, trees)
+        );
+    }
+    let all = totals.get();
+    let counted = all.all().filter(|(_, count)| *count == 3);
+    let names: Vec<&str> = counted.map(|(name, _)| name).collect();
+    assert_eq!(names, ["sets", "clears", "grows", "wakes_skipped"]);
+}
+
+#[test]
+fn tunings_with_different_probes_differ() {
+    let probe = |probe| TreeTuning {
+        clear_probe: Some(ClearProbe(probe)),
+        ..TreeTuning::default()
+    };
+    let [one, other]: [fn(u64); 2] = [|took| assert!(took < 1), |took| assert!(took < 2)];
+    assert_eq!(probe(one), probe(one));
+    assert_ne!(probe(one), probe(other));
+    assert_ne!(probe(one), TreeTuning::default());
 }
 
 #[test]

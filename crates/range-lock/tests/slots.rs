@@ -111,6 +111,33 @@ fn a_slot_excludes_every_other_form() {
     file.locks.verify();
 }
 
+/// What tests ask about the locks of a file says which forms are held.
+#[test]
+fn each_form_that_is_held_is_told() {
+    let file = File::default();
+    let told = || {
+        let locks = &file.locks;
+        [
+            locks.is_any_locked(),
+            locks.is_range_locked(),
+            locks.is_eof_locked(),
+        ]
+    };
+    assert_eq!(told(), [false; 3]);
+    let slot = file.slot(sectors(0, 8)).unwrap();
+    assert_eq!(told(), [true, true, false]);
+    drop(slot);
+    for form in Form::ALL {
+        let record = form.try_lock(&file, sectors(0, 8)).unwrap();
+        assert_eq!(told(), [true, true, false], "{form:?}");
+        drop(record);
+    }
+    let eof = file.locks.try_lock_eof(4096, &file.lock).unwrap();
+    assert_eq!(told(), [true, false, true]);
+    drop(eof);
+    assert_eq!(told(), [false; 3]);
+}
+
 /// A thread that locks waits for slots with its record held: new slots cannot overtake it for ever.
 #[test]
 fn a_record_keeps_new_slots_out_and_is_woken_by_the_last() {
@@ -134,6 +161,25 @@ fn a_record_keeps_new_slots_out_and_is_woken_by_the_last() {
     });
     assert!(done.load(Ordering::SeqCst));
     assert_eq!(file.locks.records(), 0);
+}
+
+/// Whether it sleeps for a slot, for the EOF word or for one after the other.
+#[test]
+fn a_wait_for_words_is_counted_once() {
+    let _limit = Watchdog::new(LIMIT);
+    for (has_slot, has_eof) in [(true, false), (false, true), (true, true)] {
+        let file = File::default();
+        scope(|scope| {
+            let slot = has_slot.then(|| file.slot(sectors(0, 8)).unwrap());
+            let eof = has_eof.then(|| file.locks.try_lock_eof(8192, &file.lock).unwrap());
+            scope.spawn(|| drop(file.locks.lock(ByteRange::ALL, &file.shared())));
+            wait_until("the thread sleeps", || file.locks.has_sleepers());
+            drop(slot);
+            drop(eof);
+        });
+        assert_eq!(file.locks.stats().lock_waits, 1, "{has_slot} {has_eof}");
+        assert!(!file.locks.has_sleepers() && !file.locks.is_any_locked());
+    }
 }
 
 /// Random slots and records in one thread, held against the owner of each sector.
