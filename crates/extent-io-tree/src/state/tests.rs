@@ -196,6 +196,46 @@ fn locked_records_stay_apart() {
     }
 }
 
+/// Each record that becomes one with a neighbour is counted once, whichever side that is on.
+#[test]
+fn merges_are_counted() {
+    let mut state = state();
+    let sets = |state: &mut State<NoHooks>, part: ByteRange, what: Bits| {
+        let id = state.records.find(part.start(), Id::NONE);
+        state.set(part, bits(what), None, id);
+        (state.stats.merges, state.records.len())
+    };
+    assert_eq!(sets(&mut state, range(10, 19), Bits::UPTODATE), (0, 1));
+    // Over a gap: behind a record, in front of one, and between two.
+    assert_eq!(sets(&mut state, range(20, 29), Bits::UPTODATE), (1, 1));
+    assert_eq!(sets(&mut state, range(0, 9), Bits::UPTODATE), (2, 1));
+    assert_eq!(sets(&mut state, range(40, 49), Bits::UPTODATE), (2, 2));
+    assert_eq!(sets(&mut state, range(30, 39), Bits::UPTODATE), (4, 1));
+    // By bits that come and go in a part.
+    assert_eq!(sets(&mut state, range(10, 19), Bits::DIRTY), (4, 3));
+    state.clears(range(10, 19), Bits::DIRTY);
+    assert_eq!((state.stats.merges, state.records.len()), (6, 1));
+}
+
+/// The slot of a waiter that was served is another's.
+#[test]
+fn waiting_takes_no_memory_in_the_long_run() {
+    let mut state = state();
+    for _ in 0..100 {
+        state.locks(range(0, 9)).unwrap();
+        let waiter = state.waits(range(0, 9));
+        state.clears(range(0, 9), Bits::LOCKED);
+        assert_eq!(state.woken(), [waiter]);
+        assert!(state.retries(waiter));
+        state.clears(range(0, 9), Bits::LOCKED);
+    }
+    assert!(
+        state.waiters.capacity() < 10,
+        "{}",
+        state.waiters.capacity()
+    );
+}
+
 #[test]
 fn a_waiter_that_lost_too_often_is_not_overtaken() {
     let mut state = state();
