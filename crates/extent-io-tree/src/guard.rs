@@ -101,6 +101,19 @@ macro_rules! guard {
         }
 
         impl<H: Hooks> $guard {
+            /// Unlocks the bytes before `at`, and keeps the rest. Does nothing if `at` is not
+            /// behind the first byte, or not in the range.
+            pub fn release_before(&mut self, at: u64) {
+                let Held { range, bits, first } = self.held;
+                let front = at
+                    .checked_sub(1)
+                    .and_then(|last| ByteRange::new(range.start(), last));
+                if let (Some(front), Some(rest)) = (front, ByteRange::new(at, range.last())) {
+                    self.tree.release(front, bits, first);
+                    self.held.range = rest;
+                }
+            }
+
             /// What is locked.
             pub fn range(&self) -> ByteRange {
                 self.held.range

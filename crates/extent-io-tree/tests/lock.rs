@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, yield_now};
 
-use extant_extent_io_tree::{Bits, ByteRange, Conflict, IoTree};
+use extant_extent_io_tree::{Bits, ByteRange, Conflict, IoTree, TreeTuning};
 
 fn range(start: u64, last: u64) -> ByteRange {
     ByteRange::new(start, last).unwrap()
@@ -299,4 +299,38 @@ fn locking_takes_no_memory_in_the_long_run() {
     let stats = tree.stats();
     assert!(stats.grows <= 2, "{stats:?}");
     assert_eq!(stats.grows_inside, 0);
+}
+
+/// A holder that proceeds through its range lets others have what it has passed: each release trims
+/// the record.
+#[test]
+fn io_tree_01_a_guard_lets_go_of_its_front() {
+    for trim_on_clear in [true, false] {
+        let tree = IoTree::new(TreeTuning {
+            trim_on_clear,
+            ..TreeTuning::default()
+        });
+        let mut held = tree.lock(range(0, 99));
+        for at in [0, 100, 200] {
+            held.release_before(at);
+            assert_eq!(
+                held.range(),
+                range(0, 99),
+                "nothing before {at}, or no rest"
+            );
+        }
+        held.release_before(30);
+        held.release_before(50);
+        held.release_before(40);
+        assert_eq!(held.range(), range(50, 99));
+        assert_eq!(tree.dump(), [(range(50, 99), Bits::LOCKED)]);
+        tree.verify();
+        let follower = tree.try_lock(range(0, 49)).unwrap();
+        assert!(tree.try_lock(range(49, 50)).is_none());
+        let stats = tree.stats();
+        let trims = if trim_on_clear { 2 } else { 0 };
+        assert_eq!((stats.trim_last, stats.splits), (trims, 2 - trims));
+        drop((held, follower));
+        assert_eq!(tree.records(), 0);
+    }
 }

@@ -71,7 +71,7 @@ pub struct Held {
 #[must_use]
 pub struct Locked<G> {
     // Dropped in this order.
-    _guard: G,
+    guard: G,
     _held: Held,
 }
 
@@ -79,10 +79,13 @@ impl<G> Locked<G> {
     /// `guard`, with the note that was made before its lock was taken.
     #[inline]
     pub fn new(guard: G, held: Held) -> Self {
-        Self {
-            _guard: guard,
-            _held: held,
-        }
+        Self { guard, _held: held }
+    }
+
+    /// The guard, to let go of a part of what it locks.
+    #[inline]
+    pub fn guard_mut(&mut self) -> &mut G {
+        &mut self.guard
     }
 }
 
@@ -95,7 +98,7 @@ impl<G> Locked<G> {
 pub fn lock<G>(rank: Rank, take: impl FnOnce() -> G) -> Locked<G> {
     let held = taking(rank);
     Locked {
-        _guard: take(),
+        guard: take(),
         _held: held,
     }
 }

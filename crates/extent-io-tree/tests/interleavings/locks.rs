@@ -178,3 +178,60 @@ fn whether_anything_is_locked_is_known_inside_of_the_folio_lock() {
 fn asking_before_the_folio_is_locked_is_too_early() {
     check_fails(|| overwrite_without_a_range(false));
 }
+
+/// A holder proceeds through its range and lets go of the front; two others follow. `order`: it
+/// lets go of what it has done with.
+fn followed(order: bool) {
+    let shared = Shared::new();
+    let followers = [range(0, 2), range(1, 5)].map(|part| {
+        let shared = shared.clone();
+        thread::spawn(move || shared.use_alone(part))
+    });
+    let mut held = shared.tree.lock(range(0, 5));
+    let use_part = |part: ByteRange| {
+        for owners in shared.mine(part) {
+            assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0, "two owners");
+        }
+        for owners in shared.mine(part) {
+            owners.fetch_sub(1, Ordering::SeqCst);
+        }
+    };
+    if order {
+        use_part(range(0, 2));
+        held.release_before(3);
+        use_part(range(3, 5));
+    } else {
+        held.release_before(3);
+        use_part(range(0, 5));
+    }
+    drop(held);
+    followers.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(shared.tree.records(), 0);
+    shared.tree.verify();
+}
+
+#[test]
+fn j36_a_front_that_was_released_is_another_holders() {
+    check(|| followed(true));
+}
+
+#[test]
+fn touching_what_was_released_is_seen() {
+    check_fails(|| followed(false));
+}
+
+/// The rest may stay locked for ever: a waiter for the front alone goes on.
+#[test]
+fn j39_a_release_of_the_front_wakes_its_waiters() {
+    check(|| {
+        let shared = Shared::new();
+        let mut held = shared.tree.lock(range(0, 5));
+        let follower = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.use_alone(range(0, 2)))
+        };
+        held.release_before(3);
+        follower.join().unwrap();
+        assert!(shared.tree.is_locked(range(3, 3)));
+    });
+}

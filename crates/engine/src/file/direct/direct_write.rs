@@ -11,7 +11,7 @@ use extant_lock_order::{Rank, taking};
 use extant_units::Pos;
 
 use crate::file::direct::clear_cache;
-use crate::file::lock::range_lock::whole_blocks;
+use crate::file::lock::range_lock::{Held, whole_blocks};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::write_through;
 use crate::file::write::writeback::write_dirty;
@@ -28,12 +28,17 @@ pub(in crate::file) struct Done {
 }
 
 /// Writes `bytes` at byte `pos`. What lies between the old end of the file and there has been
-/// zeroed, and the range is locked, to infinity if the file grows.
+/// zeroed, and the range is `held`, to infinity if the file grows. Lets go of it run by run.
 ///
 /// # Errors
 /// If nothing was written: [`Error::NoSpace`]; device, map and journal failures; what kept older
 /// data of the range from being written.
-pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<Done> {
+pub(in crate::file) fn write(
+    ops: &FileOps<'_>,
+    held: &mut Held<'_>,
+    pos: Pos,
+    bytes: &[u8],
+) -> Result<Done> {
     data_path::check_contents(ops.flags)?;
     let stats = &ops.fs.stats;
     stats.direct_writes.bump();
@@ -52,7 +57,7 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     ops.data.direct.announce(&ops.data.address_space);
     let range = whole_blocks(bs, pos.get(), end.get());
     let _noted = taking(Rank::Fill);
-    let _nothing_fills = ops.data.ranges.lock_fill(range);
+    let mut no_fills = ops.data.ranges.lock_fill(range);
     let last = bs.round_up(end).ok_or(Error::FileTooBig)?;
     if !clear_cache::clear(ops, bs.round_down(pos), last)? {
         return fall_back(0);
@@ -62,7 +67,13 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     while done < bytes.len() {
         let at = pos.saturating_add(done as u64);
         match part(ops, at, bytes.get(done..).unwrap_or(&[])) {
-            Ok(Some(more)) => done += more,
+            Ok(Some(more)) => {
+                done += more;
+                // Writers and fills of what is on the device can go on.
+                let at = pos.saturating_add(done as u64);
+                no_fills.release_before(bs.round_down(at).get());
+                held.release_before(at, bs);
+            }
             Ok(None) => return fall_back(done),
             Err(error) if done == 0 => return Err(error),
             // What did arrive counts; the next call meets the error again.

@@ -15,6 +15,10 @@
 //! * A range is locked with `lock` held shared or, by a slot or an append without a ticket, after a
 //!   look at `lock`; and never with a folio, a handle or the invalidate lock held.
 //!
+//! * Locking has two phases: an operation that has released a part locks nothing more, and does not
+//!   touch that part again. So operations that follow each other through a file leave what they
+//!   leave one after the other.
+//!
 //! # Locks
 //! Append queue → `lock` → range. Writers on the buffer-head path take `lock` exclusively instead,
 //! as do changes of attributes and of the data path, and operations that move ranges. Writeback and
@@ -45,18 +49,23 @@ use crate::volume::Fs;
 /// Guesses of a range that the size made wrong, before the whole file is locked.
 const GUESSES: u32 = 8;
 
-/// A part of a file that no other thread changes, until this is dropped.
+/// Fewer bytes than this are not worth a release of their own: copying as many takes some hundred
+/// times as long as a release.
+const RELEASE_BYTES: u64 = 256 << 10;
+
+/// A part of a file that no other thread changes, until this is dropped. A long operation lets go
+/// of its front as it proceeds ([`Held::release_before`]).
 #[must_use]
 pub(crate) struct Held<'a> {
     // Dropped in this order.
-    _part: Option<Part<'a>>,
+    part: Option<Part<'a>>,
     _lock: Lock<'a>,
     _ticket: Option<AppendTicket<'a>>,
 }
 
 /// A locked part.
 enum Part<'a> {
-    Range(#[allow(dead_code, reason = "held")] Locked<RangeGuard<'a>>),
+    Range(Locked<RangeGuard<'a>>),
     Eof(#[allow(dead_code, reason = "held")] Locked<EofGuard<'a>>),
 }
 
@@ -64,6 +73,23 @@ enum Part<'a> {
 enum Lock<'a> {
     Shared(RwLockReadGuard<'a, ()>),
     Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
+}
+
+impl Held<'_> {
+    /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
+    /// there, if those are [`RELEASE_BYTES`] or more. Where the file is locked to its end or as a
+    /// whole, nothing is released.
+    #[inline]
+    pub(in crate::file) fn release_before(&mut self, pos: Pos, bs: BlockSize) {
+        let Some(Part::Range(locked)) = &mut self.part else {
+            return;
+        };
+        let guard = locked.guard_mut();
+        let at = floor(bs, pos.get());
+        if at >= guard.range().start().saturating_add(RELEASE_BYTES) {
+            guard.release_before(at);
+        }
+    }
 }
 
 /// The bytes of all blocks that `[start, end)` touches; at least one block.
@@ -176,7 +202,7 @@ pub(crate) fn lock_range<'a>(fs: &Fs, inode: &'a Arc<Inode>, range: ByteRange) -
     let data = data(fs, inode);
     let lock = enter(fs, inode, data)?;
     Ok(Held {
-        _part: lock_in(fs, data, &lock, range),
+        part: lock_in(fs, data, &lock, range),
         _lock: lock,
         _ticket: None,
     })
@@ -210,7 +236,7 @@ pub(in crate::file) fn lock_for_write<'a>(
         }
     });
     let held = Held {
-        _part: part,
+        part,
         _lock: lock,
         _ticket: ticket,
     };
@@ -232,7 +258,7 @@ pub(in crate::file) fn lock_for_size<'a>(
         to_the_end(fs.layout.block_size, old.min(size))
     });
     let held = Held {
-        _part: part,
+        part,
         _lock: lock,
         _ticket: None,
     };

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use extant_disk::inode::InodeFlags;
 use extant_failpoint::Failpoint;
 use extant_iomap::{Behind, Payload, Source};
-use extant_units::Pos;
+use extant_units::{BlockSize, Pos};
 
-use crate::file::lock::range_lock::{lock_for_write, try_lock_append};
+use crate::file::lock::range_lock::{Held, lock_for_write, try_lock_append};
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::read::check_kind;
 use crate::file::size::truncate;
@@ -171,7 +171,7 @@ fn write_locked(
     bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let (_one_writer, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
+    let (mut held, pos, size) = lock_for_write(fs, inode, at, bytes.len() as u64)?;
     let ops = FileOps::new(fs, inode).with_cred(cred);
     let fresh = !matches!(at, WriteAt::Cached(_));
     if fresh && ops.flags.contains(InodeFlags::IMMUTABLE) {
@@ -193,12 +193,12 @@ fn write_locked(
     }
     let at = Pos::new(pos);
     let done = match via {
-        Via::Device => put_on_device(&ops, at, &bytes.contiguous()[..len])?,
-        Via::Cache if fresh => put_in_cache(&ops, at, len, bytes.source(), 0)?,
+        Via::Device => put_on_device(&ops, &mut held, at, &bytes.contiguous()[..len])?,
+        Via::Cache if fresh => put_in_cache(&ops, &mut held, (at, len), bytes.source(), 0)?,
         Via::Cache => {
             let bytes = &bytes.contiguous()[..len];
-            let done = write_through::write(&ops, at, bytes)?;
-            put_in_cache(&ops, at, len, bytes, done)?
+            let done = write_through::write(&ops, &mut held, at, bytes)?;
+            put_in_cache(&ops, &mut held, (at, len), bytes, done)?
         }
     };
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
@@ -207,19 +207,44 @@ fn write_locked(
     Ok((pos, done))
 }
 
+/// A source whose writer lets go of what it has written.
+struct Releasing<'a, 'l, S> {
+    source: S,
+    /// Where the source's first byte goes.
+    pos: Pos,
+    block_size: BlockSize,
+    held: &'a mut Held<'l>,
+}
+
+impl<S: Source> Source for Releasing<'_, '_, S> {
+    #[inline]
+    fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
+        // Bytes are asked for in order, once those before them are in the cache and dirty.
+        let at = self.pos.saturating_add(offset as u64);
+        self.held.release_before(at, self.block_size);
+        self.source.copy_at(offset, into)
+    }
+}
+
 /// Writes `len` bytes of `source` at `pos` into the cache, except for the first `done`, which are
 /// written already. Returns how many bytes are written then.
 fn put_in_cache(
     ops: &FileOps<'_>,
-    pos: Pos,
-    len: usize,
-    mut source: impl Source,
+    held: &mut Held<'_>,
+    (pos, len): (Pos, usize),
+    source: impl Source,
     done: usize,
 ) -> Result<usize> {
     if done >= len {
         return Ok(done);
     }
     let at = pos.saturating_add(done as u64);
+    let mut source = Releasing {
+        source,
+        pos,
+        block_size: ops.fs.layout.block_size,
+        held,
+    };
     let mut rest = Behind::new(&mut source, done);
     match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
@@ -231,12 +256,12 @@ fn put_in_cache(
 
 /// Writes `bytes` at `pos` past the cache; what has to go through it goes on to the device from
 /// there.
-fn put_on_device(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
-    let direct = direct::write(ops, pos, bytes)?;
+fn put_on_device(ops: &FileOps<'_>, held: &mut Held<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+    let direct = direct::write(ops, held, pos, bytes)?;
     if !direct.falls_back {
         return Ok(direct.bytes);
     }
-    let done = put_in_cache(ops, pos, bytes.len(), bytes, direct.bytes)?;
+    let done = put_in_cache(ops, held, (pos, bytes.len()), bytes, direct.bytes)?;
     let position = |done: usize| pos.saturating_add(done as u64);
     match direct::write_back_cached(ops, position(direct.bytes), position(done)) {
         Err(error) if direct.bytes == 0 => Err(error),

@@ -7,14 +7,14 @@
 //! parts, parts of blocks, and ranges with dirty data in the cache go through the cache.
 //!
 //! # Invariants
-//! * No block of the range is dirty from before the first byte is written to the end, and none is
-//!   cached at the end: a later read finds what was written.
+//! * No block of a part is dirty from before its first byte is written to its end, and none is
+//!   cached at its end: a later read finds what was written.
 //! * The steps of a range come in the order of writeback's (J18, J20), and all are done on return.
 //!
 //! # Locks
-//! The caller holds the range throughout, so no other thread dirties a block of it. Reads may add
-//! clean folios while the device is written; the invalidate lock, taken for a moment once the map
-//! has changed, waits for those reads.
+//! The caller holds the range, so no other thread dirties a block of it; a part that has ended is
+//! released. Reads may add clean folios while the device is written; the invalidate lock, taken for
+//! a moment once the map has changed, waits for those reads.
 
 use std::sync::atomic::Ordering;
 
@@ -23,6 +23,7 @@ use extant_units::{Lblk, Pos, index};
 
 use crate::config::BufferedPath;
 use crate::file::blocks_of;
+use crate::file::lock::range_lock::Held;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback;
 use crate::map::{self, MapState};
@@ -37,7 +38,12 @@ const LEAST: u64 = 128 << 10;
 ///
 /// # Errors
 /// [`Error::NoSpace`], device, map and journal failures, if nothing was written.
-pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
+pub(in crate::file) fn write(
+    ops: &FileOps<'_>,
+    held: &mut Held<'_>,
+    pos: Pos,
+    bytes: &[u8],
+) -> Result<usize> {
     let bs = ops.fs.layout.block_size;
     let len = bs.round_down(Pos::new(bytes.len() as u64)).get();
     let plain = ops.data_path.machinery == BufferedPath::Iomap && !ops.data_path.journalled;
@@ -55,17 +61,26 @@ pub(in crate::file) fn write(ops: &FileOps<'_>, pos: Pos, bytes: &[u8]) -> Resul
     let mut result = Ok(());
     while at < end && result.is_ok() {
         let done = index(at.since(pos));
-        match part(ops, at, &bytes[done..], end) {
-            Ok(None) => break,
-            Ok(Some(next)) => at = next,
-            Err(error) => result = Err(error),
+        let (stop, written) = match part(ops, at, &bytes[done..], end) {
+            Ok(None) => (end, at),
+            Ok(Some(next)) => (next, next),
+            Err(error) => {
+                result = Err(error);
+                (end, at)
+            }
+        };
+        // Once this lock is free, reads that found the old map have made their folios; later ones
+        // find the new map. Folios that reach beyond the part may be dirty there, so only their
+        // piece goes.
+        let no_fills = mapping.invalidate_lock().write();
+        mapping.drop_range(&no_fills, at, stop);
+        drop(no_fills);
+        held.release_before(written, bs);
+        if written == at {
+            break;
         }
+        at = written;
     }
-    // Once this lock is free, reads that found the old map have made their folios; later ones find
-    // the new map. Folios that reach beyond the range may be dirty there, so only their part goes.
-    let no_fills = mapping.invalidate_lock().write();
-    mapping.drop_range(&no_fills, pos, end);
-    drop(no_fills);
     let done = index(at.since(pos));
     if done > 0 {
         Ok(done)
