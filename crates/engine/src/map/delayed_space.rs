@@ -117,8 +117,8 @@ impl Account {
     /// Blocks of `range`, which has whole ones.
     fn blocks_of(&self, range: ByteRange) -> u64 {
         debug_assert!(
-            range.start() % self.block_size.bytes_u64() == 0
-                && range.bytes() % self.block_size.bytes_u64() == 0,
+            range.start().is_multiple_of(self.block_size.bytes_u64())
+                && range.bytes().is_multiple_of(self.block_size.bytes_u64()),
             "whole blocks are delayed"
         );
         range.bytes() >> self.block_size.log2()
