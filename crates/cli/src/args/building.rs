@@ -104,8 +104,8 @@ pub(crate) struct Build {
     /// Output for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz;
-    /// - is standard input); OCI layouts; what docker save writes. Then the image: a file or a
+    /// Sources, later ones over earlier ones: folders; archives (tar, plain or by gzip, zstd or xz,
+    /// standard input as -); OCI layouts; what docker save writes. Then the image: a file or a
     /// block device
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "IMAGE"])]
     pub(crate) paths: Vec<PathBuf>,

@@ -18,7 +18,8 @@
 //! # Invariants
 //! - No block is delayed and allocated: the two parts change under one lock (J7, J14).
 //! - Each part has a sequence of its own. A mapping of allocated blocks is stale when the map on
-//!   disk has changed, one of a hole or of delayed blocks when either part has ([`MapView::cookie`]).
+//!   disk has changed, one of a hole or of delayed blocks when either part has
+//!   ([`MapView::cookie`]).
 //!
 //! # Locks
 //! The status tree's lock, which a view holds, with the I/O tree's own one inside of it.

@@ -120,7 +120,7 @@ impl Plan {
                 return;
             };
             let attempt = std::panic::AssertUnwindSafe(|| {
-                let e2fsck = number % E2FSCK_EVERY == 0 || self.orders.len() == 1;
+                let e2fsck = number.is_multiple_of(E2FSCK_EVERY) || self.orders.len() == 1;
                 run(self.setup, self.work, &self.base, Some(order), e2fsck)
             });
             let report = match std::panic::catch_unwind(attempt) {
