@@ -29,7 +29,9 @@ fn every_counter_is_documented() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/COUNTERS.md");
     let documented = documented(&std::fs::read_to_string(path).unwrap());
     let undocumented: Vec<_> = counted.difference(&documented).collect();
-    let gone: Vec<_> = documented.difference(&counted).collect();
+    // Only a volume on a network device has counters of one; the suite `nbd` reads those.
+    let mut gone: Vec<_> = documented.difference(&counted).collect();
+    gone.retain(|name| !name.starts_with("nbd_"));
     assert!(
         undocumented.is_empty(),
         "not in COUNTERS.md: {undocumented:?}"

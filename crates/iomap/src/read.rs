@@ -127,11 +127,11 @@ fn copy_cached<O: IomapOps + ?Sized>(
         let mut to = folio.len().min(from + len);
         if !guard.is_uptodate(from..to) {
             to = guard.next_uptodate(from, false).unwrap_or(to).min(to);
+            debug_assert!(
+                from == to || guard.is_uptodate(from..to),
+                "J3: {from}..{to}"
+            );
         }
-        debug_assert!(
-            from == to || guard.is_uptodate(from..to),
-            "J3: {from}..{to}"
-        );
         copy(&guard.bytes()[from..to]);
         folio.mark_referenced();
         Some(to - from)

@@ -13,6 +13,10 @@ const LONGEST: u32 = 32 << 20;
 /// The largest smallest block that the protocol allows.
 const LARGEST_MINIMUM: u32 = 64 << 10;
 
+/// The least that a server may offer as its largest block, in bytes: with less, the requests of one
+/// call would need more memory than its data.
+const LEAST_MAXIMUM: u32 = 4096;
+
 /// An export: the same over every connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Export {
@@ -52,7 +56,7 @@ impl Export {
             && minimum <= LARGEST_MINIMUM
             && preferred.is_power_of_two()
             && preferred >= minimum
-            && maximum >= minimum;
+            && maximum >= minimum.max(LEAST_MAXIMUM);
         if !sound {
             let sizes = format!("{minimum}, {preferred} and {maximum}");
             return Err(violation(format!("block sizes of {sizes} bytes")));

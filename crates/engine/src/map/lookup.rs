@@ -16,7 +16,7 @@ use super::{BlockMapping, MapState, indirect};
 use crate::alloc;
 use crate::inode::Inode;
 use crate::types::FileKind;
-use crate::types::error::{Error, Result};
+use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
 /// The mapping of `lblk`: a range of 1 to `max` blocks from it on. What is known in memory answers
@@ -57,6 +57,16 @@ pub(super) fn learn<'a, G>(
     fs.stats.es_misses.bump();
     let found = on_disk(fs, map, lblk).inspect_err(|error| fs.fault.report(fs, error))?;
     view = MapView::lock(&fs.maps, &inode.known);
+    if found.state != MapState::Hole && view.has_delayed(u64::from(found.lblk.get()), found.end()) {
+        // A delayed block is a hole on disk (J14), unless the map's blocks belong to another file
+        // as well.
+        let error = Error::corrupt(
+            Location::Inode(inode.ino),
+            "a delayed block has become mapped",
+        );
+        fs.fault.report(fs, &error);
+        return Err(error);
+    }
     view.fill(found);
     // Meanwhile another thread may have reserved a part of a hole.
     let known = view.find(lblk);

@@ -194,11 +194,15 @@ fn write_locked(
     let at = Pos::new(pos);
     let done = match via {
         Via::Device => put_on_device(&ops, &mut held, at, &bytes.contiguous()[..len])?,
-        Via::Cache if fresh => put_in_cache(&ops, &mut held, (at, len), bytes.source(), 0)?,
+        Via::Cache if fresh => {
+            let source = Releasing::new(&ops, bytes.source(), at, &mut held);
+            put_in_cache(&ops, (at, len), source, 0)?
+        }
         Via::Cache => {
             let bytes = &bytes.contiguous()[..len];
             let done = write_through::write(&ops, &mut held, at, bytes)?;
-            put_in_cache(&ops, &mut held, (at, len), bytes, done)?
+            let source = Releasing::new(&ops, bytes, at, &mut held);
+            put_in_cache(&ops, (at, len), source, done)?
         }
     };
     if fs.tuning.failpoint.is(Failpoint::SizeBeforeData) {
@@ -216,6 +220,18 @@ struct Releasing<'a, 'l, S> {
     held: &'a mut Held<'l>,
 }
 
+impl<'a, 'l, S> Releasing<'a, 'l, S> {
+    fn new(ops: &FileOps<'_>, source: S, pos: Pos, held: &'a mut Held<'l>) -> Self {
+        let block_size = ops.fs.layout.block_size;
+        Self {
+            source,
+            pos,
+            block_size,
+            held,
+        }
+    }
+}
+
 impl<S: Source> Source for Releasing<'_, '_, S> {
     #[inline]
     fn copy_at(&mut self, offset: usize, into: &mut [u8]) -> usize {
@@ -230,21 +246,14 @@ impl<S: Source> Source for Releasing<'_, '_, S> {
 /// written already. Returns how many bytes are written then.
 fn put_in_cache(
     ops: &FileOps<'_>,
-    held: &mut Held<'_>,
     (pos, len): (Pos, usize),
-    source: impl Source,
+    mut source: impl Source,
     done: usize,
 ) -> Result<usize> {
     if done >= len {
         return Ok(done);
     }
     let at = pos.saturating_add(done as u64);
-    let mut source = Releasing {
-        source,
-        pos,
-        block_size: ops.fs.layout.block_size,
-        held,
-    };
     let mut rest = Behind::new(&mut source, done);
     match data_path::write(ops, at, len - done, &mut rest) {
         Ok(more) => Ok(done + more),
@@ -255,13 +264,13 @@ fn put_in_cache(
 }
 
 /// Writes `bytes` at `pos` past the cache; what has to go through it goes on to the device from
-/// there.
+/// there. That part stays locked until it is on the device: a second attempt may write it again.
 fn put_on_device(ops: &FileOps<'_>, held: &mut Held<'_>, pos: Pos, bytes: &[u8]) -> Result<usize> {
     let direct = direct::write(ops, held, pos, bytes)?;
     if !direct.falls_back {
         return Ok(direct.bytes);
     }
-    let done = put_in_cache(ops, held, (pos, bytes.len()), bytes, direct.bytes)?;
+    let done = put_in_cache(ops, (pos, bytes.len()), bytes, direct.bytes)?;
     let position = |done: usize| pos.saturating_add(done as u64);
     match direct::write_back_cached(ops, position(direct.bytes), position(done)) {
         Err(error) if direct.bytes == 0 => Err(error),
