@@ -1,7 +1,11 @@
 //! Which repairs may be made while other findings stand.
 //!
 //! # Invariants
-//! - A structure gets a new checksum only if nothing else is wrong with it.
+//! - A structure gets a new checksum only if nothing else is wrong with it, and nothing that it
+//!   leads to contradicts it: bitmaps and sectors agree with what owns blocks, link counts and ".."
+//!   with the directories. Else the flipped bit may be in what the checksum covers.
+//! - Without a journal, a cut in a write leaves a directory block with a wrong checksum beside
+//!   wrong link counts, also a write of a repair. Such a block gets a new checksum nevertheless.
 //! - Bitmaps and counts follow the maps only while no map, inode or descriptor is in doubt: what
 //!   cannot be read may own what seems to be free.
 //! - Link counts follow the names, and lost inodes get one, only while no directory is in doubt
@@ -20,13 +24,20 @@ struct Gate {
     inodes: HashSet<Ino>,
     blocks: HashSet<(Ino, Lblk)>,
     groups: HashSet<Group>,
-    /// Inodes whose checksum is wrong.
+    /// Inodes of which the checksum is wrong, their own or that of a node of their extent tree.
     unsealed: HashSet<Ino>,
+    /// Blocks of directories whose checksum is wrong, and not because a write was cut.
+    unsealed_blocks: HashSet<(Ino, Lblk)>,
+    /// Whether the checksum of an attribute block is wrong.
+    unsealed_attrs: bool,
+    /// Whether the volume has a journal.
+    journal: bool,
 }
 
-/// The findings that may be repaired now, with their repairs.
-pub(crate) fn admit(report: &Report) -> impl Iterator<Item = (&Finding, &Repair)> {
-    let gate = Gate::of(report);
+/// The findings that may be repaired now, with their repairs. `journal` says whether the volume has
+/// one.
+pub(crate) fn admit(report: &Report, journal: bool) -> impl Iterator<Item = (&Finding, &Repair)> {
+    let gate = Gate::of(report, journal);
     let all = report.findings.iter().chain(&report.notes);
     all.filter_map(move |finding| match &finding.remedy {
         Remedy::Repair(repair) if gate.admits(finding, repair) => Some((finding, repair)),
@@ -35,7 +46,7 @@ pub(crate) fn admit(report: &Report) -> impl Iterator<Item = (&Finding, &Repair)
 }
 
 impl Gate {
-    fn of(report: &Report) -> Gate {
+    fn of(report: &Report, journal: bool) -> Gate {
         let mut gate = Gate {
             // Findings past the limit may be of any kind.
             doubt: match report.found > report.findings.len() as u64 {
@@ -46,26 +57,60 @@ impl Gate {
             blocks: HashSet::new(),
             groups: HashSet::new(),
             unsealed: HashSet::new(),
+            unsealed_blocks: HashSet::new(),
+            unsealed_attrs: false,
+            journal,
         };
         for finding in &report.findings {
             match &finding.remedy {
                 Remedy::Left(doubt) => gate.leave(&finding.place, *doubt),
-                Remedy::Repair(Repair::InodeChecksum(ino)) => {
-                    gate.unsealed.insert(*ino);
-                }
-                Remedy::Repair(_) => {}
+                Remedy::Repair(repair) => gate.reseal(&finding.place, repair),
             }
         }
-        // An inode and an entry disagree about its kind, and the inode's checksum is wrong: which
-        // of them is right is not known.
         for finding in &report.findings {
-            if let Remedy::Repair(Repair::EntryKind { target, .. }) = &finding.remedy
-                && gate.unsealed.contains(target)
-            {
-                gate.leave(&Location::Inode(*target), Doubt::Maps);
+            if let Remedy::Repair(repair) = &finding.remedy {
+                gate.contradict(repair);
             }
         }
         gate
+    }
+
+    /// Takes in a wrong checksum that a repair would store anew.
+    fn reseal(&mut self, place: &Location, repair: &Repair) {
+        match (repair, place) {
+            (Repair::InodeChecksum(ino) | Repair::ExtentChecksum(ino, _), _) => {
+                self.unsealed.insert(*ino);
+            }
+            (Repair::DirChecksum(_), Location::DirBlock(ino, lblk)) if self.journal => {
+                self.unsealed_blocks.insert((*ino, *lblk));
+            }
+            (Repair::XattrChecksum(_), _) => self.unsealed_attrs = true,
+            _ => {}
+        }
+    }
+
+    /// Takes in a repair that contradicts a structure with a wrong checksum: which of the two is
+    /// right is not known.
+    fn contradict(&mut self, repair: &Repair) {
+        match repair {
+            Repair::EntryKind { target, .. } if self.unsealed.contains(target) => {
+                self.leave(&Location::Inode(*target), Doubt::Maps);
+            }
+            Repair::Sectors(ino, _) if self.unsealed.contains(ino) => {
+                self.leave(&Location::Inode(*ino), Doubt::Maps);
+            }
+            Repair::BlockBitmap(..) | Repair::InodeBitmap(..)
+                if self.unsealed_attrs || !self.unsealed.is_empty() =>
+            {
+                self.doubt = Doubt::Maps;
+            }
+            Repair::Links(..) | Repair::Reattach { .. } | Repair::Parent { .. }
+                if !self.unsealed_blocks.is_empty() =>
+            {
+                self.doubt = self.doubt.max(Doubt::Names);
+            }
+            _ => {}
+        }
     }
 
     /// Takes in a finding that stays.
@@ -92,13 +137,23 @@ impl Gate {
             _ => true,
         };
         match repair {
-            Repair::InodeChecksum(ino) | Repair::Sectors(ino, _) => sound(ino),
-            Repair::ExtentChecksum(ino, _) => sound(ino),
-            Repair::DirChecksum(place) => sound(&place.dir) && clear,
-            Repair::EntryKind { block, target, .. } => {
-                sound(&block.dir) && clear && !self.unsealed.contains(target)
+            Repair::InodeChecksum(ino) | Repair::ExtentChecksum(ino, _) => {
+                self.doubt < Doubt::Maps && sound(ino)
             }
-            Repair::XattrChecksum(_) => true,
+            Repair::Sectors(ino, _) => sound(ino) && !self.unsealed.contains(ino),
+            Repair::DirChecksum(place) => {
+                let agreed = !self.journal || self.doubt == Doubt::Nothing;
+                agreed && sound(&place.dir) && clear
+            }
+            Repair::EntryKind { block, target, .. } => {
+                let sealed = match finding.place {
+                    Location::DirBlock(ino, lblk) => !self.unsealed_blocks.contains(&(ino, lblk)),
+                    _ => true,
+                };
+                let settled = sealed || self.doubt == Doubt::Nothing;
+                sound(&block.dir) && clear && settled && !self.unsealed.contains(target)
+            }
+            Repair::XattrChecksum(_) => self.doubt < Doubt::Maps,
             Repair::Descriptor(group) | Repair::UninitFlags(group) => {
                 self.doubt < Doubt::Maps && !self.groups.contains(group)
             }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use extant_blockdev::BlockDevice;
 use extant_check::{Doubt, Finding, Remedy, Report as Checked};
+use extant_disk::features::Compat;
 use extant_disk::location::Location;
 use extant_disk::superblock::State;
 
@@ -56,8 +57,9 @@ fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Res
     for round in 0.. {
         let before = outcome.last.found;
         let mut image = Image::open(dev)?;
+        let journal = image.sb.features().has_compat(Compat::HAS_JOURNAL);
         let mut applied = Vec::new();
-        for (finding, repair) in gate::admit(&outcome.last) {
+        for (finding, repair) in gate::admit(&outcome.last, journal) {
             if apply::apply(&mut image, repair)? {
                 applied.push(Finding {
                     remedy: Remedy::Left(Doubt::Nothing),

@@ -339,3 +339,111 @@ fn what_cannot_be_judged_is_an_error_and_not_written() -> Result<()> {
     ensure!(short.is_err(), "{short:?}");
     Ok(())
 }
+
+/// Where the extent in the inode of `file` stores its first block, with the number of blocks.
+fn first_extent(image: &Image) -> Result<(u64, u64)> {
+    let imap = image.debugfs("imap file")?;
+    let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();
+    let after = |word: &str| {
+        let at = words.iter().rposition(|other| *other == word);
+        at.and_then(|at| words.get(at + 1)).copied()
+    };
+    let (Some(block), Some(offset)) = (after("block"), after("offset")) else {
+        bail!("{imap}")
+    };
+    let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16)?;
+    let inode = block.parse::<u64>()? * 1024 + offset;
+    // The map is at byte 40; its header has 12 bytes.
+    Ok((inode + 40 + 12 + 8, 5))
+}
+
+/// A number that differs from `from` in one bit and begins `len` free blocks.
+fn free_neighbour(image: &Image, from: u32, len: u64) -> Result<u32> {
+    for bit in 0..12 {
+        let other = from ^ (1 << bit);
+        let said = image.debugfs(&format!("testb {other} {len}"))?;
+        if said.matches("not in use").count() as u64 == len {
+            return Ok(other);
+        }
+    }
+    bail!("no free blocks one bit from {from}")
+}
+
+/// A repair has to leave the whole image as it is, and say so.
+fn left_alone(image: &Image, says: &[&str]) -> Result<()> {
+    let before = image.fingerprint()?;
+    let report = run(image, false)?;
+    ensure!(!report.is_clean() && !report.has_changed(), "{report:?}");
+    ensure!(image.fingerprint()? == before, "written: {report:?}");
+    let left: Vec<String> = report.left.iter().map(ToString::to_string).collect();
+    for part in says {
+        ensure!(
+            left.iter().any(|line| line.contains(part)),
+            "{part}: {left:?}"
+        );
+    }
+    Ok(())
+}
+
+/// A flipped bit in a map: the checksum of the map and the bitmaps both speak against it.
+#[test]
+fn a_map_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let image = base(mib, args, dirty)?;
+    let bytes = fs::read(image.path())?;
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
+    let says = [
+        "checksum",
+        "free but marked in use",
+        "in use but marked free",
+    ];
+    let (at, len) = first_extent(&image)?;
+    let wrong = image.copy()?;
+    let other = free_neighbour(&image, number(usize::try_from(at)?), len)?;
+    wrong.patch(at, 4, |start| start.copy_from_slice(&other.to_le_bytes()))?;
+    left_alone(&wrong, &says).context(|| "an inode".to_owned())?;
+    // The same in a leaf of an extent tree.
+    let map = Map::of(&bytes);
+    let Some(node) = map
+        .found()
+        .iter()
+        .find(|found| found.kind == Kind::ExtentNode)
+    else {
+        bail!("no node")
+    };
+    let at = node.at + 12 + 8;
+    let wrong = image.copy()?;
+    let other = free_neighbour(&image, number(at), 1)?;
+    wrong.patch(at as u64, 4, |start| {
+        start.copy_from_slice(&other.to_le_bytes())
+    })?;
+    left_alone(&wrong, &says).context(|| "an extent node".to_owned())?;
+    // The sectors of the inode contradict it: what was wrong before its checksum is not known.
+    let wrong = image.copy()?;
+    let (at, _) = first_extent(&image)?;
+    wrong.patch(at - 60 + 28, 1, |sectors| sectors[0] ^= 0x40)?;
+    left_alone(&wrong, &["checksum", "sectors"]).context(|| "sectors".to_owned())?;
+    Ok(())
+}
+
+/// A flipped bit in an entry: the checksum of the block and the link counts speak against it.
+#[test]
+fn a_directory_that_links_contradict_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let image = base(mib, args, dirty)?;
+    let bytes = fs::read(image.path())?;
+    let find = |what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
+    let (Some(tiny), Some(file)) = (find(b"\x04\x01tiny"), find(b"\x04\x01file")) else {
+        bail!("no entry")
+    };
+    let other = bytes[file - 6..file - 2].to_vec();
+    let wrong = image.copy()?;
+    wrong.patch(tiny as u64 - 6, 4, |ino| ino.copy_from_slice(&other))?;
+    left_alone(&wrong, &["checksum", "link count"])
+}
