@@ -300,6 +300,11 @@ impl<'a> Placer<'a> {
                 if !make {
                     return Ok(None);
                 }
+                // `check` has seen the names of the path, not those of a link's target.
+                if name.len() > MAX_NAME_LEN {
+                    let what = format!("a name of more than {MAX_NAME_LEN} bytes");
+                    return Err(Error::at(shown(path), what));
+                }
                 let made = self.tree.add(self.implied.clone())?;
                 self.tree.link(at, &name, made, self.layer)?;
                 at = made;

@@ -123,6 +123,10 @@ fn bad_members() -> Vec<(Vec<Member>, &'static str)> {
             "too many links on its path",
         ),
         (
+            vec![link(b"l", &[b'a'; 300]), file(b"l/f")],
+            "l/f: a name of more than 255 bytes",
+        ),
+        (
             vec![file(b"f"), file(b"f/g")],
             "a part of its path is no directory",
         ),
