@@ -1,7 +1,7 @@
 //! From sources to a volume: the steps in their order.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use extant_disk::file_kind::FileKind;
@@ -18,7 +18,7 @@ use crate::numbering::{add_lost_found, date_implied};
 use crate::options::{Options, Watch};
 use crate::order;
 use crate::origin::Origin;
-use crate::output::{Output, Target, folder_of, key_of};
+use crate::output::{Output, Target, folder_of, key_of, spare_inputs};
 use crate::sizing::{Planned, Sizing};
 use crate::sources::{Reading, Source};
 use crate::spool;
@@ -58,6 +58,12 @@ pub fn build(
     let mut volume = options.volume.clone();
     let block_size = settle(&mut volume)?;
     let target = Target::of(image, &volume)?;
+    let paths = sources.iter().filter_map(|source| match source {
+        Source::Path(path) => Some(path.as_path()),
+        Source::Stdin => None,
+    });
+    let lists = [&options.manifest, &options.order].into_iter().flatten();
+    spare_inputs(image, paths.chain(lists.map(PathBuf::as_path)))?;
     let keeper = Keeper {
         options,
         watch,

@@ -5,8 +5,8 @@
 //!   It gets its name when it is complete and durable, in one step, over what was there.
 //! - A failure, or an end of the process, leaves what was there.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -73,6 +73,10 @@ impl Target {
         }
         if metadata.len() > 0 {
             extant_mkfs::refuse_occupied_file(path, options)?;
+            if !options.force && has_contents(path, &metadata)? {
+                let what = "the file is not an ext image: it would be lost (--force replaces it)";
+                return Err(Error::at(path.display(), what));
+            }
         }
         Ok(Self::File)
     }
@@ -86,6 +90,34 @@ impl Target {
             Self::Device(len) => Some(*len),
         }
     }
+}
+
+/// Whether a file has more than holes.
+fn has_contents(path: &Path, metadata: &Metadata) -> Result<bool> {
+    if metadata.blocks() > 0 {
+        return Ok(true);
+    }
+    // Some file systems keep the bytes of a short file beside its name.
+    let mut start = Vec::new();
+    let file = File::open(path).at(path)?;
+    file.take(4096).read_to_end(&mut start).at(path)?;
+    Ok(start.iter().any(|&byte| byte != 0))
+}
+
+/// Refuses an image that is one of `inputs`, by whichever name.
+///
+/// # Errors
+/// The image is one of them.
+pub(crate) fn spare_inputs<'a>(
+    image: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<()> {
+    let key = key_of(image);
+    let is_input = key.is_some() && inputs.into_iter().any(|input| key_of(input) == key);
+    if is_input {
+        return Err(Error::at(image.display(), "the volume is built of it"));
+    }
+    Ok(())
 }
 
 /// The folder that a file is in.

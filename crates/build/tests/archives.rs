@@ -178,6 +178,48 @@ fn what_cannot_be_built_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn a_file_that_is_no_image_is_replaced_by_force_alone() {
+    let dir = TempDir::new("build").unwrap();
+    let source = archive(&dir, &[file(b"f")]);
+    let (image, list) = (dir.join("image"), dir.join("list"));
+    let options = |force| {
+        let mut options = Options::default();
+        options.volume.force = force;
+        options
+    };
+    let refused = |image: &Path, options: &Options, what: &str| {
+        let before = fs::read(image).unwrap();
+        let said = build(&[&source], image, options).unwrap_err().to_string();
+        assert!(said.contains(what), "{said:?} instead of {what:?}");
+        assert!(fs::read(image).unwrap() == before, "{what}: it changed");
+    };
+    fs::write(&image, b"a letter").unwrap();
+    refused(
+        &image,
+        &options(false),
+        "not an ext image: it would be lost",
+    );
+    build(&[&source], &image, &options(true)).unwrap();
+    // What the volume is built of is never replaced, whatever name it has.
+    let other = dir.join("other");
+    fs::hard_link(&source, &other).unwrap();
+    for image in [&source, &other] {
+        refused(image, &options(true), "the volume is built of it");
+    }
+    fs::write(&list, b"f\n").unwrap();
+    let manifest = Options {
+        manifest: Some(list.clone()),
+        ..options(true)
+    };
+    refused(&list, &manifest, "the volume is built of it");
+    let order = Options {
+        order: Some(list.clone()),
+        ..options(true)
+    };
+    refused(&list, &order, "the volume is built of it");
+}
+
+#[test]
 fn names_stay_within_the_volume() {
     if !need(MOUNTED) {
         return;

@@ -89,7 +89,8 @@ fn connectivity(
             ..
         })
     ) {
-        findings.add_hiding(Location::Inode(Ino::ROOT), "the root is no directory");
+        // Blocks and inodes that only the root leads to look free.
+        findings.add_hiding_inodes(Location::Inode(Ino::ROOT), "the root is no directory");
     }
     let mut connected = HashSet::from([Ino::ROOT]);
     for dir in &scan.dirs {
