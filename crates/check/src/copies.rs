@@ -4,6 +4,8 @@
 //! first superblock cannot be used. Some programs that make images leave copies out. Counters and
 //! times in a copy may lag behind.
 
+use std::sync::Arc;
+
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::location::Location;
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
@@ -11,29 +13,22 @@ use extant_units::{Group, Pblk};
 
 use crate::error::Result;
 use crate::findings::Findings;
+use crate::remedy::Repair;
 use crate::volume::Volume;
 
 /// Copies that cannot be used, of one kind.
 #[derive(Default)]
-struct Bad {
-    count: u64,
-    first: Option<Group>,
-}
+struct Bad(Vec<Group>);
 
 impl Bad {
-    fn add(&mut self, group: Group) {
-        self.count += 1;
-        self.first.get_or_insert(group);
-    }
-
-    fn note(&self, what: &str, all: u64, findings: &Findings) {
-        if let Some(first) = self.first {
-            let count = self.count;
+    fn note(self, what: &str, all: u64, repair: fn(Arc<[Group]>) -> Repair, findings: &Findings) {
+        if let Some(first) = self.0.first() {
+            let count = self.0.len();
             let what = format_args!(
                 "{count} of {all} copies of the {what} cannot be used, the first in group {first}: \
                  only a repair would read them"
             );
-            findings.note(Location::Superblock, what);
+            findings.note_repairable(Location::Superblock, what, repair(self.0.as_slice().into()));
         }
     }
 }
@@ -48,14 +43,14 @@ pub(crate) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
         }
         all += 1;
         if !superblock(volume, group)? {
-            superblocks.add(group);
+            superblocks.0.push(group);
         }
         if !table(volume, group)? {
-            descriptors.add(group);
+            descriptors.0.push(group);
         }
     }
-    superblocks.note("superblock", all, findings);
-    descriptors.note("descriptors", all, findings);
+    superblocks.note("superblock", all, Repair::SuperblockCopies, findings);
+    descriptors.note("descriptors", all, Repair::DescriptorCopies, findings);
     Ok(())
 }
 

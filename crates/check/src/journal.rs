@@ -10,6 +10,7 @@ use extant_jbd2::{LogMap, inspect, recover_within};
 use crate::error::{Error, Result};
 use crate::findings::Findings;
 use crate::maps::runs_of;
+use crate::remedy::Repair;
 use crate::volume::Volume;
 
 fn corrupt(what: &'static str) -> Error {
@@ -80,7 +81,7 @@ pub(crate) fn check(volume: &Volume, findings: &Findings) -> Result<()> {
             "it remembers error {errno}, of a mount that a fault has stopped: the next mount or \
              e2fsck clears it"
         );
-        findings.note(Location::Journal, what);
+        findings.note_repairable(Location::Journal, what, Repair::JournalError);
     }
     if superblock.users() > 1 {
         let users = superblock.users();

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use extant_disk::group_desc::GroupFlags;
 use extant_disk::htree::IndexKind;
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Pblk};
@@ -58,9 +59,9 @@ pub enum Repair {
         /// Free inodes.
         inodes: u32,
     },
-    /// The checksum of a descriptor. Its flags and counts that exclude parts of the group from the
-    /// check are not relied on: they are cleared.
-    Descriptor(Group),
+    /// The checksum of a descriptor. Its flags, which are given here, and counts that exclude parts
+    /// of the group from the check are not relied on: they are cleared.
+    Descriptor(Group, GroupFlags),
     /// Flags that say that parts of a group were never written, for which the feature is missing.
     UninitFlags(Group),
     /// The counts of a descriptor.
@@ -110,6 +111,12 @@ pub enum Repair {
     XattrReferences(Pblk, u32),
     /// The checksum of an attribute block.
     XattrChecksum(Pblk),
+    /// The error that the journal remembers: nothing is left of its consequences.
+    JournalError,
+    /// The copies of the superblock at the start of these groups.
+    SuperblockCopies(Arc<[Group]>),
+    /// The copies of the descriptors behind those of the superblock in these groups.
+    DescriptorCopies(Arc<[Group]>),
 }
 
 /// A block of a directory.

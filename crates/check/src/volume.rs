@@ -100,9 +100,9 @@ impl Volume {
             Err(error) => error,
         };
         let place = Location::GroupDesc(group);
-        findings.add_repairable(place, error, || Repair::Descriptor(group));
         let mut desc = GroupDesc::parse(bytes, group, &GroupChecksum::None)
             .map_err(|source| Error::Descriptor { group, source })?;
+        findings.add_repairable(place, error, || Repair::Descriptor(group, desc.flags));
         let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
         desc.flags.remove(uninit);
         desc.itable_unused = 0;

@@ -1,4 +1,4 @@
-//! The progress bar of long copies.
+//! The progress bars of long copies and of checks.
 //!
 //! It shows on a terminal only, and only for what takes longer than a moment; scripts see nothing
 //! of it.
@@ -15,6 +15,34 @@ const TEMPLATE: &str = "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {wi
 
 /// The same where it is not known how much there will be.
 const STREAM: &str = "{bytes} {bytes_per_sec} {wide_msg}";
+
+/// The same for work in no unit.
+const STEPS: &str = "{bar:30} {percent:>3}% {eta}";
+
+/// Shows how far a check has come, on a terminal.
+pub(crate) struct Steps(ProgressBar);
+
+impl Steps {
+    /// A bar of nothing done yet.
+    pub(crate) fn new() -> Steps {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(STEPS) {
+            bar.set_style(style);
+        }
+        Steps(bar)
+    }
+
+    /// Shows what is done of the work in all.
+    pub(crate) fn show(&self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    /// Removes the bar.
+    pub(crate) fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
 
 /// Counts what is copied.
 pub(crate) struct Progress {

@@ -1,26 +1,30 @@
 //! Making one repair on the private copy.
 
 use extant_check::{DirPlace, Repair};
-use extant_disk::dir_edit::NewEntry;
-use extant_disk::dirent::{DirFormat, FileType};
 use extant_disk::extent;
 use extant_disk::group_desc::{GroupChecksum, GroupDesc, GroupFlags};
 use extant_disk::inode::RawInode;
 use extant_disk::xattr::{BlockHeader, seal_block};
-use extant_units::{Blocks, Group, Ino, Pblk};
+use extant_units::{Blocks, Group, Pblk};
 use zerocopy::FromBytes;
 
 use crate::error::Result;
 use crate::image::Image;
+use crate::lost_found::LostFound;
+use crate::{copies, log};
 
 /// Makes a repair. False if there is no way to: then nothing was changed.
-pub(crate) fn apply(image: &mut Image, repair: &Repair) -> Result<bool> {
+pub(crate) fn apply(
+    image: &mut Image,
+    repair: &Repair,
+    lost_found: &mut LostFound,
+) -> Result<bool> {
     match repair {
         Repair::Totals { blocks, inodes } => image.edit_super(|raw| {
             raw.set_free_blocks_count(Blocks::new(*blocks));
             raw.free_inodes_count.set(*inodes);
         })?,
-        Repair::Descriptor(group) | Repair::UninitFlags(group) => {
+        Repair::Descriptor(group, _) | Repair::UninitFlags(group) => {
             image.edit_desc(*group, |desc, _, _| {
                 let uninit = GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT;
                 desc.flags.remove(uninit);
@@ -66,9 +70,14 @@ pub(crate) fn apply(image: &mut Image, repair: &Repair) -> Result<bool> {
             let dotdot = |bytes: &mut [u8]| format.set_dotdot(bytes, block.index, *parent).ok();
             return Ok(image.edit(block.pblk, dotdot)?.is_some());
         }
-        Repair::Reattach { ino, kind, into } => return reattach(image, *ino, *kind, into),
+        Repair::Reattach { ino, kind, into } => {
+            return lost_found.attach(image, *ino, *kind, into);
+        }
         Repair::XattrReferences(pblk, count) => return edit_xattr(image, *pblk, Some(*count)),
         Repair::XattrChecksum(pblk) => return edit_xattr(image, *pblk, None),
+        Repair::JournalError => return log::forget_error(image.device(), image),
+        Repair::SuperblockCopies(groups) => copies::superblocks(image, groups)?,
+        Repair::DescriptorCopies(groups) => copies::descriptors(image, groups)?,
     }
     Ok(true)
 }
@@ -115,33 +124,6 @@ fn edit_dir(
         }
     })?;
     Ok(changed.is_some())
-}
-
-/// Gives an inode the name `#NUMBER` in lost+found, in the first block that has room.
-fn reattach(image: &Image, ino: Ino, kind: u8, into: &[DirPlace]) -> Result<bool> {
-    let name = format!("#{ino}");
-    let entry = NewEntry {
-        name: name.as_bytes(),
-        ino,
-        file_type: FileType::from_raw(kind),
-    };
-    let Some(format) = into.first().map(|place| image.dir_format(place.dir)) else {
-        return Ok(false);
-    };
-    let format: DirFormat = format?;
-    for place in into {
-        let block = image.block(place.pblk)?;
-        if !matches!(format.find(&block, entry.name), Ok(None)) {
-            return Ok(false);
-        }
-    }
-    for place in into {
-        let put = |block: &mut [u8]| format.insert(block, &entry).ok().flatten();
-        if image.edit(place.pblk, put)?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Seals an attribute block, with another reference count if one is given.

@@ -11,25 +11,25 @@
 //!    descriptors. All but the first are derived from those before them. Of a block of the first
 //!    kind the last sector goes first: a new entry is durable before the record in front of it
 //!    makes room for it.
-//! 4. The superblock is last.
+//! 4. The superblock is last, and then the error that the journal remembers is forgotten.
+//! 5. Other hosts are kept away from before the first write until after the last one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use extant_blockdev::{BlockDevice, CowDevice, memory_share};
+use extant_blockdev::{BlockDevice, memory_share};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::{
     SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, State, Superblock, SuperblockError,
 };
-use extant_jbd2::{BlockCache, Config, Journal, LogMap};
+use extant_jbd2::LogMap;
 use extant_units::{BlockSize, DevOff, Group, Pblk};
 
 use crate::error::{Error, Result};
+use crate::hold::{Protection, block_of};
 use crate::image::{Image, Overlay, edit_super, super_bytes};
-use crate::replay;
+use crate::{log, replay};
 
-/// Memory of the cache that blocks pass on their way to the log.
-const CACHE_BYTES: usize = 8 << 20;
 /// What a drive writes whole.
 const SECTOR: usize = 512;
 
@@ -47,7 +47,38 @@ type Changed = (Part, Pblk);
 
 /// Writes what differs between the copy and the device. Returns the number of blocks, the
 /// superblock's not counted.
-pub(crate) fn commit(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u64> {
+pub(crate) fn commit(
+    dev: &Arc<dyn BlockDevice>,
+    overlay: &Overlay,
+    memory: u64,
+    protection: &Protection,
+) -> Result<u64> {
+    if !differs(dev, overlay)? {
+        return Ok(0);
+    }
+    let hold = protection.hold(dev)?;
+    let blocks = write(dev, overlay, memory)?;
+    if let Some(hold) = hold {
+        hold.release()?;
+    }
+    Ok(blocks)
+}
+
+/// Whether any byte differs.
+fn differs(dev: &dyn BlockDevice, overlay: &Overlay) -> Result<bool> {
+    for range in overlay.changed() {
+        let len = extant_units::index(range.end.get() - range.start.get());
+        let (mut old, mut new) = (vec![0; len], vec![0; len]);
+        dev.read_at(range.start, &mut old)?;
+        overlay.read_at(range.start, &mut new)?;
+        if old != new {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn write(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64) -> Result<u64> {
     let image = Image::open(overlay)?;
     // The copy reads through to the device where it has no changes.
     let right = super_bytes(overlay)?;
@@ -63,13 +94,19 @@ pub(crate) fn commit(dev: &Arc<dyn BlockDevice>, overlay: &Overlay, memory: u64)
     }
     let changed = differing(dev, overlay, &image, log.as_ref())?;
     if !changed.is_empty() {
-        match log.filter(|log| opens(overlay, &image, log)) {
+        match log.clone().filter(|log| log::opens(overlay, &image, log)) {
             Some(log) => through_log(dev, overlay, &image, log, &changed)?,
             None => in_order(dev, overlay, &image, &changed)?,
         }
     }
     if right != super_bytes(dev)? {
         dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), &right)?;
+    }
+    if let Some(log) = log
+        && log::remembers_error(dev, &image, &log)
+        && !log::remembers_error(overlay, &image, &log)
+    {
+        log::clear_error(dev, &image, log)?;
     }
     Ok(changed.len() as u64)
 }
@@ -83,8 +120,8 @@ fn read(dev: &dyn BlockDevice, bs: BlockSize, pblk: Pblk) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The blocks that differ, in the order of their parts. The log is no part of what is repaired, and
-/// the superblock has a time of its own.
+/// The blocks that differ, in the order of their parts. The log and the block of multiple mount
+/// protection are no part of what is repaired, and the superblock has a time of its own.
 fn differing(
     dev: &Arc<dyn BlockDevice>,
     overlay: &Overlay,
@@ -100,8 +137,10 @@ fn differing(
         for block in first..end.min(image.sb.blocks_count().get()) {
             let pblk = Pblk::new(block);
             let is_super = SUPERBLOCK_OFFSET >> bs.log2() == block;
-            let in_log = log.is_some_and(|log| log.contains(pblk));
-            if !is_super && !in_log && read(dev, bs, pblk)? != read(overlay, bs, pblk)? {
+            let apart = is_super
+                || log.is_some_and(|log| log.contains(pblk))
+                || block_of(image) == Some(pblk);
+            if !apart && read(dev, bs, pblk)? != read(overlay, bs, pblk)? {
                 changed.insert((parts.part(pblk), pblk));
             }
         }
@@ -155,29 +194,6 @@ impl Parts {
     }
 }
 
-/// Opens an empty log.
-fn open(
-    dev: &Arc<dyn BlockDevice>,
-    image: &Image,
-    log: LogMap,
-) -> Result<(Arc<BlockCache>, Arc<Journal>)> {
-    let cache = BlockCache::new(Arc::clone(dev), image.sb.block_size(), CACHE_BYTES);
-    let config = Config {
-        checksums: image.sb.features().metadata_csum(),
-        ..Config::default()
-    };
-    let journal = Journal::open(Arc::clone(&cache), Arc::clone(dev), log, config)?;
-    Ok((cache, journal))
-}
-
-/// Whether the log can be used: it is tried on a copy, before the device is marked for it.
-fn opens(overlay: &Overlay, image: &Image, log: &LogMap) -> bool {
-    let below: Arc<dyn BlockDevice> = Arc::clone(overlay) as _;
-    let copy: Arc<dyn BlockDevice> = Arc::new(CowDevice::new(below));
-    let opened = open(&copy, image, log.clone());
-    opened.is_ok_and(|(_, journal)| journal.close().is_ok())
-}
-
 /// Writes the blocks as transactions of the journal.
 fn through_log(
     dev: &Arc<dyn BlockDevice>,
@@ -188,7 +204,7 @@ fn through_log(
 ) -> Result<()> {
     let bs = image.sb.block_size();
     edit_super(dev, |raw| replay::set_recover(raw, true))?;
-    let (cache, journal) = open(dev, image, log)?;
+    let (cache, journal) = log::open(dev, image, log)?;
     let most = journal.max_credits().max(1) as usize;
     for part in changed.chunks(most) {
         let credits = u32::try_from(part.len()).unwrap_or(u32::MAX);

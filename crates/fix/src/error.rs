@@ -25,7 +25,10 @@ pub enum Error {
     #[error(transparent)]
     Check(#[from] extant_check::Error),
     /// The block of multiple mount protection says that a host uses the volume.
-    #[error("in use by a host, or not unmounted there (multiple mount protection)")]
+    #[error(
+        "in use by a host, or left by one without an end (multiple mount protection); \
+         if none uses it: tune2fs -f -E clear_mmp"
+    )]
     InUse,
     /// The log has damaged copies: what they would have changed is lost if the rest is replayed.
     #[error("the journal cannot be replayed: {0}")]

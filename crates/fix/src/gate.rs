@@ -2,25 +2,32 @@
 //!
 //! # Invariants
 //! - A structure gets a new checksum only if nothing else is wrong with it, and nothing that it
-//!   leads to contradicts it: bitmaps and sectors agree with what owns blocks, link counts and ".."
-//!   with the directories. Else the flipped bit may be in what the checksum covers.
+//!   leads to contradicts it: bitmaps and sectors agree with what owns blocks, bitmaps with the
+//!   descriptors, link counts and ".." with the directories. Else the flipped bit may be in what
+//!   the checksum covers.
 //! - Without a journal, a cut in a write leaves a directory block with a wrong checksum beside
-//!   wrong link counts, also a write of a repair. Such a block gets a new checksum nevertheless.
-//! - Bitmaps and counts follow the maps only while no map, inode or descriptor is in doubt: what
-//!   cannot be read may own what seems to be free.
-//! - Link counts follow the names, and lost inodes get one, only while no directory is in doubt
-//!   either.
+//!   wrong link counts, also a write of a repair. Such a block gets a new checksum nevertheless, on
+//!   a volume that is not marked as unmounted cleanly; a repair removes that mark before it writes.
+//! - Bitmaps, counts and descriptors follow the maps only while nothing is in doubt: what cannot be
+//!   read may own what seems to be free, and a name that cannot be read may lead to an inode that
+//!   seems to be unused.
+//! - Link counts follow the names, and lost inodes get one, only while nothing is in doubt either.
 //! - Of two structures that contradict each other none wins because its checksum was just wrong.
+//! - What only serves a later repair (copies, the error of the journal) is written once nothing is
+//!   wrong any more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use extant_check::{Doubt, Finding, Remedy, Repair, Report};
+use extant_disk::group_desc::GroupFlags;
 use extant_disk::location::Location;
 use extant_units::{Group, Ino, Lblk};
 
 /// What is left in doubt by findings that have no repair.
 struct Gate {
     doubt: Doubt,
+    /// Whether nothing at all was found.
+    clean: bool,
     inodes: HashSet<Ino>,
     blocks: HashSet<(Ino, Lblk)>,
     groups: HashSet<Group>,
@@ -30,14 +37,19 @@ struct Gate {
     unsealed_blocks: HashSet<(Ino, Lblk)>,
     /// Whether the checksum of an attribute block is wrong.
     unsealed_attrs: bool,
-    /// Whether the volume has a journal.
-    journal: bool,
+    /// Groups whose descriptors have a wrong checksum, with the flags that are stored.
+    unsealed_groups: HashMap<Group, GroupFlags>,
+    /// Whether a wrong checksum of a directory block cannot come from a write that was cut.
+    whole_writes: bool,
 }
 
-/// The findings that may be repaired now, with their repairs. `journal` says whether the volume has
-/// one.
-pub(crate) fn admit(report: &Report, journal: bool) -> impl Iterator<Item = (&Finding, &Repair)> {
-    let gate = Gate::of(report, journal);
+/// The findings that may be repaired now, with their repairs. `whole_writes` says that no write of
+/// a directory block can have been cut: a journal, or an unmount, has seen to that.
+pub(crate) fn admit(
+    report: &Report,
+    whole_writes: bool,
+) -> impl Iterator<Item = (&Finding, &Repair)> {
+    let gate = Gate::of(report, whole_writes);
     let all = report.findings.iter().chain(&report.notes);
     all.filter_map(move |finding| match &finding.remedy {
         Remedy::Repair(repair) if gate.admits(finding, repair) => Some((finding, repair)),
@@ -46,20 +58,22 @@ pub(crate) fn admit(report: &Report, journal: bool) -> impl Iterator<Item = (&Fi
 }
 
 impl Gate {
-    fn of(report: &Report, journal: bool) -> Gate {
+    fn of(report: &Report, whole_writes: bool) -> Gate {
         let mut gate = Gate {
             // Findings past the limit may be of any kind.
             doubt: match report.found > report.findings.len() as u64 {
                 true => Doubt::Maps,
                 false => Doubt::Nothing,
             },
+            clean: report.is_clean(),
             inodes: HashSet::new(),
             blocks: HashSet::new(),
             groups: HashSet::new(),
             unsealed: HashSet::new(),
             unsealed_blocks: HashSet::new(),
             unsealed_attrs: false,
-            journal,
+            unsealed_groups: HashMap::new(),
+            whole_writes,
         };
         for finding in &report.findings {
             match &finding.remedy {
@@ -81,10 +95,13 @@ impl Gate {
             (Repair::InodeChecksum(ino) | Repair::ExtentChecksum(ino, _), _) => {
                 self.unsealed.insert(*ino);
             }
-            (Repair::DirChecksum(_), Location::DirBlock(ino, lblk)) if self.journal => {
+            (Repair::DirChecksum(_), Location::DirBlock(ino, lblk)) if self.whole_writes => {
                 self.unsealed_blocks.insert((*ino, *lblk));
             }
             (Repair::XattrChecksum(_), _) => self.unsealed_attrs = true,
+            (Repair::Descriptor(group, flags), _) => {
+                self.unsealed_groups.insert(*group, *flags);
+            }
             _ => {}
         }
     }
@@ -104,6 +121,16 @@ impl Gate {
             {
                 self.doubt = Doubt::Maps;
             }
+            Repair::BlockBitmap(group, _)
+                if self.may_have_moved(*group, GroupFlags::BLOCK_UNINIT) =>
+            {
+                self.doubt = Doubt::Maps;
+            }
+            Repair::InodeBitmap(group, _)
+                if self.may_have_moved(*group, GroupFlags::INODE_UNINIT) =>
+            {
+                self.doubt = Doubt::Maps;
+            }
             Repair::Links(..) | Repair::Reattach { .. } | Repair::Parent { .. }
                 if !self.unsealed_blocks.is_empty() =>
             {
@@ -111,6 +138,14 @@ impl Gate {
             }
             _ => {}
         }
+    }
+
+    /// Whether a bitmap of `group` is wrong perhaps because a descriptor with a wrong checksum
+    /// leads to the wrong blocks. A bitmap that its own descriptor calls `never_written` has to be
+    /// wrong once that flag is not relied on.
+    fn may_have_moved(&self, group: Group, never_written: GroupFlags) -> bool {
+        let own = self.unsealed_groups.get(&group);
+        !self.unsealed_groups.is_empty() && own.is_none_or(|flags| !flags.contains(never_written))
     }
 
     /// Takes in a finding that stays.
@@ -142,7 +177,7 @@ impl Gate {
             }
             Repair::Sectors(ino, _) => sound(ino) && !self.unsealed.contains(ino),
             Repair::DirChecksum(place) => {
-                let agreed = !self.journal || self.doubt == Doubt::Nothing;
+                let agreed = !self.whole_writes || self.doubt == Doubt::Nothing;
                 agreed && sound(&place.dir) && clear
             }
             Repair::EntryKind { block, target, .. } => {
@@ -153,19 +188,22 @@ impl Gate {
                 let settled = sealed || self.doubt == Doubt::Nothing;
                 sound(&block.dir) && clear && settled && !self.unsealed.contains(target)
             }
-            Repair::XattrChecksum(_) => self.doubt < Doubt::Maps,
-            Repair::Descriptor(group) | Repair::UninitFlags(group) => {
-                self.doubt < Doubt::Maps && !self.groups.contains(group)
+            Repair::XattrReferences(..) | Repair::XattrChecksum(_) => self.doubt < Doubt::Maps,
+            // A descriptor whose flags are cleared needs bitmaps that agree.
+            Repair::Descriptor(group, _) | Repair::UninitFlags(group) => {
+                self.doubt == Doubt::Nothing && !self.groups.contains(group)
             }
             Repair::Totals { .. }
             | Repair::Counts(..)
             | Repair::BlockBitmap(..)
-            | Repair::InodeBitmap(..)
-            | Repair::XattrReferences(..) => self.doubt < Doubt::Maps,
+            | Repair::InodeBitmap(..) => self.doubt == Doubt::Nothing,
             Repair::Links(ino, _) | Repair::Reattach { ino, .. } => {
                 self.doubt == Doubt::Nothing && sound(ino)
             }
             Repair::Parent { block, .. } => self.doubt == Doubt::Nothing && sound(&block.dir),
+            Repair::JournalError | Repair::SuperblockCopies(_) | Repair::DescriptorCopies(_) => {
+                self.clean
+            }
         }
     }
 }

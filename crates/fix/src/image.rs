@@ -11,7 +11,6 @@ use extant_disk::dirent::DirFormat;
 use extant_disk::features::{Incompat, RoCompat};
 use extant_disk::group_desc::{GroupChecksum, GroupDesc};
 use extant_disk::inode::{InodeFormat, RawInode};
-use extant_disk::mmp::{Mmp, MmpState};
 use extant_disk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use extant_units::{DevOff, Group, Ino, Pblk};
 use zerocopy::IntoBytes;
@@ -46,23 +45,6 @@ pub(crate) fn edit_super(
         dev.write_durable(DevOff::new(SUPERBLOCK_OFFSET), raw.as_bytes())?;
     }
     Ok(())
-}
-
-/// Fails if the block of multiple mount protection says that a host uses the volume.
-pub(crate) fn refuse_in_use(dev: &Overlay) -> Result<()> {
-    let image = Image::open(dev)?;
-    if !image.sb.features().has_incompat(Incompat::MMP) {
-        return Ok(());
-    }
-    let block = Pblk::new(image.sb.raw().mmp_block.get());
-    // A damaged block is a finding of the check.
-    match image
-        .block(block)
-        .map(|bytes| Mmp::parse(&bytes, image.seed))
-    {
-        Ok(Ok(mmp)) if mmp.state() != MmpState::Clean => Err(Error::InUse),
-        _ => Ok(()),
-    }
 }
 
 /// The copy and its layout.
@@ -100,7 +82,13 @@ impl Image {
         })
     }
 
-    fn at(&self, pblk: Pblk) -> Result<DevOff> {
+    /// The copy.
+    pub(crate) fn device(&self) -> &Overlay {
+        &self.dev
+    }
+
+    /// Where a block of the volume is.
+    pub(crate) fn at(&self, pblk: Pblk) -> Result<DevOff> {
         let inside = pblk.get() < self.sb.blocks_count().get();
         let at = self.sb.block_size().dev_off(pblk).filter(|_| inside);
         at.ok_or_else(|| Error::Unreadable(format!("block {pblk} lies past the end")))
@@ -217,12 +205,19 @@ impl Image {
         changed.ok_or_else(|| Error::Unreadable(format!("inode {ino}")))
     }
 
+    /// The record of an inode.
+    pub(crate) fn inode_record(&self, ino: Ino) -> Result<Vec<u8>> {
+        let (pblk, at) = self.place_of(ino)?;
+        let block = self.block(pblk)?;
+        let record = block.get(at..at + self.format.record_size());
+        let missing = || Error::Unreadable(format!("inode {ino}"));
+        record.map(<[u8]>::to_vec).ok_or_else(missing)
+    }
+
     /// The checksum seed of what an inode owns.
     pub(crate) fn owner_seed(&self, ino: Ino) -> Result<Option<Crc32c>> {
-        let (pblk, at) = self.place_of(ino)?;
-        let bytes = self.block(pblk)?;
-        let raw = bytes.get(at..).and_then(RawInode::of);
-        let generation = raw.map_or(0, |raw| raw.generation.get());
+        let record = self.inode_record(ino)?;
+        let generation = RawInode::of(&record).map_or(0, |raw| raw.generation.get());
         Ok(self.format.inode_seed(ino, generation))
     }
 

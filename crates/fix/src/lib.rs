@@ -12,14 +12,17 @@
 //! 1. The journal is replayed into a private copy in memory (`replay`).
 //! 2. Check and repair take turns on the copy until nothing more can be repaired (`rounds`). `gate`
 //!    refuses repairs that rely on something doubtful, `apply` makes the others on the `image`.
-//!    When nothing is left, a mount of another copy tries to finish the orphans (`orphans`).
+//!    `lost_found` makes room for names, `copies` writes superblock and descriptors a second time,
+//!    `log` forgets the journal's error. When nothing is left, a mount of another copy tries to
+//!    finish the orphans (`orphans`).
 //! 3. `commit` brings what differs to the device: through the journal, or without one in an order
-//!    that each cut leaves repairable. Then a mount of the device finishes the orphans.
+//!    that each cut leaves repairable. Meanwhile `hold` keeps other hosts away. Then a mount of the
+//!    device finishes the orphans.
 //!
 //! # Invariants
 //! - A clean image is not written.
-//! - Nothing is freed while a map, an inode or a descriptor is in doubt, and no name is given while
-//!   a directory is. So a repair never frees a block that an unreadable structure may own.
+//! - Nothing is freed, counted or named while a map, an inode, a descriptor or a directory is in
+//!   doubt. So a repair never frees a block that an unreadable structure may own.
 //! - The check has judged what is written before it is written. It is never worse than before.
 //! - A cut at any write leaves an image on which a repair ends as it would have without.
 //! - Memory: that of a check, and the blocks that change, within the limit of the private copy.
@@ -27,9 +30,13 @@
 
 mod apply;
 mod commit;
+mod copies;
 mod error;
 mod gate;
+mod hold;
 mod image;
+mod log;
+mod lost_found;
 mod options;
 mod orphans;
 mod primary;
@@ -46,6 +53,7 @@ pub use error::{Error, Result};
 pub use options::FixOptions;
 pub use report::Report;
 
+use hold::Protection;
 use image::{Image, Overlay};
 
 /// Repairs the image file or block device at `path`. See [`fix`].
@@ -71,7 +79,7 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     let memory = options.check.replay_bytes.unwrap_or_else(memory_share);
     let overlay: Overlay = Arc::new(CowDevice::with_limit(Arc::clone(&dev), memory));
     let resealed = primary::reseal(&overlay)?;
-    image::refuse_in_use(&overlay)?;
+    let protection = Protection::read(&dev, &Image::open(&overlay)?)?;
     let log = replay::into(&overlay, memory)?;
     let mut outcome = rounds::run(&overlay, options)?;
     if log.marked_only {
@@ -89,7 +97,7 @@ pub fn fix(dev: Arc<dyn BlockDevice>, options: &FixOptions<'_>) -> Result<Report
     outcome.refuse_worse()?;
     let mut blocks = 0;
     if !options.dry_run {
-        blocks = commit::commit(&dev, &overlay, memory)?;
+        blocks = commit::commit(&dev, &overlay, memory, &protection)?;
         if outcome.orphans > 0 {
             orphans::finish(&dev)?;
         }

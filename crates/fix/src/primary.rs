@@ -4,7 +4,7 @@
 //! has to: everything that the superblock leads to must turn out sound.
 
 use extant_blockdev::BlockDevice;
-use extant_disk::features::Incompat;
+use extant_disk::features::{Compat, Incompat, RoCompat};
 use extant_disk::superblock::{SUPERBLOCK_SIZE, Superblock, SuperblockError};
 use extant_units::{DevOff, Group};
 
@@ -48,27 +48,33 @@ pub(crate) fn reseal(dev: &Overlay) -> Result<Option<Resealed>> {
     Ok(Some(Resealed { error, confirmed }))
 }
 
-/// Whether two superblocks have the same geometry and features.
+/// Whether two superblocks have the same geometry and features, and say the same of everything that
+/// a reader of the volume relies on. What a mount changes in the original alone is not compared.
 fn is_same_volume(one: &Superblock, two: &Superblock) -> bool {
-    let lasting = |sb: &Superblock| {
+    let features = |sb: &Superblock| {
         let mut features = sb.features();
+        features.compat.remove(Compat::EXT_ATTR);
         features.incompat.remove(Incompat::RECOVER);
+        features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
         features
     };
-    let counts = |sb: &Superblock| {
+    let geometry = |sb: &Superblock| {
+        let raw = sb.raw();
         (
-            sb.blocks_count(),
-            sb.inodes_count(),
-            sb.block_size(),
-            sb.blocks_per_group(),
-            sb.inodes_per_group(),
-            sb.inode_size(),
-            sb.first_inode(),
-            sb.desc_size(),
-            sb.reserved_gdt_blocks(),
+            (sb.blocks_count(), sb.inodes_count(), sb.block_size()),
+            (sb.blocks_per_group(), sb.inodes_per_group()),
+            (sb.inode_size(), sb.first_inode(), sb.desc_size()),
+            (sb.reserved_gdt_blocks(), raw.first_meta_bg.get()),
+            (raw.log_groups_per_flex, raw.backup_bgs.map(|bg| bg.get())),
         )
     };
-    counts(one) == counts(two)
-        && lasting(one).incompat == lasting(two).incompat
-        && one.raw().uuid == two.raw().uuid
+    let meaning = |sb: &Superblock| {
+        let raw = sb.raw();
+        (
+            (raw.uuid, raw.checksum_seed.get()),
+            (sb.hash_seed(), raw.def_hash_version, raw.flags.get()),
+            (raw.journal_inum.get(), raw.orphan_file_inum.get()),
+        )
+    };
+    features(one) == features(two) && geometry(one) == geometry(two) && meaning(one) == meaning(two)
 }

@@ -11,10 +11,11 @@ use extant_blockdev::BlockDevice;
 use extant_check::{Doubt, Finding, Remedy, Report as Checked};
 use extant_disk::features::Compat;
 use extant_disk::location::Location;
-use extant_disk::superblock::State;
+use extant_disk::superblock::{RawSuperblock, State};
 
 use crate::error::{Error, Result};
 use crate::image::{Image, Overlay};
+use crate::lost_found::LostFound;
 use crate::options::FixOptions;
 use crate::primary::Resealed;
 use crate::{apply, gate};
@@ -58,9 +59,11 @@ fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Res
         let before = outcome.last.found;
         let mut image = Image::open(dev)?;
         let journal = image.sb.features().has_compat(Compat::HAS_JOURNAL);
+        let whole_writes = journal || image.sb.raw().state().contains(State::VALID);
+        let mut lost_found = LostFound::of(&outcome.last);
         let mut applied = Vec::new();
-        for (finding, repair) in gate::admit(&outcome.last, journal) {
-            if apply::apply(&mut image, repair)? {
+        for (finding, repair) in gate::admit(&outcome.last, whole_writes) {
+            if apply::apply(&mut image, repair, &mut lost_found)? {
                 applied.push(Finding {
                     remedy: Remedy::Left(Doubt::Nothing),
                     ..finding.clone()
@@ -79,7 +82,8 @@ fn repair(dev: &Overlay, outcome: &mut Outcome, options: &FixOptions<'_>) -> Res
     }
     // What is found all the same is not repaired.
     let key = |finding: &Finding| finding.to_string();
-    let left: HashSet<String> = outcome.last.findings.iter().map(key).collect();
+    let found = outcome.last.findings.iter().chain(&outcome.last.notes);
+    let left: HashSet<String> = found.map(key).collect();
     outcome
         .fixed
         .retain(|finding| !left.contains(&key(finding)));
@@ -99,9 +103,10 @@ impl Outcome {
         Ok(())
     }
 
-    /// Clears the superblock's marks of errors and of a volume in use: nothing is wrong any more.
+    /// Clears the superblock's marks and record of errors, and the mark of a volume in use: nothing
+    /// is wrong any more.
     pub(crate) fn mark_clean(&mut self, image: &mut Image) -> Result<()> {
-        let state = image.sb.raw().state();
+        let (state, errors) = (image.sb.raw().state(), image.sb.raw().error_count.get());
         for (marked, what) in [
             (state.contains(State::ERROR), "marked as having errors"),
             (!state.contains(State::VALID), "not marked as clean"),
@@ -110,7 +115,15 @@ impl Outcome {
                 self.note(what);
             }
         }
-        image.edit_super(|raw| raw.set_state((state | State::VALID) - State::ERROR))
+        if errors > 0 {
+            self.note(&format!("{errors} errors on record"));
+        }
+        image.edit_super(|raw| {
+            raw.set_state((state | State::VALID) - State::ERROR);
+            if errors > 0 {
+                raw.copy_error_record(&RawSuperblock::zeroed());
+            }
+        })
     }
 
     /// Takes in a repair of the superblock.

@@ -43,10 +43,11 @@ fn run(dev: Arc<dyn BlockDevice>) -> std::result::Result<Report, String> {
 fn explore(at: usize, budget: Budget) -> Result<Totals> {
     let (name, mib, args, dirty) = BASES[at];
     let image = base(mib, args, dirty)?;
-    // So many lost inodes that their names cross a sector of lost+found.
-    let lost: String = (0..60)
+    // So many lost inodes that their names cross a sector of lost+found, and then its only block.
+    let lost: String = (0..90)
         .map(|number| format!("unlink big/a_rather_long_file_name_to_fill_blocks_{number}\n"))
         .collect();
+    let lost = format!("rmdir lost+found\nmkdir lost+found\n{lost}");
     damage(&image, &(lost + DAMAGE))?;
     let before = std::fs::read(image.path())?;
     let recorder = Arc::new(Recorder::new(MemoryDevice::from_bytes(&before)));

@@ -201,8 +201,21 @@ const ENGINE: Order = Order {
 const FIX: Order = Order {
     root: "crates/fix/src",
     modules: &[
-        "error", "options", "image", "primary", "replay", "gate", "apply", "rounds", "orphans",
-        "commit", "report",
+        "error",
+        "options",
+        "image",
+        "primary",
+        "replay",
+        "log",
+        "gate",
+        "copies",
+        "lost_found",
+        "apply",
+        "rounds",
+        "orphans",
+        "hold",
+        "commit",
+        "report",
     ],
 };
 

@@ -41,9 +41,12 @@ pub(crate) struct Check {
 ///
 /// Replays the journal, finishes orphans, and stores anew what the rest of the image says:
 /// checksums of sound structures, counts, bitmaps, link counts, kinds in entries; inodes without a
-/// name get one in lost+found. Everything else is reported and left: where e2fsck asks, this
-/// declines. While a structure is in doubt, nothing that depends on it changes. A clean image is
-/// not written. After a power cut the next repair goes on.
+/// name get one in lost+found, which grows if it has to. Once nothing is wrong, copies of
+/// superblock and descriptors that cannot be used are written anew, and errors on record forgotten.
+/// Everything else is reported and left: where e2fsck asks, this declines. While a structure is in
+/// doubt, nothing that depends on it changes. A clean image is not written. After a power cut the
+/// next repair goes on. Other hosts are kept away meanwhile if the image has multiple mount
+/// protection.
 ///
 /// Exit status: 0 clean, 1 repaired as a whole, 4 damage is left (with -n: found), 8 the image
 /// could not be checked or is in use, 2 wrong usage.

@@ -1,11 +1,12 @@
 //! `extant fix`: repairs what leaves no choice.
 
-use extant::{Finding, FixOptions, FixReport};
+use extant::{CheckOptions, Finding, FixOptions, FixReport};
 use serde_json::{Value, json};
 
 use crate::args::Fix;
 use crate::failure::{At, Failure, Outcome};
 use crate::output::Output;
+use crate::progress::Steps;
 
 /// Exit status when something was repaired, when damage is left, and when nothing could be said:
 /// e2fsck's.
@@ -14,11 +15,7 @@ const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 
 pub(crate) fn run(args: &Fix) -> Outcome {
-    let options = FixOptions {
-        dry_run: args.dry_run,
-        ..FixOptions::default()
-    };
-    let report = match extant::fix_image(&args.image, &options).at(args.image.display()) {
+    let report = match repair(args) {
         Ok(report) => report,
         Err(failure) if args.json => {
             // A program gets its object whatever happens.
@@ -35,6 +32,21 @@ pub(crate) fn run(args: &Fix) -> Outcome {
         Err(failure) => Outcome::Status(FAILED, Some(failure)),
         Ok(()) => Outcome::Status(status(args, &report), None),
     }
+}
+
+fn repair(args: &Fix) -> Result<FixReport, Failure> {
+    let steps = Steps::new();
+    let progress = |done: u64, total: u64| steps.show(done, total);
+    let options = FixOptions {
+        dry_run: args.dry_run,
+        check: CheckOptions {
+            progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
+            ..CheckOptions::default()
+        },
+    };
+    let report = extant::fix_image(&args.image, &options);
+    steps.end();
+    report.at(args.image.display())
 }
 
 fn status(args: &Fix, report: &FixReport) -> u8 {

@@ -1,0 +1,249 @@
+//! Damage that leaves a choice, or speaks against itself: what depends on it is left as it is.
+
+#[path = "../../check/tests/check_kit/mod.rs"]
+mod check_kit;
+mod fix_kit;
+
+use std::fs;
+
+use check_kit::{BASES, base, damage};
+use extant_testkit::mutate::{Kind, Map};
+use extant_testkit::{Context, Image, Result, bail, ensure, need};
+use fix_kit::{NEEDS, free_neighbour, left_alone, repaired, run};
+
+/// What a person has to decide: reported, and nothing that depends on it is touched.
+#[test]
+fn what_leaves_a_choice_is_left() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    // Requests, what is left, and whether anything is written.
+    let rows: &[(usize, &str, &[&str], bool)] = &[
+        // Two owners: no bitmap follows the maps.
+        (
+            1,
+            "sif tiny block[0] {block 0}\nsetb 3500 10",
+            &["has another owner as well", "free but marked in use"],
+            false,
+        ),
+        // A directory with two names: what names lead to is in doubt, so nothing is freed or
+        // counted.
+        (
+            0,
+            "ln sub empty/again\nsetb 3500 10\nssv free_blocks_count 5",
+            &["second parent", "free but marked in use"],
+            false,
+        ),
+        // An entry without an inode: link counts are left, checksums of others are not.
+        (
+            0,
+            "clri tiny\nsif file links_count 7",
+            &["which is not in use", "link count 7, found 1"],
+            false,
+        ),
+        // A broken map: what it owned is not freed.
+        (
+            0,
+            "sif sparse block[0] 5",
+            &["free but marked in use"],
+            false,
+        ),
+        // The sectors of a sound file are right again whatever else is wrong.
+        (
+            0,
+            "clri tiny\nsif file blocks 98",
+            &["which is not in use"],
+            true,
+        ),
+    ];
+    for (at, request, left, written) in rows {
+        let (name, mib, args, dirty) = BASES[*at];
+        let image = base(mib, args, dirty)?;
+        damage(&image, request)?;
+        let before = image.fingerprint()?;
+        let report = run(&image, false).context(|| (*request).to_owned())?;
+        let all: Vec<String> = report.left.iter().map(ToString::to_string).collect();
+        for part in *left {
+            ensure!(
+                all.iter().any(|line| line.contains(part)),
+                "{name}: {request}: {all:?}"
+            );
+        }
+        let changed = image.fingerprint()? != before;
+        ensure!(
+            changed == *written,
+            "{request}: written: {changed}, {report:?}"
+        );
+        ensure!(report.fixed.is_empty() != *written, "{request}: {report:?}");
+    }
+    Ok(())
+}
+
+/// Where the extent in the inode of `file` stores its first block, with the number of blocks.
+fn first_extent(image: &Image) -> Result<(u64, u64)> {
+    let imap = image.debugfs("imap file")?;
+    let words: Vec<&str> = imap.split([' ', ',', '\n']).collect();
+    let after = |word: &str| {
+        let at = words.iter().rposition(|other| *other == word);
+        at.and_then(|at| words.get(at + 1)).copied()
+    };
+    let (Some(block), Some(offset)) = (after("block"), after("offset")) else {
+        bail!("{imap}")
+    };
+    let offset = u64::from_str_radix(offset.trim_start_matches("0x"), 16)?;
+    let inode = block.parse::<u64>()? * 1024 + offset;
+    // The map is at byte 40; its header has 12 bytes.
+    Ok((inode + 40 + 12 + 8, 5))
+}
+
+/// A flipped bit in a map: the checksum of the map and the bitmaps both speak against it.
+#[test]
+fn a_map_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[0];
+    let image = base(mib, args, dirty)?;
+    let bytes = fs::read(image.path())?;
+    let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte]));
+    let says = [
+        "checksum",
+        "free but marked in use",
+        "in use but marked free",
+    ];
+    let (at, len) = first_extent(&image)?;
+    let wrong = image.copy()?;
+    let other = free_neighbour(&image, number(usize::try_from(at)?), len)?;
+    wrong.patch(at, 4, |start| start.copy_from_slice(&other.to_le_bytes()))?;
+    left_alone(&wrong, &says).context(|| "an inode".to_owned())?;
+    // The same in a leaf of an extent tree.
+    let map = Map::of(&bytes);
+    let Some(node) = map
+        .found()
+        .iter()
+        .find(|found| found.kind == Kind::ExtentNode)
+    else {
+        bail!("no node")
+    };
+    let at = node.at + 12 + 8;
+    let wrong = image.copy()?;
+    let other = free_neighbour(&image, number(at), 1)?;
+    wrong.patch(at as u64, 4, |start| {
+        start.copy_from_slice(&other.to_le_bytes())
+    })?;
+    left_alone(&wrong, &says).context(|| "an extent node".to_owned())?;
+    // The sectors of the inode contradict it: what was wrong before its checksum is not known.
+    let wrong = image.copy()?;
+    let (at, _) = first_extent(&image)?;
+    wrong.patch(at - 60 + 28, 1, |sectors| sectors[0] ^= 0x40)?;
+    left_alone(&wrong, &["checksum", "sectors"]).context(|| "sectors".to_owned())?;
+    Ok(())
+}
+
+/// A flipped bit in an entry: the checksum of the block and the link counts speak against it.
+#[test]
+fn a_directory_that_links_contradict_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for at in [0, 3] {
+        let (name, mib, args, dirty) = BASES[at];
+        let wrong = base(mib, args, dirty)?;
+        exchange_entry(&wrong)?;
+        left_alone(&wrong, &["checksum", "link count"]).context(|| name.to_owned())?;
+    }
+    // Without a journal, on a volume that was not unmounted: a cut write leaves the same.
+    let (_, mib, args, dirty) = BASES[3];
+    let torn = base(mib, args, dirty)?;
+    damage(&torn, "ssv state 0")?;
+    exchange_entry(&torn)?;
+    repaired(&torn, "checksum")
+}
+
+/// Lets the entry of `tiny` lead to the inode of `file`, without a new checksum.
+fn exchange_entry(image: &Image) -> Result<()> {
+    let bytes = fs::read(image.path())?;
+    let find = |what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
+    let (Some(tiny), Some(file)) = (find(b"\x04\x01tiny"), find(b"\x04\x01file")) else {
+        bail!("no entry")
+    };
+    let other = bytes[file - 6..file - 2].to_vec();
+    image.patch(tiny as u64 - 6, 4, |ino| ino.copy_from_slice(&other))
+}
+
+/// A flipped bit in the location of a bitmap: the bitmaps speak against the descriptor.
+#[test]
+fn a_descriptor_that_bitmaps_contradict_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (at, name) in [(0, "one group"), (3, "several groups"), (2, "crc16")] {
+        let (_, mib, args, dirty) = BASES[at];
+        let image = base(mib, args, dirty)?;
+        // The descriptors begin in block 2; a descriptor begins with the two bitmaps.
+        for (field, what) in [(0, "block bitmap"), (4, "inode bitmap")] {
+            let at = 2 * 1024 + field;
+            let stored = image.bytes(at, 4)?;
+            let stored = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
+            let other = free_neighbour(&image, stored, 1)?;
+            let wrong = image.copy()?;
+            wrong.patch(at, 4, |field| field.copy_from_slice(&other.to_le_bytes()))?;
+            let says = ["checksum", "in use but marked free"];
+            left_alone(&wrong, &says).context(|| format!("{name}: {what}"))?;
+        }
+        // With nothing that contradicts it the descriptor gets its checksum.
+        let wrong = image.copy()?;
+        wrong.patch(2 * 1024 + 30, 1, |sum| sum[0] ^= 0x40)?;
+        repaired(&wrong, "checksum").context(|| format!("{name}: a checksum"))?;
+    }
+    Ok(())
+}
+
+/// One bit in the superblock that the checksum covers: a copy says that it was another value.
+#[test]
+fn a_superblock_that_a_copy_contradicts_gets_no_new_checksum() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let (_, mib, args, dirty) = BASES[5];
+    let image = base(mib, args, dirty)?;
+    for (at, field) in [
+        (0x5C, "feature_compat"),
+        (0x64, "feature_ro_compat"),
+        (0xE0, "journal_inum"),
+        (0xEC, "hash_seed"),
+        (0xFC, "def_hash_version"),
+        (0x104, "first_meta_bg"),
+        (0x160, "flags"),
+        (0x174, "log_groups_per_flex"),
+        (0x270, "checksum_seed"),
+        (0x280, "orphan_file_inum"),
+    ] {
+        let wrong = image.copy()?;
+        wrong.patch(1024 + at, 1, |byte| byte[0] ^= 2)?;
+        let before = wrong.fingerprint()?;
+        let refused = run(&wrong, false);
+        ensure!(refused.is_err(), "{field}: {refused:?}");
+        ensure!(wrong.fingerprint()? == before, "{field}: written");
+    }
+    Ok(())
+}
+
+/// Sound images of every base are left as they are, byte by byte.
+#[test]
+fn clean_images_are_not_written() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    for (name, mib, args, dirty) in BASES.iter().filter(|base| !base.3) {
+        let image = base(*mib, args, *dirty)?;
+        let before = fs::read(image.path())?;
+        let report = run(&image, false)?;
+        ensure!(
+            report.is_clean() && !report.has_changed(),
+            "{name}: {report:?}"
+        );
+        ensure!(fs::read(image.path())? == before, "{name}: written");
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Shared parts of the tests of `fix`: a repair that has to be whole, and one that has to decline.
+
+// Each test binary uses a part of it.
+#![allow(dead_code, reason = "shared by several test binaries")]
+
+use extant_fix::{FixOptions, Report, fix_image};
+use extant_testkit::{Image, Need, Result, bail, ensure};
+
+pub(crate) const NEEDS: &[Need] = &[
+    Need::Tool("mke2fs"),
+    Need::Tool("debugfs"),
+    Need::Tool("e2fsck"),
+];
+
+pub(crate) fn run(image: &Image, dry_run: bool) -> Result<Report> {
+    let options = FixOptions {
+        dry_run,
+        ..FixOptions::default()
+    };
+    Ok(fix_image(image.path(), &options)?)
+}
+
+pub(crate) fn texts(report: &Report) -> Vec<String> {
+    report.fixed.iter().map(ToString::to_string).collect()
+}
+
+/// Repairs an image completely: a dry run says the same and writes nothing, e2fsck agrees, and
+/// there is nothing to do any more.
+pub(crate) fn repaired(image: &Image, says: &str) -> Result<()> {
+    let before = image.fingerprint()?;
+    let dry = run(image, true)?;
+    ensure!(image.fingerprint()? == before, "a dry run has written");
+    let report = run(image, false)?;
+    let fixed = texts(&report);
+    ensure!(
+        fixed == texts(&dry),
+        "{fixed:?}, not as the dry run: {dry:?}"
+    );
+    ensure!(report.is_clean() && report.has_changed(), "{report:?}");
+    ensure!(
+        fixed.iter().any(|line| line.contains(says)),
+        "{says}: {fixed:?}"
+    );
+    image.fsck_clean()?;
+    let after = image.fingerprint()?;
+    ensure!(after != before, "nothing was written");
+    let again = run(image, false)?;
+    ensure!(!again.has_changed() && again.is_clean(), "{again:?}");
+    ensure!(image.fingerprint()? == after, "a clean image was written");
+    Ok(())
+}
+
+/// A number that differs from `from` in one bit and begins `len` free blocks.
+pub(crate) fn free_neighbour(image: &Image, from: u32, len: u64) -> Result<u32> {
+    for bit in 0..12 {
+        let other = from ^ (1 << bit);
+        let said = image.debugfs(&format!("testb {other} {len}"))?;
+        if said.matches("not in use").count() as u64 == len {
+            return Ok(other);
+        }
+    }
+    bail!("no free blocks one bit from {from}")
+}
+
+/// A repair has to leave the whole image as it is, and say so.
+pub(crate) fn left_alone(image: &Image, says: &[&str]) -> Result<()> {
+    let before = image.fingerprint()?;
+    let report = run(image, false)?;
+    ensure!(!report.is_clean() && !report.has_changed(), "{report:?}");
+    ensure!(image.fingerprint()? == before, "written: {report:?}");
+    let left: Vec<String> = report.left.iter().map(ToString::to_string).collect();
+    for part in says {
+        ensure!(
+            left.iter().any(|line| line.contains(part)),
+            "{part}: {left:?}"
+        );
+    }
+    Ok(())
+}
