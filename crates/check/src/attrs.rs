@@ -18,6 +18,7 @@ use crate::remedy::Repair;
 use crate::role::Role;
 use crate::usage::Usage;
 use crate::volume::Volume;
+use crate::work::Work;
 
 /// Checks the attributes of inodes, several at once.
 pub(crate) struct Attributes<'a> {
@@ -30,11 +31,9 @@ pub(crate) struct Attributes<'a> {
 
 /// An attribute block.
 struct Shared {
-    /// The reference count that it stores.
-    stored: u32,
     /// Inodes that name it so far.
     users: u32,
-    /// The first of them.
+    /// The first of them in the order of numbers.
     first: Ino,
 }
 
@@ -50,7 +49,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Checks the attributes of one inode. Returns the blocks it owns for them: none or one.
-    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> Result<u64> {
+    pub(crate) fn inode(&self, role: Role, ino: Ino, core: &InodeCore) -> u64 {
         let (volume, findings) = (self.volume, self.findings);
         match area_entries(&core.xattrs) {
             Ok(entries) => walk(entries, Location::Inode(ino), findings),
@@ -58,7 +57,7 @@ impl<'a> Attributes<'a> {
         }
         let pblk = core.file_acl;
         if pblk == Pblk::ZERO {
-            return Ok(0);
+            return 0;
         }
         if !volume.sb.features().has_compat(Compat::EXT_ATTR) {
             // Then the field has no meaning, and the inode owns no block by it.
@@ -66,63 +65,66 @@ impl<'a> Attributes<'a> {
                 let what = format_args!("i_file_acl is {pblk} without the feature ext_attr");
                 findings.add(Location::Inode(ino), what);
             }
-            return Ok(0);
+            return 0;
         }
         if !volume.holds(pblk, 1) {
             if role.is_read() {
                 let what = format_args!("attribute block {pblk} lies outside of the file system");
                 findings.add(Location::Inode(ino), what);
             }
-            return Ok(0);
+            return 0;
         }
-        if !self.is_known(pblk) {
-            self.block(ino, pblk)?;
-        }
-        Ok(1)
+        self.refer(ino, pblk);
+        1
     }
 
-    /// Counts a user of the block if it was met before.
-    fn is_known(&self, pblk: Pblk) -> bool {
-        match self.blocks.lock().get_mut(&pblk) {
-            Some(shared) => {
+    /// Counts a user of the block. The first one claims it.
+    fn refer(&self, ino: Ino, pblk: Pblk) {
+        match self.blocks.lock().entry(pblk) {
+            Entry::Occupied(mut known) => {
+                let shared = known.get_mut();
                 // No overflow: there are fewer than 2^32 inodes, and each names one block.
                 shared.users += 1;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Checks a block that `ino` names first.
-    fn block(&self, ino: Ino, pblk: Pblk) -> Result<()> {
-        let (volume, findings) = (self.volume, self.findings);
-        let block = volume.block(pblk)?;
-        // Without a header there is no count; `check_block` reports that.
-        let stored = BlockHeader::of(&block).map_or(0, |header| header.refcount.get());
-        match self.blocks.lock().entry(pblk) {
-            // Another thread met the block while this one read it.
-            Entry::Occupied(mut known) => {
-                known.get_mut().users += 1;
-                return Ok(());
+                shared.first = shared.first.min(ino);
+                return;
             }
             Entry::Vacant(free) => {
                 free.insert(Shared {
-                    stored,
                     users: 1,
                     first: ino,
                 });
             }
         }
-        let place = Location::XattrBlock(ino, pblk);
         if let Some(taken) = self.usage.claim(pblk, 1) {
             let what = format_args!("block {taken} has another owner as well");
-            findings.add(place, what);
+            self.findings.add(Location::XattrBlock(ino, pblk), what);
         }
-        match check_block(volume.csum_seed, pblk, &block).and_then(|()| block_entries(&block)) {
+    }
+
+    /// Checks all blocks that inodes name, and compares their reference counts, after all inodes
+    /// were scanned.
+    pub(crate) fn compare(&self, work: &Work<'_>) -> Result<()> {
+        let mut blocks: Vec<(Pblk, Shared)> = self.blocks.lock().drain().collect();
+        blocks.sort_unstable_by_key(|(pblk, _)| *pblk);
+        work.expect(blocks.len() as u64);
+        work.spread(&blocks, |(pblk, shared), buffer| {
+            self.volume.read_blocks(*pblk, 1, buffer)?;
+            self.block(*pblk, shared, buffer);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    /// Checks a block.
+    fn block(&self, pblk: Pblk, shared: &Shared, block: &[u8]) {
+        let findings = self.findings;
+        let place = Location::XattrBlock(shared.first, pblk);
+        let entries = check_block(self.volume.csum_seed, pblk, block);
+        match entries.and_then(|()| block_entries(block)) {
             Ok(entries) => walk(entries, place, findings),
-            // Where the references are compared it is reported with the right count.
+            // With the right count below.
             Err(error @ XattrError::RefCount { .. }) => findings.add_alone(place, error),
-            Err(error @ XattrError::Checksum { .. }) => match unsealed(pblk, &block) {
+            Err(error @ XattrError::Checksum { .. }) => match unsealed(pblk, block) {
                 Some(entries) => {
                     findings.add_repairable(place, error, || Repair::XattrChecksum(pblk));
                     walk(entries, place, findings);
@@ -131,21 +133,13 @@ impl<'a> Attributes<'a> {
             },
             Err(error) => findings.add(place, error),
         }
-        Ok(())
-    }
-
-    /// Compares the reference counts, after all inodes were scanned.
-    pub(crate) fn compare(&self) {
-        for (pblk, shared) in self.blocks.lock().iter() {
-            if shared.stored != shared.users {
-                let what = format_args!(
-                    "reference count {}, used by {}",
-                    shared.stored, shared.users
-                );
-                let (place, users) = (Location::XattrBlock(shared.first, *pblk), shared.users);
-                let repair = || Repair::XattrReferences(*pblk, users);
-                self.findings.add_repairable(place, what, repair);
-            }
+        // Without a header there is no count; that was reported.
+        let stored = BlockHeader::of(block).map_or(0, |header| header.refcount.get());
+        if stored != shared.users {
+            let users = shared.users;
+            let what = format_args!("reference count {stored}, used by {users}");
+            let repair = || Repair::XattrReferences(pblk, users);
+            findings.add_repairable(place, what, repair);
         }
     }
 }

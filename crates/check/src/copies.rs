@@ -14,7 +14,8 @@ use extant_units::{Group, Pblk};
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::remedy::Repair;
-use crate::volume::Volume;
+use crate::volume::{Volume, chunks};
+use crate::work::Work;
 
 /// Copies that cannot be used, of one kind.
 #[derive(Default)]
@@ -34,18 +35,22 @@ impl Bad {
 }
 
 /// Compares all copies with the originals: geometry and locations must be the same.
-pub(crate) fn compare(volume: &Volume, findings: &Findings) -> Result<()> {
+pub(crate) fn compare(volume: &Volume, findings: &Findings, work: &Work<'_>) -> Result<()> {
+    let groups = volume.group_numbers().skip(1);
+    let groups: Vec<Group> = groups
+        .filter(|group| volume.sb.has_backup(*group))
+        .collect();
+    work.expect(groups.len() as u64);
+    let usable = work.spread(&groups, |group, buffer| {
+        Ok((superblock(volume, *group)?, table(volume, *group, buffer)?))
+    })?;
+    let all = groups.len() as u64;
     let (mut superblocks, mut descriptors) = (Bad::default(), Bad::default());
-    let mut all = 0;
-    for group in volume.group_numbers().skip(1) {
-        if !volume.sb.has_backup(group) {
-            continue;
-        }
-        all += 1;
-        if !superblock(volume, group)? {
+    for (group, (superblock, table)) in groups.into_iter().zip(usable) {
+        if !superblock {
             superblocks.0.push(group);
         }
-        if !table(volume, group)? {
+        if !table {
             descriptors.0.push(group);
         }
     }
@@ -70,13 +75,13 @@ fn superblock(volume: &Volume, group: Group) -> Result<bool> {
 }
 
 /// Whether the copy of the descriptors names the locations of the original.
-fn table(volume: &Volume, group: Group) -> Result<bool> {
+fn table(volume: &Volume, group: Group, buffer: &mut Vec<u8>) -> Result<bool> {
     let size = volume.sb.desc_size();
     let mut groups = volume.groups();
     let first = volume.group_start(group) + 1;
-    for at in 0..u64::from(volume.sb.desc_blocks()) {
-        let block = volume.block(Pblk::new(first + at))?;
-        for bytes in block.chunks_exact(size) {
+    for (at, count) in chunks(u64::from(volume.sb.desc_blocks())) {
+        volume.read_blocks(Pblk::new(first + at), count, buffer)?;
+        for bytes in buffer.chunks_exact(size) {
             let Some((of, desc)) = groups.next() else {
                 return Ok(true);
             };

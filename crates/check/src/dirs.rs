@@ -1,10 +1,12 @@
 //! Pass 2: every block of every directory.
 
-use std::collections::hash_map::Entry;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use extant_disk::dir_hash::DirHasher;
 use extant_disk::dirent::{DirFormat, DirentError, FileType, Record};
+use extant_disk::extent::Extent;
 use extant_disk::features::Compat;
 use extant_disk::file_kind::FileKind;
 use extant_disk::htree::{HtreeError, Index, IndexKind};
@@ -15,20 +17,16 @@ use extant_units::{Ino, Lblk, Pblk};
 use crate::error::Result;
 use crate::findings::Findings;
 use crate::inodes::{Dir, Scan};
-use crate::maps::blocks_of;
 use crate::remedy::{DirPlace, Repair};
-use crate::volume::Volume;
+use crate::volume::{Volume, chunks};
 use crate::work::Work;
 
-/// The entries of all directories, in sum.
-#[derive(Default)]
+/// Where the directories stand, in the order of the scan's.
 pub(crate) struct Tree {
-    /// The number of entries, "." and ".." included, that lead to an inode.
-    pub(crate) references: HashMap<Ino, u32>,
     /// The directory that holds an entry for this directory.
-    pub(crate) parents: HashMap<Ino, Ino>,
+    pub(crate) parents: Vec<Option<Ino>>,
     /// The inode to which ".." of this directory leads.
-    pub(crate) dotdots: HashMap<Ino, Ino>,
+    pub(crate) dotdots: Vec<Option<Ino>>,
     /// The inode that the root calls `lost+found`.
     pub(crate) lost_found: Option<Ino>,
 }
@@ -53,42 +51,43 @@ pub(crate) fn walk(
     work: &Work<'_>,
 ) -> Result<Tree> {
     work.expect(scan.dirs.len() as u64);
-    let all = work.spread(&scan.dirs, |dir| {
+    let keys = RandomState::new();
+    let all = work.spread(&scan.dirs, |dir, buffer| {
         let mut walker = Walker {
             volume,
             scan,
             findings,
             dir,
             format: volume.dir_format(dir.ino, dir.generation),
-            names: HashSet::new(),
+            keys: &keys,
+            names: Vec::new(),
             seen: Seen::default(),
         };
-        walker.walk()?;
+        walker.walk(buffer)?;
         Ok(walker.seen)
     })?;
-    let mut tree = Tree::default();
+    let mut tree = Tree {
+        parents: vec![None; scan.dirs.len()],
+        dotdots: Vec::with_capacity(scan.dirs.len()),
+        lost_found: None,
+    };
     for (dir, seen) in scan.dirs.iter().zip(all) {
-        for ino in seen.entries {
-            *tree.references.entry(ino).or_insert(0) += 1;
-        }
         tree.lost_found = tree.lost_found.or(seen.lost_found);
         for child in seen.subdirs {
-            if let Some(other) = tree.parents.insert(child, dir.ino) {
+            let parent = scan.dir_at(child).and_then(|at| tree.parents.get_mut(at));
+            if let Some(other) = parent.and_then(|parent| parent.replace(dir.ino)) {
                 let what = format_args!("directory with a second parent: {other} and {}", dir.ino);
                 findings.add_hiding(Location::Inode(child), what);
             }
         }
-        if let Some(parent) = seen.dotdot {
-            tree.dotdots.insert(dir.ino, parent);
-        }
+        tree.dotdots.push(seen.dotdot);
     }
     Ok(tree)
 }
 
-/// The inodes to which the entries of one directory lead.
+/// What one directory says of others.
 #[derive(Default)]
 struct Seen {
-    entries: Vec<Ino>,
     subdirs: Vec<Ino>,
     dotdot: Option<Ino>,
     lost_found: Option<Ino>,
@@ -101,8 +100,9 @@ struct Walker<'a> {
     findings: &'a Findings,
     dir: &'a Dir,
     format: DirFormat,
-    /// Names met so far.
-    names: HashSet<Vec<u8>>,
+    keys: &'a RandomState,
+    /// A hash of each name met so far. Names that are the same have the same.
+    names: Vec<u64>,
     seen: Seen,
 }
 
@@ -149,7 +149,7 @@ impl Walker<'_> {
         }
     }
 
-    fn walk(&mut self) -> Result<()> {
+    fn walk(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
         let htree = if self.dir.indexed {
             self.htree()?
         } else {
@@ -164,20 +164,73 @@ impl Walker<'_> {
                 );
             }
             expected = run.end();
-            if run.unwritten || !self.volume.holds(run.pblk, u64::from(run.len)) {
-                continue;
-            }
-            for (lblk, pblk) in blocks_of(run) {
-                let block = self.volume.block(pblk)?;
-                let lblk = lblk.get();
+            self.each_block(run, buffer, |walker, lblk, pblk, block| {
                 let nodes = htree.as_ref().map(|htree| &htree.nodes);
                 let index = nodes.and_then(|nodes| nodes.get(&lblk).copied());
-                self.block(Place { lblk, pblk, index }, &block, htree.as_ref());
-            }
+                walker.block(Place { lblk, pblk, index }, block, htree.as_ref());
+            })?;
         }
+        self.repeated_names(htree.as_ref(), buffer)?;
         if self.dir.blocks == 0 {
             self.findings
                 .add_hiding(Location::Inode(self.dir.ino), "directory without a block");
+        }
+        Ok(())
+    }
+
+    /// Reads the blocks of a run, if they can be read.
+    fn each_block(
+        &mut self,
+        run: &Extent,
+        buffer: &mut Vec<u8>,
+        mut each: impl FnMut(&mut Self, u32, Pblk, &[u8]),
+    ) -> Result<()> {
+        if run.unwritten || !self.volume.holds(run.pblk, u64::from(run.len)) {
+            return Ok(());
+        }
+        let bytes = self.volume.sb.block_size().bytes();
+        let mut lblk = run.lblk.get();
+        for (at, count) in chunks(u64::from(run.len)) {
+            let first = run.pblk.get() + at;
+            self.volume.read_blocks(Pblk::new(first), count, buffer)?;
+            for (pblk, block) in (first..).zip(buffer.chunks_exact(bytes)) {
+                each(self, lblk, Pblk::new(pblk), block);
+                lblk = lblk.wrapping_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports names that stand twice. Only names whose hashes are the same are compared, in a
+    /// second walk.
+    fn repeated_names(&mut self, htree: Option<&Htree>, buffer: &mut Vec<u8>) -> Result<()> {
+        let mut hashes = std::mem::take(&mut self.names);
+        hashes.sort_unstable();
+        let pairs = hashes.windows(2).filter(|pair| pair.first() == pair.last());
+        let repeated: HashSet<u64> = pairs.flatten().copied().collect();
+        if repeated.is_empty() {
+            return Ok(());
+        }
+        let mut names: HashSet<Vec<u8>> = HashSet::new();
+        for run in &self.dir.runs {
+            self.each_block(run, buffer, |walker, lblk, _, block| {
+                if htree.is_some_and(|htree| htree.nodes.contains_key(&lblk)) {
+                    return;
+                }
+                let skip = if lblk == 0 { 2 } else { 0 };
+                let records = walker
+                    .format
+                    .records(block)
+                    .skip(skip)
+                    .map_while(|r| r.ok());
+                for record in records.filter(|record| record.ino.is_some()) {
+                    let hash = walker.keys.hash_one(record.name);
+                    if repeated.contains(&hash) && !names.insert(record.name.to_vec()) {
+                        let name = record.name.escape_ascii();
+                        walker.add(lblk, format_args!("the name \"{name}\" stands twice"));
+                    }
+                }
+            })?;
         }
         Ok(())
     }
@@ -190,7 +243,11 @@ impl Walker<'_> {
                     if own != self.dir.ino {
                         self.add(0, format_args!("\".\" leads to inode {own}"));
                     }
-                    self.seen.entries.extend([own, parent]);
+                    for ino in [own, parent] {
+                        if let Some(facts) = self.scan.facts_of(ino) {
+                            facts.refer();
+                        }
+                    }
                     self.seen.dotdot = Some(parent);
                     self.dots(block, place);
                 }
@@ -290,9 +347,7 @@ impl Walker<'_> {
         } else if matches!(record.name, b"." | b"..") {
             self.add(lblk, format_args!("\"{name}\" stands twice"));
         }
-        if !self.names.insert(record.name.to_vec()) {
-            self.add(lblk, format_args!("the name \"{name}\" stands twice"));
-        }
+        self.names.push(self.keys.hash_one(record.name));
         let ordinary = ino == Ino::ROOT || ino.get() >= self.volume.sb.first_inode();
         let Some(facts) = self.scan.facts_of(ino).filter(|_| ordinary) else {
             // The inode, and what it owns, may be hidden by a flag or a count of its group.
@@ -301,7 +356,7 @@ impl Walker<'_> {
             self.findings.add_hiding_inodes(place, what);
             return;
         };
-        self.seen.entries.push(ino);
+        facts.refer();
         if ino == Ino::ROOT || ino == self.dir.ino {
             self.add(
                 lblk,

@@ -1,5 +1,7 @@
 //! The fields of one inode: rules that need no other inode.
 
+use std::borrow::Cow;
+
 use extant_disk::features::{Compat, Incompat};
 use extant_disk::file_kind::FileKind;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, InodeFormat, RawInode};
@@ -28,7 +30,7 @@ pub(crate) fn decode(
     const SIZE_HI: std::ops::Range<usize> = 108..112;
     const EXTRA_SIZE: std::ops::Range<usize> = 128..130;
     let mut format: InodeFormat = volume.format;
-    let mut record = record.to_vec();
+    let mut record = Cow::Borrowed(record);
     // Three faults can be passed over: checksum, extra size, size. Each occurs once.
     for _ in 0..4 {
         let error = match InodeCore::decode(&format, ino, &record) {
@@ -45,7 +47,7 @@ pub(crate) fn decode(
             }
         }
         let mut put = |range: std::ops::Range<usize>, bytes: &[u8]| {
-            if let Some(to) = record.get_mut(range) {
+            if let Some(to) = record.to_mut().get_mut(range) {
                 to.copy_from_slice(bytes);
             }
         };

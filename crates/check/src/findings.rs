@@ -36,6 +36,14 @@ pub(crate) struct Findings {
     limit: usize,
 }
 
+/// A moment in the collection.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    findings: usize,
+    notes: usize,
+    count: u64,
+}
+
 /// What was collected in the end.
 pub(crate) struct Collected {
     /// Findings, by location.
@@ -126,9 +134,32 @@ impl Findings {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Whether there are more findings than are kept: which of them are depends on the order in
+    /// which threads came.
+    pub(crate) fn overflows(&self) -> bool {
+        self.count() > self.limit as u64
+    }
+
+    /// The collection as it is now.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            findings: self.list.lock().len(),
+            notes: self.notes.lock().len(),
+            count: self.count(),
+        }
+    }
+
+    /// Forgets what was added since `mark`.
+    pub(crate) fn rewind(&self, mark: Mark) {
+        self.list.lock().truncate(mark.findings);
+        self.notes.lock().truncate(mark.notes);
+        self.count.store(mark.count, Ordering::Relaxed);
+    }
+
     /// Ends the collection.
     pub(crate) fn collect(self) -> Collected {
-        // Threads add findings in any order; a report has them by location.
+        // Threads add findings in any order; a report has them by location. Those of one inode, or
+        // of one group, come from one thread at a time, and stay in its order.
         let mut findings = self.list.into_inner();
         findings.sort_by_key(|finding| rank(&finding.place));
         Collected {

@@ -7,7 +7,7 @@ use extant_disk::bitmap;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::{GroupDesc, GroupFlags};
 use extant_disk::location::Location;
-use extant_units::{Group, Ino, Pblk};
+use extant_units::{Group, Pblk};
 
 use crate::copies;
 use crate::error::Result;
@@ -33,7 +33,7 @@ pub(crate) fn compare(
     work: &Work<'_>,
 ) -> Result<()> {
     let groups: Vec<Group> = volume.group_numbers().collect();
-    let free = work.spread(&groups, |&group| {
+    let free = work.spread(&groups, |&group, _| {
         let check = Check {
             volume,
             scan,
@@ -52,7 +52,7 @@ pub(crate) fn compare(
         inodes: sum.inodes + group.inodes,
     });
     superblock::totals(volume, total.blocks, total.inodes, findings);
-    copies::compare(volume, findings)
+    copies::compare(volume, findings, work)
 }
 
 /// The bitmap of a group, as it should be.
@@ -127,48 +127,27 @@ impl Check<'_> {
     /// Checks the block bitmap. Returns the number of free blocks.
     fn blocks(&self) -> Result<u32> {
         let (volume, desc) = (self.volume, self.desc());
-        let len = volume.group_len(self.group);
-        let nothing = || vec![0; len.div_ceil(8) as usize].into();
-        let used = self.scan.usage.group(self.group).unwrap_or_else(nothing);
-        let free = bitmap::count_clear(&used, len);
+        let (usage, len) = (&self.scan.usage, volume.group_len(self.group));
+        // Only blocks of the file system are claimed.
+        let free = len - usage.used(self.group);
+        let unwritten = self.has_flag(GroupFlags::BLOCK_UNINIT);
+        if unwritten && !usage.has_files(self.group) {
+            return Ok(free);
+        }
         let bitmap = Bitmap {
             place: Location::BlockBitmap(self.group),
-            used: &used,
+            used: &usage.bits(self.group),
             len,
             covered: volume.sb.blocks_per_group(),
             repair: OnceCell::new(),
         };
-        if !self.has_flag(GroupFlags::BLOCK_UNINIT) {
-            self.bitmap(&bitmap, desc.block_bitmap, desc.block_bitmap_csum)?;
-        } else if self.owns_file_blocks(&used, len) {
+        if unwritten {
             let what = "marked as never written, but files own blocks of the group";
             self.wrong(&bitmap, what);
+        } else {
+            self.bitmap(&bitmap, desc.block_bitmap, desc.block_bitmap_csum)?;
         }
         Ok(free)
-    }
-
-    /// Whether more blocks are in use than those of the metadata that lies in the group.
-    fn owns_file_blocks(&self, used: &[u8], len: u32) -> bool {
-        let start = self.volume.group_start(self.group);
-        let end = start + u64::from(len);
-        // Saturating: a damaged descriptor may name any block, and a range may lie outside.
-        let inside = |first: Pblk, count: u64| {
-            let low = first.get().max(start);
-            let high = first.get().saturating_add(count).min(end);
-            high.saturating_sub(low)
-        };
-        // With flex groups the metadata of several groups lies in one.
-        let metadata: u64 = self
-            .volume
-            .groups()
-            .map(|(_, desc)| {
-                inside(desc.block_bitmap, 1)
-                    + inside(desc.inode_bitmap, 1)
-                    + inside(desc.inode_table, self.volume.table_blocks())
-            })
-            .sum();
-        u64::from(bitmap::count_set(used, 0..len))
-            > metadata + self.volume.backup_blocks(self.group)
     }
 
     /// Checks the inode bitmap. Returns the number of free inodes.
@@ -176,19 +155,23 @@ impl Check<'_> {
         let (volume, desc) = (self.volume, self.desc());
         let per_group = volume.sb.inodes_per_group();
         let facts = self.scan.of_group(self.group);
+        // Reserved inodes count as in use, also those without a meaning.
+        let before = self.group.get() * per_group;
+        let reserved = (volume.sb.first_inode() - 1)
+            .saturating_sub(before)
+            .min(per_group);
+        let unwritten = self.has_flag(GroupFlags::INODE_UNINIT);
+        if unwritten && reserved == 0 && facts.is_empty() {
+            return Ok(per_group);
+        }
         let index = |facts: &Facts| (facts.ino.get() - 1) % per_group;
         let mut used = vec![0; per_group.div_ceil(8) as usize];
         for facts in facts {
             bitmap::set(&mut used, index(facts));
         }
-        // Reserved inodes count as in use, also those without a meaning.
-        for number in 1..volume.sb.first_inode() {
-            if Ino::new(number).is_some() && (number - 1) / per_group == self.group.get() {
-                bitmap::set(&mut used, (number - 1) % per_group);
-            }
-        }
+        bitmap::set_range(&mut used, 0..reserved);
         let free = bitmap::count_clear(&used, per_group);
-        if !self.has_flag(GroupFlags::INODE_UNINIT) {
+        if !unwritten {
             let bitmap = Bitmap {
                 place: Location::InodeBitmap(self.group),
                 used: &used,
@@ -245,12 +228,21 @@ impl Check<'_> {
     }
 
     fn differences(&self, bitmap: &Bitmap<'_>, stored: &[u8]) {
+        let len = bitmap.len.div_ceil(8) as usize;
+        let (stored, used) = (&stored[..len], &bitmap.used[..len]);
+        // Nearly always.
+        if stored == used {
+            return;
+        }
         let (mut missing, mut extra) = (Runs::default(), Runs::default());
-        for bit in 0..bitmap.len {
-            match (bitmap::test(stored, bit), bitmap::test(bitmap.used, bit)) {
-                (false, true) => missing.add(bit),
-                (true, false) => extra.add(bit),
-                _ => {}
+        let bytes = (0..bitmap.len).step_by(8).zip(stored.iter().zip(used));
+        for (first, _) in bytes.filter(|(_, (stored, used))| stored != used) {
+            for bit in first..bitmap.len.min(first + 8) {
+                match (bitmap::test(stored, bit), bitmap::test(used, bit)) {
+                    (false, true) => missing.add(bit),
+                    (true, false) => extra.add(bit),
+                    _ => {}
+                }
             }
         }
         if missing.count > 0 {

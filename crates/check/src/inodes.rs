@@ -1,13 +1,14 @@
 //! Pass 1: every inode of every table.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use extant_disk::extent::Extent;
 use extant_disk::file_kind::FileKind;
 use extant_disk::group_desc::GroupFlags;
 use extant_disk::inode::{InodeCore, InodeError, InodeFlags, RawInode};
 use extant_disk::location::Location;
-use extant_units::{Group, Ino, Pblk, index};
+use extant_units::{Group, Ino, Pblk};
 
 use crate::attrs::Attributes;
 use crate::error::Result;
@@ -18,14 +19,10 @@ use crate::remedy::Repair;
 use crate::reserved::Reserved;
 use crate::role::Role;
 use crate::usage::Usage;
-use crate::volume::Volume;
+use crate::volume::{Volume, chunks};
 use crate::work::Work;
 
-/// Blocks of a table that are read at a time.
-const CHUNK: usize = 64;
-
 /// The facts of an inode in use that later passes need.
-#[derive(Clone, Copy)]
 pub(crate) struct Facts {
     pub(crate) ino: Ino,
     /// `None` for reserved inodes without a mode.
@@ -34,6 +31,20 @@ pub(crate) struct Facts {
     /// A directory with an index and one link: it may have had more subdirectories than a link
     /// count can express.
     pub(crate) overflown: bool,
+    /// Entries, "." and ".." included, that lead to it, once the directories are walked.
+    references: AtomicU32,
+}
+
+impl Facts {
+    /// Counts an entry that leads to the inode.
+    pub(crate) fn refer(&self) {
+        self.references.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of entries that lead to the inode.
+    pub(crate) fn references(&self) -> u32 {
+        self.references.load(Ordering::Relaxed)
+    }
 }
 
 /// An inode in use, decoded.
@@ -59,6 +70,7 @@ pub(crate) struct Scan {
     pub(crate) usage: Usage,
     /// Inodes in use by group, in rising order.
     pub(crate) facts: Vec<Vec<Facts>>,
+    /// Directories, in rising order.
     pub(crate) dirs: Vec<Dir>,
     inodes_per_group: u32,
 }
@@ -69,8 +81,19 @@ impl Scan {
         let group = (ino.get() - 1) / self.inodes_per_group;
         // An entry may name an inode past the last group.
         let facts = self.facts.get(group as usize)?;
-        let at = facts.binary_search_by_key(&ino, |facts| facts.ino).ok()?;
-        facts.get(at)
+        // Where it is if no inode before it is missing, and the last place where it can be.
+        let last = (ino.get().checked_sub(facts.first()?.ino.get())?) as usize;
+        if let Some(facts) = facts.get(last).filter(|facts| facts.ino == ino) {
+            return Some(facts);
+        }
+        let before = facts.get(..last).unwrap_or(facts);
+        let at = before.binary_search_by_key(&ino, |facts| facts.ino).ok()?;
+        before.get(at)
+    }
+
+    /// The place of a directory among all.
+    pub(crate) fn dir_at(&self, ino: Ino) -> Option<usize> {
+        self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()
     }
 
     /// The inodes in use of a group of the volume.
@@ -100,8 +123,8 @@ pub(crate) fn scan(
         attributes: &attributes,
     };
     let groups: Vec<Group> = volume.group_numbers().collect();
-    let per_group = work.spread(&groups, |group| table.group(*group))?;
-    attributes.compare();
+    let per_group = work.spread(&groups, |group, buffer| table.group(*group, buffer))?;
+    attributes.compare(work)?;
     let (mut facts, mut dirs) = (Vec::with_capacity(per_group.len()), Vec::new());
     for (of_group, dirs_of_group) in per_group {
         facts.push(of_group);
@@ -125,24 +148,22 @@ struct Table<'a> {
 
 impl Table<'_> {
     /// The inodes of one group.
-    fn group(&self, group: Group) -> Result<(Vec<Facts>, Vec<Dir>)> {
+    fn group(&self, group: Group, buffer: &mut Vec<u8>) -> Result<(Vec<Facts>, Vec<Dir>)> {
         let (mut facts, mut dirs) = (Vec::new(), Vec::new());
         let table = self.volume.desc(group).inode_table;
         let table_blocks = self.volume.table_blocks();
-        // Reported where metadata is claimed.
-        if !self.volume.holds(table, table_blocks) {
+        let mut indices = 0..self.scanned(group);
+        // A table that is not there is reported where metadata is claimed.
+        if indices.is_empty() || !self.volume.holds(table, table_blocks) {
             return Ok((facts, dirs));
         }
         let record = self.volume.format.record_size();
         let per_block = self.volume.sb.block_size().bytes() / record;
-        let mut indices = 0..self.scanned(group);
-        for first in (0..table_blocks).step_by(CHUNK) {
-            if indices.is_empty() {
-                break;
-            }
-            let count = CHUNK.min(index(table_blocks - first));
-            let bytes = self.volume.blocks(Pblk::new(table.get() + first), count)?;
-            let records = bytes.chunks_exact(record).take(count * per_block);
+        let used = u64::from(indices.end).div_ceil(per_block as u64);
+        for (first, count) in chunks(table_blocks.min(used)) {
+            let first = Pblk::new(table.get() + first);
+            self.volume.read_blocks(first, count, buffer)?;
+            let records = buffer.chunks_exact(record).take(count * per_block);
             for (record, index) in records.zip(&mut indices) {
                 let Some(ino) = self.volume.inode_at(group, index) else {
                     continue;
@@ -153,6 +174,7 @@ impl Table<'_> {
                 }
             }
         }
+        facts.shrink_to_fit();
         Ok((facts, dirs))
     }
 
@@ -187,6 +209,7 @@ impl Table<'_> {
             kind: None,
             links: raw.links.get(),
             overflown: false,
+            references: AtomicU32::new(0),
         };
         let Some(core) = fields::decode(self.volume, self.findings, role, ino, record) else {
             return Ok(Some((facts, None)));
@@ -235,7 +258,7 @@ impl Table<'_> {
             );
         }
         // A record that was never used is all zeros, without a checksum.
-        if record.iter().all(|&byte| byte == 0) {
+        if is_zero(record) {
             return;
         }
         if let Err(error @ InodeError::Checksum { .. }) =
@@ -287,7 +310,7 @@ impl Table<'_> {
                 _ => {}
             }
         }
-        let own = self.attributes.inode(inode.role, ino, core)?;
+        let own = self.attributes.inode(inode.role, ino, core);
         let map = match inode.kind {
             Some(FileKind::Regular | FileKind::Directory) => walker.walk(core)?,
             Some(FileKind::Symlink) if !is_fast_symlink(self.volume, core, own) => {
@@ -374,6 +397,12 @@ impl Table<'_> {
             runs: map.runs,
         }
     }
+}
+
+/// Whether a record was never used.
+fn is_zero(record: &[u8]) -> bool {
+    let (words, rest) = record.as_chunks::<8>();
+    words.iter().all(|word| *word == [0; 8]) && rest.iter().all(|byte| *byte == 0)
 }
 
 /// Whether the target lies in the inode itself.

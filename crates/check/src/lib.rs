@@ -25,7 +25,10 @@
 //!
 //! # Invariants
 //!
-//! - Memory: a bit per block in groups that are used, and a few dozen bytes per inode in use.
+//! - Memory: a bit per block in groups that are used in part, a dozen bytes per inode in use, some
+//!   dozen per directory, attribute block and group, eight per name of a directory that is read.
+//! - The report is the same whatever the number of threads. What depends on their order is checked
+//!   again by one thread: blocks with two owners, and findings past the limit.
 //! - Time: the size of the tables and of the claimed blocks, because no block is walked twice.
 //! - No image makes the check panic: `extant-fuzz` and the mutants of `check_agreement` try.
 //!
@@ -59,18 +62,22 @@ mod usage;
 mod volume;
 mod work;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, FileDevice, FileIo, OpenMode, memory_share};
+use extant_units::Ino;
 
 pub use error::{Error, Result};
 pub use findings::Finding;
 use findings::Findings;
+use inodes::Scan;
 pub use journal::find_log;
 pub use options::CheckOptions;
 pub use remedy::{DirPlace, Doubt, GroupCounts, Remedy, Repair};
 pub use report::Report;
+use volume::Volume;
 use work::Work;
 
 /// Checks the image file or block device at `path`, which no other process may write meanwhile. See
@@ -104,11 +111,49 @@ pub fn check(dev: Arc<dyn BlockDevice>, options: &CheckOptions<'_>) -> Result<Re
     let volume = &opened.volume;
     journal::check(volume, &findings)?;
     let orphans = orphans::read(volume, &findings)?;
-    let work = Work::new(options, volume.group_count());
-    let scan = inodes::scan(volume, &orphans, &findings, &work)?;
-    let tree = dirs::walk(volume, &scan, &findings, &work)?;
-    links::compare(volume, &scan, &tree, &orphans, &findings);
-    groups::compare(volume, &scan, &findings, &work)?;
+    let begin = findings.mark();
+    let run = |threads: usize| {
+        findings.rewind(begin);
+        let work = Work::new(options, threads, volume.group_count());
+        passes(volume, &orphans, &findings, &work)
+    };
+    let scan = match run(options.threads) {
+        Ok((scan, Order::Any)) => scan,
+        Err(error) if options.threads <= 1 || matches!(error, Error::Device(_)) => {
+            return Err(error);
+        }
+        Ok((_, Order::Decides)) | Err(_) => run(1)?.0,
+    };
     let orphans = orphans.len() as u64;
     Ok(Report::new(&opened, &scan, orphans, findings))
+}
+
+/// Whether the outcome depends on the order in which several threads came.
+enum Order {
+    Any,
+    /// A block has two owners, of which one is blamed, or there are more findings than are kept.
+    Decides,
+}
+
+/// All passes; where the order decides, perhaps not to their end.
+fn passes(
+    volume: &Volume,
+    orphans: &BTreeSet<Ino>,
+    findings: &Findings,
+    work: &Work<'_>,
+) -> Result<(Scan, Order)> {
+    let decides =
+        |scan: &Scan| !work.is_sequential() && (scan.usage.is_contested() || findings.overflows());
+    let scan = inodes::scan(volume, orphans, findings, work)?;
+    if decides(&scan) {
+        return Ok((scan, Order::Decides));
+    }
+    let tree = dirs::walk(volume, &scan, findings, work)?;
+    links::compare(volume, &scan, &tree, orphans, findings);
+    groups::compare(volume, &scan, findings, work)?;
+    let order = match decides(&scan) {
+        true => Order::Decides,
+        false => Order::Any,
+    };
+    Ok((scan, order))
 }

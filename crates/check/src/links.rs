@@ -1,6 +1,6 @@
 //! Pass 3: connectivity and link counts.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use extant_disk::features::RoCompat;
@@ -36,8 +36,8 @@ pub(crate) fn compare(
     let ordinary =
         |facts: &&Facts| facts.ino == Ino::ROOT || facts.ino.get() >= volume.sb.first_inode();
     for facts in scan.facts.iter().flatten().filter(ordinary) {
-        let count = |of: &HashMap<Ino, u32>| of.get(&facts.ino).copied().unwrap_or(0);
-        let (references, leaving) = (count(&tree.references), count(&leaving));
+        let leaving = leaving.get(&facts.ino).copied().unwrap_or(0);
+        let references = facts.references();
         debug_assert!(
             leaving <= references,
             "a \"..\" counts among the references"
@@ -92,31 +92,28 @@ fn connectivity(
         // Blocks and inodes that only the root leads to look free.
         findings.add_hiding_inodes(Location::Inode(Ino::ROOT), "the root is no directory");
     }
-    let mut connected = HashSet::from([Ino::ROOT]);
-    for dir in &scan.dirs {
+    let mut ways = Ways::new(scan, tree);
+    let stands = tree.parents.iter().zip(&tree.dotdots);
+    for ((at, dir), (parent, dotdot)) in scan.dirs.iter().enumerate().zip(stands) {
         let ino = dir.ino;
-        if ino != Ino::ROOT && !orphans.contains(&ino) && !reaches_root(ino, tree, &mut connected) {
+        if ino != Ino::ROOT && !orphans.contains(&ino) && !ways.reach_root(at) {
             let what = "directory without a way from the root";
             match scan.facts_of(ino) {
                 // Without an entry it is the top of what is cut off.
-                Some(facts) if !tree.parents.contains_key(&ino) => {
-                    lost(facts, what, lost_found, findings);
-                }
+                Some(facts) if parent.is_none() => lost(facts, what, lost_found, findings),
                 _ => findings.add_alone(Location::Inode(ino), what),
             }
         }
-        let parent = if ino == Ino::ROOT {
-            Some(&ino)
-        } else {
-            tree.parents.get(&ino)
+        let parent = match ino {
+            Ino::ROOT => Some(ino),
+            _ => *parent,
         };
-        if let (Some(parent), Some(dotdot)) = (parent, tree.dotdots.get(&ino))
+        if let (Some(parent), Some(dotdot)) = (parent, *dotdot)
             && parent != dotdot
         {
             let what = format_args!("\"..\" leads to inode {dotdot}, the parent is {parent}");
             match first_block(dir) {
                 Some(block) => {
-                    let parent = *parent;
                     let repair = || Repair::Parent { block, parent };
                     findings.add_repairable(Location::Inode(ino), what, repair);
                 }
@@ -178,29 +175,64 @@ fn place(dir: &Dir, pblk: Pblk) -> DirPlace {
 /// Its link count does not include them any more.
 fn leaving(scan: &Scan, tree: &Tree, orphans: &BTreeSet<Ino>) -> HashMap<Ino, u32> {
     let mut leaving = HashMap::new();
-    for dir in scan.dirs.iter().filter(|dir| orphans.contains(&dir.ino)) {
-        let unlinked = scan.facts_of(dir.ino).is_some_and(|f| f.links == 0);
-        if let Some(parent) = tree.dotdots.get(&dir.ino).filter(|_| unlinked) {
-            *leaving.entry(*parent).or_insert(0) += 1;
+    for orphan in orphans {
+        let unlinked = scan.facts_of(*orphan).is_some_and(|f| f.links == 0);
+        let dotdot = scan.dir_at(*orphan).and_then(|at| tree.dotdots.get(at));
+        if let Some(parent) = dotdot.copied().flatten().filter(|_| unlinked) {
+            *leaving.entry(parent).or_insert(0) += 1;
         }
     }
     leaving
 }
 
-/// Follows parents up to a directory that is known to be connected. Bounded: it visits no directory
-/// twice.
-fn reaches_root(from: Ino, tree: &Tree, connected: &mut HashSet<Ino>) -> bool {
-    let mut way = HashSet::new();
-    let mut at = from;
-    while !connected.contains(&at) {
-        if !way.insert(at) {
-            return false;
+/// The ways from directories up to the root.
+struct Ways<'a> {
+    scan: &'a Scan,
+    tree: &'a Tree,
+    /// For each directory whether a way leads from it to the root, as far as is known.
+    known: Vec<Way>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unknown,
+    /// Being followed.
+    Open,
+    Root,
+    Nowhere,
+}
+
+impl<'a> Ways<'a> {
+    fn new(scan: &'a Scan, tree: &'a Tree) -> Self {
+        let mut known = vec![Way::Unknown; scan.dirs.len()];
+        if let Some(root) = scan.dir_at(Ino::ROOT).and_then(|at| known.get_mut(at)) {
+            *root = Way::Root;
         }
-        match tree.parents.get(&at) {
-            Some(parent) => at = *parent,
-            None => return false,
-        }
+        Self { scan, tree, known }
     }
-    connected.extend(way);
-    true
+
+    /// Follows parents up to a directory of which the way is known. It visits no directory twice.
+    fn reach_root(&mut self, from: usize) -> bool {
+        let (mut followed, mut at) = (Vec::new(), Some(from));
+        let end = loop {
+            let Some((way, place)) = at.and_then(|at| Some((self.known.get_mut(at)?, at))) else {
+                break Way::Nowhere;
+            };
+            match way {
+                Way::Unknown => *way = Way::Open,
+                // A circle.
+                Way::Open => break Way::Nowhere,
+                Way::Root | Way::Nowhere => break *way,
+            }
+            followed.push(place);
+            let parent = self.tree.parents.get(place).copied().flatten();
+            at = parent.and_then(|parent| self.scan.dir_at(parent));
+        };
+        for place in followed {
+            if let Some(way) = self.known.get_mut(place) {
+                *way = end;
+            }
+        }
+        end == Way::Root
+    }
 }

@@ -1,6 +1,7 @@
 //! Block usage: every block is claimed once, by its owner.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use extant_disk::bitmap;
 use extant_disk::location::Location;
@@ -12,15 +13,25 @@ use crate::findings::Findings;
 use crate::mmp;
 use crate::volume::Volume;
 
-/// The bits of one group, once something in it is claimed.
-type Bits = Mutex<Option<Box<[u8]>>>;
+/// The claimed blocks of one group.
+#[derive(Default)]
+struct Claimed {
+    /// How many there are.
+    count: u32,
+    /// A bit for each block; `None` if none is claimed, or all of them are.
+    bits: Option<Box<[u8]>>,
+}
 
-/// A bit per block; the bits of a group are made when a block of it is claimed first.
+/// A bit per block of groups that are used in part; a count for all groups.
 ///
 /// # Locks
 /// One per group, held for one range.
 pub(crate) struct Usage {
-    groups: Box<[Bits]>,
+    groups: Box<[Mutex<Claimed>]>,
+    /// Blocks of each group that hold metadata of groups.
+    metadata: Box<[u32]>,
+    /// Whether a block was claimed twice. Which of its owners is told so depends on the order.
+    contested: AtomicBool,
     first: u64,
     per_group: u32,
 }
@@ -30,8 +41,10 @@ impl Usage {
     pub(crate) fn empty(volume: &Volume) -> Self {
         Self {
             groups: (0..volume.group_count())
-                .map(|_| Mutex::new(None))
+                .map(|_| Mutex::default())
                 .collect(),
+            metadata: Box::default(),
+            contested: AtomicBool::new(false),
             first: volume.sb.first_data_block().get(),
             per_group: volume.sb.blocks_per_group(),
         }
@@ -40,7 +53,7 @@ impl Usage {
     /// Only the metadata of the groups claimed: superblocks, descriptors and their reserve,
     /// bitmaps, tables, and the block of multiple mount protection.
     pub(crate) fn with_metadata(volume: &Volume, findings: &Findings) -> Result<Self> {
-        let usage = Self::empty(volume);
+        let mut usage = Self::empty(volume);
         for (group, desc) in volume.groups() {
             let place = Location::GroupDesc(group);
             let parts = [
@@ -79,6 +92,10 @@ impl Usage {
             );
             findings.add(Location::Superblock, what);
         }
+        let counts = usage.groups.iter_mut();
+        usage.metadata = counts.map(|group| group.get_mut().count).collect();
+        // One thread has claimed until here.
+        usage.contested = AtomicBool::new(false);
         Ok(usage)
     }
 
@@ -87,31 +104,50 @@ impl Usage {
     pub(crate) fn claim(&self, first: Pblk, count: u64) -> Option<Pblk> {
         let mut taken = None;
         for (group, range) in self.split(first, count) {
-            let mut bits = self.groups[group].lock();
-            let bits =
-                bits.get_or_insert_with(|| vec![0; self.per_group.div_ceil(8) as usize].into());
-            let already = bitmap::next_set(bits, range.start, range.end);
+            let already = self.groups[group]
+                .lock()
+                .claim(range.clone(), self.per_group);
             if already < range.end && taken.is_none() {
                 let base = self.first + group as u64 * u64::from(self.per_group);
                 taken = Some(Pblk::new(base + u64::from(already)));
             }
-            bitmap::set_range(bits, range);
+        }
+        if taken.is_some() {
+            self.contested.store(true, Ordering::Relaxed);
         }
         taken
     }
 
-    /// The bits of a group of the volume, or `None` if no block of it is claimed.
-    pub(crate) fn group(&self, group: Group) -> Option<Box<[u8]>> {
-        self.groups[group.index()].lock().clone()
+    /// Whether a block has two owners of which one is no metadata of groups.
+    pub(crate) fn is_contested(&self) -> bool {
+        self.contested.load(Ordering::Relaxed)
+    }
+
+    /// Claimed blocks of a group of the volume.
+    pub(crate) fn used(&self, group: Group) -> u32 {
+        self.groups[group.index()].lock().count
+    }
+
+    /// Whether more blocks of the group are claimed than its metadata.
+    pub(crate) fn has_files(&self, group: Group) -> bool {
+        self.used(group) > self.metadata[group.index()]
+    }
+
+    /// A bit for each block of a group of the volume.
+    pub(crate) fn bits(&self, group: Group) -> Box<[u8]> {
+        let claimed = self.groups[group.index()].lock();
+        let len = self.per_group.div_ceil(8) as usize;
+        match &claimed.bits {
+            Some(bits) => bits.clone(),
+            None if claimed.count == 0 => vec![0; len].into(),
+            None => vec![!0; len].into(),
+        }
     }
 
     /// Claimed blocks in all.
     pub(crate) fn count(&self) -> u64 {
-        let count = |bits: &[u8]| u64::from(bitmap::count_set(bits, 0..self.per_group));
         let groups = self.groups.iter();
-        groups
-            .map(|bits| bits.lock().as_deref().map_or(0, count))
-            .sum()
+        groups.map(|group| u64::from(group.lock().count)).sum()
     }
 
     /// The parts of `[first, first + count)` in each group: the group's index, and the bits there.
@@ -135,6 +171,29 @@ impl Usage {
     }
 }
 
+impl Claimed {
+    /// Claims a range of the group's `per_group` blocks. Returns the first that was claimed before,
+    /// or the end of the range.
+    fn claim(&mut self, range: Range<u32>, per_group: u32) -> u32 {
+        if self.count == per_group {
+            return range.start;
+        }
+        let new = || vec![0; per_group.div_ceil(8) as usize].into();
+        let bits = self.bits.get_or_insert_with(new);
+        let already = bitmap::next_set(bits, range.start, range.end);
+        let known = match already < range.end {
+            true => bitmap::count_set(bits, range.clone()),
+            false => 0,
+        };
+        self.count += range.end - range.start - known;
+        bitmap::set_range(bits, range);
+        if self.count == per_group {
+            self.bits = None;
+        }
+        already
+    }
+}
+
 /// `value` modulo `modulus`.
 fn below(value: u64, modulus: u32) -> u32 {
     #[allow(
@@ -143,5 +202,25 @@ fn below(value: u64, modulus: u32) -> u32 {
     )]
     {
         (value % u64::from(modulus)) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_group_keeps_no_bits_and_knows_its_owners() {
+        let mut claimed = Claimed::default();
+        assert_eq!(claimed.claim(0..20, 64), 20);
+        assert_eq!(claimed.claim(40..64, 64), 64);
+        assert_eq!((claimed.count, claimed.bits.is_some()), (44, true));
+        // Twelve blocks of these were claimed before.
+        assert_eq!(claimed.claim(30..52, 64), 40);
+        assert_eq!(claimed.count, 54);
+        assert_eq!(claimed.claim(20..30, 64), 30);
+        assert_eq!((claimed.count, claimed.bits.is_none()), (64, true));
+        assert_eq!(claimed.claim(7..9, 64), 7);
+        assert_eq!(claimed.count, 64);
     }
 }

@@ -76,9 +76,10 @@ impl Volume {
         let mut groups = Vec::new();
         let mut numbers = self.group_numbers();
         let first = self.sb.descriptor_start().get();
-        for at in 0..u64::from(self.sb.desc_blocks()) {
-            let block = self.block(Pblk::new(first + at))?;
-            for (bytes, group) in block.chunks_exact(size).zip(&mut numbers) {
+        let mut buffer = Vec::new();
+        for (at, count) in chunks(u64::from(self.sb.desc_blocks())) {
+            self.read_blocks(Pblk::new(first + at), count, &mut buffer)?;
+            for (bytes, group) in buffer.chunks_exact(size).zip(&mut numbers) {
                 groups.push(self.descriptor(bytes, group, findings)?);
             }
         }
@@ -191,11 +192,13 @@ impl Volume {
 
     /// The bytes of a block.
     pub(crate) fn block(&self, pblk: Pblk) -> Result<Vec<u8>> {
-        self.blocks(pblk, 1)
+        let mut bytes = Vec::new();
+        self.read_blocks(pblk, 1, &mut bytes)?;
+        Ok(bytes)
     }
 
-    /// The bytes of a few blocks in a row.
-    pub(crate) fn blocks(&self, first: Pblk, count: usize) -> Result<Vec<u8>> {
+    /// Reads a few blocks in a row; `bytes` has them and nothing else then.
+    pub(crate) fn read_blocks(&self, first: Pblk, count: usize, bytes: &mut Vec<u8>) -> Result<()> {
         let bs = self.sb.block_size();
         let out_of_range = || corrupt(Location::Block(first), "past the end of the file system");
         let offset = bs.dev_off(first).ok_or_else(out_of_range)?;
@@ -207,9 +210,8 @@ impl Volume {
         {
             return Err(out_of_range());
         }
-        let mut bytes = vec![0; len];
-        self.dev.read_at(offset, &mut bytes)?;
-        Ok(bytes)
+        bytes.resize(len, 0);
+        Ok(self.dev.read_at(offset, bytes)?)
     }
 
     /// The inode's checksum seed for what it owns.
@@ -249,6 +251,15 @@ impl Volume {
         let record = bytes.get(start..start + size).ok_or_else(missing)?;
         Ok(InodeCore::decode(&self.format, ino, record))
     }
+}
+
+/// Blocks that are read at a time.
+const CHUNK: usize = 64;
+
+/// `count` blocks in pieces that are read at a time: where each begins, and its blocks.
+pub(crate) fn chunks(count: u64) -> impl Iterator<Item = (u64, usize)> {
+    let pieces = (0..count).step_by(CHUNK);
+    pieces.map(move |at| (at, CHUNK.min(extant_units::index(count - at))))
 }
 
 fn corrupt(place: Location, what: &'static str) -> Error {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use check_kit::verdict;
 use extant_blockdev::{FileDevice, OpenMode};
 use extant_check::{CheckOptions, Report, check};
-use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, ensure, need};
+use extant_testkit::{Cmd, Image, Need, Result, Subject, TempDir, bail, ensure, need};
 
 const NEEDS: &[Need] = &[
     Need::Tool("mke2fs"),
@@ -86,6 +86,27 @@ fn a_deleted_inode_has_its_checksum() -> Result<()> {
     agree_clean(&image, "")?;
     image.debugfs_write(&format!("sif <{ino}> checksum 0x1234"))?;
     agree_damaged(&image, "deleted: ")
+}
+
+/// The second of two entries is told, whatever stands between them.
+#[test]
+fn a_name_that_stands_twice_is_damage() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = with_file("-b 1024 -O none,filetype")?;
+    let find = |what: &[u8]| -> Result<Option<usize>> {
+        let bytes = std::fs::read(image.path())?;
+        Ok(bytes.windows(what.len()).position(|window| window == what))
+    };
+    image.debugfs_write("mknod between p")?;
+    image.debugfs_write("mknod again p")?;
+    agree_clean(&image, "")?;
+    let Some(at) = find(b"\x05\x05again")? else {
+        bail!("no entry")
+    };
+    image.patch(at as u64, 7, |name| name.copy_from_slice(b"\x01\x05fgain"))?;
+    agree_damaged(&image, "the name \"f\" stands twice")
 }
 
 /// As genext2fs leaves them: no copies, though each group has room for them.

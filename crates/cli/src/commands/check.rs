@@ -2,12 +2,12 @@
 
 use extant::device::OpenMode;
 use extant::{CheckOptions, Report};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::args::Check;
 use crate::failure::{At, Failure, Outcome};
 use crate::output::Output;
+use crate::progress::Steps;
 use crate::source;
 
 /// Exit status when something was found, and when nothing could be said: e2fsck's.
@@ -32,14 +32,8 @@ pub(crate) fn run(args: &Check) -> Outcome {
 }
 
 fn examine(args: &Check) -> Result<Report, Failure> {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3}% {eta}") {
-        bar.set_style(style);
-    }
-    let progress = |done: u64, total: u64| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
+    let steps = Steps::new();
+    let progress = |done: u64, total: u64| steps.show(done, total);
     let mut options = CheckOptions {
         progress: (!args.json).then_some(&progress as &(dyn Fn(u64, u64) + Sync)),
         ..CheckOptions::default()
@@ -51,7 +45,7 @@ fn examine(args: &Check) -> Result<Report, Failure> {
         Some(device) => extant::check(device, &options),
         None => extant::check_image(&args.image, &options),
     };
-    bar.finish_and_clear();
+    steps.end();
     report.at(args.image.display())
 }
 
