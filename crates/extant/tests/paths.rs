@@ -296,3 +296,45 @@ fn files_that_are_not_open_for_writing_refuse_range_operations() {
         assert_eq!(error.errno(), Errno::BADF.raw_os_error(), "{mode:?}");
     }
 }
+
+#[test]
+fn a_write_that_has_begun_gets_the_space_of_removed_files() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    const MIB: usize = 1 << 20;
+    let image = Image::of_mib(32).args("-m 0").make()?;
+    let fs = open(&image);
+    let data = vec![7; MIB];
+    for round in 0..10 {
+        // They wait for their eviction before the large one.
+        let small: Vec<_> = (0..400)
+            .map(|nr| {
+                let name = format!("/small{nr}");
+                let file = fs.create(&name).unwrap();
+                file.write_at(&[7], 0).unwrap();
+                fs.remove_file(&name).unwrap();
+                file
+            })
+            .collect();
+        let old = format!("/{round}");
+        let file = fs.create(&old).unwrap();
+        // All but half of what is free: a write finds a part of its space, and then none.
+        let space = fs.statfs().unwrap();
+        let free = space.blocks_available * u64::from(space.block_size);
+        let size = free - MIB as u64 / 2;
+        file.set_len(size).unwrap();
+        file.fallocate(FallocateMode::Allocate { keep_size: true }, 0..size)
+            .unwrap();
+        let new = fs.create("/new").unwrap();
+        fs.remove_file(&old).unwrap();
+        drop((small, file));
+        let done = new.write_at(&data, 0).unwrap();
+        assert_eq!(done, MIB, "in round {round}");
+        drop(new);
+        fs.remove_file("/new").unwrap();
+        fs.sync().unwrap();
+    }
+    fs.unmount().unwrap();
+    image.fsck_clean()
+}

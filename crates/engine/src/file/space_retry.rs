@@ -21,10 +21,24 @@ const PAUSES: [Duration; 4] = [
 ///
 /// # Errors
 /// The operation's.
-pub(super) fn retry<R>(fs: &Arc<Fs>, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+pub(super) fn retry<R>(fs: &Arc<Fs>, operation: impl FnMut() -> Result<R>) -> Result<R> {
+    retry_while(fs, operation, |result| {
+        matches!(result, Err(Error::NoSpace))
+    })
+}
+
+/// As [`retry`], where `lacks_space` says whether a result lacks space.
+///
+/// # Errors
+/// The last attempt's.
+pub(super) fn retry_while<R>(
+    fs: &Arc<Fs>,
+    mut operation: impl FnMut() -> Result<R>,
+    lacks_space: impl Fn(&Result<R>) -> bool,
+) -> Result<R> {
     let mut result = operation();
     for pause in PAUSES {
-        if !matches!(result, Err(Error::NoSpace)) {
+        if !lacks_space(&result) {
             break;
         }
         std::thread::sleep(pause);

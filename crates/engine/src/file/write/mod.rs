@@ -159,7 +159,16 @@ fn write_mapped(
     bytes: &(impl Payload + ?Sized),
     cred: &Cred,
 ) -> Result<(u64, usize)> {
-    let result = space_retry::retry(fs, || write_locked(fs, inode, at, via, bytes, cred));
+    // A write that found space for a part is tried again as a whole: two parts under two locks
+    // could interleave with another write. An append has its place by then, and a direct write is
+    // cut where the device's blocks are.
+    let whole = via == Via::Cache && at.position().is_some();
+    let lacks_space = |result: &Result<(u64, usize)>| match result {
+        Ok((_, done)) => whole && *done < bytes.len(),
+        Err(error) => matches!(error, Error::NoSpace),
+    };
+    let write = || write_locked(fs, inode, at, via, bytes, cred);
+    let result = space_retry::retry_while(fs, write, lacks_space);
     result.inspect_err(|error| crate::file::report(fs, error))
 }
 
