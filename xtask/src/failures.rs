@@ -61,6 +61,12 @@ impl Failures {
         self.open = None;
     }
 
+    /// Adds what failed in another run, which has ended.
+    pub(crate) fn append(&mut self, mut other: Failures) {
+        self.tests.append(&mut other.tests);
+        self.died += other.died;
+    }
+
     /// The test of this name that failed last.
     fn entry(&mut self, name: &str) -> usize {
         let known = self.tests.iter().rposition(|test| test.name == name);

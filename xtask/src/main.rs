@@ -2,14 +2,15 @@
 //!
 //! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
-//! - `test [ARGS]`: `cargo test --workspace ARGS`, skips and totals counted over all suites, and at
-//!   the end what failed.
+//! - `test [ARGS]`: all suites, some at once, or `cargo test --workspace ARGS`; skips and totals
+//!   counted over all of them, and at the end what failed.
 //! - `watch BINARY ARGS`: runs a test binary, and ends it when a test hangs. For cargo, in `test`
 //!   and `soak`.
 //! - `rounds N [ARGS]`: all test binaries N times, ten at once; goes on where it was stopped.
 //! - `soak [MINUTES] [STAGE...]`: the long suites with fresh seeds until the time is up.
 #![forbid(unsafe_code)]
 
+mod binaries;
 mod failures;
 mod mutations;
 mod rounds;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         Some("test") => suite::test(&root(), rest),
         Some("watch") => watch::run(rest),
         Some("rounds") => rounds::run(&root(), rest),
-        Some("note") => rounds::note(rest),
+        Some("note") => binaries::note(rest),
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(

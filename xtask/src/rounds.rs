@@ -14,26 +14,17 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use crate::binaries::{self, Binary};
 use crate::failures::Failures;
 
 /// Test binaries that run at once, unless the environment says otherwise.
 const AT_ONCE: usize = 10;
-/// Names the file in which the runner of the building run notes the binaries.
-const NOTES: &str = "EXTANT_ROUND_NOTES";
 /// How far the order of the binaries moves from round to round.
 const STRIDE: usize = 7;
-
-/// A test binary, and the directory in which cargo runs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Binary {
-    name: String,
-    dir: PathBuf,
-    command: Vec<String>,
-}
 
 /// How the run of a binary ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,34 +50,6 @@ pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes down a test binary, in its stead: cargo's runner of the listing run.
-pub(crate) fn note(args: &[String]) -> ExitCode {
-    let noted = || -> std::io::Result<()> {
-        let notes = std::env::var_os(NOTES).ok_or(std::io::ErrorKind::NotFound)?;
-        let mut notes = OpenOptions::new().append(true).create(true).open(notes)?;
-        let dir = std::env::current_dir()?;
-        writeln!(notes, "{}\t{}", dir.display(), args.join("\t"))
-    };
-    match noted() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("cannot note {args:?}: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The binary that a note tells of: named by its crate and its target.
-fn noted(line: &str) -> Option<Binary> {
-    let mut parts = line.split('\t');
-    let dir = PathBuf::from(parts.next()?);
-    let command: Vec<String> = parts.map(str::to_owned).collect();
-    let file = Path::new(command.first()?).file_name()?.to_str()?;
-    let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
-    let name = format!("{}.{target}", dir.file_name()?.to_str()?);
-    Some(Binary { name, dir, command })
 }
 
 impl Ended {
@@ -123,7 +86,7 @@ impl Rounds {
         let state = root.join("target/rounds");
         std::fs::create_dir_all(state.join("failed"))?;
         if !state.join("binaries").exists() {
-            build(root, &state, args)?;
+            keep(root, &state, args)?;
         }
         let binaries = std::fs::read_to_string(state.join("binaries"))?;
         let binaries: Vec<Binary> = binaries.lines().filter_map(Binary::parse).collect();
@@ -202,14 +165,11 @@ impl Rounds {
         let log = self.state.join(format!("{round}-{}.log", binary.name));
         let output = File::create(&log)?;
         let begin = Instant::now();
-        let status = Command::new(std::env::current_exe()?)
-            .arg("watch")
-            .args(&binary.command)
-            .current_dir(&binary.dir)
+        let status = binary
+            .watched()?
             .env("RUST_BACKTRACE", "1")
             .env("EXTANT_SKIP_LOG", self.state.join("skipped"))
             .env("EXTANT_REPORT_LOG", self.state.join("reports"))
-            .stdin(Stdio::null())
             .stderr(output.try_clone()?)
             .stdout(output)
             .status()?;
@@ -303,57 +263,16 @@ impl Rounds {
     }
 }
 
-/// Has cargo build the test binaries and name them, and keeps them.
-fn build(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
-    let notes = state.join("notes");
-    File::create(&notes)?;
-    let xtask = std::env::current_exe()?.display().to_string();
-    let runner = format!("target.'cfg(all())'.runner = [{xtask:?}, \"note\"]");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args(["test", "--quiet", "--tests"]);
-    cargo.args(["--config", &runner]);
-    if args.is_empty() {
-        cargo.arg("--workspace");
-    }
-    let built = cargo.args(args).env(NOTES, &notes).status()?;
-    if !built.success() {
-        return Err(std::io::Error::other(format!("cargo test: {built}")));
-    }
+/// Builds the test binaries, and keeps them with their list.
+fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
     let bin = state.join("bin");
     std::fs::create_dir_all(&bin)?;
     let mut lines = String::new();
-    for mut binary in std::fs::read_to_string(&notes)?.lines().filter_map(noted) {
+    for mut binary in binaries::build(root, &state.join("notes"), args)? {
         binary.keep_in(&bin)?;
         lines += &binary.line();
     }
     std::fs::write(state.join("binaries"), lines)
-}
-
-impl Binary {
-    fn line(&self) -> String {
-        let (name, dir) = (&self.name, self.dir.display());
-        format!("{name}\t{dir}\t{}\n", self.command.join("\t"))
-    }
-
-    fn parse(line: &str) -> Option<Binary> {
-        let mut parts = line.split('\t');
-        Some(Binary {
-            name: parts.next()?.to_owned(),
-            dir: parts.next()?.into(),
-            command: parts.map(str::to_owned).collect(),
-        })
-    }
-
-    /// Has the rounds run the file as it is now, whatever cargo builds meanwhile.
-    fn keep_in(&mut self, dir: &Path) -> std::io::Result<()> {
-        let kept = dir.join(&self.name);
-        let _ = std::fs::remove_file(&kept);
-        if let Some(program) = self.command.first_mut() {
-            std::fs::hard_link(&*program, &kept)?;
-            *program = kept.display().to_string();
-        }
-        Ok(())
-    }
 }
 
 /// The threads that ran or wanted to, averaged over the last minute.
@@ -370,9 +289,9 @@ mod tests {
     fn rounds(binaries: &[&str], ended: Vec<Ended>) -> Rounds {
         let lines = binaries
             .iter()
-            .map(|name| format!("/c/iomap\t/t/deps/{name}-0a1b\t--exact"));
+            .map(|name| format!("iomap.{name}\t/c/iomap\t/t/deps/{name}-0a1b\t--exact"));
         Rounds {
-            binaries: lines.filter_map(|line| noted(&line)).collect(),
+            binaries: lines.filter_map(|line| Binary::parse(&line)).collect(),
             state: PathBuf::from("/nowhere"),
             ended: Mutex::new(ended),
         }
@@ -386,16 +305,6 @@ mod tests {
             seconds: 1.5,
             load: 20.5,
         }
-    }
-
-    #[test]
-    fn a_note_names_a_binary_by_its_crate_and_target() {
-        let binary = noted("/c/jbd2\t/t/deps/lost_flush-00ff\tfilter").unwrap();
-        assert_eq!(binary.name, "jbd2.lost_flush");
-        assert_eq!(binary.dir, Path::new("/c/jbd2"));
-        assert_eq!(binary.command, ["/t/deps/lost_flush-00ff", "filter"]);
-        assert_eq!(noted("/c/jbd2"), None);
-        assert_eq!(Binary::parse(binary.line().trim_end()), Some(binary));
     }
 
     #[test]

@@ -4,13 +4,23 @@
 //! says so in a file (`$EXTANT_SKIP_LOG`, see the test kit) and counts as skipped, not as passed;
 //! so do ignored ones. A run that could not even be built counts as one failure. Before it stands
 //! once more what failed, and what that said.
+//!
+//! A run of all suites has some of them run at once: many wait for daemons, disks and clocks.
 
-use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
+use crate::binaries::{self, Binary};
 use crate::failures::Failures;
+
+/// Test binaries that a run of all suites has run at once.
+const AT_ONCE: usize = 3;
+/// The suites that take longest, and so begin first: a long one at the end would run alone.
+const LONGEST: &[&str] = &[];
 
 /// Results over all test binaries of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,22 +61,79 @@ pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 
-/// `cargo test --workspace` and the interleavings, their noise left out, their totals at the end.
-/// With arguments, the first alone.
+/// All suites with the interleavings and the examples of the documentation, their noise left out,
+/// their totals at the end. With arguments, `cargo test --workspace` with these.
 pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
     let logs = Logs::fresh(root);
-    let mut all = run(root, "--workspace", args, &[], &logs);
-    if args.is_empty() {
-        all += run(root, INTERLEAVINGS, &[], &[MODELLED], &logs);
-    }
+    let all = if args.is_empty() {
+        run_all(root, &logs)
+    } else {
+        run(root, "--workspace", args, &[], &logs)
+    };
     conclude(all, &logs)
+}
+
+/// Builds all suites and runs them, some at once.
+fn run_all(root: &Path, logs: &Logs) -> Totals {
+    let mut built = match binaries::build(root, &logs.binaries, &[]) {
+        Ok(built) => built,
+        Err(error) => {
+            eprintln!("the tests were not built: {error}");
+            return Totals::of(0, 1);
+        }
+    };
+    let place = |binary: &Binary| LONGEST.iter().position(|name| *name == binary.name);
+    built.sort_by_key(|binary| place(binary).unwrap_or(LONGEST.len()));
+    let left = Mutex::new(VecDeque::from(built));
+    let next = || {
+        let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.pop_front()
+    };
+    let worker = || {
+        let mut totals = Totals::default();
+        while let Some(binary) = next() {
+            totals += run_binary(&binary, logs);
+        }
+        totals
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        let mut all = run(root, INTERLEAVINGS, &[], &[MODELLED], logs);
+        all += run(root, "--workspace --doc", &[], &[], logs);
+        for worker in workers {
+            // A worker that panicked lost the results of its binaries.
+            all += worker.join().unwrap_or(Totals::of(0, 1));
+        }
+        all
+    })
+}
+
+/// Runs one binary to its end, and then prints what it said.
+fn run_binary(binary: &Binary, logs: &Logs) -> Totals {
+    let begin = Instant::now();
+    let mut said = String::new();
+    let totals = match binary.watched() {
+        Ok(command) => logs.run(command, |line| {
+            said += line;
+            said.push('\n');
+        }),
+        Err(error) => {
+            eprintln!("cannot run {}: {error}", binary.name);
+            Totals::of(0, 1)
+        }
+    };
+    if totals != Totals::default() {
+        print!("{} ({} s)\n{said}", binary.name, begin.elapsed().as_secs());
+    }
+    totals
 }
 
 /// Where the tests leave what they skipped and what they measured; and what failed so far.
 pub(crate) struct Logs {
     skips: PathBuf,
     reports: PathBuf,
-    failures: RefCell<Failures>,
+    binaries: PathBuf,
+    failures: Mutex<Failures>,
 }
 
 impl Logs {
@@ -79,13 +146,59 @@ impl Logs {
         let logs = Logs {
             skips: target.join("skipped-tests.log"),
             reports: target.join("test-reports.log"),
-            failures: RefCell::default(),
+            binaries: target.join("test-binaries.log"),
+            failures: Mutex::default(),
         };
         for file in [&logs.skips, &logs.reports] {
             // Missing is what a first run finds.
             let _ = std::fs::remove_file(file);
         }
         logs
+    }
+
+    /// Runs what prints as the test harness does. `say` gets the lines that are not noise.
+    fn run(&self, mut command: Command, mut say: impl FnMut(&str)) -> Totals {
+        command
+            .env("EXTANT_SKIP_LOG", &self.skips)
+            .env("EXTANT_REPORT_LOG", &self.reports)
+            .stdout(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("cannot run {:?}: {error}", command.get_program());
+                return Totals::of(0, 1);
+            }
+        };
+        let mut totals = Totals::default();
+        let mut failures = Failures::default();
+        let out = child.stdout.take().map(BufReader::new);
+        for line in out.into_iter().flat_map(|out| out.split(b'\n')) {
+            let Ok(line) = line else { break };
+            let line = String::from_utf8_lossy(&line);
+            failures.line(&line);
+            match parse(&line) {
+                Some(result) => {
+                    totals += result;
+                    if result != Totals::default() {
+                        say(&line);
+                    }
+                }
+                None if is_noise(&line) => {}
+                None => say(&line),
+            }
+        }
+        failures.binary_ended();
+        self.failures().append(failures);
+        let fine = child.wait().is_ok_and(|status| status.success());
+        if !fine && totals.failed == 0 {
+            // It did not build, or a test binary died before it could say what failed.
+            totals.failed = 1;
+        }
+        totals
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,45 +230,8 @@ pub(crate) fn run(
         .arg("--no-fail-fast")
         .args(runner())
         .args(args);
-    cargo
-        .env("EXTANT_SKIP_LOG", &logs.skips)
-        .env("EXTANT_REPORT_LOG", &logs.reports);
-    cargo.envs(env.iter().copied()).stdout(Stdio::piped());
-    let mut totals = Totals::default();
-    let mut child = match cargo.spawn() {
-        Ok(c) => c,
-        Err(e) => {
-            eprintln!("cannot run cargo: {e}");
-            return Totals {
-                failed: 1,
-                ..totals
-            };
-        }
-    };
-    if let Some(out) = child.stdout.take() {
-        let mut failures = logs.failures.borrow_mut();
-        for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            failures.line(&line);
-            match parse(&line) {
-                Some(t) => {
-                    totals += t;
-                    if t != Totals::default() {
-                        println!("{line}");
-                    }
-                }
-                None if is_noise(&line) => {}
-                None => println!("{line}"),
-            }
-        }
-        failures.binary_ended();
-    }
-    let fine = child.wait().is_ok_and(|s| s.success());
-    if !fine && totals.failed == 0 {
-        // It did not build, or a test binary died before it could say what failed.
-        totals.failed = 1;
-    }
-    totals
+    cargo.envs(env.iter().copied());
+    logs.run(cargo, |line| println!("{line}"))
 }
 
 /// Prints what was reported and skipped, and the totals.
@@ -169,7 +245,7 @@ pub(crate) fn conclude(mut all: Totals, logs: &Logs) -> ExitCode {
         all.skipped += 1;
         all.passed = all.passed.saturating_sub(1);
     }
-    for line in logs.failures.borrow().report() {
+    for line in logs.failures().report() {
         println!("{line}");
     }
     println!(

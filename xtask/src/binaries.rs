@@ -1,0 +1,128 @@
+//! The test binaries of a workspace: built by cargo, named, and run one by one.
+//!
+//! Cargo tells what it would run by running it, so a listing run has this program as its runner
+//! (`cargo xtask note BINARY ARGS`), which writes the binary down and ends.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// Names the file in which the runner of the listing run notes the binaries.
+const NOTES: &str = "EXTANT_BINARY_NOTES";
+
+/// A test binary, and the directory in which cargo runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binary {
+    /// Its crate and its target: `jbd2.linux`.
+    pub(crate) name: String,
+    dir: PathBuf,
+    command: Vec<String>,
+}
+
+/// Has cargo build the test binaries that `args` choose (all, if empty) and name them. `notes` is
+/// a file for the names.
+pub(crate) fn build(root: &Path, notes: &Path, args: &[String]) -> std::io::Result<Vec<Binary>> {
+    if let Some(dir) = notes.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    File::create(notes)?;
+    let xtask = std::env::current_exe()?.display().to_string();
+    let runner = format!("target.'cfg(all())'.runner = [{xtask:?}, \"note\"]");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root).args(["test", "--quiet", "--tests"]);
+    cargo.args(["--config", &runner]);
+    if args.is_empty() {
+        cargo.arg("--workspace");
+    }
+    let built = cargo.args(args).env(NOTES, notes).status()?;
+    if !built.success() {
+        return Err(std::io::Error::other(format!("cargo test: {built}")));
+    }
+    let notes = std::fs::read_to_string(notes)?;
+    Ok(notes.lines().filter_map(Binary::noted).collect())
+}
+
+/// Writes down a test binary, in its stead: cargo's runner of the listing run.
+pub(crate) fn note(args: &[String]) -> ExitCode {
+    let noted = || -> std::io::Result<()> {
+        let notes = std::env::var_os(NOTES).ok_or(std::io::ErrorKind::NotFound)?;
+        let mut notes = OpenOptions::new().append(true).create(true).open(notes)?;
+        let dir = std::env::current_dir()?;
+        writeln!(notes, "{}\t{}", dir.display(), args.join("\t"))
+    };
+    match noted() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot note {args:?}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Binary {
+    /// The binary that a note tells of: named by its crate and its target.
+    fn noted(line: &str) -> Option<Binary> {
+        let mut parts = line.split('\t');
+        let dir = PathBuf::from(parts.next()?);
+        let command: Vec<String> = parts.map(str::to_owned).collect();
+        let file = Path::new(command.first()?).file_name()?.to_str()?;
+        let target = file.rsplit_once('-').map_or(file, |(target, _)| target);
+        let name = format!("{}.{target}", dir.file_name()?.to_str()?);
+        Some(Binary { name, dir, command })
+    }
+
+    /// A line that [`parse`](Self::parse) reads.
+    pub(crate) fn line(&self) -> String {
+        let (name, dir) = (&self.name, self.dir.display());
+        format!("{name}\t{dir}\t{}\n", self.command.join("\t"))
+    }
+
+    /// What [`line`](Self::line) wrote, without the line's end.
+    pub(crate) fn parse(line: &str) -> Option<Binary> {
+        let mut parts = line.split('\t');
+        Some(Binary {
+            name: parts.next()?.to_owned(),
+            dir: parts.next()?.into(),
+            command: parts.map(str::to_owned).collect(),
+        })
+    }
+
+    /// Has runs take the file as it is now, whatever cargo builds meanwhile.
+    pub(crate) fn keep_in(&mut self, dir: &Path) -> std::io::Result<()> {
+        let kept = dir.join(&self.name);
+        let _ = std::fs::remove_file(&kept);
+        if let Some(program) = self.command.first_mut() {
+            std::fs::hard_link(&*program, &kept)?;
+            *program = kept.display().to_string();
+        }
+        Ok(())
+    }
+
+    /// Runs the binary as cargo does, but watched: none may hang.
+    pub(crate) fn watched(&self) -> std::io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("watch")
+            .args(&self.command)
+            .current_dir(&self.dir)
+            .env("CARGO_MANIFEST_DIR", &self.dir)
+            .stdin(Stdio::null());
+        Ok(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_names_a_binary_by_its_crate_and_target() {
+        let binary = Binary::noted("/c/jbd2\t/t/deps/lost_flush-00ff\tfilter").unwrap();
+        assert_eq!(binary.name, "jbd2.lost_flush");
+        assert_eq!(binary.dir, Path::new("/c/jbd2"));
+        assert_eq!(binary.command, ["/t/deps/lost_flush-00ff", "filter"]);
+        assert_eq!(Binary::noted("/c/jbd2"), None);
+        assert_eq!(Binary::parse(binary.line().trim_end()), Some(binary));
+    }
+}
