@@ -65,6 +65,9 @@ impl InodeCache {
         match loaded {
             Ok(inode) => {
                 fs.stats.inode_loads.bump();
+                if let Some(tid) = state.newest_left() {
+                    inode.assume_changed_in(tid);
+                }
                 let inode = Arc::new(inode);
                 let first = InodeRef::first(&inode);
                 state.slots.insert(ino, CacheSlot::Ready(inode));

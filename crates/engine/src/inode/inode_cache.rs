@@ -6,15 +6,17 @@
 //! - An [`InodeRef`] counts. The count grows from zero only under the shard's lock, so an inode
 //!   that is found unused there may be evicted.
 //! - An unused inode stays for a while: each shard keeps a bounded queue of them with second
-//!   chances. An inode that is evicted needs no write (see [`super`]). One whose newest
-//!   change is not durable yet, or that has deferred times, stays until that is done.
+//!   chances. An inode that is evicted needs no write (see [`super`]). One that has dirty data or
+//!   deferred times stays until these are written.
+//! - An inode may leave before its newest change is durable. The shard remembers the newest
+//!   transaction of those that left, and an inode that is read again takes that one for its own:
+//!   so its fsync waits for every change that was made before.
 //! - The last reference to an unlinked inode hands it to the reaper ([`super::reaper`]). From then
 //!   on no reference to it is given out.
 //!
 //! # Locks
-//! A shard's lock is a leaf, except that the journal is asked under it whether a transaction is
-//! durable, and that an inode's orphan record is tried. It is never held over a read, nor while an
-//! inode is dropped.
+//! A shard's lock is a leaf, except that an inode's orphan record is tried under it. It is never
+//! held over a read, nor while an inode is dropped.
 //!
 //! # Concurrency
 //! Shards are chosen by number: requests for numbers in different shards never meet.
@@ -23,13 +25,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use extant_jbd2::Journal;
-use extant_units::Ino;
+use extant_units::{Ino, Tid};
 use parking_lot::{Condvar, Mutex};
 
 use super::Inode;
 use super::inode_ref::{InodeRef, reference};
-use super::object::InodeHome;
+use super::object::{InodeHome, TidCell};
 use super::reaper::Reaper;
 use crate::volume::stats::Stats;
 
@@ -42,13 +43,13 @@ const STEPS: usize = 4;
 
 /// The inodes in memory.
 pub(crate) struct InodeCache {
-    journal: Arc<Journal>,
     stats: Arc<Stats>,
     shards: Box<[Shard]>,
     /// Unlinked inodes that wait for their eviction.
     pub(crate) reaper: Reaper,
-    /// Inodes with deferred times.
-    pub(crate) late: Mutex<Vec<Arc<Inode>>>,
+    /// Inodes that got deferred times. By number, as the list keeps no inode in memory: one whose
+    /// times were stored meanwhile may leave.
+    pub(crate) late: Mutex<Vec<Ino>>,
 }
 
 /// The inodes whose numbers fall into one shard.
@@ -64,6 +65,8 @@ pub(super) struct Shard {
 pub(super) struct ShardState {
     pub(super) slots: HashMap<Ino, CacheSlot>,
     unused: VecDeque<Arc<Inode>>,
+    /// The newest transaction that changed an inode which has left.
+    left: TidCell,
 }
 
 /// What there is of a number.
@@ -74,10 +77,9 @@ pub(super) enum CacheSlot {
 }
 
 impl InodeCache {
-    /// The cache of a file system with this journal, which says what is durable.
-    pub(crate) fn new(journal: Arc<Journal>, stats: Arc<Stats>) -> Arc<Self> {
+    /// An empty cache.
+    pub(crate) fn new(stats: Arc<Stats>) -> Arc<Self> {
         Arc::new(Self {
-            journal,
             stats,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             reaper: Reaper::default(),
@@ -101,6 +103,16 @@ impl InodeCache {
         let state = self.shard(inode.ino).state.lock();
         match state.slots.get(&inode.ino) {
             Some(CacheSlot::Ready(there)) if Arc::ptr_eq(there, inode) => reference(there),
+            _ => None,
+        }
+    }
+
+    /// The inode of a number, if it is in memory, without a reference: for work on what keeps it
+    /// there, such as its deferred times.
+    pub(super) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let state = self.shard(ino).state.lock();
+        match state.slots.get(&ino) {
+            Some(CacheSlot::Ready(inode)) => Some(Arc::clone(inode)),
             _ => None,
         }
     }
@@ -198,12 +210,13 @@ impl InodeHome for InodeCache {
             let Some(oldest) = state.unused.pop_front() else {
                 break;
             };
-            match self.may_go(&oldest) {
+            match fate(&oldest) {
                 Fate::Used => oldest.life.queued.store(false, Ordering::Release),
                 Fate::Stay => state.unused.push_back(oldest),
                 Fate::Go => {
                     oldest.life.dead.store(true, Ordering::Release);
                     state.slots.remove(&oldest.ino);
+                    state.note_left(&oldest);
                     let_go.push(oldest);
                 }
             }
@@ -218,31 +231,39 @@ impl InodeHome for InodeCache {
 enum Fate {
     /// It is referenced: it leaves the queue.
     Used,
-    /// It was used since, has changes that are not durable, has a data path that only memory
+    /// It was used since, has data or times that are not written, has a data path that only memory
     /// knows, or is on the orphan list: back to the end.
     Stay,
     Go,
 }
 
-impl InodeCache {
-    /// Decides about the oldest inode in the queue.
-    fn may_go(&self, inode: &Inode) -> Fate {
-        if inode.life.refs.load(Ordering::Acquire) != 0 {
-            return Fate::Used;
+/// Decides about the oldest inode in the queue.
+fn fate(inode: &Inode) -> Fate {
+    if inode.life.refs.load(Ordering::Acquire) != 0 {
+        return Fate::Used;
+    }
+    if inode.life.touched.swap(false, Ordering::Relaxed)
+        || inode.has_deferred()
+        || inode.has_dirty_data()
+        || inode.life.kept.load(Ordering::Acquire)
+        || inode.is_on_orphan_list()
+    {
+        return Fate::Stay;
+    }
+    Fate::Go
+}
+
+impl ShardState {
+    /// Remembers the newest change of an inode that leaves.
+    fn note_left(&mut self, inode: &Inode) {
+        if let Some(tid) = inode.last_change(false) {
+            self.left.note(tid);
         }
-        let durable = inode
-            .last_change(false)
-            .is_none_or(|tid| self.journal.is_durable(tid));
-        if inode.life.touched.swap(false, Ordering::Relaxed)
-            || inode.has_deferred()
-            || !durable
-            || inode.has_dirty_data()
-            || inode.life.kept.load(Ordering::Acquire)
-            || inode.is_on_orphan_list()
-        {
-            return Fate::Stay;
-        }
-        Fate::Go
+    }
+
+    /// The transaction that an inode which was just read may have been changed in.
+    pub(super) fn newest_left(&self) -> Option<Tid> {
+        self.left.get()
     }
 }
 
@@ -261,11 +282,10 @@ mod tests {
         let fs = TestFs::mount(image.path(), "");
         let file = fs.create("file");
         let inode = Arc::clone(file.shared());
-        let goes = || matches!(fs.inodes.may_go(&inode), Fate::Go);
+        let goes = || matches!(fate(&inode), Fate::Go);
         assert!(!goes(), "it is referenced");
         drop(file);
-        fs.sync().unwrap();
-        assert!(goes());
+        assert!(goes(), "although its newest change is not durable");
         *inode.orphan.lock() = OrphanRecord::Listed;
         assert!(!goes());
         *inode.orphan.lock() = OrphanRecord::None;

@@ -122,7 +122,7 @@ impl TidCell {
             });
     }
 
-    fn get(&self) -> Option<Tid> {
+    pub(super) fn get(&self) -> Option<Tid> {
         Self::decode(self.0.load(Ordering::Acquire))
     }
 
@@ -183,6 +183,12 @@ impl Inode {
         } else {
             self.sync_tid.get()
         }
+    }
+
+    /// Takes `tid` for a transaction that changed the inode, as one before it was read may have.
+    pub(super) fn assume_changed_in(&self, tid: Tid) {
+        self.sync_tid.note(tid);
+        self.datasync_tid.note(tid);
     }
 
     /// `i_size` in bytes.

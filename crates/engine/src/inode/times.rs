@@ -10,8 +10,8 @@
 //! without a lock, by comparing ticks of the coarse clock. A tick is one value of that clock, which
 //! advances every few milliseconds. A write that finds its time noted in the current tick has no
 //! time to note, and may take a short cut: the folio fast path, an append without a ticket, a
-//! direct request without the inode's `lock`. The first write of a tick notes the time, and takes
-//! the longer path.
+//! direct request without the inode's `lock`. The first cached write of a tick notes the time on
+//! its way, if there are no privileges to take away; that takes `core` alone.
 //!
 //! # Locks
 //! `core`, and inside it the list of marked inodes.
@@ -171,7 +171,7 @@ pub(crate) fn touch_mtime(fs: &Fs, inode: &Arc<Inode>) {
 /// Marks a time in `_core`, the inode's, as newer than its stored form.
 fn defer(fs: &Fs, inode: &Arc<Inode>, _core: &mut InodeCore, how: u8) {
     if inode.deferred.mark(how) {
-        fs.inodes.late.lock().push(Arc::clone(inode));
+        fs.inodes.late.lock().push(inode.ino);
     }
     fs.stats.times_deferred.bump();
 }
@@ -196,13 +196,14 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
     let due = if lazy { SOON | LAZY } else { SOON };
     let listed = std::mem::take(&mut *fs.inodes.late.lock());
     let mut marked = Vec::new();
-    for inode in listed {
+    // An inode with deferred times stays in memory; one that has left has none.
+    for inode in listed.into_iter().filter_map(|ino| fs.inodes.peek(ino)) {
         // Off the list first: a mark that comes after this puts the inode there again.
         inode.deferred.unlist();
         if inode.deferred.has(due) {
             marked.push(inode);
         } else if inode.has_deferred() {
-            relist(fs, inode);
+            relist(fs, &inode);
         }
     }
     let mut result = Ok(());
@@ -210,15 +211,15 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
         result = result.and_then(|()| store_batch(fs, batch));
         if result.is_err() {
             let left = batch.iter().filter(|inode| inode.has_deferred());
-            left.for_each(|inode| relist(fs, Arc::clone(inode)));
+            left.for_each(|inode| relist(fs, inode));
         }
     }
     result
 }
 
-fn relist(fs: &Fs, inode: Arc<Inode>) {
+fn relist(fs: &Fs, inode: &Inode) {
     if inode.deferred.mark(0) {
-        fs.inodes.late.lock().push(inode);
+        fs.inodes.late.lock().push(inode.ino);
     }
 }
 

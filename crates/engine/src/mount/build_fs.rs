@@ -72,7 +72,7 @@ pub(super) fn build(
         files: Files::new(&tuning, logged),
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
-        inodes: InodeCache::new(Arc::clone(&journal), Arc::clone(&stats)),
+        inodes: InodeCache::new(Arc::clone(&stats)),
         maps: SharedMaps {
             status: StatusCache::default(),
             delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),

@@ -55,7 +55,7 @@ impl MapMount {
             groups: rig.groups,
             alloc: rig.alloc,
             zones: rig.zones,
-            inodes: InodeCache::new(rig.journal.clone(), rig.stats.clone()),
+            inodes: InodeCache::new(rig.stats.clone()),
             maps: SharedMaps {
                 status: StatusCache::with_limit(known),
                 delayed,
@@ -78,7 +78,7 @@ impl MapMount {
             let journal = log(&fs);
             fs.clear_inodes();
             let mut whole = Arc::into_inner(fs).unwrap();
-            whole.inodes = InodeCache::new(Arc::clone(&journal), Arc::clone(&whole.stats));
+            whole.inodes = InodeCache::new(Arc::clone(&whole.stats));
             whole.journal = journal;
             fs = shared(whole);
         }
