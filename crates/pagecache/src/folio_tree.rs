@@ -3,7 +3,8 @@
 //! A radix tree of 64-way nodes, as Linux's xarray. An entry of order *k* lies at a multiple of 2^k
 //! and fills that many page numbers. At the level where a slot covers at most its size it takes one
 //! or several adjacent slots, the first of which owns it. Depth follows the largest index in use,
-//! so a lookup in a small file visits one or two nodes.
+//! so a lookup in a small file visits one or two nodes. A single entry needs no node: most files
+//! are small, and a node is larger than they are.
 //!
 //! # Invariants
 //! * Entries do not overlap (J2). A node without entries is removed at once.
@@ -67,13 +68,46 @@ struct Node<T> {
 
 /// The tree. The module's documentation has its invariants.
 pub(crate) struct FolioTree<T> {
-    root: Option<Box<Node<T>>>,
+    root: Root<T>,
     len: usize,
+}
+
+enum Root<T> {
+    Empty,
+    /// The first entry, while there is no other.
+    One(Single<T>),
+    Node(Box<Node<T>>),
+}
+
+/// An entry without a node.
+struct Single<T> {
+    entry: T,
+    /// A bit for each [`Tag`].
+    tags: AtomicU64,
 }
 
 impl<T> Default for FolioTree<T> {
     fn default() -> Self {
-        Self { root: None, len: 0 }
+        Self {
+            root: Root::Empty,
+            len: 0,
+        }
+    }
+}
+
+impl<T: Entry> Single<T> {
+    fn covers(&self, index: u64) -> bool {
+        (self.entry.index()..self.entry.end()).contains(&index)
+    }
+
+    fn has(&self, tag: Tag) -> bool {
+        self.tags.load(Ordering::Acquire) & tag.bit() != 0
+    }
+}
+
+impl Tag {
+    fn bit(self) -> u64 {
+        1 << self as u32
     }
 }
 
@@ -108,7 +142,11 @@ impl<T: Entry> FolioTree<T> {
     /// The entry that covers `index`.
     #[inline]
     pub(crate) fn get(&self, index: u64) -> Option<&T> {
-        let mut node = self.root.as_deref()?;
+        let mut node = match &self.root {
+            Root::Empty => return None,
+            Root::One(one) => return one.covers(index).then_some(&one.entry),
+            Root::Node(node) => &**node,
+        };
         if !node.covers(index) {
             return None;
         }
@@ -130,16 +168,22 @@ impl<T: Entry> FolioTree<T> {
 
     /// The first entry that ends after `from`.
     pub(crate) fn next(&self, from: u64) -> Option<&T> {
-        let root = self.root.as_deref()?;
-        search(root, from, &|_| u64::MAX)
+        match &self.root {
+            Root::Empty => None,
+            Root::One(one) => (one.entry.end() > from).then_some(&one.entry),
+            Root::Node(root) => search(root, from, &|_| u64::MAX),
+        }
     }
 
     /// The first entry with `tag` that ends after `from`.
     pub(crate) fn next_tagged(&self, from: u64, tag: Tag) -> Option<&T> {
-        let root = self.root.as_deref()?;
-        search(root, from, &|node| {
-            node.tags[tag as usize].load(Ordering::Acquire)
-        })
+        match &self.root {
+            Root::Empty => None,
+            Root::One(one) => (one.entry.end() > from && one.has(tag)).then_some(&one.entry),
+            Root::Node(root) => search(root, from, &|node| {
+                node.tags[tag as usize].load(Ordering::Acquire)
+            }),
+        }
     }
 
     /// Adds `entry`.
@@ -155,42 +199,44 @@ impl<T: Entry> FolioTree<T> {
         {
             return Err(Occupied);
         }
-        let level = order / SHIFT * SHIFT;
-        let mut node = self.make_root(index, level);
-        while node.shift > level {
-            let at = node.slot(index);
-            if let Slot::Empty = node.slots[at] {
-                node.slots[at] = Slot::Node(Node::new(node.shift - SHIFT));
-                node.used += 1;
+        match std::mem::replace(&mut self.root, Root::Empty) {
+            Root::Empty => {
+                let tags = AtomicU64::new(0);
+                self.root = Root::One(Single { entry, tags });
+                self.len += 1;
+                return Ok(());
             }
-            match &mut node.slots[at] {
-                Slot::Node(child) => node = child,
-                _ => {
-                    debug_assert!(false, "no other entry covers the range (J2)");
-                    return Err(Occupied);
-                }
+            Root::One(one) => {
+                let first = one.entry.index();
+                let tags = [Tag::Dirty, Tag::ToWrite].map(|tag| one.has(tag).then_some(tag));
+                self.len = 0;
+                self.insert_in_node(one.entry)?;
+                tags.into_iter()
+                    .flatten()
+                    .for_each(|tag| self.set_tag(first, tag));
             }
+            root => self.root = root,
         }
-        let at = node.slot(index);
-        let count = 1u8 << (order - level);
-        debug_assert!(
-            node.slots[at..at + usize::from(count)]
-                .iter()
-                .all(|slot| matches!(slot, Slot::Empty)),
-            "empty nodes are removed, so slots without entries are empty"
-        );
-        node.slots[at] = Slot::Entry(entry);
-        for back in 1..count {
-            node.slots[at + usize::from(back)] = Slot::Sibling(back);
-        }
-        node.used += u32::from(count);
-        self.len += 1;
-        Ok(())
+        self.insert_in_node(entry)
     }
 
-    /// The root, grown until it covers `index` and has slots of `2^level` pages at least.
-    fn make_root(&mut self, index: u64, level: u32) -> &mut Node<T> {
-        let mut root = self.root.take().unwrap_or_else(|| Node::new(level));
+    /// Adds `entry`, which overlaps no other, below a node.
+    fn insert_in_node(&mut self, entry: T) -> Result<(), Occupied> {
+        let level = entry.order() / SHIFT * SHIFT;
+        let mut root = self.take_root(entry.index(), level);
+        let placed = place(&mut root, entry, level);
+        self.root = Root::Node(root);
+        self.len += usize::from(placed.is_ok());
+        placed
+    }
+
+    /// The root, grown until it covers `index` and has slots of `2^level` pages at least. The
+    /// caller puts it back.
+    fn take_root(&mut self, index: u64, level: u32) -> Box<Node<T>> {
+        let mut root = match std::mem::replace(&mut self.root, Root::Empty) {
+            Root::Node(root) => root,
+            _ => Node::new(level),
+        };
         while !root.covers(index) || root.shift < level {
             let mut above = Node::new(root.shift + SHIFT);
             if root.used > 0 {
@@ -203,19 +249,26 @@ impl<T: Entry> FolioTree<T> {
             }
             root = above;
         }
-        self.root.insert(root)
+        root
     }
 
     /// Takes out the entry that begins at `index`, with its tags.
     pub(crate) fn remove(&mut self, index: u64) -> Option<T> {
-        let root = self.root.as_deref_mut()?;
-        if !root.covers(index) {
-            return None;
-        }
+        let root = match &mut self.root {
+            Root::Node(root) if root.covers(index) => root,
+            Root::One(one) if one.entry.index() == index => {
+                self.len = 0;
+                return match std::mem::replace(&mut self.root, Root::Empty) {
+                    Root::One(one) => Some(one.entry),
+                    _ => None,
+                };
+            }
+            _ => return None,
+        };
         let entry = remove(root, index)?;
         self.len -= 1;
         if root.used == 0 {
-            self.root = None;
+            self.root = Root::Empty;
         }
         Some(entry)
     }
@@ -225,7 +278,14 @@ impl<T: Entry> FolioTree<T> {
         if self.get(index).is_none() {
             return;
         }
-        let mut node = self.root.as_deref();
+        let mut node = match &self.root {
+            Root::Empty => None,
+            Root::One(one) => {
+                one.tags.fetch_or(tag.bit(), Ordering::AcqRel);
+                None
+            }
+            Root::Node(root) => Some(&**root),
+        };
         while let Some(here) = node {
             let at = here.slot(index);
             let bit = 1 << at;
@@ -242,12 +302,45 @@ impl<T: Entry> FolioTree<T> {
 
     /// Takes the tag away from the entry that begins at `index`.
     pub(crate) fn clear_tag(&mut self, index: u64, tag: Tag) {
-        if let Some(root) = self.root.as_deref_mut()
-            && root.covers(index)
-        {
-            clear_tag(root, index, tag);
+        match &mut self.root {
+            Root::One(one) if one.covers(index) => *one.tags.get_mut() &= !tag.bit(),
+            Root::Node(root) if root.covers(index) => clear_tag(root, index, tag),
+            _ => {}
         }
     }
+}
+
+/// Adds `entry`, which overlaps no other, below `node`, in slots of `2^level` pages.
+fn place<T: Entry>(mut node: &mut Node<T>, entry: T, level: u32) -> Result<(), Occupied> {
+    let (index, order) = (entry.index(), entry.order());
+    while node.shift > level {
+        let at = node.slot(index);
+        if let Slot::Empty = node.slots[at] {
+            node.slots[at] = Slot::Node(Node::new(node.shift - SHIFT));
+            node.used += 1;
+        }
+        match &mut node.slots[at] {
+            Slot::Node(child) => node = child,
+            _ => {
+                debug_assert!(false, "no other entry covers the range (J2)");
+                return Err(Occupied);
+            }
+        }
+    }
+    let at = node.slot(index);
+    let count = 1u8 << (order - level);
+    debug_assert!(
+        node.slots[at..at + usize::from(count)]
+            .iter()
+            .all(|slot| matches!(slot, Slot::Empty)),
+        "empty nodes are removed, so slots without entries are empty"
+    );
+    node.slots[at] = Slot::Entry(entry);
+    for back in 1..count {
+        node.slots[at + usize::from(back)] = Slot::Sibling(back);
+    }
+    node.used += u32::from(count);
+    Ok(())
 }
 
 /// The first entry below `node` that ends after `from`, among the slots that `allowed` returns for
@@ -440,7 +533,8 @@ mod tests {
             for index in model.items.into_keys() {
                 assert!(tree.remove(index).is_some());
             }
-            assert!(tree.root.is_none(), "empty nodes are given back");
+            let empty = matches!(tree.root, Root::Empty);
+            assert!(empty, "empty nodes are given back");
         }
     }
 }
