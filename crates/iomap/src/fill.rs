@@ -158,8 +158,8 @@ fn plan<O: IomapOps + ?Sized>(
             if to == from {
                 return (parts, None);
             }
-            if here.has_space() && here.covers(folio.start(), folio.end()) {
-                guard.set_backed();
+            if here.has_space() {
+                guard.set_backed(folio.offset_of(here.offset)..folio.offset_of(here.end()));
             }
             add_parts(guard, number, &here, from..to, &mut parts);
             at = to;

@@ -48,11 +48,6 @@ impl Iomap {
         self.end().distance_from(pos).unwrap_or(0).min(len)
     }
 
-    /// Whether the mapping covers `[start, end)`.
-    pub(crate) fn covers(&self, start: Pos, end: Pos) -> bool {
-        self.offset <= start && self.end() >= end
-    }
-
     /// Whether a write to the range needs no more space.
     pub(crate) fn has_space(&self) -> bool {
         !matches!(self.kind, IomapKind::Hole)

@@ -274,11 +274,8 @@ impl<'a, O: IomapOps + ?Sized> EditSpace<'a, O> {
             fill_block(self.ops, map, guard, missing)?;
             at = missing + block;
         }
-        if let [map] = &*self.maps
-            && map.has_space()
-            && map.covers(folio.start(), folio.end())
-        {
-            guard.set_backed();
+        for map in self.maps.iter().filter(|map| map.has_space()) {
+            guard.set_backed(folio.offset_of(map.offset)..folio.offset_of(map.end()));
         }
         Ok(())
     }

@@ -279,8 +279,8 @@ impl<O: IomapOps + ?Sized, S: Source> Writer<'_, O, S> {
                 continue;
             }
             debug_assert!(map.has_space(), "a mapping for writes has space: {map:?}");
-            if map.has_space() && map.covers(folio.start(), folio.end()) {
-                guard.set_backed();
+            if map.has_space() {
+                guard.set_backed(folio.offset_of(map.offset)..folio.offset_of(map.end()));
             }
             guard.mark_uptodate(from..from + copied);
             self.publish(&mut guard, from, from + copied);

@@ -4,8 +4,8 @@
 //! * A folio of order *k* begins at a page number that is a multiple of 2^k (J2).
 //! * A dirty block is uptodate. Bytes of an uptodate block past the end of the file are zero (J31),
 //!   unless a write that holds the folio lock is about to raise the size.
-//! * `backed`: every block of the folio has space, allocated or reserved (J7). An operation that
-//!   takes space away removes the folio or clears the flag, under the folio lock.
+//! * `backed`: blocks that are known to have space, allocated or reserved (J7). An operation that
+//!   takes space away removes the folio or the blocks from this set, under the folio lock.
 //! * A detached folio is never attached again. It has no memory any more: that went back to the
 //!   arena when the folio was detached, whatever references to the folio are left.
 //!
@@ -50,7 +50,7 @@ pub(crate) struct FolioState {
     pub(crate) uptodate: BlockBits,
     pub(crate) dirty: BlockBits,
     pub(crate) attached: bool,
-    pub(crate) backed: bool,
+    pub(crate) backed: BlockBits,
     pub(crate) private: Option<Box<dyn FolioPrivate>>,
 }
 
@@ -112,7 +112,7 @@ impl Folio {
                 uptodate: BlockBits::new(blocks),
                 dirty: BlockBits::new(blocks),
                 attached: true,
-                backed: false,
+                backed: BlockBits::new(blocks),
                 private: None,
             }),
         }

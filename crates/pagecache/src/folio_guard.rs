@@ -82,14 +82,15 @@ impl<'a> FolioRef<'a> {
         self.state.uptodate.contains(self.folio.blocks(&bytes))
     }
 
-    /// Whether every block of the folio is known to have space.
-    pub(crate) fn is_backed(&self) -> bool {
-        self.state.backed
+    /// The first byte, at or after `from`, of a block that is known to have space, or is not.
+    pub(crate) fn next_backed(&self, from: usize, wanted: bool) -> Option<usize> {
+        next_in(&self.state.backed, self.folio, from, wanted)
     }
 
     /// Checks that the bitmaps agree with themselves and each other.
     pub(crate) fn verify_bits(&self) -> Result<(), String> {
         self.state.uptodate.verify()?;
+        self.state.backed.verify()?;
         self.state.dirty.verify()
     }
 
@@ -296,21 +297,17 @@ impl<'a> FolioGuard<'a> {
         self.bytes_mut()[whole.end..bytes.end].fill(0);
     }
 
-    /// Whether every block of the folio is known to have space.
+    /// Notes that the blocks of `bytes`, whole ones, have space.
     #[inline]
-    pub fn is_backed(&self) -> bool {
-        self.state.backed
-    }
-
-    /// Notes that every block of the folio has space.
-    #[inline]
-    pub fn set_backed(&mut self) {
-        self.state.backed = true;
+    pub fn set_backed(&mut self, bytes: Range<usize>) {
+        let blocks = self.folio.blocks(&bytes);
+        self.state.backed.insert(blocks);
     }
 
     /// The blocks that `bytes` touches may have lost their space.
     pub(crate) fn clear_backed(&mut self, bytes: Range<usize>) {
-        self.state.backed = false;
+        let blocks = self.folio.blocks(&bytes);
+        self.state.backed.remove(blocks);
         if let Some(private) = &mut self.state.private {
             private.unmapped(bytes);
         }
@@ -339,7 +336,15 @@ impl<'a> FolioGuard<'a> {
     /// space.
     #[inline]
     pub fn can_overwrite(&self, bytes: Range<usize>) -> bool {
-        self.is_uptodate(bytes.clone()) && (self.state.backed || self.is_dirty(bytes))
+        let blocks = self.folio.blocks(&bytes);
+        let FolioState {
+            uptodate,
+            backed,
+            dirty,
+            ..
+        } = &*self.state;
+        uptodate.contains(blocks.clone())
+            && (backed.contains(blocks.clone()) || dirty.contains(blocks))
     }
 
     /// Begins writeback of the dirty blocks below byte `end`: calls `each` with every run of bytes,
@@ -416,7 +421,6 @@ impl<'a> FolioGuard<'a> {
         debug_assert!(self.state.attached, "a folio is detached once");
         self.cancel_dirty(0..self.folio.len());
         self.state.attached = false;
-        self.state.backed = false;
         self.state.private = None;
         self.folio.detached.store(true, Ordering::Relaxed);
         self.owner.remove_detached(self.folio);

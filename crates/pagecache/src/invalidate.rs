@@ -71,12 +71,12 @@ impl AddressSpace {
         gone
     }
 
-    /// Forgets that the blocks of folios in `[start, end)` have space: the next write to them asks
-    /// the block map again.
+    /// Forgets that the blocks in `[start, end)` have space: the next write to them asks the block
+    /// map again.
     pub fn clear_backed(&self, start: Pos, end: Pos) {
         self.for_each_folio(start, end, false, |mut guard| {
-            let all = 0..guard.folio().len();
-            guard.clear_backed(all);
+            let folio = guard.folio();
+            guard.clear_backed(folio.offset_of(start)..folio.offset_of(end));
         });
     }
 

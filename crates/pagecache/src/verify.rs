@@ -23,7 +23,7 @@ pub struct CachedRun {
     pub bytes: Range<Pos>,
     /// All of them are dirty, or none.
     pub dirty: bool,
-    /// Their folio says that all of its blocks have space.
+    /// All of them are known to have space, or none.
     pub backed: bool,
 }
 
@@ -103,7 +103,10 @@ impl AddressSpace {
         let mut from = 0;
         while from < folio.len() {
             let is_dirty = guard.next_dirty(from, true) == Some(from);
-            let to = guard.next_dirty(from, !is_dirty).unwrap_or(folio.len());
+            let is_backed = guard.next_backed(from, true) == Some(from);
+            let end = |next: Option<usize>| next.unwrap_or(folio.len());
+            let to = end(guard.next_dirty(from, !is_dirty))
+                .min(end(guard.next_backed(from, !is_backed)));
             if is_dirty {
                 dirty += (to - from) as u64;
                 if folio.pos_of(from) >= size || !guard.is_uptodate(from..to) {
@@ -115,7 +118,7 @@ impl AddressSpace {
             each(CachedRun {
                 bytes: folio.pos_of(from)..folio.pos_of(to),
                 dirty: is_dirty,
-                backed: guard.is_backed(),
+                backed: is_backed,
             })?;
             from = to;
         }

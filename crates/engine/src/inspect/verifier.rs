@@ -92,7 +92,7 @@ fn check_sizes(inode: &Inode, synced: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Every dirty block has space, every reserved block is dirty, every folio marked as backed has
+/// Every dirty block has space, every reserved block is dirty, every block marked as backed has
 /// space (J7, J8).
 fn check_cache(fs: &Fs, inode: &Inode, known: &KnownMap, synced: bool) -> Result<(), String> {
     let bs = fs.layout.block_size;

@@ -14,6 +14,7 @@ use extant_units::Lblk;
 use crate::config::MountOptions;
 use crate::config::Tuning;
 use crate::file::lock::range_lock::{lock_range, whole_blocks};
+use crate::file::write::put_in_folio;
 use crate::file::{Reader, WriteAt, fsync, read, write};
 use crate::inode::InodeRef;
 use crate::map::{self, MapState};
@@ -24,7 +25,11 @@ use crate::types::FileKind;
 use crate::volume::Fs;
 
 fn mounted(options: &str) -> Arc<Fs> {
-    let image = Image::of_mib(32).args("-b 4096").make().unwrap();
+    mounted_with("-b 4096", options)
+}
+
+fn mounted_with(mkfs: &str, options: &str) -> Arc<Fs> {
+    let image = Image::of_mib(32).args(mkfs).make().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let options = MountOptions::parse(&format!("commit=3000,{options}")).unwrap();
     let tuning = Tuning {
@@ -71,6 +76,32 @@ fn iomap_15_appends_start_no_handle() {
     assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
     assert!(!inode.has_dirty_data());
     mount::unmount(&fs).unwrap();
+}
+
+/// The case of a database's log: each record is made durable before the next.
+#[test]
+fn an_append_after_an_fsync_is_as_short_as_one_before() {
+    for block in ["-b 1024", "-b 4096"] {
+        let fs = mounted_with(block, "");
+        let inode = file(&fs, b"log");
+        put(&fs, &inode, 0, &[1; 100]);
+        fsync(&fs, &inode, None, true).unwrap();
+        let before = fs.files.stats.snapshot();
+        for i in 1..9 {
+            let at = put_in_folio(&fs, &inode, None, WriteAt::End, &[2_u8; 100][..]);
+            assert_eq!(at, Some(i * 100), "{block}");
+            fsync(&fs, &inode, None, true).unwrap();
+            // In another tick of the clock, or in the same.
+            std::thread::sleep(std::time::Duration::from_millis(i & 1) * 10);
+        }
+        let after = fs.files.stats.snapshot();
+        assert_eq!(after.begins, before.begins, "{block}");
+        assert_eq!(after.overwrites - before.overwrites, 8, "{block}");
+        assert_eq!(disk_size(&inode), 900);
+        let attr = crate::attr::getattr(&fs, &inode);
+        assert!(attr.mtime > attr.crtime.unwrap(), "its times are noted");
+        mount::unmount(&fs).unwrap();
+    }
 }
 
 #[test]

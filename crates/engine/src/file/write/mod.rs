@@ -119,7 +119,7 @@ fn write_via(
 /// map, times or privileges), but that it may make it longer. Returns where it went; `None` if
 /// there is more to do.
 #[inline]
-fn put_in_folio(
+pub(in crate::file) fn put_in_folio(
     fs: &Fs,
     inode: &Arc<Inode>,
     open: Option<&OpenState>,
@@ -133,7 +133,7 @@ fn put_in_folio(
         }
         WriteAt::Cached(_) => true,
     };
-    if !noted() || inode.is_gone() {
+    if inode.is_gone() || !(noted() || note_write(&ops, at, bytes.len())) {
         return None;
     }
     let recent = &open.unwrap_or(&ops.data.shared).recent;
@@ -148,6 +148,16 @@ fn put_in_folio(
         return None;
     }
     data_path::extend(&ops, recent, Pos::new(pos), bytes).then_some(pos)
+}
+
+/// Does what a write asks for before its bytes, if that takes no handle, and the write is one that
+/// cannot be refused.
+#[cold]
+fn note_write(ops: &FileOps<'_>, at: WriteAt, len: usize) -> bool {
+    let end = at.position().unwrap_or(ops.inode.size());
+    let fits = end.saturating_add(len as u64) <= max_size(ops.fs, ops.inode);
+    fits && !ops.flags.contains(InodeFlags::IMMUTABLE)
+        && privileges::note_plain_write(ops.fs, ops.inode)
 }
 
 /// The way for everything else.
