@@ -51,6 +51,8 @@ counters! {
     written_bytes,
     /// Dirty runs that joined the ioend before them.
     merges,
+    /// Files whose data went to the device together with that of others.
+    joint_files,
     /// Ioends that failed.
     failed_ioends,
 }

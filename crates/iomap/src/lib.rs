@@ -17,7 +17,7 @@
 //! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock.
 //! Readers take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its
 //! range if the file is written directly. Writeback takes folio locks only, in ascending order,
-//! with one pass per file at a time; the file system may start handles inside of [`WritebackOps`]
+//! with one pass per file at a time; a [`JointWrite`] only tries them. The file system may start handles inside of [`WritebackOps`]
 //! and [`IomapOps`] calls. The caller has no handle open when it calls this crate.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
@@ -29,6 +29,7 @@ mod fill_guard;
 mod fill_lock;
 mod ioend;
 mod iter;
+mod joint;
 mod map;
 mod ops;
 mod read;
@@ -43,6 +44,7 @@ pub use counters::{IomapCounters, IomapStats};
 pub use fill_guard::FillGuard;
 pub use ioend::{Ioend, IoendKind};
 pub use iter::{Stopped, apply};
+pub use joint::JointWrite;
 pub use map::{Iomap, IomapKind};
 pub use ops::{DeviceFault, DeviceRequest, IomapOp, IomapOps, Outcome, WritebackOps};
 pub use read::{Miss, read};

@@ -27,7 +27,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-use extant_pagecache::{Folio, FolioRef, Tag, WritebackFault};
+use extant_pagecache::{Folio, FolioGuard, FolioRef, Tag, WritebackFault};
 use extant_units::{Pos, index};
 
 use crate::ioend::{Ioend, IoendKind};
@@ -118,7 +118,7 @@ pub fn write_back<O: WritebackOps + ?Sized>(
 }
 
 /// A dirty run within one folio.
-struct DirtyRun {
+pub(crate) struct DirtyRun {
     /// Index in [`Batch::folios`].
     folio: usize,
     bytes: Range<usize>,
@@ -133,7 +133,7 @@ struct Submission {
 }
 
 /// Folios under writeback together.
-struct Batch<'a, O: WritebackOps + ?Sized> {
+pub(crate) struct Batch<'a, O: WritebackOps + ?Sized> {
     ops: &'a O,
     folios: Vec<&'a Arc<Folio>>,
     /// The same folios, locked shared until their bytes are on the device.
@@ -146,7 +146,7 @@ struct Batch<'a, O: WritebackOps + ?Sized> {
 }
 
 impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
-    fn new(ops: &'a O) -> Self {
+    pub(crate) fn new(ops: &'a O) -> Self {
         Self {
             ops,
             folios: Vec::new(),
@@ -160,10 +160,14 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
 
     /// Cleans a folio and puts it under writeback.
     fn take(&mut self, folio: &'a Arc<Folio>) {
+        if let Some(guard) = self.ops.address_space().lock(folio) {
+            self.take_locked(folio, guard);
+        }
+    }
+
+    /// [`Batch::take`] of a folio that is locked and not under writeback.
+    pub(crate) fn take_locked(&mut self, folio: &'a Arc<Folio>, mut guard: FolioGuard<'a>) {
         let pages = self.ops.address_space();
-        let Some(mut guard) = pages.lock(folio) else {
-            return;
-        };
         // Sampled under the folio lock: a write raises the size with the last folio locked.
         let size = Pos::new(self.ops.size());
         if folio.start() >= size || !guard.has_dirty() {
@@ -192,7 +196,7 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
 
     /// Maps, writes and completes everything taken. `failed_before` is the end of the last run that
     /// the pass failed to write into written space.
-    fn write(mut self, failed_before: &mut Option<Pos>) -> Result<(), O::Error> {
+    pub(crate) fn write(mut self, failed_before: &mut Option<Pos>) -> Result<(), O::Error> {
         let mut arrived = Vec::new();
         for submission in self.map() {
             let mut ioend = submission.ioend;
@@ -216,6 +220,26 @@ impl<'a, O: WritebackOps + ?Sized> Batch<'a, O> {
         }
         pages.end_writeback(self.folios.iter().copied());
         self.failed.map_or(Ok(()), Err)
+    }
+
+    /// The length of what is dirty, if that is one run from the start of the file.
+    pub(crate) fn run_from_start(&self) -> Option<u64> {
+        let at_start = self.runs.first().is_some_and(|run| run.pos == Pos::ZERO);
+        let run = contiguous_lengths(&self.runs).first().copied();
+        run.filter(|&run| at_start && run == self.bytes)
+    }
+
+    /// The bytes of all dirty runs.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
+        let bytes = |run: &DirtyRun| &self.held[run.folio].bytes()[run.bytes.clone()];
+        self.runs.iter().map(move |run| IoSlice::new(bytes(run)))
+    }
+
+    /// Ends the writeback of folios whose data is part of the file on disk.
+    pub(crate) fn finish(mut self) {
+        self.held.clear();
+        let pages = self.ops.address_space();
+        pages.end_writeback(self.folios.iter().copied());
     }
 
     /// Maps all dirty runs, and joins them into ioends.

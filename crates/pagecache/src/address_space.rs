@@ -137,6 +137,11 @@ impl AddressSpace {
         self.pass.lock()
     }
 
+    /// Begins a writeback pass, unless one runs.
+    pub fn try_writeback_pass(&self) -> Option<WritebackPass<'_>> {
+        self.pass.try_lock()
+    }
+
     /// Whether a pass runs.
     #[cfg(not(extant_shuttle))]
     #[doc(hidden)] // For the engine's tests, which look whether a pass waits or has ended.

@@ -13,7 +13,7 @@
 //! wait, may need either.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_units::PAGE_SHIFT;
 
@@ -21,7 +21,9 @@ use crate::arena::{Arena, FolioMemory};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::counters::{CacheCounters, PageCacheStats, bump};
-use crate::dirty_list::{DirtyFile, DirtyList, DirtyState, WritebackReason};
+use crate::dirty_list::{
+    DirtyFile, DirtyList, DirtyState, FILES_TOGETHER, SMALL_FILE_BYTES, Taken, WritebackReason,
+};
 use crate::folio::Folio;
 use crate::folio_tree::FolioTree;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -245,9 +247,43 @@ impl CacheState {
         let Some(taken) = self.dirty.take(None) else {
             return false;
         };
-        taken.owner.clone().write_back(reason, FLUSH_BATCH_BYTES);
-        self.dirty.put_back(taken);
+        self.write(
+            self.with_small_files(taken, None),
+            reason,
+            FLUSH_BATCH_BYTES,
+        );
         true
+    }
+
+    /// `first`, and where that is a small file, others that have been dirty since `before`.
+    pub(crate) fn with_small_files(&self, first: Taken, before: Option<Instant>) -> Vec<Taken> {
+        let mut files = Vec::new();
+        if first.dirty_bytes() <= SMALL_FILE_BYTES {
+            files = self.dirty.take_small(before, FILES_TOGETHER - 1);
+        }
+        files.push(first);
+        files
+    }
+
+    /// Writes `files` back, of one file about `max_bytes`, and puts them back. Returns whether less
+    /// of them is dirty now.
+    pub(crate) fn write(&self, files: Vec<Taken>, reason: WritebackReason, max_bytes: u64) -> bool {
+        let dirty = |files: &[Taken]| files.iter().map(Taken::dirty_bytes).sum::<u64>();
+        let before = dirty(&files);
+        match files.as_slice() {
+            [one] => one.owner.clone().write_back(reason, max_bytes),
+            many => {
+                let owners: Vec<_> = many.iter().map(|taken| taken.owner.clone()).collect();
+                if let Some(first) = owners.first() {
+                    first.write_back_all(&owners, reason);
+                }
+            }
+        }
+        let written = dirty(&files) < before;
+        files
+            .into_iter()
+            .for_each(|taken| self.dirty.put_back(taken));
+        written
     }
 
     /// Memory for a folio of at most `order` and at least `min_order`. Reclaims if there is none.

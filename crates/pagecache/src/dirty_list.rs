@@ -14,6 +14,7 @@
 //!
 //! The model `writeback_beside_redirtying` of `iomap`'s interleavings runs through these steps.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -32,14 +33,27 @@ pub enum WritebackReason {
     Sync,
 }
 
+/// A file with at most this much dirty data is small: flushers take many of them at a time.
+pub const SMALL_FILE_BYTES: u64 = 64 << 10;
+/// The most small files that a flusher takes at a time.
+pub const FILES_TOGETHER: usize = 256;
+
 /// The owner of an address space: it can write the dirty data of its file.
-pub trait Writeback: Send + Sync {
+pub trait Writeback: Any + Send + Sync {
     /// Writes about `max_bytes` of dirty data, all of it for [`WritebackReason::Sync`]. Failures
     /// are recorded in the address space's errors; data that cannot be written is clean afterwards.
     ///
     /// Runs on a flusher thread, or on a thread that waits for memory. It takes no lock that such a
     /// thread may hold: no file lock and not the invalidate lock.
     fn write_back(self: Arc<Self>, reason: WritebackReason, max_bytes: u64);
+
+    /// Writes the dirty data of `files`, this one among them, as [`Writeback::write_back`] does for
+    /// each: together where that is of use.
+    fn write_back_all(&self, files: &[Arc<dyn Writeback>], reason: WritebackReason) {
+        for file in files {
+            Arc::clone(file).write_back(reason, u64::MAX);
+        }
+    }
 }
 
 /// A file's part in the list.
@@ -175,6 +189,34 @@ impl DirtyList {
         // Dropping an entry may drop its owner, which must not happen under the lock.
         drop(entries);
         drop(dead);
+        taken
+    }
+
+    /// Takes up to `most` entries of [small](SMALL_FILE_BYTES) files, as [`DirtyList::take`] does.
+    /// Looks at a few more of them than that.
+    pub(crate) fn take_small(&self, before: Option<Instant>, most: usize) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        let mut passed = Vec::new();
+        let mut entries = self.entries.lock();
+        let idle = entries.by_key.iter_mut().filter(|(_, entry)| !entry.busy);
+        for (&key, entry) in idle.take(2 * most) {
+            if taken.len() == most || before.is_some_and(|before| entry.since > before) {
+                break;
+            }
+            let Some(file) = entry.file.upgrade() else {
+                continue;
+            };
+            if file.dirty().bytes() > SMALL_FILE_BYTES {
+                passed.push(file);
+                continue;
+            }
+            entry.busy = true;
+            let owner = entry.owner.clone();
+            taken.push(Taken { key, owner, file });
+        }
+        // As in `take`.
+        drop(entries);
+        drop(passed);
         taken
     }
 

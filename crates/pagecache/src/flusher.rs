@@ -57,22 +57,21 @@ fn flush_due(state: &CacheState) {
     let mut stalls = 0;
     loop {
         let over = state.is_over_background();
-        let (taken, reason) = if over {
-            (state.dirty.take(None), WritebackReason::Background)
+        let (before, reason) = if over {
+            (None, WritebackReason::Background)
         } else {
             let before = Instant::now().checked_sub(state.config.dirty_expire);
-            let taken = before.and_then(|before| state.dirty.take(Some(before)));
-            (taken, WritebackReason::Expired)
+            if before.is_none() {
+                break;
+            }
+            (before, WritebackReason::Expired)
         };
-        let Some(taken) = taken else {
+        let Some(first) = state.dirty.take(before) else {
             break;
         };
         bump(&state.counters.flusher_passes);
-        let dirty = taken.dirty_bytes();
         let max = if over { FLUSH_BATCH_BYTES } else { u64::MAX };
-        taken.owner.clone().write_back(reason, max);
-        let stalled = taken.dirty_bytes() >= dirty;
-        state.dirty.put_back(taken);
+        let stalled = !state.write(state.with_small_files(first, before), reason, max);
         state.made_progress();
         if state.flushers.is_stopped() {
             break;

@@ -57,7 +57,7 @@ pub use address_space::{AddressSpace, AddressSpaceParams};
 pub use cache::PageCache;
 pub use config::{Config, MAX_ORDER};
 pub use counters::PageCacheStats;
-pub use dirty_list::{Writeback, WritebackReason};
+pub use dirty_list::{FILES_TOGETHER, SMALL_FILE_BYTES, Writeback, WritebackReason};
 pub use errseq::{ErrorCursor, WritebackErrors, WritebackFault};
 pub use folio::Folio;
 pub use folio_guard::{FolioGuard, FolioLocked, FolioRef};

@@ -1,6 +1,6 @@
 //! The locks of an address space that callers take, each with its rank in the lock order.
 
-use extant_lock_order::{Locked, Rank, lock};
+use extant_lock_order::{Locked, Rank, lock, took};
 
 use crate::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -76,5 +76,13 @@ impl PassLock {
         WritebackPass {
             _held: lock(Rank::Pass, || self.0.lock()),
         }
+    }
+
+    /// [`PassLock::lock`], unless a pass runs. A lock that is tried is in order at any time.
+    pub(crate) fn try_lock(&self) -> Option<WritebackPass<'_>> {
+        let guard = self.0.try_lock()?;
+        Some(WritebackPass {
+            _held: Locked::new(guard, took(Rank::Pass)),
+        })
     }
 }

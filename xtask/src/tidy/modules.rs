@@ -317,6 +317,7 @@ const IOMAP: Order = Order {
         "zero",
         "seek",
         "writeback",
+        "joint",
     ],
 };
 

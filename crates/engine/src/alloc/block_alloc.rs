@@ -1,5 +1,6 @@
 //! The block allocator: turns a request into a run of marked blocks, and frees runs.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,7 +11,7 @@ use super::allocator::AllocatorCore;
 use super::request::{AllocRequest, Run};
 use super::space_counts::Claimant;
 use super::windows::Stream;
-use crate::group::FreeMap;
+use crate::group::{FreeMap, LockedGroup};
 use crate::types::error::{Error, Location, Result};
 
 /// Groups whose bitmaps one pass may load while it looks for a long run. After that, shorter runs
@@ -36,6 +37,9 @@ struct Granted {
     run: Run,
     kept: u32,
 }
+
+/// Takes a run that was found in a group whose map is loaded.
+type TakeRun<'a> = dyn FnMut(&mut LockedGroup<'_>, Range<u32>) -> Result<Granted> + 'a;
 
 impl AllocatorCore {
     /// See [`super::allocate_blocks`].
@@ -120,10 +124,13 @@ impl AllocatorCore {
             target: narrow(target),
             groups: self.groups_for(request),
         };
-        let granted = match self.search(h, wish)? {
+        let mut mark = |group: &mut LockedGroup<'_>, run| self.mark_found(h, group, run, wish.want);
+        let granted = match self.search(wish, &mut mark)? {
             Some(granted) => granted,
             // Windows of other files are given up before a request is refused.
-            None if self.release_all_windows() => self.search(h, wish)?.ok_or(Error::NoSpace)?,
+            None if self.release_all_windows() => {
+                self.search(wish, &mut mark)?.ok_or(Error::NoSpace)?
+            }
             None => return Err(Error::NoSpace),
         };
         if let Some(ino) = request.stream {
@@ -153,7 +160,7 @@ impl AllocatorCore {
 
     /// Searches the groups, from the goal's on: for the whole request first, then for shorter and
     /// shorter runs.
-    fn search(&self, h: &mut Handle, wish: SizedRequest) -> Result<Option<Granted>> {
+    fn search(&self, wish: SizedRequest, take: &mut TakeRun<'_>) -> Result<Option<Granted>> {
         let (goal_group, goal_index) = self
             .layout
             .group_of_block(wish.goal)
@@ -185,7 +192,7 @@ impl AllocatorCore {
                     loads -= 1;
                 }
                 let from = if step == 0 { goal_index } else { 0 };
-                if let Some(granted) = self.try_group(h, group, from, wish, accept)? {
+                if let Some(granted) = self.try_group((group, from), wish, accept, take)? {
                     return Ok(Some(granted));
                 }
             }
@@ -221,14 +228,13 @@ impl AllocatorCore {
     }
 
     /// Takes a run of at least `accept` blocks from `group`, or a shorter one that starts at the
-    /// goal and covers a good part of the request.
+    /// goal, block `from` of it, and covers a good part of the request.
     fn try_group(
         &self,
-        h: &mut Handle,
-        group: Group,
-        from: u32,
+        (group, from): (Group, u32),
         wish: SizedRequest,
         accept: u32,
+        take: &mut TakeRun<'_>,
     ) -> Result<Option<Granted>> {
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
@@ -244,31 +250,72 @@ impl AllocatorCore {
             locked.publish(Some(found.longest));
             return Ok(None);
         };
-        let used = run.start..run.end.min(run.start + wish.want);
+        let granted = take(&mut locked, run)?;
+        let longest = locked.hints.longest.load(Relaxed);
+        locked.publish(Some(longest.min(found.longest)));
+        Ok(Some(granted))
+    }
+
+    /// Marks the first `want` blocks of a run that was found as in use, and holds the rest.
+    fn mark_found(
+        &self,
+        h: &mut Handle,
+        locked: &mut LockedGroup<'_>,
+        run: Range<u32>,
+        want: u32,
+    ) -> Result<Granted> {
+        let used = run.start..run.end.min(run.start + want);
         let kept = used.end..run.end;
-        disk.mark_used(h, group, &mut locked.state, used.clone())?;
+        let disk = self.disk();
+        disk.mark_used(h, locked.group, &mut locked.state, used.clone())?;
         locked.store_desc(&self.layout, &self.cache, h)?;
         let granted = Granted {
-            run: Run {
-                start: self
-                    .layout
-                    .group_start(group)
-                    .saturating_add(u64::from(used.start)),
-                len: Blocks::new(u64::from(used.end - used.start)),
-            },
+            run: self.run_of(locked.group, &used),
             kept: kept.end - kept.start,
         };
         if let Some(map) = locked.state.map.as_mut() {
             map.take(used);
             map.hold(kept);
         }
-        let longest = locked.hints.longest.load(Relaxed);
-        locked.publish(Some(longest.min(found.longest)));
-        Ok(Some(granted))
+        Ok(granted)
     }
 
-    /// Marks part of a window as in use on disk. The run lies in one group.
-    fn mark_held(&self, h: &mut Handle, run: Run) -> Result<()> {
+    /// Finds `min` to `want` blocks in one run near `goal`, and holds them: no request gets them.
+    pub(super) fn find_and_hold(&self, goal: Pblk, (min, want): (u64, u64)) -> Result<Option<Run>> {
+        let limit = self.layout.blocks_per_group;
+        let narrow = |n: u64| u32::try_from(n).map_or(limit, |n| n.min(limit));
+        let wish = SizedRequest {
+            goal,
+            min: narrow(min),
+            want: narrow(want),
+            target: narrow(want),
+            groups: self.layout.groups,
+        };
+        let mut hold = |locked: &mut LockedGroup<'_>, run: Range<u32>| {
+            let granted = Granted {
+                run: self.run_of(locked.group, &run),
+                kept: 0,
+            };
+            if let Some(map) = locked.state.map.as_mut() {
+                map.hold(run);
+            }
+            Ok(granted)
+        };
+        let granted = self.search(wish, &mut hold)?;
+        Ok(granted.map(|granted| granted.run))
+    }
+
+    /// Blocks of a group as a run.
+    fn run_of(&self, group: Group, blocks: &Range<u32>) -> Run {
+        let start = self.layout.group_start(group);
+        Run {
+            start: start.saturating_add(u64::from(blocks.start)),
+            len: Blocks::new(u64::from(blocks.end - blocks.start)),
+        }
+    }
+
+    /// Marks blocks that are held as in use on disk. The run lies in one group.
+    pub(super) fn mark_held(&self, h: &mut Handle, run: Run) -> Result<()> {
         let (group, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
@@ -327,6 +374,14 @@ impl AllocatorCore {
     }
 
     fn free_in_group(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
+        self.unmark(h, group, run)?;
+        self.counts.freed(run.len.get());
+        Ok(())
+    }
+
+    /// Marks blocks of one group as free on disk. They are handed out again when `h`'s transaction
+    /// is durable. Whether they count as free is the caller's.
+    pub(super) fn unmark(self: &Arc<Self>, h: &mut Handle, group: Group, run: Run) -> Result<()> {
         let (_, range) = self.range_in_group(run).ok_or(Error::Invalid)?;
         let disk = self.disk();
         let mut locked = self.groups.lock(group)?;
@@ -337,7 +392,6 @@ impl AllocatorCore {
             FreeMap::hold_freed(map, range);
         }
         drop(locked);
-        self.counts.freed(run.len.get());
         self.release_on_commit(h, run);
         Ok(())
     }

@@ -23,6 +23,7 @@
 mod allocator;
 mod block_alloc;
 mod free_runs;
+mod held_blocks;
 mod held_runs;
 mod inode_alloc;
 mod orlov;
@@ -43,6 +44,7 @@ use extant_units::{Blocks, Ino, Pblk};
 
 pub(crate) use self::allocator::{Allocator, Parts};
 pub(crate) use self::free_runs::free_runs;
+pub(crate) use self::held_blocks::{HeldBlocks, MarkedBlocks};
 pub(crate) use self::request::{AllocRequest, InodeRequest, Run};
 pub(crate) use self::reservation::Reservation;
 pub(crate) use self::space_counts::SpaceCounts;
@@ -69,6 +71,19 @@ pub(crate) fn may_use_reserve(fs: &Fs, cred: &Cred) -> bool {
 /// is damaged; its group is not used again.
 pub(crate) fn allocate_blocks(fs: &Fs, h: &mut Handle, request: &AllocRequest) -> Result<Run> {
     fs.alloc.core.allocate(h, request)
+}
+
+/// Holds `min` to `want` reserved blocks in one run near `goal`, for data that is written before
+/// the blocks are marked; `None` if there is no such run. See [`HeldBlocks`].
+///
+/// # Errors
+/// A bitmap cannot be read, or is damaged.
+pub(crate) fn hold_blocks(
+    fs: &Fs,
+    goal: Pblk,
+    (min, want): (u64, u64),
+) -> Result<Option<HeldBlocks>> {
+    HeldBlocks::find(&fs.alloc.core, goal, (min, want))
 }
 
 /// Frees `run` under `h`. The blocks are handed out again only once the transaction is durable.

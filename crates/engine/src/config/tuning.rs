@@ -27,6 +27,9 @@ pub struct Tuning {
     /// Buffer-head path: every write that extends a file stores its inode, under a handle of its
     /// own. Off: only where writeback would not move the size on disk.
     pub dirty_inode_on_append: bool,
+    /// New small files that are written back at the same time get one run of blocks, one request to
+    /// the device and one handle. Off: each is written by itself.
+    pub joint_writeback: bool,
     /// Clearing all bits of a part of the first or last record of an I/O tree trims that record.
     /// Off: the record is cut in two, and the part removed.
     pub trim_on_clear: bool,
@@ -69,6 +72,7 @@ impl Default for Tuning {
             max_folio_order: 9,
             stop_at_range_end: true,
             dirty_inode_on_append: false,
+            joint_writeback: true,
             trim_on_clear: true,
             lock_slots: true,
             clear_probe: None,

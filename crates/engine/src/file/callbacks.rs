@@ -2,6 +2,7 @@
 //!
 //! They hold it, and so would keep the file and the file system in memory: it has weak pointers.
 
+use std::any::Any;
 use std::sync::{Arc, Weak};
 
 use extant_iomap::WritebackControl;
@@ -13,6 +14,7 @@ use crate::file::data_state::FileCallbacks;
 use crate::file::lost_writes::report;
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::mapping::ordered_data;
+use crate::file::write::joint_writeback;
 use crate::file::write::writeback::write_range;
 use crate::inode::Inode;
 use crate::volume::Fs;
@@ -47,19 +49,38 @@ impl Writeback for CachedFile {
             return;
         };
         // Otherwise the eviction of the inode has begun, which drops dirty data.
-        let Some(inode) = fs.inodes.grab(&inode) else {
+        if let Some(inode) = fs.inodes.grab(&inode) {
+            write_one(&fs, &inode, reason, max_bytes);
+        }
+    }
+
+    fn write_back_all(&self, files: &[Arc<dyn Writeback>], reason: WritebackReason) {
+        let Some(fs) = self.fs.upgrade() else {
             return;
         };
-        let control = match reason {
-            WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
-            WritebackReason::Background | WritebackReason::Expired => {
-                WritebackControl::background(max_bytes)
-            }
+        let grab = |file: &Arc<dyn Writeback>| {
+            let file: &dyn Any = &**file;
+            let inode = file.downcast_ref::<CachedFile>()?.inode.upgrade()?;
+            fs.inodes.grab(&inode)
         };
-        if let Err(error) = write_range(&fs, &inode, control) {
-            tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
-            report(&fs, &error);
+        let inodes = files.iter().filter_map(grab).collect();
+        for inode in joint_writeback::write(&fs, inodes) {
+            write_one(&fs, &inode, reason, u64::MAX);
         }
+    }
+}
+
+/// Writes about `max_bytes` of what is dirty of `inode`.
+fn write_one(fs: &Fs, inode: &Arc<Inode>, reason: WritebackReason, max_bytes: u64) {
+    let control = match reason {
+        WritebackReason::Sync => WritebackControl::integrity(Pos::ZERO, Pos::MAX),
+        WritebackReason::Background | WritebackReason::Expired => {
+            WritebackControl::background(max_bytes)
+        }
+    };
+    if let Err(error) = write_range(fs, inode, control) {
+        tracing::warn!(ino = inode.ino.get(), %error, "writeback failed");
+        report(fs, &error);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use extant_iomap::WritebackControl;
-use extant_pagecache::{WritebackFault, WritebackReason};
+use extant_pagecache::{FILES_TOGETHER, WritebackFault, WritebackReason};
 use extant_units::Pos;
 
 use crate::file::write::writeback::write_range;
@@ -77,8 +77,11 @@ pub(crate) fn write_and_wait(fs: &Fs, inode: &Arc<Inode>) {
 /// fsync has reported.
 pub(crate) fn flush_all(fs: &Fs) -> Result<()> {
     let cursor = fs.files.errors.cursor();
-    for owner in fs.files.pages.dirty_owners() {
-        owner.write_back(WritebackReason::Sync, u64::MAX);
+    let owners = fs.files.pages.dirty_owners();
+    for files in owners.chunks(FILES_TOGETHER) {
+        if let [first, ..] = files {
+            first.write_back_all(files, WritebackReason::Sync);
+        }
     }
     told(fs.files.errors.check(&cursor))
 }

@@ -29,3 +29,4 @@ pub(crate) use self::free_map::FreeMap;
 pub(crate) use self::group_state::{GroupState, locate};
 pub(crate) use self::group_table::GroupTable;
 pub(crate) use self::load_groups::Totals;
+pub(crate) use self::locked_group::LockedGroup;

@@ -46,6 +46,11 @@ impl DataPathCell {
         self.kept.read()
     }
 
+    /// [`DataPathCell::keep`], unless the data path is being switched.
+    pub(crate) fn try_keep(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.kept.try_read()
+    }
+
     /// Waits until no writeback keeps the data path.
     pub(crate) fn release(&self) -> RwLockWriteGuard<'_, ()> {
         self.kept.write()

@@ -28,7 +28,7 @@ pub(crate) fn snapshot(fs: &Fs) -> Vec<(&'static str, u64)> {
     add!(all, data:
         begin_calls = begins overwrites stale_retries edge_reads fill_reads fill_bytes
         uncached_reads uncached_writes map_calls ioends wb_bytes = written_bytes merges
-        failed_ioends);
+        joint_files failed_ioends);
     let buffers = fs.files.buffers.snapshot();
     add!(all, buffers:
         buffer_begins = begins begin_visits commit_visits last_block_visits writeback_visits

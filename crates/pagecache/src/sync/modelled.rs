@@ -37,6 +37,12 @@ impl<T> Mutex<T> {
         let held = Some(self.0.lock().unwrap());
         MutexGuard { mutex: self, held }
     }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = Some(self.0.try_lock().ok()?);
+        Some(MutexGuard { mutex: self, held })
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 mod crash;
 mod gates;
+mod joint;
 mod parallel;
 mod rows;
 

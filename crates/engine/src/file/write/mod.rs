@@ -6,6 +6,7 @@
 //! other, and the EOF lock if it moves the end; every other one holds the inode's `lock` and its
 //! range (`range_lock`). `docs/PATH_OF_A_WRITE.md` says why that is enough.
 
+pub(in crate::file) mod joint_writeback;
 pub(in crate::file) mod write_at;
 pub(in crate::file) mod write_through;
 pub(in crate::file) mod writeback;

@@ -1,0 +1,251 @@
+//! Joint writeback: what it saves, and what happens where it meets others or fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use extant_blockdev::{
+    BlockDevice, Fault, FaultyDevice, GatedDevice, MemoryDevice, Request, RequestKind,
+};
+use extant_pagecache::WritebackReason;
+use extant_testkit::{Image, Watchdog};
+use extant_units::{Ino, Lblk};
+
+use crate::config::MountOptions;
+use crate::config::Tuning;
+use crate::file::{Reader, WriteAt, fallocate, flush_all, fsync, read, truncate, write};
+use crate::inode::InodeRef;
+use crate::inspect::verifier::Verifier;
+use crate::map::{self, MapState};
+use crate::mount;
+use crate::namei;
+use crate::types::Cred;
+use crate::types::FallocateMode;
+use crate::volume::Fs;
+
+/// Files of a test.
+const FILES: u8 = 40;
+/// Bytes of a block.
+const BLOCK: u64 = 1024;
+
+/// The image that each test starts from; its free space is junk.
+fn image() -> Vec<u8> {
+    let image = Image::of_mib(8).args("-b 1024").junk().make().unwrap();
+    std::fs::read(image.path()).unwrap()
+}
+
+fn mounted(dev: Arc<dyn BlockDevice>) -> Arc<Fs> {
+    let tuning = Tuning {
+        page_cache_bytes: Some(16 << 20),
+        flushers: 0,
+        ..Tuning::default()
+    };
+    let options = MountOptions::parse("commit=3000").unwrap();
+    mount::mount(dev, options, tuning).unwrap()
+}
+
+/// The bytes of file `number`: one block, or a few.
+fn content(number: u8) -> Vec<u8> {
+    vec![number + 1; 100 + usize::from(number) * 150]
+}
+
+fn name(number: u8) -> String {
+    format!("file{number}")
+}
+
+/// New files, written and not on the device.
+fn fill(fs: &Arc<Fs>) -> Vec<InodeRef> {
+    let root = fs.iget(Ino::ROOT).unwrap();
+    let make = |number: u8| {
+        let inode = namei::create(fs, &root, name(number).as_bytes(), 0o644, &Cred::root());
+        let inode = inode.unwrap();
+        write(
+            fs,
+            &inode,
+            None,
+            WriteAt::Pos(0),
+            &content(number),
+            &Cred::root(),
+        )
+        .unwrap();
+        inode
+    };
+    (0..FILES).map(make).collect()
+}
+
+fn bytes_of(fs: &Arc<Fs>, inode: &InodeRef) -> Vec<u8> {
+    let mut bytes = vec![0x55; 10_000];
+    let done = read(fs, inode, None, Reader::Ordinary, 0, &mut bytes).unwrap();
+    bytes.truncate(done);
+    bytes
+}
+
+/// Looks at all files on a mount that has nothing cached of them.
+fn check_all(dev: Vec<u8>) {
+    let fs = mounted(Arc::new(MemoryDevice::from_bytes(&dev)));
+    let root = fs.iget(Ino::ROOT).unwrap();
+    for number in 0..FILES {
+        let inode = namei::lookup(&fs, &root, name(number).as_bytes()).unwrap();
+        assert_eq!(bytes_of(&fs, &inode), content(number), "file {number}");
+    }
+    drop(root);
+    Verifier::default().check(&fs, false).unwrap();
+    mount::unmount(&fs).unwrap();
+}
+
+#[test]
+fn new_files_share_a_run_a_request_and_a_handle() {
+    let dev = Arc::new(MemoryDevice::from_bytes(&image()));
+    let fs = mounted(dev.clone());
+    let files = fill(&fs);
+    let (before, handles) = (fs.files.stats.snapshot(), fs.journal.stats().handles);
+    let stored = fs.stats.inode_dirty_calls.get();
+    flush_all(&fs).unwrap();
+    let after = fs.files.stats.snapshot();
+    assert_eq!(after.joint_files - before.joint_files, u64::from(FILES));
+    assert_eq!(after.ioends - before.ioends, 1);
+    assert_eq!(fs.journal.stats().handles - handles, 1);
+    assert_eq!(fs.stats.inode_dirty_calls.get() - stored, u64::from(FILES));
+    // One after the other on the device, in the order of their numbers.
+    let mut next = None;
+    for (number, inode) in (0..).zip(&files) {
+        assert!(!inode.has_dirty_data());
+        assert_eq!(inode.core.read().disk_size, content(number).len() as u64);
+        let map = map::lookup(&fs, inode, Lblk::ZERO, 100).unwrap();
+        let MapState::Written(start) = map.state else {
+            panic!("{map:?}");
+        };
+        assert!(next.is_none_or(|next| next == start), "file {number}");
+        next = start.checked_add(map.len.into());
+    }
+    assert_eq!(fs.alloc.counts.reserved_blocks().get(), 0);
+    assert_eq!(fs.journal.stats().credit_overflows, 0);
+    drop(files);
+    Verifier::default().check(&fs, true).unwrap();
+    fs.sync().unwrap();
+    let crashed = dev.to_bytes();
+    mount::unmount(&fs).unwrap();
+    check_all(crashed);
+    check_all(dev.to_bytes());
+}
+
+/// What a crash finds between the request and the commit: files without content, and free blocks.
+#[test]
+fn a_crash_before_the_commit_shows_nothing_of_it() {
+    let dev = Arc::new(MemoryDevice::from_bytes(&image()));
+    let fs = mounted(dev.clone());
+    let files = fill(&fs);
+    fs.journal.force_commit().unwrap();
+    flush_all(&fs).unwrap();
+    let crashed = mounted(Arc::new(MemoryDevice::from_bytes(&dev.to_bytes())));
+    let root = crashed.iget(Ino::ROOT).unwrap();
+    for number in 0..FILES {
+        let inode = namei::lookup(&crashed, &root, name(number).as_bytes()).unwrap();
+        let core = inode.core.read();
+        assert_eq!((core.disk_size, core.sectors), (0, 0), "file {number}");
+    }
+    drop(root);
+    mount::unmount(&crashed).unwrap();
+    drop(files);
+    mount::unmount(&fs).unwrap();
+}
+
+/// A file whose map changes while the data is on its way is written by a pass of its own; so is one
+/// that is cut meanwhile. A file that grows keeps what is new.
+#[test]
+fn files_that_change_meanwhile_lose_nothing() {
+    let _limit = Watchdog::new(Duration::from_secs(240));
+    let dev = Arc::new(GatedDevice::new(MemoryDevice::from_bytes(&image())));
+    let fs = mounted(dev.clone());
+    let files = fill(&fs);
+    // The request for all of them: it is longer than any block of the log.
+    let joint = |request: &Request<'_>| request.len > 40 * BLOCK;
+    let closed = dev.gate().close(joint);
+    std::thread::scope(|scope| {
+        let flusher = scope.spawn(|| flush_all(&fs).unwrap());
+        closed.wait_for(1);
+        // Takes no notice of writeback, and gives the file other blocks.
+        let mode = FallocateMode::Allocate { keep_size: true };
+        fallocate(&fs, &files[7], mode, (0, 8 * BLOCK), &Cred::root()).unwrap();
+        let cut = scope.spawn(|| truncate(&fs, &files[9], 0, &Cred::root()).unwrap());
+        extant_testkit::wait_until("the size to move", || files[9].size() == 0);
+        drop(closed);
+        flusher.join().unwrap();
+        cut.join().unwrap();
+    });
+    assert_eq!(bytes_of(&fs, &files[9]), b"");
+    write(
+        &fs,
+        &files[9],
+        None,
+        WriteAt::End,
+        &content(9),
+        &Cred::root(),
+    )
+    .unwrap();
+    for inode in &files {
+        fsync(&fs, inode, None, false).unwrap();
+    }
+    drop(files);
+    Verifier::default().check(&fs, false).unwrap();
+    mount::unmount(&fs).unwrap();
+    check_all(dev.inner().to_bytes());
+}
+
+/// A request that fails is no answer for any one file: each is written by itself.
+#[test]
+fn after_a_failed_request_each_file_is_written_alone() {
+    let memory = Arc::new(MemoryDevice::from_bytes(&image()));
+    let failing = Arc::new(AtomicBool::new(true));
+    let armed = failing.clone();
+    let plan = move |request: Request<'_>| {
+        let joint = request.kind == RequestKind::Write && request.len > 40 * BLOCK;
+        match joint && armed.load(Ordering::SeqCst) {
+            true => Fault::Fail(std::io::ErrorKind::Other),
+            false => Fault::Pass,
+        }
+    };
+    let fs = mounted(Arc::new(FaultyDevice::new(memory.clone(), plan)));
+    let files = fill(&fs);
+    flush_all(&fs).unwrap();
+    assert_eq!(fs.files.stats.snapshot().failed_ioends, 1);
+    failing.store(false, Ordering::SeqCst);
+    for inode in &files {
+        assert!(!inode.has_dirty_data());
+        fsync(&fs, inode, None, false).unwrap();
+    }
+    drop(files);
+    Verifier::default().check(&fs, false).unwrap();
+    mount::unmount(&fs).unwrap();
+    check_all(memory.to_bytes());
+}
+
+/// Files that share a flusher's turn and have nothing in common but that.
+#[test]
+fn files_that_cannot_join_are_written_all_the_same() {
+    let dev = Arc::new(MemoryDevice::from_bytes(&image()));
+    let fs = mounted(dev.clone());
+    let files = fill(&fs);
+    let old = &files[3];
+    fsync(&fs, old, None, false).unwrap();
+    write(&fs, old, None, WriteAt::Pos(0), &content(3), &Cred::root()).unwrap();
+    // Begins with a hole.
+    let sparse = &files[5];
+    truncate(&fs, sparse, 0, &Cred::root()).unwrap();
+    write(&fs, sparse, None, WriteAt::Pos(5000), b"end", &Cred::root()).unwrap();
+    let owners = fs.files.pages.dirty_owners();
+    assert_eq!(owners.len(), usize::from(FILES));
+    owners[0].write_back_all(&owners, WritebackReason::Background);
+    let joint = fs.files.stats.snapshot().joint_files;
+    assert_eq!(joint, u64::from(FILES) - 2);
+    assert!(files.iter().all(|inode| !inode.has_dirty_data()));
+    let mut expected = vec![0; 5000];
+    expected.extend(b"end");
+    assert_eq!(bytes_of(&fs, sparse), expected);
+    truncate(&fs, sparse, 0, &Cred::root()).unwrap();
+    write(&fs, sparse, None, WriteAt::End, &content(5), &Cred::root()).unwrap();
+    drop(files);
+    fs.sync().unwrap();
+    mount::unmount(&fs).unwrap();
+    check_all(dev.to_bytes());
+}

@@ -1,0 +1,241 @@
+//! Joint writeback: new small files are written together.
+//!
+//! A pass over one file costs two handles, two changes of the inode, a search for blocks and a
+//! request to the device, however little is dirty. For a file of a few blocks that has none yet all
+//! of that can be shared:
+//!
+//! 1. The dirty folios of many files go under writeback.
+//! 2. The allocator holds one run for all of them, in memory ([`alloc::HeldBlocks`]).
+//! 3. Their data is written there, in one request.
+//! 4. Under one handle the run is marked as in use, and each file gets its part as its first
+//!    extent, written, together with its size.
+//!
+//! # Invariants
+//! * The data is on the device before the handle starts. So no crash shows what the blocks held
+//!   before, and no size passes its data (J18, J20). Before the handle's transaction is durable the
+//!   blocks are free on disk.
+//! * A file that cannot go this way, or whose part fails, is written by a pass of its own: that one
+//!   gets the error which it reports.
+//!
+//! # Locks
+//! Passes, data paths and folios of the files are tried and never waited for, since those of other
+//! files are held. A handle is started with folios held shared, as in other writeback.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use extant_failpoint::Failpoint;
+use extant_iomap::JointWrite;
+use extant_pagecache::{FILES_TOGETHER, Folio, SMALL_FILE_BYTES, Tag};
+use extant_units::{Blocks, PAGE_SIZE, Pos};
+use parking_lot::RwLockReadGuard;
+
+use crate::alloc::{self, HeldBlocks, Run};
+use crate::config::BufferedPath;
+use crate::file::lost_writes;
+use crate::file::mapping::iomap_ops::FileOps;
+use crate::inode::{Inode, InodeRef};
+use crate::map;
+use crate::types::error::Result;
+use crate::volume::Fs;
+use crate::volume::credits;
+
+/// Dirty folios of a small file at most: single pages.
+const MOST_FOLIOS: usize = 16;
+const _: () = assert!(SMALL_FILE_BYTES == (MOST_FOLIOS * PAGE_SIZE) as u64);
+
+/// Writes what is dirty of those of `files` that can be written together. Returns the others.
+pub(in crate::file) fn write(fs: &Fs, files: Vec<InodeRef>) -> Vec<InodeRef> {
+    if !fs.tuning.joint_writeback {
+        return files;
+    }
+    let (mut joint, mut others): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|inode| may_join(inode));
+    // Neighbours in the inode table become neighbours in the data, and share its blocks.
+    joint.sort_unstable_by_key(|inode| inode.ino);
+    let most = extant_units::index(u64::from(fs.journal.max_credits() / 2));
+    let group = |inode: &InodeRef| fs.layout.group_of_inode(inode.ino).map(|(group, _)| group);
+    for near in joint.chunk_by(|a, b| group(a) == group(b)) {
+        for files in near.chunks(most.clamp(1, FILES_TOGETHER)) {
+            if let [one] = files {
+                others.push(one.clone());
+            } else {
+                write_near(fs, files, &mut others);
+            }
+        }
+    }
+    others
+}
+
+/// Whether all that `inode` needs is a first extent.
+fn may_join(inode: &Inode) -> bool {
+    let Some(data) = inode.data.get() else {
+        return false;
+    };
+    let dirty = data.address_space.dirty_bytes();
+    data.data_path.get().machinery == BufferedPath::Iomap
+        && (1..=SMALL_FILE_BYTES).contains(&dirty)
+        && inode.disk_size() == 0
+        && map::has_no_extent(inode)
+}
+
+/// A file whose dirty folios are under writeback.
+struct Part<'a> {
+    ops: &'a FileOps<'a>,
+    /// Dropped before the data path is let go of.
+    write: JointWrite<'a, FileOps<'a>>,
+    _data_path: RwLockReadGuard<'a, ()>,
+}
+
+impl<'a> Part<'a> {
+    /// Puts `folios`, the dirty ones of the file, under writeback. `None`, with nothing changed, if
+    /// another thread uses one of them or writes the file.
+    fn take(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
+        let data_path = ops.data.data_path.try_keep()?;
+        let pass = ops.data.address_space.try_writeback_pass()?;
+        if ops.data.data_path.get() != ops.data_path || !may_join(ops.inode) {
+            return None;
+        }
+        Some(Self {
+            ops,
+            write: JointWrite::take(ops, pass, folios)?,
+            _data_path: data_path,
+        })
+    }
+
+    /// The dirty bytes, whole blocks from the start of the file; zero if there are others.
+    fn len(&self) -> u64 {
+        self.write.run_from_start().unwrap_or(0)
+    }
+
+    fn blocks(&self) -> Blocks {
+        self.ops.fs.layout.block_size.blocks_for(self.len())
+    }
+
+    /// Writes the file by itself.
+    fn write_alone(self) {
+        let (fs, ino) = (self.ops.fs, self.ops.inode.ino);
+        if let Err(error) = self.write.write_alone() {
+            tracing::warn!(ino = ino.get(), %error, "writeback failed");
+            lost_writes::note_failure(fs, &error);
+            lost_writes::report(fs, &error);
+        }
+    }
+}
+
+/// Writes files of one group. Adds to `others` those that have to be waited for.
+fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<InodeRef>) {
+    let ops: Vec<_> = files.iter().map(|file| FileOps::new(fs, file)).collect();
+    let dirty = |ops: &FileOps<'_>| {
+        let pages = &ops.data.address_space;
+        pages.tagged(Pos::ZERO, Pos::MAX, Tag::Dirty, MOST_FOLIOS + 1)
+    };
+    let folios: Vec<_> = ops.iter().map(dirty).collect();
+    let mut parts = VecDeque::with_capacity(files.len());
+    for ((file, ops), folios) in files.iter().zip(&ops).zip(&folios) {
+        match Part::take(ops, folios) {
+            Some(part) if part.len() > 0 => parts.push_back(part),
+            Some(part) => part.write_alone(),
+            None => others.push(file.clone()),
+        }
+    }
+    while let Some(first) = parts.front() {
+        let goal = alloc::goal_for(fs, first.ops.inode);
+        let all = parts.iter().map(|part| part.blocks().get()).sum();
+        let held = alloc::hold_blocks(fs, goal, (first.blocks().get(), all));
+        let Ok(Some(mut held)) = held else {
+            // A pass waits for a commit that may free blocks, or tells of the damage.
+            parts.into_iter().for_each(Part::write_alone);
+            return;
+        };
+        let (mut fitting, mut used) = (Vec::new(), Blocks::ZERO);
+        while let Some(part) = parts.pop_front() {
+            let with_it = used.saturating_add(part.blocks());
+            if with_it > held.run().len {
+                parts.push_front(part);
+                break;
+            }
+            used = with_it;
+            fitting.push(part);
+        }
+        held.keep_front(used);
+        write_into(fs, held, fitting);
+    }
+}
+
+/// Writes `parts` to `held`, which has as many blocks, and enters them.
+fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<Part<'_>>) {
+    let run = held.run();
+    let too_early = fs.tuning.failpoint.is(Failpoint::ConversionBeforeData);
+    if !too_early && !write_data(fs, run, &parts) {
+        drop(held);
+        parts.into_iter().for_each(Part::write_alone);
+        return;
+    }
+    let mut entered = vec![false; parts.len()];
+    if let Err(error) = enter(fs, held, &parts, &mut entered) {
+        tracing::warn!(%error, "new files are written one by one");
+        lost_writes::report(fs, &error);
+    }
+    if too_early {
+        write_data(fs, run, &parts);
+    }
+    for (part, entered) in parts.into_iter().zip(entered) {
+        if entered {
+            part.write.finish();
+        } else {
+            part.write_alone();
+        }
+    }
+}
+
+/// Writes the data of `parts` to `run`. Returns whether the device accepted it.
+fn write_data(fs: &Fs, run: Run, parts: &[Part<'_>]) -> bool {
+    if fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
+        for part in parts {
+            let moved = part.ops.move_size_early(Pos::new(part.len()));
+            moved.unwrap_or_else(|error| lost_writes::report(fs, &error));
+        }
+    }
+    let slices: Vec<IoSlice<'_>> = parts.iter().flat_map(|part| part.write.slices()).collect();
+    let stats = &fs.files.stats;
+    stats.ioends.bump();
+    stats.written_bytes.add(parts.iter().map(Part::len).sum());
+    stats.joint_files.add(parts.len() as u64);
+    let at = fs.layout.block_size.dev_off(run.start);
+    let written = at.is_some_and(|at| fs.dev.write_vectored_at(at, &slices).is_ok());
+    if !written {
+        stats.failed_ioends.bump();
+    }
+    written
+}
+
+/// Enters `held`, which has the data of `parts`, as their first extents. Says in `entered` of each
+/// whether it has its blocks; the other blocks are free again.
+fn enter(fs: &Fs, held: HeldBlocks, parts: &[Part<'_>], entered: &mut [bool]) -> Result<()> {
+    let mut at = held.run().start;
+    let inodes = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+    // The bitmap and the descriptor; a block of the inode table for each, at most.
+    let credits = inodes
+        .saturating_add(2)
+        .saturating_add(credits::INODE_UPDATE);
+    let mut h = fs.start(credits)?;
+    let marked = held.mark(&mut h)?;
+    let mut result = Ok(());
+    for (part, entered) in parts.iter().zip(entered) {
+        let len = part.blocks();
+        let run = Run { start: at, len };
+        at = at.saturating_add(len.get());
+        match map::enter_first(fs, &mut h, part.ops.inode, (&marked, run), part.len()) {
+            Ok(true) => *entered = true,
+            // The map changed, or the journal has stopped.
+            other => {
+                result = result
+                    .and(other.map(drop))
+                    .and(marked.give_back(&mut h, run))
+            }
+        }
+    }
+    result
+}

@@ -1,0 +1,94 @@
+//! The first extent of a file, entered once its data is on the device.
+
+use extant_disk::extent::{Extent, NodeMut, ROOT_BYTES, ROOT_CAPACITY};
+use extant_jbd2::Handle;
+use extant_units::Lblk;
+
+use super::delayed_space::ReservationFate;
+use super::disk_nodes::has_extents;
+use super::empty_root;
+use super::extent_status::Status;
+use super::locked_map::ExclusiveMap;
+use super::map_view::MapView;
+use super::{MapState, SharedMaps};
+use crate::alloc::{MarkedBlocks, Run};
+use crate::inode::Inode;
+use crate::types::error::{Error, Location, Result};
+use crate::volume::Fs;
+
+/// Whether `inode` has an extent tree without an extent.
+pub(crate) fn has_no_extent(inode: &Inode) -> bool {
+    has_extents(inode) && inode.core.read().i_block == empty_root()
+}
+
+/// Enters `run`, a part of `marked` whose data is on the device, as the first blocks of `inode`,
+/// and moves the size on disk to `end`, in one change of the inode
+/// ([`crate::volume::credits::INODE_UPDATE`]). Consumes the reservation. Does nothing unless the
+/// file has no extent, all of these blocks are delayed, and its size reaches the last of them;
+/// returns whether that was so.
+///
+/// # Errors
+/// The inode's record cannot be stored, which stops the journal.
+pub(crate) fn enter_first(
+    fs: &Fs,
+    h: &mut Handle,
+    inode: &Inode,
+    (marked, run): (&MarkedBlocks, Run),
+    end: u64,
+) -> Result<bool> {
+    let map = ExclusiveMap::lock(inode);
+    let Ok(len) = u32::try_from(run.len.get()) else {
+        return Ok(false);
+    };
+    if !has_no_extent(map.inode()) || !is_delayed(&fs.maps, map.inode(), len) {
+        return Ok(false);
+    }
+    let extent = Extent {
+        lblk: Lblk::ZERO,
+        len,
+        pblk: run.start,
+        unwritten: false,
+    };
+    let root = root_of(&extent).map_err(|why| Error::corrupt(Location::Inode(inode.ino), why))?;
+    let sectors = run.len.get() << (fs.layout.block_size.log2() - 9);
+    let last = end.saturating_sub(fs.layout.block_size.bytes_u64());
+    let stored = inode.update(fs, h, |core| {
+        // Under `core`, as a truncation changes both sizes under it.
+        let size = inode.size();
+        if size <= last {
+            return false;
+        }
+        core.i_block = root;
+        core.sectors = core.sectors.saturating_add(sectors);
+        core.disk_size = core.disk_size.max(end.min(size));
+        true
+    });
+    let stored = stored.inspect_err(|error| {
+        fs.journal
+            .abort(&format!("storing a new file's map: {error}"));
+    })?;
+    if !stored {
+        return Ok(false);
+    }
+    marked.use_for(run.len);
+    let mut view = MapView::lock(&fs.maps, &inode.known);
+    view.set(Status::of(&extent), ReservationFate::Consume);
+    fs.stats.extents_inserted.bump();
+    Ok(true)
+}
+
+/// Whether the first `len` blocks are delayed. They stay so while the map is locked and their
+/// folios are under writeback.
+fn is_delayed(maps: &SharedMaps, inode: &Inode, len: u32) -> bool {
+    let found = MapView::lock(maps, &inode.known).find(Lblk::ZERO);
+    found.is_some_and(|found| {
+        found.state == MapState::Delayed && found.lblk == Lblk::ZERO && found.len >= len
+    })
+}
+
+/// The root of a tree with one extent.
+fn root_of(extent: &Extent) -> Result<[u8; ROOT_BYTES], extant_disk::extent::ExtentError> {
+    let mut root = [0; ROOT_BYTES];
+    NodeMut::init(&mut root, 0, ROOT_CAPACITY)?.insert(0, &[extent.encode()?])?;
+    Ok(root)
+}
