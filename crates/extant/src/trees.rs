@@ -18,6 +18,10 @@ struct Doomed {
     dir: Node,
     /// Names in it that are still to be removed.
     names: VecDeque<Vec<u8>>,
+    /// The position behind them.
+    pos: u64,
+    /// A name was removed since the last look from the start.
+    progress: bool,
 }
 
 impl Filesystem {
@@ -64,10 +68,12 @@ impl Filesystem {
             name,
             dir,
             names: VecDeque::new(),
+            pos: 0,
+            progress: false,
         }];
         while let Some(top) = stack.last_mut() {
             if top.names.is_empty() {
-                top.names = self.first_names(&top.dir)?;
+                self.next_names(top)?;
             }
             let Some(name) = top.names.pop_front() else {
                 volume.rmdir(&top.parent, &top.name)?;
@@ -78,6 +84,7 @@ impl Filesystem {
                 Err(Error::NotFound) => continue,
                 found => found?,
             };
+            top.progress = true;
             if node.kind() == FileKind::Directory {
                 let parent = top.dir.clone();
                 if stack.iter().any(|above| above.dir.ino() == node.ino()) {
@@ -91,6 +98,8 @@ impl Filesystem {
                     name,
                     dir: node,
                     names: VecDeque::new(),
+                    pos: 0,
+                    progress: false,
                 });
             } else {
                 volume.unlink(&top.dir, &name)?;
@@ -99,14 +108,30 @@ impl Filesystem {
         Ok(())
     }
 
-    fn first_names(&self, dir: &Node) -> Result<VecDeque<Vec<u8>>> {
-        let mut names = VecDeque::new();
-        self.volume().readdir(dir, 0, &mut |entry| {
-            if entry.name != b"." && entry.name != b".." {
-                names.push_back(entry.name.to_vec());
+    /// Takes the next names of a directory. They follow those before, as a search from the start
+    /// would go through the blocks of all that is removed already; once nothing follows, what was
+    /// added meanwhile is looked for from the start, as long as that leads anywhere.
+    fn next_names(&self, doomed: &mut Doomed) -> Result<()> {
+        let Doomed {
+            dir,
+            names,
+            pos,
+            progress,
+            ..
+        } = doomed;
+        loop {
+            let from = *pos;
+            self.volume().readdir(dir, from, &mut |entry| {
+                *pos = entry.next_pos;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push_back(entry.name.to_vec());
+                }
+                names.len() < BATCH
+            })?;
+            if !names.is_empty() || from == 0 || !std::mem::take(progress) {
+                return Ok(());
             }
-            names.len() < BATCH
-        })?;
-        Ok(names)
+            *pos = 0;
+        }
     }
 }

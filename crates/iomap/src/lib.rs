@@ -17,8 +17,9 @@
 //! write changes, up to infinity if the size changes. [`overwrite`] alone needs no such lock.
 //! Readers take none. A fill takes the invalidate lock shared, and before it a [`FillGuard`] of its
 //! range if the file is written directly. Writeback takes folio locks only, in ascending order,
-//! with one pass per file at a time; a [`JointWrite`] only tries them. The file system may start handles inside of [`WritebackOps`]
-//! and [`IomapOps`] calls. The caller has no handle open when it calls this crate.
+//! with one pass per file at a time; a [`JointWrite`] only tries them. The file system may start
+//! handles inside of [`WritebackOps`] and [`IomapOps`] calls. The caller has no handle open when it
+//! calls this crate.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 

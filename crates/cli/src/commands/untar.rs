@@ -237,9 +237,8 @@ impl<'a> Unpack<'a> {
             }
             written?;
         }
-        let given = self.attributes(member, &node, at);
-        self.set(&node, &times(member).into()).at(at)?;
-        Ok(given?)
+        // Extended attributes change neither of the times.
+        Ok(self.attributes(member, &node, at, times(member).into())?)
     }
 
     /// Makes a hard link. What is in its place goes only once there is something to link to.
@@ -322,7 +321,7 @@ impl<'a> Unpack<'a> {
     /// Gives a directory what the archive says of it.
     fn filled(&mut self, member: &Member, dir: &Node, at: &ImagePath) -> Result<(), Trouble> {
         self.times.insert(dir.ino(), times(member));
-        Ok(self.attributes(member, dir, at)?)
+        Ok(self.attributes(member, dir, at, SetAttr::default())?)
     }
 
     fn content(
@@ -336,6 +335,7 @@ impl<'a> Unpack<'a> {
             start: 0,
             len: member.size,
         }];
+        let mut reached = 0;
         for piece in member.pieces.as_deref().unwrap_or(&whole) {
             let mut pos = piece.start;
             // A piece past the largest position is refused by its first write there.
@@ -344,13 +344,16 @@ impl<'a> Unpack<'a> {
                 let want = usize::try_from(end - pos).unwrap_or(CHUNK).min(CHUNK);
                 let buf = self.buf.get_mut(..want).unwrap_or_default();
                 let len = fill(from, buf).map_err(|error| Failure::at(at, broken(error)))?;
-                self.write(to, pos, len).on(at)?;
+                reached = self.write(to, pos, len).on(at)?.unwrap_or(reached);
                 pos += len as u64;
                 if len < want {
                     let what = "the archive ends in the middle of it";
                     return Err(Failure::at(at, what).into());
                 }
             }
+        }
+        if reached == member.size {
+            return Ok(());
         }
         let size = SetAttr {
             size: Some(member.size),
@@ -360,9 +363,10 @@ impl<'a> Unpack<'a> {
     }
 
     /// Writes the first `len` bytes of the buffer, but for whole pieces of zeros: those become
-    /// holes.
-    fn write(&self, to: &Node, pos: u64, len: usize) -> extant::Result<()> {
+    /// holes. Returns where what was written ends.
+    fn write(&self, to: &Node, pos: u64, len: usize) -> extant::Result<Option<u64>> {
         let data = self.buf.get(..len).unwrap_or(&[]);
+        let mut reached = None;
         for (start, end) in written(data) {
             let mut rest = data.get(start..end).unwrap_or(&[]);
             let mut at = pos + start as u64;
@@ -374,8 +378,9 @@ impl<'a> Unpack<'a> {
                 rest = rest.get(done..).unwrap_or(&[]);
                 at += done as u64;
             }
+            reached = Some(at);
         }
-        Ok(())
+        Ok(reached)
     }
 
     fn set(&self, node: &Node, changes: &SetAttr) -> extant::Result<()> {
@@ -383,17 +388,22 @@ impl<'a> Unpack<'a> {
         set.map(drop)
     }
 
-    /// Owner, permissions and extended attributes, in an order in which none undoes another.
-    fn attributes(&self, member: &Member, node: &Node, at: &ImagePath) -> Result<(), Failure> {
+    /// Owner, permissions and `more`, as one change, and then extended attributes.
+    fn attributes(
+        &self,
+        member: &Member,
+        node: &Node,
+        at: &ImagePath,
+        more: SetAttr,
+    ) -> Result<(), Failure> {
         storable(member, at)?;
         let (volume, cred) = (self.fs.volume(), self.fs.cred());
         let link = member.kind == kind::SYMLINK;
-        let owner = SetAttr {
+        let mut changes = SetAttr {
             uid: Some(member.uid),
             gid: Some(member.gid),
-            ..SetAttr::default()
+            ..more
         };
-        self.set(node, &owner).at(at)?;
         let mut xattrs = member.xattrs.clone();
         let mut mode = member.mode;
         let mut failed = None;
@@ -404,12 +414,9 @@ impl<'a> Unpack<'a> {
                 let what = format!("{what}: left out, and its group may nothing");
                 failed = Some(Failure::at(at, what));
             }
-            let mode = SetAttr {
-                perm: Some(u16::try_from(mode & 0o7777).unwrap_or(0)),
-                ..SetAttr::default()
-            };
-            self.set(node, &mode).at(at)?;
+            changes.perm = Some(u16::try_from(mode & 0o7777).unwrap_or(0));
         }
+        self.set(node, &changes).at(at)?;
         // Made below a directory with a default ACL, it has inherited what the archive does not
         // grant.
         for (_, acl) in acl::KINDS {
