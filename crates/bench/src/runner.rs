@@ -148,7 +148,8 @@ fn rounds(
     // What fills memory is gone before the next variant is measured, so its rounds follow at once.
     let samples = if bench == Bench::Large { 3 } else { 1 };
     for round in 0..plan.runs {
-        if round > 0 && limit.is_some_and(|limit| start.elapsed() > limit) {
+        let late = limit.is_some_and(|limit| start.elapsed() > limit);
+        if late && round >= plan.least_runs {
             break;
         }
         if !cases.is_empty() {
