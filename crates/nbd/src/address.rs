@@ -1,9 +1,13 @@
 //! The address of an export: `nbd://host[:port]/export` and its relatives.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::ClientConfig;
 
 /// The port where none is given.
 const PORT: u16 = 10809;
@@ -43,6 +47,17 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) reconnect: Duration,
     text: String,
+    /// What [`Address::settle`] has found.
+    pub(crate) settled: Settled,
+}
+
+/// What connecting needs of the host, once it was found for good.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settled {
+    /// The addresses of the server's name; none if they are looked up each time.
+    pub(crate) server: Vec<SocketAddr>,
+    /// The certificates; none if they are read each time.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
 /// Where a server listens.
@@ -82,6 +97,14 @@ impl Address {
             .iter()
             .find(|(word, ..)| text.starts_with(word.as_bytes()));
         scheme.map(|(word, ..)| word.len())
+    }
+
+    /// The TCP port of the server; `None` if it listens at a Unix socket.
+    pub fn port(&self) -> Option<u16> {
+        match self.endpoint {
+            Endpoint::Tcp { port, .. } => Some(port),
+            Endpoint::Unix(_) => None,
+        }
     }
 
     /// The name of the export.
@@ -164,6 +187,7 @@ impl FromStr for Address {
             timeout: TIMEOUT,
             reconnect: RECONNECT,
             text: text.to_owned(),
+            settled: Settled::default(),
         };
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));

@@ -1,17 +1,19 @@
 //! The device over an export.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, OpenMode, Queueing};
 use extant_units::DevOff;
 
-use crate::address::Address;
+use crate::address::{Address, Endpoint, Settled};
 use crate::error::NbdError;
 use crate::link::Link;
 use crate::protocol::flag;
 use crate::queue::NbdQueue;
 use crate::remote::Remote;
+use crate::tls;
 
 /// An export of an NBD server as a block device.
 ///
@@ -32,6 +34,29 @@ use crate::remote::Remote;
 /// ```
 pub struct NbdDevice {
     remote: Arc<Remote>,
+}
+
+/// Looks up the server of `address` and reads its certificates, for good: a process that confines
+/// itself afterwards can still connect, and connect again.
+///
+/// # Errors
+/// The name has no address; a certificate or a key cannot be used.
+pub fn settle(address: &mut Address) -> Result<(), NbdError> {
+    let unreachable = |source| NbdError::Unreachable {
+        server: address.endpoint.to_string(),
+        source,
+    };
+    let server = match &address.endpoint {
+        Endpoint::Tcp { host, port } => {
+            let found = (host.as_str(), *port).to_socket_addrs();
+            found.map_err(unreachable)?.collect()
+        }
+        Endpoint::Unix(_) => Vec::new(),
+    };
+    let config = |wanted| tls::config(wanted).map(Arc::new);
+    let tls = address.tls.as_ref().map(config).transpose()?;
+    address.settled = Settled { server, tls };
+    Ok(())
 }
 
 impl NbdDevice {

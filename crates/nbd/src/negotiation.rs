@@ -49,7 +49,7 @@ struct Reply {
 /// # Errors
 /// See [`NbdError`].
 pub(crate) fn negotiate(address: &Address, deadline: Instant) -> Result<Negotiated, NbdError> {
-    let socket = Socket::connect(&address.endpoint, deadline);
+    let socket = Socket::connect(&address.endpoint, &address.settled.server, deadline);
     let socket = socket.map_err(|source| NbdError::Unreachable {
         server: address.endpoint.to_string(),
         source,

@@ -4,7 +4,7 @@
 //! One thread may read while another writes. [`Socket::shut`] ends both from any thread.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
@@ -28,17 +28,25 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects to `endpoint`.
+    /// Connects to `endpoint`. Its name is not looked up if `known` has its addresses.
     ///
     /// # Errors
     /// What the host said of the last of the server's addresses.
-    pub(crate) fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Socket> {
+    pub(crate) fn connect(
+        endpoint: &Endpoint,
+        known: &[SocketAddr],
+        deadline: Instant,
+    ) -> io::Result<Socket> {
         let (host, port) = match endpoint {
             Endpoint::Unix(path) => return connect_unix(path, deadline).map(Socket::Unix),
             Endpoint::Tcp { host, port } => (host.as_str(), *port),
         };
         let mut last = io::Error::other("the name of the host has no address");
-        for address in (host, port).to_socket_addrs()? {
+        let addresses = match known {
+            [] => (host, port).to_socket_addrs()?.collect(),
+            known => known.to_vec(),
+        };
+        for address in addresses {
             match TcpStream::connect_timeout(&address, left(deadline)) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;

@@ -27,8 +27,11 @@ pub(crate) fn begin(address: &Address, tls: &Tls) -> Result<ClientConnection, Nb
         }
     };
     let name = ServerName::try_from(name).map_err(failed)?;
-    let config = config(tls)?;
-    ClientConnection::new(Arc::new(config), name).map_err(failed)
+    let config = match &address.settled.tls {
+        Some(config) => Arc::clone(config),
+        None => Arc::new(config(tls)?),
+    };
+    ClientConnection::new(config, name).map_err(failed)
 }
 
 fn failed(error: impl std::fmt::Display) -> NbdError {
@@ -39,7 +42,11 @@ fn at(path: &Path, error: impl std::fmt::Display) -> NbdError {
     NbdError::Tls(format!("{}: {error}", path.display()))
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig, NbdError> {
+/// What a session begins with: the certificates, read from their files.
+///
+/// # Errors
+/// A certificate or a key cannot be used.
+pub(crate) fn config(tls: &Tls) -> Result<ClientConfig, NbdError> {
     let file = |name: &str| tls.certificates.as_ref().map(|dir| dir.join(name));
     let authorities = file("ca-cert.pem").unwrap_or_else(|| PathBuf::from(SYSTEM));
     let mut roots = RootCertStore::empty();
