@@ -1,5 +1,6 @@
 //! A device over a file or a block device of the host.
 
+use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -13,7 +14,7 @@ use tracing::{debug, warn};
 use crate::device::{BlockDevice, check_range, write_zeroes_plainly};
 use crate::host_file::{Claimed, HostFile};
 use crate::loops::LoopUse;
-use crate::open_file::{OpenError, OpenMode, Opened, open_claimed, reopen};
+use crate::open_file::{OpenError, OpenMode, Opened, open_claimed, reopen, take_over};
 use crate::queue::Queueing;
 use crate::ring_refusal::RingRefusal;
 use crate::uring::{self, UringQueue};
@@ -124,6 +125,29 @@ impl FileDevice {
             host: Arc::new(host),
             loops,
             rings,
+        })
+    }
+
+    /// Takes over a file that another process has opened, and locks it, for [`FileIo::SYSCALLS`].
+    /// What was opened for reading only is read-only, and keeps no writer away.
+    /// A block device is exclusive only if it was opened with `O_EXCL`. Messages name it as `name`.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn from_file(file: File, name: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let (opened, mode) = take_over(file, name.as_ref())?;
+        let Opened {
+            file,
+            mark,
+            loops,
+            len,
+        } = opened;
+        let read_only = mode == OpenMode::ReadOnly;
+        let host = HostFile::new(Claimed { file, mark }, None, len, read_only, false);
+        Ok(Self {
+            host: Arc::new(host),
+            loops,
+            rings: OnceLock::new(),
         })
     }
 
@@ -254,7 +278,6 @@ impl BlockDevice for FileDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::path::PathBuf;
 
     fn image(name: &str, len: u64) -> PathBuf {

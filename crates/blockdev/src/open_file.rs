@@ -115,6 +115,49 @@ pub(crate) fn open_claimed(path: &Path, mode: OpenMode) -> Result<Opened, OpenEr
     })
 }
 
+/// Claims a file that another process has opened. `name` is for messages. A block device is
+/// exclusive only if it was opened so.
+pub(crate) fn take_over(mut file: File, name: &Path) -> Result<(Opened, OpenMode), OpenError> {
+    let io_error = |source| OpenError::Io(name.to_owned(), source);
+    let in_use = |by: String| OpenError::InUse(name.to_owned(), by);
+    let metadata = file.metadata().map_err(io_error)?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(OpenError::NotADevice(name.to_owned()));
+    }
+    let flags = fcntl_getfl(&file).map_err(|errno| io_error(errno.into()))?;
+    let mode = match flags & OFlags::RWMODE {
+        OFlags::RDONLY => OpenMode::ReadOnly,
+        OFlags::RDWR => OpenMode::ReadWrite,
+        _ => return Err(io_error(io::ErrorKind::PermissionDenied.into())),
+    };
+    let loops = loops::over(&metadata);
+    let changing = |one: &&LoopUse| mode == OpenMode::ReadWrite || !one.read_only;
+    if let Some(one) = loops.iter().find(changing) {
+        let by = one.device.display();
+        return Err(in_use(format!("Linux, through the loop device {by}")));
+    }
+    if kind.is_file() {
+        let claimed = match mode {
+            OpenMode::ReadWrite => claim::for_writing(&file),
+            OpenMode::ReadOnly if claim::is_claimed(&file, false) => Claim::InUse,
+            OpenMode::ReadOnly => Claim::Held,
+        };
+        if matches!(claimed, Claim::InUse | Claim::Obstructed) {
+            return Err(in_use(A_PROCESS.into()));
+        }
+    }
+    fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| io_error(errno.into()))?;
+    let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
+    let opened = Opened {
+        file,
+        mark: None,
+        loops,
+        len,
+    };
+    Ok((opened, mode))
+}
+
 /// Opens `path` without waiting, block devices exclusively.
 fn open_raw(path: &Path, write: bool, block_device: bool) -> Result<File, OpenError> {
     let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
