@@ -74,6 +74,30 @@ impl Options {
         self.volume.open(path)
     }
 
+    /// See [`VolumeOptions::claim`].
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::claim`].
+    pub fn claim(&self, path: impl AsRef<Path>) -> Result<Arc<dyn BlockDevice>> {
+        self.volume.claim(path)
+    }
+
+    /// See [`VolumeOptions::needs_recovery`].
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::needs_recovery`].
+    pub fn needs_recovery(&self, path: impl AsRef<Path>) -> Result<bool> {
+        self.volume.needs_recovery(path)
+    }
+
+    /// See [`VolumeOptions::recover_on`].
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::recover_on`].
+    pub fn recover_on(&self, device: Arc<dyn BlockDevice>) -> Result<()> {
+        self.volume.recover_on(device)
+    }
+
     /// Like [`Options::open_device`], at the level of inodes.
     ///
     /// # Errors

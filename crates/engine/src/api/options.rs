@@ -81,11 +81,7 @@ impl VolumeOptions {
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = self.parsed()?;
-        let io = match self.backend.unwrap_or(options.backend()) {
-            Backend::Auto => FileIo::default(),
-            Backend::Syscalls => FileIo::SYSCALLS,
-            Backend::IoUring => FileIo::IO_URING,
-        };
+        let io = self.io(&options);
         if !self.write {
             let device = open_to_look(path, io)?;
             return looked(device, options, self.tuning, Some(path));
@@ -117,6 +113,48 @@ impl VolumeOptions {
         mounted(open_unchanging(path, io)?, options, self.tuning)
     }
 
+    /// Opens and claims the image at `path` as [`VolumeOptions::open`] does, and reads nothing of
+    /// it. [`VolumeOptions::open_on`] mounts what is returned, without opening any path: a process
+    /// can confine itself between the two. With the mount option `ro` the device is read-only, so
+    /// an image that [`VolumeOptions::needs_recovery`] has to be recovered before.
+    ///
+    /// # Errors
+    /// Those of opening; [`Error::BadOption`] for a mount option.
+    pub fn claim(&self, path: impl AsRef<Path>) -> Result<Arc<dyn BlockDevice>> {
+        let path = path.as_ref();
+        let options = self.parsed()?;
+        let io = self.io(&options);
+        if !self.write {
+            return open_to_look(path, io);
+        }
+        if options.read_only() {
+            return open_unchanging(path, io);
+        }
+        open_device(path, OpenMode::ReadWrite, io)
+    }
+
+    /// Whether [`VolumeOptions::open`] would write to the image at `path` although the mount option
+    /// `ro` is given: a journal to replay, or orphans. Reads the superblock alone.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::claim`].
+    pub fn needs_recovery(&self, path: impl AsRef<Path>) -> Result<bool> {
+        let options = self.parsed()?;
+        if !self.write || !options.read_only() {
+            return Ok(false);
+        }
+        let device = open_unchanging(path.as_ref(), self.io(&options))?;
+        Ok(mount::needs_writing(&device, &options))
+    }
+
+    /// Recovers the volume on `device`, as the mount option `ro` does, and lets go of it.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`].
+    pub fn recover_on(&self, device: Arc<dyn BlockDevice>) -> Result<()> {
+        mount::put_in_order(device, self.parsed()?, self.tuning)
+    }
+
     /// As [`VolumeOptions::open`], for any block device.
     ///
     /// # Errors
@@ -127,6 +165,14 @@ impl VolumeOptions {
             mounted(device, options, self.tuning)
         } else {
             looked(device, options, self.tuning, None)
+        }
+    }
+
+    fn io(&self, options: &MountOptions) -> FileIo {
+        match self.backend.unwrap_or(options.backend()) {
+            Backend::Auto => FileIo::default(),
+            Backend::Syscalls => FileIo::SYSCALLS,
+            Backend::IoUring => FileIo::IO_URING,
         }
     }
 

@@ -1,7 +1,13 @@
 //! The switches of the engine: every optimisation that can be measured against its absence.
 
+use extant_blockdev::memory_share;
 use extant_extent_io_tree::{ClearProbe, TreeTuning};
 use extant_failpoint::ActiveFailpoint;
+
+use super::memory_budget::page_cache_budget;
+
+/// The part of a bounded memory that metadata gets at most.
+const METADATA_PART: u64 = 4;
 
 /// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,6 +62,21 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// Decides now what is left to the host's memory: a process that confines itself cannot ask for
+    /// it later.
+    pub fn measure_memory(&mut self) {
+        self.page_cache_bytes.get_or_insert_with(page_cache_budget);
+        self.replay_bytes.get_or_insert_with(memory_share);
+    }
+
+    /// Bounds the memory of file data and metadata together, and that of a journal's replay before
+    /// there are any, to `bytes` each.
+    pub fn bound_memory(&mut self, bytes: u64) {
+        self.block_cache_bytes = self.block_cache_bytes.min(bytes / METADATA_PART);
+        self.page_cache_bytes = Some(bytes - self.block_cache_bytes);
+        self.replay_bytes = Some(bytes);
+    }
+
     /// The switches of each I/O tree: of those that lock ranges, and of those of delayed blocks.
     pub(crate) fn tree(&self) -> TreeTuning {
         TreeTuning {

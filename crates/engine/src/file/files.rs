@@ -2,18 +2,13 @@
 
 use std::sync::Arc;
 
-use extant_blockdev::memory_share;
 use extant_bufferhead::BufferCounters;
 use extant_iomap::IomapCounters;
 use extant_pagecache::{Config, PageCache, WritebackErrors};
 use extant_range_lock::Totals;
 
-use crate::config::Tuning;
+use crate::config::{Tuning, page_cache_budget};
 use crate::file::mapping::logged_device::LoggedDevice;
-
-/// Bounds of the page cache's budget where the caller does not set one.
-const LEAST_BUDGET: u64 = 32 << 20;
-const MOST_BUDGET: u64 = 8 << 30;
 
 /// What all files of a mount share.
 pub(crate) struct Files {
@@ -34,7 +29,7 @@ pub(crate) struct Files {
 impl Files {
     /// The page cache as `tuning` says, with its flushers running.
     pub(crate) fn new(tuning: &Tuning, logged: LoggedDevice) -> Self {
-        let budget = tuning.page_cache_bytes.unwrap_or_else(default_budget);
+        let budget = tuning.page_cache_bytes.unwrap_or_else(page_cache_budget);
         Self {
             pages: PageCache::new(Config {
                 max_order: u32::from(tuning.max_folio_order),
@@ -48,17 +43,4 @@ impl Files {
             errors: WritebackErrors::default(),
         }
     }
-}
-
-/// A quarter of the memory that the host can give now.
-fn default_budget() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = info.lines().find_map(|line| {
-        let rest = line.strip_prefix("MemAvailable:")?;
-        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    let bytes = available.unwrap_or(0).saturating_mul(1024);
-    // Limits of this process count where there are any.
-    let share = memory_share().max(LEAST_BUDGET);
-    (bytes / 4).clamp(LEAST_BUDGET, MOST_BUDGET).min(share)
 }

@@ -34,5 +34,5 @@ mod volume_marks;
 #[cfg(test)]
 pub(crate) use self::build_fs::UPCALLS;
 pub(crate) use self::mount_volume::mount;
-pub(crate) use self::read_only::{has_orphans, look, put_in_order};
+pub(crate) use self::read_only::{has_orphans, look, needs_writing, put_in_order};
 pub(crate) use self::unmount::{ShutdownMode, shutdown, unmount};

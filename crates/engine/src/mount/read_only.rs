@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use extant_blockdev::{BlockDevice, CowDevice, memory_share};
+use extant_disk::features::Incompat;
 
 use super::finish_orphans::names_orphans;
 use super::mount_volume::mount;
@@ -78,6 +79,14 @@ pub(crate) fn put_in_order(
 ) -> Result<()> {
     options.set_read_only();
     unmount(&mount(dev, options, tuning)?)
+}
+
+/// Whether a read-only mount of the volume on `dev` writes first: a journal to replay, or orphans.
+/// Reads the superblock and nothing else; false if it cannot be read.
+pub(crate) fn needs_writing(dev: &Arc<dyn BlockDevice>, options: &MountOptions) -> bool {
+    !options.noload()
+        && read_superblock::read(dev, &mut options.clone())
+            .is_ok_and(|sb| names_orphans(&sb) || sb.features().has_incompat(Incompat::RECOVER))
 }
 
 /// Whether the superblock on `dev` records orphans. False if it cannot be read.
