@@ -25,7 +25,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// A counter of the mount.
-fn counter(mount: &Mount, name: &str) -> Result<u64> {
+pub(crate) fn counter(mount: &Mount, name: &str) -> Result<u64> {
     let stats = Cmd::new(tools::extant()?)
         .arg("stats")
         .arg(mount.dir())

@@ -2,5 +2,6 @@
 //! slow, failing, stopped or killed.
 
 mod commands;
+mod confined;
 mod losses;
 mod servers;

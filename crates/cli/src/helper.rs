@@ -73,9 +73,13 @@ fn mount(arguments: &[OsString]) -> Outcome {
         options: parsed.options,
         read_only: parsed.letters.contains('r'),
         foreground: false,
-        image: image.clone(),
-        dir: dir.clone(),
+        image: Some(image.clone()),
+        dir: Some(dir.clone()),
+        image_fd: None,
+        fuse_fd: None,
         daemon: false,
+        keeper: false,
+        recover: false,
     });
     if let (Outcome::Done, Ok(image), Ok(dir)) =
         (&outcome, image.canonicalize(), dir.canonicalize())

@@ -33,11 +33,20 @@ pub(crate) fn set_command(name: &'static str) {
     let _ = COMMAND.set(name);
 }
 
-/// From now on logs to the system's log, where there is one.
-pub(crate) fn use_system_log() {
-    let socket = UnixDatagram::unbound().and_then(|s| s.connect("/dev/log").map(|()| s));
-    if let Ok(socket) = socket {
-        let _ = SYSTEM_LOG.set(socket);
+/// A connection to the system's log.
+#[derive(Debug)]
+pub(crate) struct SystemLog(UnixDatagram);
+
+impl SystemLog {
+    /// Connects, where there is one.
+    pub(crate) fn connect() -> Option<SystemLog> {
+        let socket = UnixDatagram::unbound().and_then(|s| s.connect("/dev/log").map(|()| s));
+        socket.ok().map(SystemLog)
+    }
+
+    /// From now on logs go there.
+    pub(crate) fn take(self) {
+        let _ = SYSTEM_LOG.set(self.0);
     }
 }
 

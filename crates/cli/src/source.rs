@@ -31,16 +31,28 @@ pub(crate) fn connect(
     if !is_remote(image) {
         return Ok(None);
     }
-    let text = image.to_str();
-    let text = text.ok_or_else(|| Failure::at(image.display(), "the address is not UTF-8"))?;
-    let address: Result<Address, AddressError> = text.parse();
-    let address = address.map_err(|error| caused(image, error))?;
+    let address = address(image)?;
     let device = NbdDevice::connect(address, mode).map_err(|error| caused(image, error))?;
     Ok(Some(Arc::new(device)))
 }
 
+/// The address `image`.
+fn address(image: &Path) -> Result<Address, Failure> {
+    let text = image.to_str();
+    let text = text.ok_or_else(|| Failure::at(image.display(), "the address is not UTF-8"))?;
+    let address: Result<Address, AddressError> = text.parse();
+    address.map_err(|error| caused(image, error))
+}
+
+/// The address `image`, with all that connecting to it needs of the host.
+pub(crate) fn settled(image: &Path) -> Result<Address, Failure> {
+    let mut address = address(image)?;
+    extant_nbd::settle(&mut address).map_err(|error| caused(image, error))?;
+    Ok(address)
+}
+
 /// The failure of an address, with its cause.
-fn caused(image: &Path, error: impl Error + Send + Sync + 'static) -> Failure {
+pub(crate) fn caused(image: &Path, error: impl Error + Send + Sync + 'static) -> Failure {
     let what = error.to_string();
     Failure::at(image.display(), Failure::caused_by(error, what))
 }

@@ -61,6 +61,26 @@ const ACCEPTED_AT_ONCE: usize = 128;
 /// Pause after the host refused something that it may give later, such as a descriptor.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// The socket, which clients can connect to, and which answers them once it is started.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    name: String,
+    listener: UnixListener,
+}
+
+impl ControlSocket {
+    pub(crate) fn bind() -> io::Result<Self> {
+        // A clock before 1970 counts as 1970: the time only makes the name hard to guess.
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let name = format!("extant-{}-{:x}", std::process::id(), now.as_nanos());
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { name, listener })
+    }
+}
+
 /// The daemon's end.
 pub(crate) struct Control {
     name: String,
@@ -77,15 +97,9 @@ struct Shared {
 }
 
 impl Control {
-    /// Opens the socket and takes in clients from then on.
-    pub(crate) fn open() -> io::Result<Self> {
-        // A clock before 1970 counts as 1970: the time only makes the name hard to guess.
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let name = format!("extant-{}-{:x}", std::process::id(), now.as_nanos());
-        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        listener.set_nonblocking(true)?;
+    /// Takes in clients of `socket` from now on.
+    pub(crate) fn start(socket: ControlSocket) -> io::Result<Self> {
+        let ControlSocket { name, listener } = socket;
         let shared = Arc::new(Shared {
             bell: eventfd(0, EventfdFlags::CLOEXEC)?,
             device: OnceLock::new(),

@@ -10,17 +10,15 @@
 //! # Locks
 //! `state` is a leaf.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::thread::UnshareFlags;
 use tracing::debug;
 
 use crate::device::Device;
-use crate::mount;
+use crate::mount::MountPoint;
 
 /// How often a waiter looks whether the device was closed, after which nothing is served any more.
 const LOOK: Duration = Duration::from_millis(50);
@@ -39,14 +37,14 @@ pub(crate) struct Drainer {
 }
 
 impl Drainer {
-    /// Starts the thread, for the mount at `dir`.
-    pub(crate) fn start(dir: &Path) -> Drainer {
+    /// Starts the thread, for the mount at `point`.
+    pub(crate) fn start(point: &MountPoint) -> Drainer {
         let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
-        let (its, dir) = (Arc::clone(&state), dir.to_owned());
+        let (its, point) = (Arc::clone(&state), point.clone());
         let thread = thread::Builder::new().name("fuse-drainer".into());
         let started = thread.spawn(move || {
             let shared = Shared(its);
-            if let Err(error) = run(&shared.0, &dir) {
+            if let Err(error) = run(&shared.0, &point) {
                 debug!("dirty pages are not drained: {error}");
             }
         });
@@ -90,8 +88,8 @@ fn end((state, changed): &(Mutex<State>, Condvar)) {
     changed.notify_all();
 }
 
-fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
-    own_descriptors()?;
+fn run(shared: &(Mutex<State>, Condvar), point: &MountPoint) -> io::Result<()> {
+    point.let_go_of_descriptors()?;
     let (state, changed) = shared;
     loop {
         let goal = {
@@ -106,45 +104,10 @@ fn run(shared: &(Mutex<State>, Condvar), dir: &Path) -> io::Result<()> {
         };
         // Pages that found no space are an error too, of their files: their writers are told
         // otherwise.
-        if let Err(error) = mount::write_back(dir) {
+        if let Err(error) = point.write_back() {
             debug!("draining: {error}");
         }
         state.lock().done = goal;
         changed.notify_all();
     }
-}
-
-/// Gives this thread a descriptor table of its own, with the standard streams only.
-pub(crate) fn own_descriptors() -> io::Result<()> {
-    let unshare = || {
-        // SAFETY: the thread uses no descriptor of another thread afterwards, and hands none of its
-        // own out.
-        #[allow(unsafe_code, reason = "see SAFETY")]
-        unsafe {
-            rustix::thread::unshare_unsafe(UnshareFlags::FILES)
-        }
-    };
-    unshare()?;
-    let listed = fs::read_dir("/proc/thread-self/fd")?;
-    let numbers: Vec<i32> = listed
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    // The listing's own is closed already.
-    let is_open = |number: &i32| {
-        let name = format!("/proc/thread-self/fd/{number}");
-        fs::symlink_metadata(name).is_ok()
-    };
-    for number in numbers
-        .into_iter()
-        .filter(|&number| number > 2)
-        .filter(is_open)
-    {
-        // SAFETY: the table is this thread's alone, and nothing in the thread owns a descriptor of
-        // it: what other threads own are numbers in their table.
-        #[allow(unsafe_code, reason = "see SAFETY")]
-        unsafe {
-            rustix::io::close(number);
-        }
-    }
-    Ok(())
 }

@@ -8,18 +8,22 @@
 //! operations) → `server` (calls of the file system) → `reply`. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
-//! `session` puts them together.
+//! `keeper` does for a confined daemon what needs privileges, `session` puts them together.
 #![deny(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests"))]
 
 mod abi;
 mod control;
 mod counters;
+mod descriptors;
 mod device;
 mod drainer;
 mod errno;
+mod fd_passing;
 mod in_flight;
 mod init;
+mod keeper;
+mod keeper_service;
 mod live;
 mod mount;
 mod node_table;
@@ -34,8 +38,11 @@ mod unmounter;
 mod waiter;
 
 pub use control::CONTROL_ATTRIBUTE;
+pub use descriptors::inherited;
+pub use keeper::Keeper;
+pub use keeper_service::{Left, keep};
 pub use live::{STATS_ATTRIBUTE, stats};
-pub use mount::{MountEntry, MountOptions, OptionError, detach};
-pub use session::{Mount, MountError, Requests};
+pub use mount::{Connection, MountEntry, MountOptions, OptionError, detach};
+pub use session::{HostSide, Mount, MountError, Requests};
 pub use unmounter::Unmounter;
 pub use waiter::Waiter;

@@ -2,8 +2,8 @@
 //!
 //! They are the value of the extended attribute [`STATS_ATTRIBUTE`] of any file of the mount, which
 //! is not stored and not listed. Root and the daemon's user may read it. It has a line per counter,
-//! its name and its number: the counters of the engine, and the number of requests of each kind
-//! (`requests_lookup`).
+//! its name and its number: the counters of the engine, what the mount was begun with
+//! (`sandbox_seccomp`), and the number of requests of each kind (`requests_lookup`).
 
 use std::fmt::Write as _;
 use std::io;
@@ -21,9 +21,9 @@ pub const STATS_ATTRIBUTE: &str = "extant.stats";
 const MOST: usize = 64 << 10;
 
 /// The list.
-pub(crate) fn list(volume: &Volume, requests: &Counters) -> String {
+pub(crate) fn list(volume: &Volume, facts: &[(&'static str, u64)], requests: &Counters) -> String {
     let mut lines = String::new();
-    for (name, value) in volume.stats() {
+    for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {
         let _ = writeln!(lines, "{name} {value}");
     }
     for (name, value) in requests.list() {

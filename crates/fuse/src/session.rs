@@ -1,6 +1,6 @@
 //! A mount from beginning to end.
 //!
-//! [`Mount::new`] attaches the connection and agrees with the kernel; from then on the mount
+//! [`Mount::new`] takes a connection and agrees with the kernel; from then on the mount
 //! answers as soon as [`Mount::run`] serves. That returns when the mount is gone and the image
 //! closed. An [`Unmounter`] ends it from another thread.
 //!
@@ -17,22 +17,23 @@
 //! it) is taken off its directory: no dead mount is left there.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
 use extant_engine::Volume;
 use tracing::{debug, info, warn};
 
-use crate::control::Control;
+use crate::control::{Control, ControlSocket};
 use crate::counters::Counters;
 use crate::device::Device;
 use crate::in_flight::InFlight;
 use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, Wishes};
-use crate::mount::{self, MountOptions, MountPoint};
+use crate::mount::{Attached, Connection, MountOptions, MountPoint};
 use crate::node_table::NodeTable;
 use crate::pool::Pool;
 use crate::server::{Server, Settings};
+use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
@@ -53,6 +54,31 @@ pub struct Mount {
     agreed: Agreed,
     strict_open: bool,
     cpus: usize,
+    dirty_limit: u64,
+    facts: Vec<(&'static str, u64)>,
+}
+
+/// What a mount takes from its host before the process confines itself: its socket for those who
+/// unmount it, and what the host says of itself.
+#[derive(Debug)]
+pub struct HostSide {
+    control: ControlSocket,
+    cpus: usize,
+    dirty_limit: u64,
+}
+
+impl HostSide {
+    /// Takes it. Threads that confinement has to reach are started later.
+    ///
+    /// # Errors
+    /// The host has no socket.
+    pub fn take() -> io::Result<HostSide> {
+        Ok(HostSide {
+            control: ControlSocket::bind()?,
+            cpus: thread::available_parallelism().map_or(1, usize::from),
+            dirty_limit: dirty_limit(),
+        })
+    }
 }
 
 /// Takes the mount off its directory when dropped, if the kernel has not let go of it: a mount that
@@ -94,24 +120,23 @@ pub enum MountError {
 }
 
 impl Mount {
-    /// Mounts `volume` on `dir`. `source` is what the table of mounts shows as its device. Clones
-    /// of `volume` keep the image locked after the mount has ended.
+    /// Serves `volume` over `connection`. Clones of `volume` keep the image locked after the mount
+    /// has ended.
     ///
     /// # Errors
     /// See [`MountError`].
     pub fn new(
         volume: Volume,
-        source: &str,
-        dir: &Path,
+        connection: Connection,
+        host: HostSide,
         options: &MountOptions,
     ) -> Result<Mount, MountError> {
+        let Attached { fd, point } = connection.0;
+        let dir = point.dir.clone();
         let failed = |source| MountError::Attach {
-            dir: dir.to_owned(),
+            dir: dir.clone(),
             source,
         };
-        let nodes = NodeTable::new(volume.root()?);
-        let control = Control::open().map_err(failed)?;
-        let mount::Attached { fd, point } = mount::attach(source, dir, options).map_err(failed)?;
         let device = match Device::new(fd) {
             Ok(device) => Arc::new(device),
             Err(error) => {
@@ -123,6 +148,8 @@ impl Mount {
             point,
             device: Arc::clone(&device),
         };
+        let nodes = NodeTable::new(volume.root()?);
+        let control = Control::start(host.control).map_err(failed)?;
         let read_only = volume.read_only();
         let wishes = Wishes {
             writeback: options.writeback() && !read_only,
@@ -130,10 +157,10 @@ impl Mount {
         };
         let agreed = init::handshake(&device, wishes).map_err(failed)?;
         control.watch(Arc::clone(&device));
-        if let Err(error) = mount::raise_limits(&attachment.point.dir) {
+        if let Err(error) = attachment.point.raise_limits() {
             debug!("limits of the mount stay as they are: {error}");
         }
-        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let cpus = host.cpus;
         Ok(Mount {
             closing: Closing::new(volume.clone()),
             volume,
@@ -147,7 +174,14 @@ impl Mount {
             // Where nothing can be written there is nothing to refuse.
             strict_open: options.strict_open() && !read_only,
             cpus,
+            dirty_limit: host.dirty_limit,
+            facts: Vec::new(),
         })
+    }
+
+    /// Adds numbers that never change to the counters of the mount.
+    pub fn add_facts(&mut self, facts: impl IntoIterator<Item = (&'static str, u64)>) {
+        self.facts.extend(facts);
     }
 
     /// A handle that can end the mount.
@@ -206,7 +240,9 @@ impl Mount {
             agreed: self.agreed,
             strict_open: self.strict_open,
             control: self.control.name().as_bytes().to_vec(),
-            dir: self.attachment.point.dir.clone(),
+            point: self.attachment.point.clone(),
+            dirty_limit: self.dirty_limit,
+            facts: self.facts.clone(),
             volume_len: self.volume_len(),
         };
         let server = Server::new(

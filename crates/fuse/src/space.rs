@@ -3,12 +3,13 @@
 //! The server's `gate` has the protocol.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::drainer::Drainer;
+use crate::mount::MountPoint;
 
 /// The dirty limit where the kernel's cannot be read.
 const DIRTY_LIMIT: u64 = 1 << 30;
@@ -38,7 +39,7 @@ pub(crate) struct Ticker {
 
 /// State of a mount's gates.
 pub(crate) struct Space {
-    pub(crate) dir: PathBuf,
+    pub(crate) point: MountPoint,
     /// Dirty pages that the kernel may hold, in bytes.
     pub(crate) dirty_limit: u64,
     /// The last bytes of the volume: a write-back that reaches into them is reported.
@@ -49,11 +50,11 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// For the mount at `dir` of a volume of `total` bytes.
-    pub(crate) fn new(dir: &Path, total: u64) -> Space {
+    /// For the mount at `point` of a volume of `total` bytes.
+    pub(crate) fn new(point: MountPoint, dirty_limit: u64, total: u64) -> Space {
         Space {
-            dir: dir.to_owned(),
-            dirty_limit: dirty_limit().unwrap_or(DIRTY_LIMIT),
+            point,
+            dirty_limit,
             last: A_WRITE.min(total / 32),
             drainer: OnceLock::new(),
             gate: Mutex::default(),
@@ -78,7 +79,11 @@ impl Space {
 }
 
 /// The dirty pages that the kernel lets writers have, in bytes.
-fn dirty_limit() -> Option<u64> {
+pub(crate) fn dirty_limit() -> u64 {
+    measured().unwrap_or(DIRTY_LIMIT)
+}
+
+fn measured() -> Option<u64> {
     let number = |name: &str| -> Option<u64> {
         let text = fs::read_to_string(Path::new("/proc/sys/vm").join(name)).ok()?;
         text.trim().parse().ok()

@@ -16,9 +16,8 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use crate::device::Device;
-use crate::drainer::own_descriptors;
 use crate::in_flight::InFlight;
-use crate::mount::{self, MountPoint};
+use crate::mount::MountPoint;
 
 /// How long the kernel may take to let go of a mount that nothing uses any more.
 const LETTING_GO: Duration = Duration::from_secs(2);
@@ -132,11 +131,12 @@ impl Unmounter {
     /// Has the kernel hand its dirty pages over, and waits for that for a while.
     fn write_back(&self) -> io::Result<()> {
         let (done, outcome) = mpsc::channel();
-        let dir = self.point.dir.clone();
+        let point = self.point.clone();
         let thread = thread::Builder::new().name("write-back".into());
         thread.spawn(move || {
             // It must not keep `/dev/fuse` open while it waits in the kernel: see `drainer`.
-            let outcome = own_descriptors().and_then(|()| mount::write_back(&dir));
+            let outcome = point.let_go_of_descriptors();
+            let outcome = outcome.and_then(|()| point.write_back());
             done.send(outcome)
         })?;
         match outcome.recv_timeout(WRITING_BACK) {

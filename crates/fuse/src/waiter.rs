@@ -177,7 +177,7 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
 
     use super::*;
-    use crate::control::Control;
+    use crate::control::{Control, ControlSocket};
 
     /// A waiter that is connected to a daemon that greets it and then does `act`.
     fn against(name: &str, act: impl FnOnce(UnixStream) + Send + 'static) -> Waiter {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn more_clients_than_it_takes_do_not_hold_the_daemon() {
-        let control = Control::open().unwrap();
+        let control = ControlSocket::bind().and_then(Control::start).unwrap();
         let name = control.name().to_owned();
         let mut waiter = Waiter::connect_to(name.as_bytes()).unwrap();
         let address = SocketAddr::from_abstract_name(&name).unwrap();

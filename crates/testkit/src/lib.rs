@@ -12,6 +12,7 @@
 pub mod crash;
 pub mod failing_host;
 pub mod generations;
+pub mod inject;
 pub mod limit;
 pub mod mount;
 pub mod mutate;

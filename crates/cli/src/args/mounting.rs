@@ -8,6 +8,10 @@ use clap::Args;
 ///
 /// Returns once the mount answers; the file system is then served by a process in the background.
 ///
+/// The process that serves the mount confines itself: once it has the image it opens no file,
+/// starts no program and has no privileges (-o nosandbox: it does not). -o memory=SIZE bounds its
+/// caches.
+///
 /// Root mounts directly, other users through fusermount3. The image stays locked until it is
 /// unmounted. If another process has the image open for writing, the command waits up to 2 seconds
 /// for it. A volume with multiple mount protection (mmp) that was not unmounted, or that another
@@ -26,12 +30,27 @@ pub(crate) struct Mount {
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
     /// Image file, block device or NBD address
-    pub(crate) image: PathBuf,
+    #[arg(required_unless_present = "image_fd")]
+    pub(crate) image: Option<PathBuf>,
     /// Directory to mount on
-    pub(crate) dir: PathBuf,
+    #[arg(required_unless_present = "image_fd")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Open descriptor of the image, from the calling process, in place of IMAGE
+    #[arg(long, value_name = "N", requires = "fuse_fd", conflicts_with = "image")]
+    pub(crate) image_fd: Option<i32>,
+    /// Open descriptor of /dev/fuse, which the calling process has mounted, in place of DIR. That
+    /// process unmounts it
+    #[arg(long, value_name = "N", requires = "image_fd")]
+    pub(crate) fuse_fd: Option<i32>,
     /// Started by another `extant mount`, which waits for a line on standard output
     #[arg(long, hide = true)]
     pub(crate) daemon: bool,
+    /// Started by a daemon that confines itself
+    #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd"])]
+    pub(crate) keeper: bool,
+    /// Started by a daemon whose image is to be recovered before it is mounted read-only
+    #[arg(long, hide = true, conflicts_with_all = ["daemon", "image_fd", "keeper"])]
+    pub(crate) recover: bool,
 }
 
 /// Unmount, and wait until the image is closed

@@ -3,19 +3,16 @@
 //! The helper is started with one end of a socket pair, mounts, and passes the descriptor of
 //! `/dev/fuse` back through it. If it refuses, its standard error says why.
 
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-    recvmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::MountOptions;
+use crate::fd_passing::receive;
 
 /// The helper's name, found through `PATH`.
 const HELPER: &str = "fusermount3";
@@ -39,12 +36,13 @@ pub(super) fn mount(source: &str, dir: &Path, options: &MountOptions) -> io::Res
         .spawn()
         .map_err(missing)?;
     drop(theirs);
-    let received = receive(&ours);
+    let received = receive(&ours, &mut [0]);
     let output = child.wait_with_output()?;
     match received {
-        Ok(Some(fd)) => Ok(fd),
-        Ok(None) => Err(refusal(&output.stderr)),
-        Err(error) => Err(error),
+        Ok((_, Some(fd))) => Ok(fd),
+        // It has closed the socket without sending one.
+        Ok((_, None)) => Err(refusal(&output.stderr)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -65,27 +63,6 @@ pub(super) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     } else {
         Err(refusal(&output.stderr))
     }
-}
-
-/// The descriptor that comes through the socket; `None` if the helper closes it without sending
-/// one.
-fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    loop {
-        let mut data = [IoSliceMut::new(&mut byte)];
-        match recvmsg(socket, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(_) => break,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let fds = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-        _ => None,
-    });
-    Ok(fds.flatten().next())
 }
 
 fn missing(error: io::Error) -> io::Error {

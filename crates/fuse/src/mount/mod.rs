@@ -1,7 +1,9 @@
 //! Attaching a FUSE connection to a directory, and detaching it.
 //!
 //! Root calls mount(2); other users, and root where it may not, use the set-user-id program
-//! `fusermount3`. Both give a descriptor of `/dev/fuse`, over which the session runs.
+//! `fusermount3`. Both give a descriptor of `/dev/fuse`, over which the session runs. A process
+//! that is confined has its keeper do so (`keeper`); one that was handed the descriptor over leaves
+//! the mount to its parent.
 
 mod fusermount;
 mod options;
@@ -15,16 +17,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 use rustix::process::{getegid, geteuid};
 
+use crate::descriptors::own_descriptors;
+use crate::keeper::Keeper;
 pub use options::{MountOptions, OptionError};
 pub use table::MountEntry;
-pub(crate) use tuning::raise_limits;
+use tuning::raise_limits;
 
 /// A directory with our connection on it.
+#[derive(Debug)]
 pub(crate) struct Attached {
     pub(crate) fd: OwnedFd,
     pub(crate) point: MountPoint,
@@ -34,10 +40,23 @@ pub(crate) struct Attached {
 #[derive(Clone, Debug)]
 pub(crate) struct MountPoint {
     pub(crate) dir: PathBuf,
-    by_helper: bool,
-    /// The mount's number in the kernel's table, if it can be had; no other mount has it for as
-    /// long as the connection lives.
-    device: Option<(u32, u32)>,
+    reach: Reach,
+}
+
+/// How a process reaches its mount.
+#[derive(Clone, Debug)]
+enum Reach {
+    /// By itself.
+    Own {
+        by_helper: bool,
+        /// The mount's number in the kernel's table, if it can be had; no other mount has it for as
+        /// long as the connection lives.
+        device: Option<(u32, u32)>,
+    },
+    /// By its keeper.
+    Keeper(Arc<Keeper>),
+    /// Not at all: the process that handed the connection over has mounted it, and unmounts it.
+    Parent,
 }
 
 /// Attaches a new connection to `dir`.
@@ -103,18 +122,20 @@ fn attach_directly(
 impl MountPoint {
     fn new(dir: PathBuf, by_helper: bool) -> Self {
         let device = device_of(&dir).ok();
-        Self {
-            dir,
-            by_helper,
-            device,
-        }
+        let reach = Reach::Own { by_helper, device };
+        Self { dir, reach }
     }
 
-    /// Whether what is mounted on the directory is this mount: it may have been moved, or another
-    /// one may lie over it. Ask only while the connection lives.
+    /// Whether what is mounted on the directory is this mount, which is this process's to take off:
+    /// it may have been moved, or another one may lie over it. Ask only while the connection lives.
     pub(crate) fn is_there(&self) -> bool {
+        let device = match &self.reach {
+            Reach::Own { device, .. } => device,
+            Reach::Keeper(keeper) => return keeper.is_there(),
+            Reach::Parent => return false,
+        };
         match MountEntry::find(&self.dir) {
-            Ok(Some(entry)) => self.device.is_none_or(|device| device == entry.device),
+            Ok(Some(entry)) => device.is_none_or(|device| device == entry.device),
             Ok(None) => false,
             // Without the table, the directory is what is known.
             Err(_) => true,
@@ -124,7 +145,78 @@ impl MountPoint {
     /// Takes the mount off the directory: later opens do not reach it. Fails with EBUSY while
     /// something uses it, unless `lazy`, which lets what is open live on.
     pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
-        detach(&self.dir, lazy, self.by_helper)
+        match &self.reach {
+            Reach::Own { by_helper, .. } => detach(&self.dir, lazy, *by_helper),
+            Reach::Keeper(keeper) => keeper.detach(lazy),
+            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Writes the kernel's dirty pages of the mount back to us. Needs workers that serve meanwhile.
+    pub(crate) fn write_back(&self) -> io::Result<()> {
+        match &self.reach {
+            Reach::Own { .. } => Ok(rustix::fs::syncfs(File::open(&self.dir)?)?),
+            Reach::Keeper(keeper) => keeper.write_back(),
+            Reach::Parent => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Prepares the calling thread for [`MountPoint::write_back`]: it must not hold `/dev/fuse`
+    /// while it waits in the kernel for requests of our own mount.
+    pub(crate) fn let_go_of_descriptors(&self) -> io::Result<()> {
+        match &self.reach {
+            Reach::Own { .. } => own_descriptors(),
+            // The keeper waits, and has no such descriptor.
+            Reach::Keeper(_) | Reach::Parent => Ok(()),
+        }
+    }
+
+    /// Raises the limits that the kernel sets for mounts whose servers it does not trust.
+    pub(crate) fn raise_limits(&self) -> io::Result<()> {
+        match &self.reach {
+            Reach::Own { .. } => raise_limits(device_of(&self.dir)?),
+            Reach::Keeper(keeper) => keeper.raise_limits(),
+            Reach::Parent => Ok(()),
+        }
+    }
+}
+
+/// A connection to the kernel, and the mount that it serves.
+#[derive(Debug)]
+pub struct Connection(pub(crate) Attached);
+
+impl Connection {
+    /// Mounts on `dir`. `source` is what the table of mounts shows as its device.
+    ///
+    /// # Errors
+    /// What the host says.
+    pub fn attach(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Connection> {
+        attach(source, dir, options).map(Connection)
+    }
+
+    /// Has the keeper mount, on `dir`, which it was started for.
+    ///
+    /// # Errors
+    /// As [`Connection::attach`].
+    pub fn by_keeper(keeper: &Arc<Keeper>, dir: &Path, read_only: bool) -> io::Result<Connection> {
+        let fd = keeper.mount(read_only)?;
+        let reach = Reach::Keeper(Arc::clone(keeper));
+        let dir = dir.to_owned();
+        Ok(Connection(Attached {
+            fd,
+            point: MountPoint { dir, reach },
+        }))
+    }
+
+    /// Takes over `/dev/fuse` from a process that has mounted it, or will, and that unmounts it.
+    /// Messages name the mount as `dir`.
+    #[must_use]
+    pub fn handed_over(fd: OwnedFd, dir: &Path) -> Connection {
+        let (dir, reach) = (dir.to_owned(), Reach::Parent);
+        Connection(Attached {
+            fd,
+            point: MountPoint { dir, reach },
+        })
     }
 }
 
@@ -146,10 +238,4 @@ pub fn detach(dir: &Path, lazy: bool, by_helper: bool) -> io::Result<()> {
 fn device_of(dir: &Path) -> io::Result<(u32, u32)> {
     let stat = statx(CWD, dir, AtFlags::STATX_DONT_SYNC, StatxFlags::INO)?;
     Ok((stat.stx_dev_major, stat.stx_dev_minor))
-}
-
-/// Writes the kernel's dirty pages of the mount at `dir` back to us. Needs workers that serve
-/// meanwhile.
-pub(crate) fn write_back(dir: &Path) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }

@@ -18,6 +18,8 @@ pub struct MountOptions {
     max_read: Option<u32>,
     writeback: bool,
     strict_open: bool,
+    sandbox: bool,
+    memory: Option<String>,
     engine: Vec<String>,
 }
 
@@ -107,6 +109,8 @@ impl Default for MountOptions {
             max_read: None,
             writeback: true,
             strict_open: true,
+            sandbox: true,
+            memory: None,
             engine: Vec::new(),
         }
     }
@@ -156,6 +160,10 @@ impl MountOptions {
             }
             ("writeback_cache", None) => self.writeback = true,
             ("nowriteback_cache", None) => self.writeback = false,
+            ("sandbox", None) => self.sandbox = true,
+            ("nosandbox", None) => self.sandbox = false,
+            ("memory", Some(size)) if !size.is_empty() => self.memory = Some(size.to_owned()),
+            ("memory", _) => return Err(bad()),
             ("strict_open", None) => self.strict_open = true,
             ("nostrict_open", None) => self.strict_open = false,
             _ => {
@@ -187,6 +195,16 @@ impl MountOptions {
     /// Makes the mount refuse changes.
     pub fn set_read_only(&mut self) {
         self.read_only = true;
+    }
+
+    /// Whether the daemon confines itself.
+    pub fn sandbox(&self) -> bool {
+        self.sandbox
+    }
+
+    /// The bound of the caches' memory, as it was written.
+    pub fn memory(&self) -> Option<&str> {
+        self.memory.as_deref()
     }
 
     /// The words that are left for the file system, separated by commas.

@@ -14,9 +14,8 @@ const READ_AHEAD_KIB: &str = "1024";
 /// Share of the dirty pages that the system allows, in percent.
 const MAX_DIRTY_RATIO: &str = "100";
 
-/// Raises the limits of the mount at `dir`.
-pub(crate) fn raise_limits(dir: &Path) -> io::Result<()> {
-    let (major, minor) = super::device_of(dir)?;
+/// Raises the limits of the mount with this device number.
+pub(super) fn raise_limits((major, minor): (u32, u32)) -> io::Result<()> {
     let limits = format!("/sys/class/bdi/{major}:{minor}");
     let limits = Path::new(&limits);
     fs::write(limits.join("read_ahead_kb"), READ_AHEAD_KIB)?;

@@ -160,7 +160,7 @@ impl Server<'_> {
             if !live::allowed(header.uid) {
                 return Err(Errno::ACCESS);
             }
-            let list = live::list(self.volume, self.counters);
+            let list = live::list(self.volume, &self.settings.facts, self.counters);
             return sized(list.as_bytes(), size, reply);
         }
         let value = self

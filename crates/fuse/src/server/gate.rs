@@ -211,7 +211,7 @@ impl Server<'_> {
     /// Drains, and answers all that wait, until none does.
     fn lead(&self) {
         let mut reply = ReplyBuf::new(size_of::<AttrOut>());
-        let start = || Drainer::start(&self.space.dir);
+        let start = || Drainer::start(&self.space.point);
         loop {
             let waiting = {
                 let mut gate = self.space.gate.lock();

@@ -17,7 +17,6 @@ mod gate;
 mod names;
 
 use std::io;
-use std::path::PathBuf;
 
 use extant_engine::{Attr, Cred, Node, Volume};
 use tracing::error;
@@ -28,6 +27,7 @@ use crate::device::Device;
 use crate::errno::Errno;
 use crate::in_flight::InFlight;
 use crate::init::Agreed;
+use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
 use crate::open_files::OpenFiles;
 use crate::pool::Serve;
@@ -50,7 +50,11 @@ pub(crate) struct Settings {
     /// Answer to the request for [`crate::CONTROL_ATTRIBUTE`].
     pub(crate) control: Vec<u8>,
     /// Where the mount is.
-    pub(crate) dir: PathBuf,
+    pub(crate) point: MountPoint,
+    /// Dirty pages that the kernel may hold, in bytes.
+    pub(crate) dirty_limit: u64,
+    /// Numbers for the counters that were fixed before the mount began.
+    pub(crate) facts: Vec<(&'static str, u64)>,
     /// The volume's size in bytes.
     pub(crate) volume_len: u64,
 }
@@ -98,7 +102,11 @@ impl<'a> Server<'a> {
             counters,
             in_flight,
             open: OpenFiles::default(),
-            space: Space::new(&settings.dir, settings.volume_len),
+            space: Space::new(
+                settings.point.clone(),
+                settings.dirty_limit,
+                settings.volume_len,
+            ),
             settings,
         }
     }

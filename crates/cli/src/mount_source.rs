@@ -1,0 +1,167 @@
+//! What is mounted: an image that was found and claimed, and nothing of it read yet but the
+//! superblock.
+//!
+//! Finding needs paths, names and the network; mounting what was found does not, so the daemon
+//! confines itself between the two.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extant::device::{BlockDevice, FileDevice, OpenMode};
+use extant::{Error, Options, Tuning, Volume};
+use extant_fuse::MountOptions;
+use extant_nbd::{Address, NbdDevice};
+use extant_sandbox::Server;
+use tracing::warn;
+
+use crate::failure::{At, Failure};
+use crate::{size, source};
+
+/// The least memory that caches work with.
+const LEAST_MEMORY: u64 = 16 << 20;
+
+/// An image that can be mounted.
+pub(crate) struct MountSource {
+    /// What the table of mounts and messages call it.
+    pub(crate) name: String,
+    kind: Kind,
+}
+
+enum Kind {
+    Device(Arc<dyn BlockDevice>),
+    Server(Box<Address>),
+}
+
+impl MountSource {
+    /// Finds and claims the image at `path`. One that is write-protected is mounted read-only, with
+    /// a warning, as by mount(8).
+    pub(crate) fn find(path: &Path, options: &mut MountOptions) -> Result<MountSource, Failure> {
+        let real = source::real(path)?;
+        let name = real.display().to_string();
+        if source::is_remote(path) {
+            let address = Box::new(source::settled(path)?);
+            let kind = Kind::Server(address);
+            return Ok(MountSource { name, kind });
+        }
+        let device = match opening(options).claim(&real) {
+            Err(Error::ReadOnly) if !options.read_only() => {
+                warn!("{name}: write-protected, mounted read-only");
+                options.set_read_only();
+                opening(options).claim(&real)
+            }
+            other => other,
+        };
+        let kind = Kind::Device(device.at(path.display())?);
+        Ok(MountSource { name, kind })
+    }
+
+    /// Finds and claims the image at `path` for writing, to recover it; `None` if it cannot be
+    /// written.
+    pub(crate) fn to_recover(
+        path: &Path,
+        options: &MountOptions,
+    ) -> Result<Option<MountSource>, Failure> {
+        let mut opening = Options::new();
+        opening.write(true).mount_options(&options.engine());
+        let device = match opening.claim(path) {
+            Err(Error::AccessDenied | Error::ReadOnly | Error::NotPermitted) => return Ok(None),
+            other => other.at(path.display())?,
+        };
+        let name = path.display().to_string();
+        let kind = Kind::Device(device);
+        Ok(Some(MountSource { name, kind }))
+    }
+
+    /// Whether the image at `path` has to be recovered before it is mounted with these options.
+    pub(crate) fn needs_recovery(path: &Path, options: &MountOptions) -> Result<bool, Failure> {
+        if source::is_remote(path) {
+            return Ok(false);
+        }
+        opening(options).needs_recovery(path).at(path.display())
+    }
+
+    /// Takes over the image that another process has opened as `fd`.
+    pub(crate) fn handed_over(fd: OwnedFd, options: &mut MountOptions) -> Result<Self, Failure> {
+        let name = "the image that was handed over".to_owned();
+        let device = FileDevice::from_file(File::from(fd), PathBuf::from(&name));
+        let device = device.map_err(|error| Failure::new(error.to_string()))?;
+        if device.is_read_only() {
+            options.set_read_only();
+        }
+        let kind = Kind::Device(Arc::new(device));
+        Ok(MountSource { name, kind })
+    }
+
+    /// The server that has it, if that is where it is.
+    pub(crate) fn server(&self) -> Option<Server> {
+        match &self.kind {
+            Kind::Device(_) => None,
+            Kind::Server(address) => Some(address.port().map_or(Server::Unix, Server::Tcp)),
+        }
+    }
+
+    /// Recovers the volume in it.
+    pub(crate) fn recover(self, options: &MountOptions, tuning: Tuning) -> Result<(), Failure> {
+        let Kind::Device(device) = self.kind else {
+            return Ok(());
+        };
+        let mut opening = opening(options);
+        opening.tuning(tuning).recover_on(device).at(self.name)
+    }
+
+    /// Mounts the volume in it.
+    pub(crate) fn open(self, options: &MountOptions, tuning: Tuning) -> Result<Volume, Failure> {
+        let mut opening = opening(options);
+        opening.tuning(tuning);
+        let device = match self.kind {
+            Kind::Device(device) => device,
+            Kind::Server(address) => connect(&self.name, &address, options)?,
+        };
+        opening.open_volume_on(device).at(self.name)
+    }
+}
+
+/// The device of a server. A read-only mount may have a read-only export.
+fn connect(
+    name: &str,
+    address: &Address,
+    options: &MountOptions,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    let connect = |mode| NbdDevice::connect(address.clone(), mode);
+    let device = match connect(OpenMode::ReadWrite) {
+        Err(error) if options.read_only() => connect(OpenMode::ReadOnly).map_err(|_| error),
+        other => other,
+    };
+    match device {
+        Ok(device) => Ok(Arc::new(device)),
+        Err(error) => Err(source::caused(Path::new(name), error)),
+    }
+}
+
+/// How the volume is opened.
+fn opening(options: &MountOptions) -> Options {
+    let mut opening = Options::new();
+    opening.write(true).mount_options(&options.engine());
+    if options.read_only() {
+        opening.mount_options("ro");
+    }
+    opening
+}
+
+/// The switches of the engine, with all that depends on the host's memory decided.
+pub(crate) fn tuning(options: &MountOptions) -> Result<Tuning, Failure> {
+    let mut tuning = Tuning::default();
+    if let Some(text) = options.memory() {
+        let word = || format!("mount option memory={text}");
+        let bytes = size::parse(text).at(word())?;
+        if bytes < LEAST_MEMORY {
+            let what = format!("at least {} MiB are needed", LEAST_MEMORY >> 20);
+            return Err(Failure::at(word(), what));
+        }
+        tuning.bound_memory(bytes);
+    }
+    tuning.measure_memory();
+    Ok(tuning)
+}

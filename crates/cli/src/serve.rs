@@ -1,0 +1,321 @@
+//! The daemon of a mount, from its start to its end.
+//!
+//! # Responsibility
+//! 1. Everything that needs paths, names or privileges: the image, the log, the keeper, what the
+//!    host says of itself.
+//! 2. The process confines itself, unless an option says otherwise.
+//! 3. The bytes of the image are read from here on: the volume is opened, mounted by the keeper,
+//!    and served.
+//!
+//! # Concurrency
+//! Until the second step there is one thread, so that all of them are confined.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use extant_fuse::{
+    Connection, HostSide, Keeper, Left, Mount as Session, MountError, MountOptions, Unmounter,
+};
+use extant_sandbox::{Profile, Report};
+use rustix::io::Errno;
+use rustix::process::setsid;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{error, warn};
+
+use crate::args::Mount;
+use crate::failure::{At, Failure, Outcome};
+use crate::logging::SystemLog;
+use crate::mount_source::{self, MountSource};
+use crate::{address_space, program};
+
+/// What the daemon says when the mount answers.
+pub(crate) const READY: &[u8] = b"ready\n";
+
+/// Mounts, and serves until the mount is gone.
+pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
+    address_space::prepare()?;
+    let handed = extant_fuse::inherited([args.image_fd, args.fuse_fd]);
+    let [image, fuse] = handed.map_err(Failure::new)?;
+    let mut options = mount_options(args)?;
+    let tuning = mount_source::tuning(&options)?;
+    let dir = match &args.dir {
+        Some(dir) => directory(dir)?,
+        None => PathBuf::from("the mount that was handed over"),
+    };
+    let source = match (&args.image, image) {
+        (Some(path), _) => {
+            if MountSource::needs_recovery(path, &options)? {
+                recover_apart(args, path, &dir)?;
+            }
+            MountSource::find(path, &mut options)?
+        }
+        (None, Some(fd)) => MountSource::handed_over(fd, &mut options)?,
+        (None, None) => return Err(Failure::new("an image is needed")),
+    };
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
+    let host = HostSide::take().map_err(Failure::new)?;
+    let detachment = args.daemon.then(Detachment::prepare).transpose()?;
+    let name = source.name.clone();
+    let keeper = match &fuse {
+        None if options.sandbox() => Some(start_keeper(args, &name, &dir)?),
+        _ => None,
+    };
+    let ended = End(keeper.clone());
+
+    let report = confine(&options, source.server())?;
+    let volume = source.open(&options, tuning)?;
+    if volume.read_only() {
+        options.set_read_only();
+    }
+    let failure_of = |error| failure_of(&name, error);
+    let connection = connect((&name, &dir), fuse, keeper.as_ref(), &options);
+    let connection = connection.at(dir.display())?;
+    let mut session = Session::new(volume, connection, host, &options).map_err(failure_of)?;
+    session.add_facts(report.counters());
+    watch_signals(signals, session.unmounter()).map_err(Failure::new)?;
+    let requests = session.requests();
+    let served = session.run(|| detachment.map_or(Ok(()), Detachment::detach));
+    drop(ended);
+    if env::var_os("EXTANT_REQUESTS").is_some() {
+        for (name, count) in requests.list() {
+            eprintln!("{name} {count}");
+        }
+    }
+    served.map_err(|failed| {
+        if args.daemon {
+            error!("{failed}");
+        }
+        failure_of(failed)
+    })
+}
+
+/// Ends the keeper before the daemon does, whatever still refers to it.
+struct End(Option<Arc<Keeper>>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(keeper) = &self.0 {
+            keeper.end();
+        }
+    }
+}
+
+fn mount_options(args: &Mount) -> Result<MountOptions, Failure> {
+    let mut options = MountOptions::default();
+    for words in &args.options {
+        options.add(words).map_err(Failure::new)?;
+    }
+    if args.read_only {
+        options.set_read_only();
+    }
+    Ok(options)
+}
+
+/// The mount point; a file or a missing one is an error that says so.
+fn directory(dir: &Path) -> Result<PathBuf, Failure> {
+    let found = dir.canonicalize().and_then(|path| {
+        if !path.metadata()?.is_dir() {
+            return Err(Errno::NOTDIR.into());
+        }
+        Ok(path)
+    });
+    match found {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let what = "a mount whose process has died: extant umount it first";
+            Err(Failure::at(dir.display(), what))
+        }
+        other => other.at(dir.display()),
+    }
+}
+
+/// Has a process of its own recover the image at `path`: it is confined like the daemon, which goes
+/// on to open the image for reading alone.
+fn recover_apart(args: &Mount, path: &Path, dir: &Path) -> Result<(), Failure> {
+    let mut command = own_command(args, "--recover");
+    command.arg("--").arg(path).arg(dir);
+    let failed = |error: io::Error| Failure::at(path.display(), error);
+    let output = command.stderr(Stdio::inherit()).output().map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let what = match text.trim() {
+        "" => format!("recovering it: {}", output.status),
+        text => return Err(Failure::new(text)),
+    };
+    Err(Failure::at(path.display(), what))
+}
+
+/// Recovers the image, started as above; what failed goes to standard output.
+pub(crate) fn recover(args: &Mount) -> Outcome {
+    match recovered(args) {
+        Ok(()) => Outcome::Done,
+        Err(failure) => {
+            println!("{failure}");
+            Outcome::Printed
+        }
+    }
+}
+
+fn recovered(args: &Mount) -> Result<(), Failure> {
+    extant_fuse::inherited([]).map_err(Failure::new)?;
+    let options = mount_options(args)?;
+    let tuning = mount_source::tuning(&options)?;
+    let Some(path) = &args.image else {
+        return Err(Failure::new("an image is needed"));
+    };
+    if let Some(source) = MountSource::to_recover(path, &options)? {
+        confine(&options, None)?;
+        source.recover(&options, tuning)?;
+    }
+    Ok(())
+}
+
+/// This program, to be started again for a part of the mount.
+fn own_command(args: &Mount, part: &str) -> Command {
+    let mut command = Command::new(program::own_path());
+    command.arg0("extant").args(["mount", part]);
+    for options in &args.options {
+        command.arg("-o").arg(options);
+    }
+    command
+}
+
+/// Starts the keeper of the mount of `source` on `dir`.
+fn start_keeper(args: &Mount, source: &str, dir: &Path) -> Result<Arc<Keeper>, Failure> {
+    let mut command = own_command(args, "--keeper");
+    command.arg("--").arg(source).arg(dir);
+    // Signals to the group of a daemon in the foreground are the daemon's.
+    command.process_group(0);
+    if args.daemon {
+        // It outlives the command, whose caller may wait for the end of its output.
+        command.stderr(Stdio::null());
+    }
+    let keeper = Keeper::start(command);
+    keeper.map_err(|error| Failure::at("starting the keeper of the mount", error))
+}
+
+/// What the keeper does, started as above: it ends with its daemon.
+pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
+    let (Some(source), Some(dir)) = (&args.image, &args.dir) else {
+        return Err(Failure::new("an image and a directory are needed"));
+    };
+    let options = mount_options(args)?;
+    // What ends the daemon ends the keeper after it.
+    let caught = Arc::default();
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&caught)).map_err(Failure::new)?;
+    }
+    env::set_current_dir("/").map_err(Failure::new)?;
+    if let Some(log) = SystemLog::connect() {
+        log.take();
+    }
+    let left = extant_fuse::keep(&source.display().to_string(), dir, &options);
+    if left.map_err(Failure::new)? == Left::Dead {
+        error!(
+            "{}: the process that served it has died; if it made a call that its sandbox refuses, \
+             the kernel's log says which (type=1326)",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
+/// Confines this process, unless an option says otherwise.
+fn confine(
+    options: &MountOptions,
+    server: Option<extant_sandbox::Server>,
+) -> Result<Report, Failure> {
+    if !options.sandbox() {
+        return Ok(Report::unconfined());
+    }
+    let profile = Profile {
+        server,
+        rings: false,
+    };
+    let report = extant_sandbox::enter(&profile).map_err(|error| {
+        let what = format!("{error} (-o nosandbox mounts without it)");
+        Failure::at("the sandbox", what)
+    })?;
+    match report.missing() {
+        "" => {}
+        missing => warn!("the sandbox is incomplete: this kernel has no {missing}"),
+    }
+    Ok(report)
+}
+
+/// The connection to the kernel: handed over, by the keeper, or by this process.
+fn connect(
+    (source, dir): (&str, &Path),
+    fuse: Option<OwnedFd>,
+    keeper: Option<&Arc<Keeper>>,
+    options: &MountOptions,
+) -> io::Result<Connection> {
+    match (fuse, keeper) {
+        (Some(fd), _) => Ok(Connection::handed_over(fd, dir)),
+        (None, Some(keeper)) => Connection::by_keeper(keeper, dir, options.read_only()),
+        (None, None) => Connection::attach(source, dir, options),
+    }
+}
+
+/// Where a mount failed, and why.
+fn failure_of(image: &str, error: MountError) -> Failure {
+    match error {
+        MountError::Attach { dir, source } => Failure::at(dir.display(), source),
+        MountError::FileSystem(error) => Failure::at(image, error),
+    }
+}
+
+/// Starts the thread that unmounts at the first signal.
+fn watch_signals(mut signals: Signals, unmounter: Unmounter) -> io::Result<()> {
+    let thread = thread::Builder::new().name("signals".into());
+    thread.spawn(move || {
+        if signals.forever().next().is_some()
+            && let Err(error) = unmounter.unmount()
+        {
+            warn!("unmounting: {error}");
+        }
+    })?;
+    Ok(())
+}
+
+/// What a daemon needs to let go of its caller.
+struct Detachment {
+    null: File,
+    log: Option<SystemLog>,
+}
+
+impl Detachment {
+    fn prepare() -> Result<Detachment, Failure> {
+        let null = File::options().read(true).write(true).open("/dev/null");
+        let null = null.at("/dev/null")?;
+        // Every path has been found.
+        env::set_current_dir("/").map_err(Failure::new)?;
+        let log = SystemLog::connect();
+        Ok(Detachment { null, log })
+    }
+
+    /// Reports to the caller that the mount answers, and closes everything that is the caller's.
+    fn detach(self) -> io::Result<()> {
+        let mut out = io::stdout();
+        out.write_all(READY)?;
+        out.flush()?;
+        // Fails if the daemon was started by hand and leads a session already.
+        let _ = setsid();
+        if let Some(log) = self.log {
+            log.take();
+        }
+        rustix::stdio::dup2_stdin(&self.null)?;
+        rustix::stdio::dup2_stdout(&self.null)?;
+        rustix::stdio::dup2_stderr(&self.null)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! The keeper: a process beside a confined daemon that does what needs paths and privileges.
+//!
+//! # Responsibility
+//! A confined daemon opens no path, starts no program and has no privileges. It asks its keeper,
+//! which it starts before it confines itself. The keeper takes single bytes, for one directory and
+//! one set of options, and has neither the image nor `/dev/fuse`.
+//!
+//! ```text
+//!   keeper: privileges, paths  <-- two sockets -->  daemon: image, /dev/fuse, untrusted bytes
+//! ```
+//!
+//! | the daemon asks | the keeper |
+//! |---|---|
+//! | [`MOUNT`], [`MOUNT_READ_ONLY`] | mounts; `/dev/fuse` comes with the answer |
+//! | [`RAISE_LIMITS`] | raises the kernel's limits of the mount |
+//! | [`IS_THERE`] | looks whether the mount is on its directory |
+//! | [`DETACH`], [`DETACH_LAZILY`] | takes it off |
+//! | [`FAREWELL`] | ends; a daemon that hangs up without it has died |
+//! | [`WRITE_BACK`], on the second socket | has the kernel write back the mount's dirty pages |
+//!
+//! An answer is [`DONE`], [`NOT`], or [`FAILED`] with the error's number and its words.
+//!
+//! # Concurrency
+//! Writing back waits for the daemon's workers, so it has a socket and a thread of its own: the
+//! mount can be taken off meanwhile. A socket carries one question at a time, under its lock, a
+//! leaf. As the keeper does not hold `/dev/fuse`, a daemon that is killed ends the mount, and with
+//! it what the keeper waits for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+use tracing::debug;
+
+use crate::fd_passing::{receive, send};
+
+pub(crate) const MOUNT: u8 = b'M';
+pub(crate) const MOUNT_READ_ONLY: u8 = b'R';
+pub(crate) const RAISE_LIMITS: u8 = b'L';
+pub(crate) const IS_THERE: u8 = b'T';
+pub(crate) const DETACH: u8 = b'U';
+pub(crate) const DETACH_LAZILY: u8 = b'Z';
+pub(crate) const WRITE_BACK: u8 = b'W';
+pub(crate) const FAREWELL: u8 = b'Q';
+
+pub(crate) const DONE: u8 = b'+';
+pub(crate) const NOT: u8 = b'-';
+pub(crate) const FAILED: u8 = b'!';
+/// The longest answer in bytes.
+pub(crate) const ANSWER_LEN: usize = 1024;
+
+/// The daemon's end: a keeper that was started. Dropped, it ends.
+#[derive(Debug)]
+pub struct Keeper {
+    child: Mutex<Child>,
+    questions: Line,
+    write_backs: Line,
+}
+
+/// A socket that carries one question at a time.
+#[derive(Debug)]
+pub(crate) struct Line {
+    socket: OwnedFd,
+    turn: Mutex<()>,
+}
+
+impl Keeper {
+    /// Starts `command`, which has to call [`crate::keep`], with the sockets as its standard input
+    /// and output.
+    ///
+    /// # Errors
+    /// Those of starting a process.
+    pub fn start(mut command: Command) -> io::Result<Arc<Keeper>> {
+        let (questions, its) = Line::pair()?;
+        let (write_backs, second) = Line::pair()?;
+        let child = command.stdin(Stdio::from(its)).stdout(Stdio::from(second));
+        Ok(Arc::new(Keeper {
+            child: Mutex::new(child.spawn()?),
+            questions,
+            write_backs,
+        }))
+    }
+
+    /// Mounts, and returns `/dev/fuse`.
+    pub(crate) fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
+        let question = if read_only { MOUNT_READ_ONLY } else { MOUNT };
+        let (_, fd) = self.questions.ask(question)?;
+        fd.ok_or_else(|| io::Error::other("the keeper has mounted, but gives no descriptor"))
+    }
+
+    pub(crate) fn raise_limits(&self) -> io::Result<()> {
+        self.questions.ask(RAISE_LIMITS).map(drop)
+    }
+
+    /// Whether the mount is on its directory.
+    pub(crate) fn is_there(&self) -> bool {
+        let answer = self.questions.ask(IS_THERE);
+        answer.is_ok_and(|(answer, _)| answer == DONE)
+    }
+
+    pub(crate) fn detach(&self, lazy: bool) -> io::Result<()> {
+        let question = if lazy { DETACH_LAZILY } else { DETACH };
+        self.questions.ask(question).map(drop)
+    }
+
+    pub(crate) fn write_back(&self) -> io::Result<()> {
+        self.write_backs.ask(WRITE_BACK).map(drop)
+    }
+
+    /// Ends the keeper, in order, and waits for its end. Questions that wait for an answer fail.
+    pub fn end(&self) {
+        // A keeper that has died hears nothing.
+        let _ = send(&self.questions.socket, &[FAREWELL], None);
+        for line in [&self.questions, &self.write_backs] {
+            let _ = shutdown(&line.socket, Shutdown::Both);
+        }
+        if let Err(error) = self.child.lock().wait() {
+            debug!("the keeper's end: {error}");
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Line {
+    /// A line, and its other end.
+    pub(crate) fn pair() -> io::Result<(Line, OwnedFd)> {
+        let kind = SocketType::SEQPACKET;
+        let (socket, other) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let turn = Mutex::new(());
+        Ok((Line { socket, turn }, other))
+    }
+
+    /// Asks one question and waits for the answer.
+    pub(crate) fn ask(&self, question: u8) -> io::Result<(u8, Option<OwnedFd>)> {
+        let _turn = self.turn.lock();
+        let gone = || io::Error::other("the process that keeps the mount has died");
+        send(&self.socket, &[question], None).map_err(|_| gone())?;
+        let mut answer = [0; ANSWER_LEN];
+        let (len, fd) = receive(&self.socket, &mut answer)?;
+        match answer.get(..len) {
+            Some([FAILED, rest @ ..]) => Err(error_of(rest)),
+            Some([first, ..]) => Ok((*first, fd)),
+            _ => Err(gone()),
+        }
+    }
+}
+
+/// The error behind [`FAILED`]: its number, and its words where it has none.
+fn error_of(answer: &[u8]) -> io::Error {
+    let Some((number, words)) = answer.split_first_chunk() else {
+        return io::ErrorKind::InvalidData.into();
+    };
+    match i32::from_le_bytes(*number) {
+        0 => io::Error::other(String::from_utf8_lossy(words).into_owned()),
+        number => io::Error::from_raw_os_error(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_words_where_they_have_no_number() {
+        let answer = [&0_i32.to_le_bytes()[..], b"in words"].concat();
+        assert_eq!(error_of(&answer).to_string(), "in words");
+        let busy = error_of(&16_i32.to_le_bytes());
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        assert_eq!(error_of(&[1]).kind(), io::ErrorKind::InvalidData);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a keeper does for its daemon; [`crate::keeper`] is the daemon's end, and has the questions.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use rustix::io::Errno;
+use tracing::debug;
+
+use crate::fd_passing::{receive, send};
+use crate::keeper::{
+    ANSWER_LEN, DETACH, DETACH_LAZILY, DONE, FAILED, FAREWELL, IS_THERE, MOUNT, MOUNT_READ_ONLY,
+    NOT, RAISE_LIMITS, WRITE_BACK,
+};
+use crate::mount::{self, Attached, MountOptions, MountPoint};
+
+/// How a daemon left its keeper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// In order, or before there was a mount.
+    InOrder,
+    /// It has died, and its mount with it.
+    Dead,
+}
+
+/// What a keeper serves.
+struct Service {
+    source: String,
+    dir: PathBuf,
+    options: MountOptions,
+    point: OnceLock<MountPoint>,
+}
+
+/// Keeps the mount of `source` on `dir` for the daemon behind standard input and output, until it
+/// is gone. The process should end then: a thread may still wait for the kernel.
+///
+/// # Errors
+/// The daemon cannot be heard.
+pub fn keep(source: &str, dir: &Path, options: &MountOptions) -> io::Result<Left> {
+    let service = Arc::new(Service {
+        source: source.to_owned(),
+        dir: dir.to_owned(),
+        options: options.clone(),
+        point: OnceLock::new(),
+    });
+    let second = Arc::clone(&service);
+    let thread = thread::Builder::new().name("write-back".into());
+    thread.spawn(move || {
+        if let Err(error) = second.serve(rustix::stdio::stdout()) {
+            debug!("write-backs are not heard any more: {error}");
+        }
+    })?;
+    service.serve(rustix::stdio::stdin())
+}
+
+impl Service {
+    /// Answers the questions of one socket until its other end is gone.
+    fn serve(&self, socket: BorrowedFd<'_>) -> io::Result<Left> {
+        loop {
+            let mut question = [0];
+            let (len, _) = receive(socket, &mut question)?;
+            match (len, question) {
+                (0, _) if self.point.get().is_some() => return Ok(Left::Dead),
+                (0, _) | (_, [FAREWELL]) => return Ok(Left::InOrder),
+                (_, [question]) => self.answer(socket, question)?,
+            }
+        }
+    }
+
+    fn answer(&self, socket: BorrowedFd<'_>, question: u8) -> io::Result<()> {
+        let mut fd = None;
+        let outcome = match question {
+            MOUNT | MOUNT_READ_ONLY => self.mount(question == MOUNT_READ_ONLY).map(|device| {
+                fd = Some(device);
+                true
+            }),
+            _ => self.point().and_then(|point| on(point, question)),
+        };
+        let mut answer = Vec::with_capacity(ANSWER_LEN);
+        match outcome {
+            Ok(yes) => answer.push(if yes { DONE } else { NOT }),
+            Err(error) => {
+                answer.push(FAILED);
+                answer.extend(error.raw_os_error().unwrap_or(0).to_le_bytes());
+                answer.extend(error.to_string().into_bytes());
+                answer.truncate(ANSWER_LEN);
+            }
+        }
+        // Our `/dev/fuse` is closed with `fd`: the daemon's alone keeps the mount alive.
+        Ok(send(socket, &answer, fd.as_ref().map(AsFd::as_fd))?)
+    }
+
+    /// Mounts, once.
+    fn mount(&self, read_only: bool) -> io::Result<OwnedFd> {
+        if self.point.get().is_some() {
+            return Err(Errno::BUSY.into());
+        }
+        let mut options = self.options.clone();
+        if read_only {
+            options.set_read_only();
+        }
+        let Attached { fd, point } = mount::attach(&self.source, &self.dir, &options)?;
+        // One socket carries this question, one at a time: nothing else has set it.
+        let _ = self.point.set(point);
+        Ok(fd)
+    }
+
+    fn point(&self) -> io::Result<&MountPoint> {
+        self.point.get().ok_or_else(|| Errno::NOTCONN.into())
+    }
+}
+
+/// Does what a question about the mount at `point` asks for.
+fn on(point: &MountPoint, question: u8) -> io::Result<bool> {
+    match question {
+        RAISE_LIMITS => point.raise_limits().map(|()| true),
+        IS_THERE => Ok(point.is_there()),
+        DETACH | DETACH_LAZILY => point.detach(question == DETACH_LAZILY).map(|()| true),
+        WRITE_BACK => point.write_back().map(|()| true),
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::Line;
+
+    /// A keeper without a mount, as a thread: its answers to these questions.
+    fn answers(questions: &[u8]) -> Vec<String> {
+        let (line, its) = Line::pair().unwrap();
+        let service = Service {
+            source: "image".into(),
+            dir: "/nowhere/at/all".into(),
+            options: MountOptions::default(),
+            point: OnceLock::new(),
+        };
+        let thread = thread::spawn(move || service.serve(its.as_fd()).unwrap());
+        let said = questions.iter().map(|&question| match line.ask(question) {
+            Ok((answer, _)) => char::from(answer).to_string(),
+            Err(error) => error.to_string(),
+        });
+        let said = said.collect();
+        drop(line);
+        assert_eq!(thread.join().unwrap(), Left::InOrder);
+        said
+    }
+
+    #[test]
+    fn questions_that_cannot_be_answered_are_refused() {
+        let said = answers(&[MOUNT, DETACH, WRITE_BACK, 0, 255]);
+        assert!(said[0].contains("No such file"), "{said:?}");
+        assert!(said[1].contains("not connected"), "{said:?}");
+        assert!(said[2..].iter().all(|s| s == &said[1]), "{said:?}");
+    }
+
+    #[test]
+    fn a_dead_keeper_is_an_error() {
+        let said = answers(&[FAREWELL, IS_THERE]);
+        assert!(said.iter().all(|s| s.contains("has died")), "{said:?}");
+    }
+}

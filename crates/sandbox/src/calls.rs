@@ -1,0 +1,241 @@
+//! The system calls of a confined process: every one that it makes, and why.
+//!
+//! This list is the policy. A call that the daemon of a mount begins to make gets an entry here
+//! with its reason, in the group that fits.
+//!
+//! | the call is | the kernel |
+//! |---|---|
+//! | in [`ALLOWED`], or in [`RINGS`] or [`NETWORK`] where the process needs those | makes it |
+//! | in [`WITH_ARGUMENTS`], with such arguments | makes it |
+//! | in [`REFUSED`] | answers `EACCES` |
+//! | in [`UNKNOWN`], or newer than [`NEWEST`] | answers `ENOSYS`, as a kernel without it does |
+//! | anything else | ends the process (`SIGSYS`), and logs the call |
+//!
+//! What is refused with an error is what the C library and the standard library try for
+//! information and do without. Only foreign code makes any other call. A process that runs such
+//! code must not write to an image any more.
+
+use libc::*;
+
+/// A system call's number.
+pub(crate) type Call = c_long;
+
+/// Made with any arguments.
+pub(crate) const ALLOWED: &[(Call, &str)] = &[
+    // Descriptors that are open.
+    (SYS_read, "requests of the kernel, the bell of an eventfd"),
+    (SYS_write, "replies to the kernel, the bell, standard error"),
+    (SYS_readv, "a server's replies"),
+    (SYS_writev, "requests to a server"),
+    (SYS_pread64, "the image"),
+    (SYS_pwrite64, "the image"),
+    (SYS_preadv, "the image, into several folios"),
+    (SYS_pwritev, "the image, from several folios"),
+    (SYS_preadv2, "the image, where the C library prefers it"),
+    (SYS_pwritev2, "the image, where the C library prefers it"),
+    (SYS_fdatasync, "flush of the image"),
+    (SYS_fsync, "flush of the image"),
+    (SYS_fallocate, "discarding and zeroing blocks of the image"),
+    (
+        SYS_fadvise64,
+        "dropping the host's pages before a block is read afresh",
+    ),
+    (SYS_lseek, "the length of the image"),
+    (SYS_fstat, "the image's metadata"),
+    (SYS_fcntl, "locks on the image, flags of sockets"),
+    (SYS_flock, "giving the lock on the image back"),
+    (SYS_close, "what is open"),
+    (SYS_dup, "descriptors of the threads' own"),
+    (SYS_dup3, "standard streams of a daemon become /dev/null"),
+    (SYS_eventfd2, "bells that wake threads which wait"),
+    (SYS_ppoll, "waiting for requests"),
+    // Sockets that are open.
+    (SYS_accept4, "clients that wait for the unmount"),
+    (SYS_recvfrom, "clients, the keeper, the thread of signals"),
+    (SYS_recvmsg, "the keeper's answer with /dev/fuse"),
+    (SYS_sendto, "clients, the keeper, the system's log"),
+    (SYS_sendmsg, "the same"),
+    (SYS_getsockopt, "a client's user"),
+    (SYS_setsockopt, "time limits of sockets"),
+    (SYS_getsockname, "the standard library's sockets"),
+    (SYS_getpeername, "the standard library's sockets"),
+    (SYS_shutdown, "hanging up"),
+    // Memory.
+    (SYS_munmap, "memory"),
+    (SYS_mremap, "memory"),
+    (
+        SYS_madvise,
+        "memory that is given back, guard pages of stacks",
+    ),
+    (SYS_brk, "memory"),
+    // Threads, waiting, time.
+    (SYS_futex, "locks"),
+    (SYS_set_robust_list, "a thread's start"),
+    (SYS_rseq, "a thread's start"),
+    (
+        SYS_sigaltstack,
+        "a thread's start: the stack of its overflow handler",
+    ),
+    (SYS_gettid, "a thread's start, its number in messages"),
+    (
+        SYS_sched_getaffinity,
+        "the number of processors; a thread's start",
+    ),
+    (SYS_sched_yield, "the watcher between two looks"),
+    (SYS_nanosleep, "pauses"),
+    (SYS_clock_nanosleep, "pauses"),
+    (
+        SYS_clock_gettime,
+        "time, where it is no function of the process",
+    ),
+    (SYS_clock_getres, "time"),
+    (SYS_gettimeofday, "time"),
+    (SYS_getcpu, "counters of each processor"),
+    (
+        SYS_restart_syscall,
+        "waiting goes on after SIGSTOP and SIGCONT",
+    ),
+    (SYS_rt_sigaction, "signals at the end of the process"),
+    (
+        SYS_rt_sigprocmask,
+        "signals while a thread starts or aborts",
+    ),
+    (SYS_rt_sigreturn, "the end of a signal's handler"),
+    (SYS_exit, "a thread's end"),
+    (SYS_exit_group, "the process's end"),
+    (SYS_wait4, "the keeper's end"),
+    // Facts.
+    (SYS_getpid, "lines of the log, aborting"),
+    (SYS_getuid, "who may see the counters"),
+    (SYS_geteuid, "who may see the counters"),
+    (SYS_getgid, "facts of the process"),
+    (SYS_getegid, "facts of the process"),
+    (SYS_getrandom, "numbers that cannot be guessed"),
+    (SYS_uname, "the host's name, for multiple mount protection"),
+    (SYS_sysinfo, "the C library's view of memory"),
+    (SYS_prlimit64, "the size of the first thread's stack"),
+    (SYS_getrusage, "facts of the process"),
+    (SYS_setsid, "a daemon's own session"),
+];
+
+/// Calls that only some processors have beside those of [`ALLOWED`].
+#[cfg(target_arch = "x86_64")]
+pub(crate) const OLDER: &[(Call, &str)] = &[
+    (SYS_poll, "waiting for requests"),
+    (SYS_dup2, "standard streams of a daemon become /dev/null"),
+    (SYS_time, "time"),
+    (SYS_arch_prctl, "a thread's start"),
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const OLDER: &[(Call, &str)] = &[];
+
+/// What an argument has to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument {
+    /// This value.
+    Is(u64),
+    /// All of these bits are set.
+    Has(u64),
+    /// None of these bits is set.
+    Lacks(u64),
+}
+use Argument::{Has, Is, Lacks};
+
+/// The number of an argument, and what it has to be.
+pub(crate) type Condition = (u8, Argument);
+
+/// The bits of a constant of the C library's.
+const fn bits(constant: c_int) -> u64 {
+    constant.unsigned_abs() as u64
+}
+
+/// Made if one of the conditions holds.
+pub(crate) const WITH_ARGUMENTS: &[(Call, &[Condition], &str)] = &[
+    (
+        SYS_clone,
+        &[(0, Has(bits(CLONE_THREAD | CLONE_VM)))],
+        "threads, no processes",
+    ),
+    (SYS_mmap, &[(2, Lacks(bits(PROT_EXEC)))], "memory, no code"),
+    (
+        SYS_mprotect,
+        &[(2, Lacks(bits(PROT_EXEC)))],
+        "memory, no code",
+    ),
+    (
+        SYS_ioctl,
+        &[(1, Is(FIONBIO)), (1, Is(TCGETS))],
+        "sockets that do not wait; whether standard error is a terminal",
+    ),
+    (
+        SYS_prctl,
+        &[
+            (0, Is(bits(PR_SET_NAME))),
+            (0, Is(bits(PR_GET_NAME))),
+            (0, Is(bits(PR_SET_VMA))),
+        ],
+        "names of threads, names of memory",
+    ),
+];
+
+/// For a process with rings of its own. A ring makes calls that this list does not see; Landlock
+/// still refuses it paths and ports.
+pub(crate) const RINGS: &[(Call, &str)] = &[
+    (SYS_io_uring_setup, "a queue of requests"),
+    (SYS_io_uring_register, "its buffers"),
+    (SYS_io_uring_enter, "fetching and answering requests"),
+];
+
+/// For a process that connects to its server again.
+pub(crate) const NETWORK: &[(Call, &str)] = &[(
+    SYS_connect,
+    "the server of the image; its port is Landlock's matter",
+)];
+
+/// Refused with `EACCES`: they name paths, which a confined process does without.
+pub(crate) const REFUSED: &[(Call, &str)] = &[
+    (
+        SYS_openat,
+        "limits of the control group, maps for a backtrace",
+    ),
+    (SYS_faccessat, "the C library's looks at files"),
+    (SYS_readlinkat, "the program's own path, for a backtrace"),
+    (SYS_getcwd, "paths in a backtrace"),
+    (SYS_chdir, "paths"),
+    (SYS_statfs, "paths"),
+];
+
+/// The same under older names.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const REFUSED_OLDER: &[(Call, &str)] = &[
+    (SYS_open, "as openat"),
+    (SYS_stat, "as statx"),
+    (SYS_lstat, "as statx"),
+    (SYS_access, "as faccessat"),
+    (SYS_readlink, "as readlinkat"),
+];
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const REFUSED_OLDER: &[(Call, &str)] = &[];
+
+/// Made for a descriptor, refused with `EACCES` for a path: the number of the argument whose bit
+/// `AT_EMPTY_PATH` tells them apart.
+pub(crate) const BY_DESCRIPTOR: &[(Call, u8, &str)] = &[
+    (SYS_newfstatat, 3, "the image's metadata"),
+    (SYS_statx, 2, "the image's metadata, and its alignment"),
+];
+
+/// Answered with `ENOSYS`: the C library then uses an older call.
+pub(crate) const UNKNOWN: &[(Call, &str)] = &[
+    (
+        SYS_clone3,
+        "its flags lie in memory, where no filter sees them; clone does",
+    ),
+    (SYS_openat2, "as openat"),
+    (SYS_faccessat2, "as faccessat"),
+    (SYS_membarrier, "not needed"),
+];
+
+/// The last call of Linux 6.16. What a C library tries that is newer has a way without it.
+pub(crate) const NEWEST: Call = 467;
+/// So many numbers behind it are answered as unknown.
+pub(crate) const NEWER: Call = 64;

@@ -1,0 +1,19 @@
+//! What a process goes on to need after it has confined itself.
+
+/// What a process goes on to need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Profile {
+    /// The server that it connects to again.
+    pub server: Option<Server>,
+    /// Whether it makes io_uring rings of its own.
+    pub rings: bool,
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// At this TCP port.
+    Tcp(u16),
+    /// At a Unix socket.
+    Unix,
+}

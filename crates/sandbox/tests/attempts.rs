@@ -1,0 +1,182 @@
+//! A process that has confined itself is refused what it may not do.
+//!
+//! Each attempt is made by a process of its own, which calls the function that the daemon of a
+//! mount calls, and then tries: this program, started to run the test `child` alone.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio, exit};
+use std::{env, thread};
+
+use extant_sandbox::{Profile, Server};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{Signal, getppid, kill_process};
+
+/// What an attempt comes to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Outcome {
+    Done,
+    /// An error of the kernel, by its number.
+    Error(i32),
+    /// The process is ended by SIGSYS.
+    Killed,
+}
+use Outcome::{Done, Error, Killed};
+
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const SIGABRT: i32 = 6;
+const SIGSYS: i32 = 31;
+/// Exit statuses from here on are errors of the kernel.
+const ERRORS: i32 = 100;
+
+/// Says to `child` what to try: a profile, an attempt, a port.
+const VARIABLE: &str = "EXTANT_SANDBOX_ATTEMPT";
+
+type Attempt = (&'static str, fn(u16) -> io::Result<()>);
+
+/// Attempts, by name.
+const ATTEMPTS: &[Attempt] = &[
+    ("nothing", |_| Ok(())),
+    ("read", |_| File::open("/proc/self/exe").map(drop)),
+    ("open", |_| File::open("/etc/passwd").map(drop)),
+    ("stat", |_| fs::metadata("/etc/passwd").map(drop)),
+    ("list", |_| fs::read_dir("/").map(drop)),
+    ("exec", |_| Err(Command::new("/bin/true").exec())),
+    ("spawn", |_| Command::new("/bin/true").status().map(drop)),
+    ("signal", |_| {
+        let parent = getppid().unwrap();
+        Ok(kill_process(parent, Signal::CONT)?)
+    }),
+    ("packet socket", |_| {
+        Ok(socket(AddressFamily::PACKET, SocketType::RAW, None).map(drop)?)
+    }),
+    ("udp", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
+    ("unix", |_| UnixStream::connect("/nowhere").map(drop)),
+    ("tcp", |port| {
+        TcpStream::connect(("127.0.0.1", port)).map(drop)
+    }),
+    ("other tcp", |port| {
+        TcpStream::connect(("127.0.0.1", port - 1)).map(drop)
+    }),
+    ("chroot", |_| Ok(rustix::process::chroot("/")?)),
+    ("thread", |_| {
+        thread::spawn(|| ())
+            .join()
+            .map_err(|_| io::ErrorKind::Other.into())
+    }),
+    ("thread opens", |_| {
+        let opened = thread::spawn(|| File::open("/etc/passwd").map(drop));
+        opened.join().unwrap()
+    }),
+    ("memory", |_| {
+        let bytes = vec![1_u8; 64 << 20];
+        drop(bytes);
+        Ok(())
+    }),
+    ("processors", |_| thread::available_parallelism().map(drop)),
+    ("abort", |_| std::process::abort()),
+];
+
+/// The profiles, by name.
+fn profile(name: &str, port: u16) -> Profile {
+    let server = match name {
+        "tcp" => Some(Server::Tcp(port)),
+        "unix" => Some(Server::Unix),
+        _ => None,
+    };
+    let rings = name == "rings";
+    Profile { server, rings }
+}
+
+#[test]
+#[ignore = "what the processes of the tests below run"]
+fn child() {
+    let words = env::var(VARIABLE).unwrap();
+    let words: Vec<&str> = words.split(',').collect();
+    let [profile_name, name, port] = words.as_slice() else {
+        panic!("{words:?}");
+    };
+    let port: u16 = port.parse().unwrap();
+    let report = extant_sandbox::enter(&profile(profile_name, port)).unwrap();
+    if *name == "landlock" {
+        exit(report.counters()[1].1.try_into().unwrap());
+    }
+    let (_, make) = ATTEMPTS.iter().find(|(known, _)| known == name).unwrap();
+    match make(port) {
+        Ok(()) => exit(0),
+        Err(error) => exit(ERRORS + error.raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// Runs `child` for one attempt.
+fn run(profile: &str, name: &str, port: u16) -> ExitStatus {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", "child", "--ignored", "--nocapture"]);
+    child.env(VARIABLE, format!("{profile},{name},{port}"));
+    child.stdout(Stdio::null()).status().unwrap()
+}
+
+/// What the attempt `name` comes to in a process with that profile.
+fn outcome(profile: &str, name: &str, port: u16) -> Outcome {
+    let status = run(profile, name, port);
+    match (status.signal(), status.code()) {
+        (Some(SIGSYS), _) => Killed,
+        (None, Some(0)) => Done,
+        (None, Some(code)) if code >= ERRORS => Error(code - ERRORS),
+        other => panic!("{profile}: {name}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_attempt_comes_to_what_it_should() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    for profile in ["file", "rings", "tcp", "unix"] {
+        for (name, expected) in [
+            ("nothing", Done),
+            ("open", Error(EACCES)),
+            ("read", Error(EACCES)),
+            ("stat", Error(EACCES)),
+            ("list", Error(EACCES)),
+            ("thread opens", Error(EACCES)),
+            ("exec", Killed),
+            ("spawn", Killed),
+            ("signal", Killed),
+            ("packet socket", Killed),
+            ("udp", Killed),
+            ("chroot", Killed),
+            ("thread", Done),
+            ("memory", Done),
+            ("processors", Done),
+        ] {
+            assert_eq!(outcome(profile, name, port), expected, "{profile}: {name}");
+        }
+    }
+    for (profile, name, expected) in [
+        ("file", "tcp", Killed),
+        ("file", "unix", Killed),
+        ("unix", "tcp", Killed),
+        ("tcp", "unix", Killed),
+        ("tcp", "tcp", Done),
+        ("unix", "unix", Error(ENOENT)),
+    ] {
+        assert_eq!(outcome(profile, name, port), expected, "{profile}: {name}");
+    }
+    // The filter sees no ports, Landlock does since its fourth version.
+    let landlock = run("tcp", "landlock", port).code();
+    if landlock >= Some(4) {
+        assert_eq!(outcome("tcp", "other tcp", port), Error(EACCES));
+    }
+}
+
+#[test]
+fn an_abort_shows_as_one() {
+    assert_eq!(run("file", "abort", 9).signal(), Some(SIGABRT));
+}

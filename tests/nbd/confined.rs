@@ -1,0 +1,84 @@
+//! A confined daemon reaches its server again, and nothing else.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use extant_testkit::cmd::Running;
+use extant_testkit::inject::{ATTEMPTS, Injected, inject};
+use extant_testkit::{Cmd, Error, Image, Need, Result, Subject, ensure, need};
+
+use crate::losses::counter;
+use crate::servers::NbdServer;
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Fuse,
+    Need::Tool("nbdkit"),
+    Need::Tool("mke2fs"),
+    Need::Tool("python3"),
+];
+
+/// A mount of an NBD server at a Unix socket: what foreign code tries is refused.
+#[test]
+fn foreign_code_in_the_daemon_of_a_server_is_refused() -> Result<()> {
+    if !need(NEEDS) || cfg!(not(target_arch = "x86_64")) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    for (name, number, arguments, expected) in ATTEMPTS {
+        let server = NbdServer::nbdkit(&["file".into(), image.path().display().to_string()])?;
+        let mount = Subject::Extant.mount(Path::new(&server.address("")), "")?;
+        fs::write(mount.join(name), "x")?;
+        let pid = mount.pid().ok_or_else(|| Error::new("no daemon"))?;
+        let outcome = inject(pid, number, arguments)?;
+        ensure!(outcome == expected, "{name}: {outcome:?}");
+        if let Injected::Returned(_) = expected {
+            mount.unmount()?;
+        } else {
+            let o = mount.ended(Duration::from_secs(30))?;
+            ensure!(o.code.is_none(), "{name}: {}", o.describe());
+        }
+    }
+    Ok(())
+}
+
+fn tcp_server(port: u16, image: &Path) -> Result<Running> {
+    let port = port.to_string();
+    let cmd = Cmd::new("nbdkit").args(["-f", "-i", "127.0.0.1", "-p", &port, "file"]);
+    cmd.arg(image).limit(Duration::from_secs(400)).spawn()
+}
+
+/// The name of a TCP server was looked up before the daemon confined itself; its port is the only
+/// one that it reaches later.
+#[test]
+fn a_tcp_server_is_reached_again() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(16).make()?;
+    let free = TcpListener::bind("127.0.0.1:0")?;
+    let port = free.local_addr()?.port();
+    drop(free);
+    let mut server = tcp_server(port, image.path())?;
+    std::thread::sleep(Duration::from_millis(300));
+    let address = format!("nbd://localhost:{port}/");
+    let mount = Subject::Extant.mount(Path::new(&address), "")?;
+    for round in 0..3 {
+        fs::write(mount.join(format!("f{round}")), vec![round; 100_000])?;
+        fs::File::open(mount.join(format!("f{round}")))?.sync_all()?;
+        server.kill()?;
+        server = tcp_server(port, image.path())?;
+    }
+    fs::write(mount.join("last"), "x")?;
+    fs::File::open(mount.join("last"))?.sync_all()?;
+    ensure!(
+        counter(&mount, "nbd_reconnects")? >= 1,
+        "no kill was noticed"
+    );
+    ensure!(counter(&mount, "sandbox_seccomp")? == 1, "unconfined");
+    mount.unmount()?;
+    server.kill()?;
+    image.fsck_clean()
+}
