@@ -55,9 +55,10 @@ impl std::ops::AddAssign for Totals {
 }
 
 /// The interleavings: a build of its own, in which a model checker schedules the locks of the page
-/// cache, of the I/O tree and of the range lock.
+/// cache, of the I/O tree, of the range lock and of the cache of names.
 pub(crate) const INTERLEAVINGS: &str = "-p extant-iomap -p extant-extent-io-tree \
-    -p extant-range-lock --test interleavings --target-dir target/interleavings";
+    -p extant-range-lock -p extant-name-cache --test interleavings \
+    --target-dir target/interleavings";
 /// What that build is made with.
 pub(crate) const MODELLED: (&str, &str) = ("RUSTFLAGS", "--cfg extant_shuttle");
 

@@ -15,7 +15,7 @@ use crate::metadata::{FileTimes, Metadata, Permissions};
 use crate::open_options::OpenOptions;
 use crate::options::Options;
 use crate::read_dir::ReadDir;
-use crate::walk::{resolve, resolve_parent};
+use crate::walk::{parent_of_new, resolve, resolve_parent};
 
 /// An open file system with the habits of [`std::fs`]: its functions are methods here, take paths
 /// inside of the file system, and follow symbolic links inside of it.
@@ -198,17 +198,9 @@ impl Filesystem {
     /// # Errors
     /// As mkdir(2).
     pub fn create_dir_with_mode(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let (dir, name) = self.parent_of_new(path.as_ref())?;
+        let (dir, name) = parent_of_new(&self.volume, path.as_ref())?;
         let perm = Permissions::from_mode(mode).bits();
-        self.volume.mkdir(&dir, &name, perm, &self.cred).map(drop)
-    }
-
-    /// Parent and name of a name to create: for a path that leads to the root, that exists.
-    pub(crate) fn parent_of_new(&self, path: &Path) -> Result<(Node, Vec<u8>)> {
-        match resolve_parent(&self.volume, path) {
-            Err(Error::Invalid) => Err(Error::Exists),
-            other => other,
-        }
+        self.volume.mkdir(&dir, name, perm, &self.cred).map(drop)
     }
 
     /// Removes a name of anything but a directory.
@@ -217,7 +209,7 @@ impl Filesystem {
     /// As unlink(2).
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
-        self.volume.unlink(&dir, &name)
+        self.volume.unlink(&dir, name)
     }
 
     /// Removes an empty directory.
@@ -226,7 +218,7 @@ impl Filesystem {
     /// As rmdir(2).
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = resolve_parent(&self.volume, path.as_ref())?;
-        self.volume.rmdir(&dir, &name)
+        self.volume.rmdir(&dir, name)
     }
 
     /// Moves `from` to `to`, and replaces an entry that is there, as rename(2).
@@ -250,7 +242,7 @@ impl Filesystem {
         let (old_dir, old) = resolve_parent(&self.volume, from.as_ref())?;
         let (new_dir, new) = resolve_parent(&self.volume, to.as_ref())?;
         self.volume
-            .rename(&old_dir, &old, &new_dir, &new, flags, &self.cred)
+            .rename(&old_dir, old, &new_dir, new, flags, &self.cred)
     }
 
     /// Gives `original` another name; a symbolic link is not followed.
@@ -259,8 +251,8 @@ impl Filesystem {
     /// As link(2).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let node = resolve(&self.volume, original.as_ref(), false)?;
-        let (dir, name) = self.parent_of_new(link.as_ref())?;
-        self.volume.link(&node, &dir, &name, &self.cred)
+        let (dir, name) = parent_of_new(&self.volume, link.as_ref())?;
+        self.volume.link(&node, &dir, name, &self.cred)
     }
 
     /// Creates a symbolic link at `link` with the target `target`.
@@ -269,10 +261,10 @@ impl Filesystem {
     /// As symlink(2).
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
-        let (dir, name) = self.parent_of_new(link.as_ref())?;
+        let (dir, name) = parent_of_new(&self.volume, link.as_ref())?;
         let target = target.as_ref().as_os_str().as_bytes();
         self.volume
-            .symlink(&dir, &name, target, &self.cred)
+            .symlink(&dir, name, target, &self.cred)
             .map(drop)
     }
 
@@ -298,10 +290,10 @@ impl Filesystem {
         mode: u32,
         rdev: u32,
     ) -> Result<()> {
-        let (dir, name) = self.parent_of_new(path.as_ref())?;
+        let (dir, name) = parent_of_new(&self.volume, path.as_ref())?;
         let perm = Permissions::from_mode(mode).bits();
         self.volume
-            .mknod(&dir, &name, kind, perm, rdev, &self.cred)
+            .mknod(&dir, name, kind, perm, rdev, &self.cred)
             .map(drop)
     }
 

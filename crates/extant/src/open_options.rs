@@ -6,7 +6,7 @@ use extant_engine::{Cred, Error, FileKind, Result, Volume};
 
 use crate::file::{Access, File};
 use crate::metadata::Permissions;
-use crate::walk::{Target, walk};
+use crate::walk::{Target, parent_of_new, walk};
 
 /// How to open a file: as [`std::fs::OpenOptions`].
 #[derive(Clone)]
@@ -120,15 +120,21 @@ impl<'a> OpenOptions<'a> {
         }
         let (volume, cred) = (self.volume, self.cred);
         let perm = Permissions::from_mode(self.mode).bits();
-        let mut made = false;
-        let node = match walk(volume, path.as_ref(), !self.create_new)? {
-            Target::Found(_) if self.create_new => return Err(Error::Exists),
-            Target::Found(node) => node,
-            Target::Missing { dir, name } if self.create || self.create_new => {
-                made = true;
-                volume.create(&dir, &name, perm, cred)?
+        let mut made = true;
+        let node = if self.create_new {
+            let (dir, name) = parent_of_new(volume, path.as_ref())?;
+            volume.create(&dir, name, perm, cred)?
+        } else {
+            match walk(volume, path.as_ref(), true)? {
+                Target::Found(node) => {
+                    made = false;
+                    node
+                }
+                Target::Missing { dir, name } if self.create => {
+                    volume.create(&dir, &name, perm, cred)?
+                }
+                Target::Missing { .. } => return Err(Error::NotFound),
             }
-            Target::Missing { .. } => return Err(Error::NotFound),
         };
         match node.kind() {
             FileKind::Regular => {}

@@ -1,62 +1,63 @@
 //! Listing a directory.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use extant_engine::{FileKind, Node, Result, Volume};
+use extant_engine::{DirBatch, Dirent, FileKind, Node, Result, Volume};
 use extant_units::Ino;
 
 use crate::metadata::Metadata;
-use crate::walk::resolve;
-
-/// Entries taken from the directory at once.
-const BATCH: usize = 256;
 
 /// The entries of a directory, without `.` and `..`. An entry that is created or removed during the
 /// listing may occur or not; each other one occurs once.
 pub struct ReadDir {
+    listing: Arc<Listing>,
+    pos: Option<u64>,
+    batch: Arc<Batch>,
+    /// The next entry of the batch.
+    at: usize,
+}
+
+/// What all entries of a listing share.
+struct Listing {
     volume: Volume,
     dir: Node,
     path: PathBuf,
-    pos: Option<u64>,
-    batch: VecDeque<DirEntry>,
+}
+
+/// Entries that were read at once. They hold it, so that an entry copies nothing.
+struct Batch {
+    listing: Arc<Listing>,
+    entries: Option<DirBatch>,
 }
 
 impl ReadDir {
     pub(crate) fn new(volume: Volume, dir: Node, path: PathBuf) -> ReadDir {
+        let listing = Arc::new(Listing { volume, dir, path });
+        let batch = Batch {
+            listing: listing.clone(),
+            entries: None,
+        };
         ReadDir {
-            volume,
-            dir,
-            path,
+            listing,
             pos: Some(0),
-            batch: VecDeque::new(),
+            batch: Arc::new(batch),
+            at: 0,
         }
     }
 
     /// Takes the next batch; the position becomes `None` when nothing follows.
     fn fetch(&mut self, from: u64) -> Result<()> {
-        let mut next = None;
-        let batch = &mut self.batch;
-        let (volume, dir) = (&self.volume, &self.path);
-        self.volume.readdir(&self.dir, from, &mut |entry| {
-            if batch.len() == BATCH {
-                return false;
-            }
-            next = Some(entry.next_pos);
-            if entry.name != b"." && entry.name != b".." {
-                batch.push_back(DirEntry {
-                    volume: volume.clone(),
-                    dir: dir.clone(),
-                    name: OsString::from_vec(entry.name.to_vec()),
-                    ino: entry.ino,
-                    kind: entry.kind,
-                });
-            }
-            true
-        })?;
-        self.pos = next;
+        let Listing { volume, dir, .. } = &*self.listing;
+        let entries = volume.read_batch(dir, from)?;
+        self.pos = entries.next_pos();
+        self.batch = Arc::new(Batch {
+            listing: self.listing.clone(),
+            entries: Some(entries),
+        });
+        self.at = 0;
         Ok(())
     }
 }
@@ -65,22 +66,40 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        while self.batch.is_empty() {
+        loop {
+            while let Some(entry) = self.batch.get(self.at) {
+                let at = self.at;
+                self.at += 1;
+                if !matches!(entry.name, b"." | b"..") {
+                    return Some(Ok(DirEntry {
+                        ino: entry.ino,
+                        kind: entry.kind,
+                        batch: self.batch.clone(),
+                        at,
+                    }));
+                }
+            }
             let from = self.pos?;
             if let Err(error) = self.fetch(from) {
                 self.pos = None;
+                self.at = usize::MAX;
                 return Some(Err(error));
             }
         }
-        self.batch.pop_front().map(Ok)
+    }
+}
+
+impl Batch {
+    #[inline]
+    fn get(&self, at: usize) -> Option<Dirent<'_>> {
+        self.entries.as_ref()?.get(at)
     }
 }
 
 /// One entry of a directory.
 pub struct DirEntry {
-    volume: Volume,
-    dir: PathBuf,
-    name: OsString,
+    batch: Arc<Batch>,
+    at: usize,
     ino: Ino,
     kind: Option<FileKind>,
 }
@@ -88,12 +107,18 @@ pub struct DirEntry {
 impl DirEntry {
     /// The name, without the directory's path.
     pub fn file_name(&self) -> OsString {
-        self.name.clone()
+        self.name().to_owned()
+    }
+
+    /// The name, borrowed.
+    pub fn name(&self) -> &OsStr {
+        let entry = self.batch.get(self.at);
+        OsStr::from_bytes(entry.map_or(&[], |entry| entry.name))
     }
 
     /// The path: what was given to `read_dir`, and the name.
     pub fn path(&self) -> PathBuf {
-        self.dir.join(&self.name)
+        self.batch.listing.path.join(self.name())
     }
 
     /// Inode number.
@@ -106,8 +131,9 @@ impl DirEntry {
     /// # Errors
     /// Those of reading the inode, where the directory does not store the kind.
     pub fn file_type(&self) -> Result<FileKind> {
+        let volume = &self.batch.listing.volume;
         self.kind
-            .map_or_else(|| Ok(self.volume.node(self.ino)?.kind()), Ok)
+            .map_or_else(|| Ok(volume.node(self.ino)?.kind()), Ok)
     }
 
     /// The attributes; links are not followed.
@@ -115,7 +141,8 @@ impl DirEntry {
     /// # Errors
     /// [`crate::Error::NotFound`] if the name is gone meanwhile, or those of reading the inode.
     pub fn metadata(&self) -> Result<Metadata> {
-        let node = resolve(&self.volume, Path::new(&self.path()), false)?;
-        Ok(Metadata(self.volume.getattr(&node)?))
+        let Listing { volume, dir, .. } = &*self.batch.listing;
+        let node = volume.lookup(dir, self.name().as_bytes())?;
+        Ok(Metadata(volume.getattr(&node)?))
     }
 }

@@ -58,14 +58,14 @@ impl Filesystem {
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let volume = self.volume();
         let (parent, name) = resolve_parent(volume, path.as_ref())?;
-        let dir = volume.lookup(&parent, &name)?;
+        let dir = volume.lookup(&parent, name)?;
         if dir.kind() != FileKind::Directory {
-            return volume.unlink(&parent, &name);
+            return volume.unlink(&parent, name);
         }
         // A stack and not recursion: the depth of a tree is a matter of the image.
         let mut stack = vec![Doomed {
             parent,
-            name,
+            name: name.to_vec(),
             dir,
             names: VecDeque::new(),
             pos: 0,

@@ -3,7 +3,11 @@
 //! A path is one of the file system, not of the host: it begins at the root of the file system,
 //! with or without a slash, and so does the target of an absolute symbolic link. `..` of the root
 //! is the root.
+//!
+//! A path that memory knows from end to end is found without a walk: see
+//! [`Volume::find_cached`].
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -28,11 +32,11 @@ pub(crate) enum Target {
     },
 }
 
-/// A walk over the components of a path.
-struct Walk<'a> {
-    volume: &'a Volume,
+/// A walk over the components of a path, name by name.
+struct Walk<'v, 'p> {
+    volume: &'v Volume,
     dir: Node,
-    rest: VecDeque<Vec<u8>>,
+    rest: VecDeque<Cow<'p, [u8]>>,
     /// The path ends in a slash: it means a directory.
     must_be_dir: bool,
     links: u32,
@@ -40,15 +44,14 @@ struct Walk<'a> {
 
 /// Follows `path`; a symbolic link at its end only if `follow`.
 pub(crate) fn walk(volume: &Volume, path: &Path, follow: bool) -> Result<Target> {
-    Walk::new(volume, path)?.run(follow)
+    let bytes = checked(path)?;
+    let must_be_dir = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
+    walk_names(volume, components(bytes), follow, must_be_dir)
 }
 
 /// The inode that `path` leads to.
 pub(crate) fn resolve(volume: &Volume, path: &Path, follow: bool) -> Result<Node> {
-    match walk(volume, path, follow)? {
-        Target::Found(node) => Ok(node),
-        Target::Missing { .. } => Err(Error::NotFound),
-    }
+    found(walk(volume, path, follow)?)
 }
 
 /// The directory that holds the last component of `path`, and that component: for calls that create
@@ -56,38 +59,56 @@ pub(crate) fn resolve(volume: &Volume, path: &Path, follow: bool) -> Result<Node
 ///
 /// # Errors
 /// [`Error::Invalid`] for paths that end in no name (`/`, `..`); else those of following the path.
-pub(crate) fn resolve_parent(volume: &Volume, path: &Path) -> Result<(Node, Vec<u8>)> {
-    let mut walk = Walk::new(volume, path)?;
-    let name = walk
-        .rest
-        .pop_back()
-        .filter(|name| name != b".." && name != b".")
-        .ok_or(Error::Invalid)?;
-    walk.must_be_dir = true;
-    match walk.run(true)? {
-        Target::Found(dir) => Ok((dir, name)),
+pub(crate) fn resolve_parent<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
+    let mut names = components(checked(path)?);
+    let name = names.next_back().filter(|name| *name != b"..");
+    let name = name.ok_or(Error::Invalid)?;
+    let dir = found(walk_names(volume, names, true, true)?)?;
+    Ok((dir, name))
+}
+
+/// Parent and name of a name to create: for a path that leads to the root, that exists.
+pub(crate) fn parent_of_new<'p>(volume: &Volume, path: &'p Path) -> Result<(Node, &'p [u8])> {
+    match resolve_parent(volume, path) {
+        Err(Error::Invalid) => Err(Error::Exists),
+        other => other,
+    }
+}
+
+fn found(target: Target) -> Result<Node> {
+    match target {
+        Target::Found(node) => Ok(node),
         Target::Missing { .. } => Err(Error::NotFound),
     }
 }
 
-impl<'a> Walk<'a> {
-    fn new(volume: &'a Volume, path: &Path) -> Result<Self> {
-        let bytes = path.as_os_str().as_bytes();
-        if bytes.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if bytes.len() > MAX_PATH {
-            return Err(Error::NameTooLong);
-        }
-        Ok(Self {
-            volume,
-            dir: volume.root()?,
-            rest: components(bytes).collect(),
-            must_be_dir: bytes.ends_with(b"/") || bytes.ends_with(b"/."),
-            links: 0,
-        })
+fn walk_names<'p>(
+    volume: &Volume,
+    names: impl Iterator<Item = &'p [u8]> + Clone,
+    follow: bool,
+    must_be_dir: bool,
+) -> Result<Target> {
+    if let Some(node) = volume.find_cached(names.clone(), follow || must_be_dir)? {
+        return arrived(node, must_be_dir);
     }
+    let walk = Walk {
+        volume,
+        dir: volume.root()?,
+        rest: names.map(Cow::Borrowed).collect(),
+        must_be_dir,
+        links: 0,
+    };
+    walk.run(follow)
+}
 
+fn arrived(node: Node, must_be_dir: bool) -> Result<Target> {
+    if must_be_dir && node.kind() != FileKind::Directory {
+        return Err(Error::NotDir);
+    }
+    Ok(Target::Found(node))
+}
+
+impl Walk<'_, '_> {
     fn run(mut self, follow: bool) -> Result<Target> {
         while let Some(name) = self.rest.pop_front() {
             let last = self.rest.is_empty();
@@ -99,7 +120,7 @@ impl<'a> Walk<'a> {
                 Err(Error::NotFound) if last => {
                     return Ok(Target::Missing {
                         dir: self.dir,
-                        name,
+                        name: name.into_owned(),
                     });
                 }
                 Err(error) => return Err(error),
@@ -110,10 +131,7 @@ impl<'a> Walk<'a> {
                 self.dir = node;
             }
         }
-        if self.must_be_dir && self.dir.kind() != FileKind::Directory {
-            return Err(Error::NotDir);
-        }
-        Ok(Target::Found(self.dir))
+        arrived(self.dir, self.must_be_dir)
     }
 
     /// Replaces the name of a link by the components of its target.
@@ -134,16 +152,23 @@ impl<'a> Walk<'a> {
         if target.len() + rest > MAX_PATH {
             return Err(Error::NameTooLong);
         }
-        for name in components(&target).collect::<Vec<_>>().into_iter().rev() {
-            self.rest.push_front(name);
+        for name in components(&target).rev() {
+            self.rest.push_front(Cow::Owned(name.to_vec()));
         }
         Ok(())
     }
 }
 
-fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
-    let names = path
-        .split(|&b| b == b'/')
-        .filter(|name| !name.is_empty() && *name != b".");
-    names.map(<[u8]>::to_vec)
+fn checked(path: &Path) -> Result<&[u8]> {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.len() {
+        0 => Err(Error::NotFound),
+        1..=MAX_PATH => Ok(bytes),
+        _ => Err(Error::NameTooLong),
+    }
+}
+
+fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
+    path.split(|&b| b == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
 }

@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("extant-nbd", &["extant-units", "extant-blockdev"]),
     ("extant-extent-io-tree", &[]),
     ("extant-range-lock", &["extant-extent-io-tree"]),
+    ("extant-name-cache", &["extant-units"]),
     ("extant-pagecache", &["extant-units", "extant-lock-order"]),
     (
         "extant-iomap",
@@ -81,6 +82,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "extant-blockdev",
             "extant-extent-io-tree",
             "extant-range-lock",
+            "extant-name-cache",
             "extant-pagecache",
             "extant-iomap",
             "extant-bufferhead",

@@ -10,6 +10,7 @@
 
 mod bounds;
 mod defragment;
+mod dir_batch;
 mod direct;
 mod extents;
 mod fiemap;
@@ -21,6 +22,7 @@ mod options;
 mod vectored;
 mod volume;
 
+pub use dir_batch::DirBatch;
 pub use direct::{DirectQueue, DirectTarget};
 pub use extant_units::Ino;
 pub use extents::{Extent, ExtentState, Extents};

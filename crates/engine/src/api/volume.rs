@@ -5,6 +5,7 @@ use std::sync::Arc;
 use extant_units::Ino;
 use tracing::error;
 
+use super::dir_batch::DirBatch;
 use super::node::Node;
 use crate::Cred;
 use crate::Result;
@@ -86,6 +87,22 @@ impl Volume {
         Ok(Node::new(namei::lookup(self.fs(), dir.inode(), name)?))
     }
 
+    /// The inode that `names`, from the root on, lead to, if memory has the answer: earlier lookups
+    /// found each name, the inode is in memory, and no symbolic link has to be followed (the last
+    /// one is followed, with `follow`). `None` says nothing: then [`Volume::lookup`] has the
+    /// answer, name by name.
+    ///
+    /// # Errors
+    /// Only a file system that is shut down.
+    pub fn find_cached<'a>(
+        &self,
+        names: impl Iterator<Item = &'a [u8]>,
+        follow: bool,
+    ) -> Result<Option<Node>> {
+        self.fs().fault.check_alive()?;
+        Ok(namei::find_path(self.fs(), names, follow).map(Node::new))
+    }
+
     /// Calls `each` for the entries of `dir` from position `pos` (0 for the first) until it returns
     /// `false`, `.` and `..` included. No lock is held while `each` runs.
     ///
@@ -101,6 +118,26 @@ impl Volume {
         dir::read(self.fs(), dir.inode(), pos, each)?;
         inode::touch_atime(self.fs(), dir.inode());
         Ok(())
+    }
+
+    /// Some entries of `dir` from position `pos` (0 for the first) on, `.` and `..` included: what
+    /// one look at the directory gives. [`DirBatch::next_pos`] says where to go on.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotDir`].
+    pub fn read_batch(&self, dir: &Node, pos: u64) -> Result<DirBatch> {
+        self.fs().fault.check_alive()?;
+        let batch = dir::read_batch(self.fs(), dir.inode(), pos)?;
+        inode::touch_atime(self.fs(), dir.inode());
+        Ok(DirBatch::new(batch))
+    }
+
+    /// Reads the inodes with these numbers ahead, in the order of the inode table: for a listing
+    /// that will ask for the attributes of each. Some thousand at a time fit the metadata cache.
+    pub fn read_inodes_ahead(&self, inodes: &[Ino]) {
+        if self.fs().fault.check_alive().is_ok() {
+            self.fs().read_inodes_ahead(inodes);
+        }
     }
 
     /// Creates a regular file.

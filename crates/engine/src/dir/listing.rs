@@ -20,6 +20,7 @@ use super::dir_store::{Shape, Store};
 use super::htree::IndexPath;
 use super::{entries, position};
 use crate::types::error::Result;
+use crate::types::{Dirent, FileKind};
 
 /// Entries that a batch may keep of a run of leaves. One block holds fewer.
 const MAX_ENTRIES: usize = 8192;
@@ -30,34 +31,54 @@ const AHEAD: u32 = 1024;
 
 /// A copied entry.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
+struct Item {
     /// The inode it leads to.
-    pub(super) ino: Ino,
+    ino: Ino,
     /// The kind of that inode.
-    pub(super) file_type: FileType,
+    file_type: FileType,
     /// The position after it.
-    pub(super) next: u64,
+    next: u64,
     position: u64,
     name: Range<usize>,
 }
 
 /// Entries in the order of their positions.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     names: Vec<u8>,
     items: Vec<Item>,
     /// Start of the next batch: [`position::END`] after the last one.
-    pub(super) next: u64,
+    next: u64,
     /// Whether entries were left out because there are too many.
     cut: bool,
 }
 
 impl Batch {
-    /// The entries and their names.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&Item, &[u8])> {
-        self.items
-            .iter()
-            .map(|item| (item, name_of(&self.names, item)))
+    /// The entry at `index`.
+    #[inline]
+    pub(crate) fn get(&self, index: usize) -> Option<Dirent<'_>> {
+        let item = self.items.get(index)?;
+        Some(Dirent {
+            ino: item.ino,
+            kind: FileKind::from_file_type(item.file_type),
+            name: name_of(&self.names, item),
+            next_pos: item.next,
+        })
+    }
+
+    /// The entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Dirent<'_>> {
+        (0..self.len()).map_while(|index| self.get(index))
+    }
+
+    /// The number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Where the next batch starts; `None` after the last one.
+    pub(crate) fn next(&self) -> Option<u64> {
+        (self.next < position::END).then_some(self.next)
     }
 
     fn push(&mut self, ino: Ino, file_type: FileType, name: &[u8], position: u64, next: u64) {

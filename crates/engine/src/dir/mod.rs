@@ -16,10 +16,14 @@
 //! Names in a directory are unique. The size is a whole number of blocks, in memory and on disk.
 //! Every block is valid by itself before and after every change.
 //!
+//! [`insert`], [`remove`] and [`retarget`] take the name out of the cache of names ([`Fs::names`])
+//! before they change a block; [`crate::namei`] fills the cache.
+//!
 //! # Locks
 //! The caller holds the directory's `lock`: shared for [`lookup`], [`is_empty`] and [`parent`],
-//! exclusively for every function that takes a handle. Only [`read`] takes it itself, for one batch
-//! at a time. Below it come the handle, the map's locks and block content.
+//! exclusively for every function that takes a handle. Only [`read`] and [`read_batch`] take it
+//! themselves, for one batch at a time. Below it come the handle, the map's locks and block
+//! content.
 //!
 //! # Concurrency
 //! Readers of one directory run in parallel, and so do changes of different ones.
@@ -42,6 +46,7 @@ use extant_units::Ino;
 
 use self::dir_store::Store as _;
 use self::fs_store::FsStore;
+pub(crate) use self::listing::Batch;
 use crate::inode::Inode;
 use crate::types::error::Result;
 use crate::types::{Dirent, FileKind};
@@ -82,6 +87,7 @@ pub(crate) fn insert(
         file_type: target.1.file_type(),
     };
     let store = FsStore::open_to_grow(fs, dir, privileged)?;
+    fs.names.forget(dir.ino, name);
     entries::insert(&store, h, &entry)
 }
 
@@ -90,7 +96,9 @@ pub(crate) fn insert(
 /// # Errors
 /// [`crate::Error::NotFound`]; damage if it leads elsewhere.
 pub(crate) fn remove(fs: &Fs, h: &mut Handle, dir: &Inode, name: &[u8], ino: Ino) -> Result<()> {
-    entries::remove(&FsStore::open(fs, dir)?, h, name, ino)
+    let store = FsStore::open(fs, dir)?;
+    fs.names.forget(dir.ino, name);
+    entries::remove(&store, h, name, ino)
 }
 
 /// Makes `name`, which leads to `old`, lead to another inode. Needs
@@ -107,7 +115,9 @@ pub(crate) fn retarget(
     new: (Ino, FileKind),
 ) -> Result<()> {
     let new = (new.0, new.1.file_type());
-    entries::retarget(&FsStore::open(fs, dir)?, h, name, old, new)
+    let store = FsStore::open(fs, dir)?;
+    fs.names.forget(dir.ino, name);
+    entries::retarget(&store, h, name, old, new)
 }
 
 /// Whether `dir` has no entries but "." and "..".
@@ -171,26 +181,27 @@ pub(crate) fn read(
     emit: &mut dyn FnMut(Dirent<'_>) -> bool,
 ) -> Result<()> {
     let start = from;
-    while from < position::END {
+    loop {
         if from != start {
             fs.go_on()?;
         }
-        let batch = {
-            let _shared = dir.lock.read();
-            listing::batch(&FsStore::open_to_walk(fs, dir)?, from)?
-        };
-        for (item, name) in batch.entries() {
-            let entry = Dirent {
-                ino: item.ino,
-                kind: FileKind::from_file_type(item.file_type),
-                name,
-                next_pos: item.next,
-            };
-            if !emit(entry) {
-                return Ok(());
-            }
+        let batch = read_batch(fs, dir, from)?;
+        if !batch.iter().all(&mut *emit) {
+            return Ok(());
         }
-        from = batch.next;
+        match batch.next() {
+            Some(next) => from = next,
+            None => return Ok(()),
+        }
     }
-    Ok(())
+}
+
+/// Some of the entries from position `from` on. An empty batch does not mean that nothing follows
+/// it. Takes the directory's `lock` for the time of the call.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_batch(fs: &Fs, dir: &Inode, from: u64) -> Result<Batch> {
+    let _shared = dir.lock.read();
+    listing::batch(&FsStore::open_to_walk(fs, dir)?, from)
 }

@@ -82,6 +82,15 @@ impl InodeCache {
         }
     }
 
+    /// A reference to inode `ino`, if it is in memory and has a link.
+    pub(crate) fn in_memory(&self, ino: Ino) -> Option<InodeRef> {
+        let state = self.shard(ino).state.lock();
+        match state.slots.get(&ino) {
+            Some(CacheSlot::Ready(inode)) if !inode.is_unlinked() => reference(inode),
+            _ => None,
+        }
+    }
+
     /// Adds an inode that was just allocated.
     pub(crate) fn insert_new(
         &self,

@@ -6,8 +6,9 @@
 //! - An [`InodeRef`] counts. The count grows from zero only under the shard's lock, so an inode
 //!   that is found unused there may be evicted.
 //! - An unused inode stays for a while: each shard keeps a bounded queue of them with second
-//!   chances. An inode that is evicted needs no write (see [`super`]). One that has dirty data or
-//!   deferred times stays until these are written.
+//!   chances. One that is used again stays in the queue, so the drop of its last reference then
+//!   takes no lock. An inode that is evicted needs no write (see [`super`]). One that has dirty
+//!   data or deferred times stays until these are written.
 //! - An inode may leave before its newest change is durable. The shard remembers the newest
 //!   transaction of those that left, and an inode that is read again takes that one for its own:
 //!   so its fsync waits for every change that was made before.
@@ -52,8 +53,9 @@ pub(crate) struct InodeCache {
     pub(crate) late: Mutex<Vec<Ino>>,
 }
 
-/// The inodes whose numbers fall into one shard.
+/// The inodes whose numbers fall into one shard, on cache lines of their own.
 #[derive(Default)]
+#[repr(align(128))]
 pub(super) struct Shard {
     pub(super) state: Mutex<ShardState>,
     /// A busy slot got its inode, or became empty.
@@ -211,7 +213,14 @@ impl InodeHome for InodeCache {
                 break;
             };
             match fate(&oldest) {
-                Fate::Used => oldest.life.queued.store(false, Ordering::Release),
+                Fate::Used => {
+                    oldest.life.queued.store(false, Ordering::SeqCst);
+                    // The last reference may have gone meanwhile, and have seen it in the queue.
+                    if oldest.life.refs.load(Ordering::SeqCst) == 0 {
+                        oldest.life.queued.store(true, Ordering::SeqCst);
+                        state.unused.push_back(oldest);
+                    }
+                }
                 Fate::Stay => state.unused.push_back(oldest),
                 Fate::Go => {
                     oldest.life.dead.store(true, Ordering::Release);

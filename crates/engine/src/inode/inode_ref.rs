@@ -49,9 +49,17 @@ impl Clone for InodeRef {
 
 impl Drop for InodeRef {
     fn drop(&mut self) {
-        if self.0.life.refs.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(home) = self.0.home.upgrade()
-        {
+        let life = &self.0.life;
+        if life.refs.fetch_sub(1, Ordering::SeqCst) != 1 {
+            return;
+        }
+        // An inode that waits in the queue of unused ones already needs no other thread's lines.
+        // If the cache takes it from the queue now because it was referenced, then either this load
+        // sees that, or the cache sees the count of zero and puts it back.
+        if life.queued.load(Ordering::SeqCst) && !self.0.is_unlinked() {
+            return;
+        }
+        if let Some(home) = self.0.home.upgrade() {
             home.unused(&self.0);
         }
     }

@@ -14,11 +14,12 @@
 //! `inode_ref` (counted references), `inode_cache` (the inodes by number), `reaper` (the queue of
 //! unlinked inodes), `deferred_times`, `data_path_cell`.
 //!
-//! The operations: `iget` (numbers to inodes), `record` (reading, checking, storing), `update`,
-//! `times`, `path_choice`, `reaping` (working the queue off), `kind_flags` (which kinds have
-//! which), `fast_symlink`, `devnum`, `inode_locks` (locks of more than one). Those that need other
-//! parts of the file system stand above: [`crate::new_inode`], [`crate::namei`], [`crate::attr`],
-//! [`crate::xattr::privileges`], [`crate::namei::symlink_target`].
+//! The operations: `iget` (numbers to inodes), `record` (reading, checking, storing), `table_ahead`
+//! (reading many), `update`, `times`, `path_choice`, `reaping` (working the queue off),
+//! `kind_flags` (which kinds have which), `fast_symlink`, `devnum`, `inode_locks` (locks of more
+//! than one). Those that need other parts of the file system stand above: [`crate::new_inode`],
+//! [`crate::namei`], [`crate::attr`], [`crate::xattr::privileges`],
+//! [`crate::namei::symlink_target`].
 
 pub(crate) mod data_path_cell;
 mod deferred_times;
@@ -34,6 +35,7 @@ pub(crate) mod path_choice;
 mod reaper;
 mod reaping;
 mod record;
+mod table_ahead;
 #[cfg(test)]
 mod tests;
 mod times;

@@ -6,6 +6,7 @@ use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_disk::features::Incompat;
 use extant_disk::superblock::Superblock;
 use extant_jbd2::{BlockCache, Config, Journal};
+use extant_name_cache::NameCache;
 use extant_units::{Blocks, Ino};
 use parking_lot::Mutex;
 
@@ -73,6 +74,7 @@ pub(super) fn build(
         fault: Fault::new(options.errors()),
         mmp: OnceLock::new(),
         inodes: InodeCache::new(Arc::clone(&stats)),
+        names: NameCache::new(usize::try_from(tuning.name_cache_bytes).unwrap_or(usize::MAX)),
         maps: SharedMaps {
             status: StatusCache::default(),
             delayed: DelayedTrees::new(&alloc.counts, layout.block_size, tuning.tree()),

@@ -4,26 +4,18 @@ use std::sync::Arc;
 
 use extant_units::Ino;
 
-use super::lookup_name::child;
+use super::child::child;
+use super::known_names;
 use crate::dir;
 use crate::inode::{Inode, InodeFlags, InodeRef};
 use crate::types::FileKind;
 use crate::types::error::{Error, Location, Result};
 use crate::volume::Fs;
 
-/// The inode that `name` leads to at this moment. Takes the directory's lock shared.
-pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
-    let _shared = dir.lock.read();
-    match dir::lookup(fs, dir, name)? {
-        Some(ino) => Ok(Some(child(fs, dir, ino)?)),
-        None => Ok(None),
-    }
-}
-
 /// Whether `name` leads to `expected`, or to no inode if that is `None`. The directory's lock is
 /// held.
 pub(super) fn still(fs: &Fs, dir: &Inode, name: &[u8], expected: Option<&Inode>) -> Result<bool> {
-    Ok(dir::lookup(fs, dir, name)? == expected.map(|inode| inode.ino))
+    Ok(known_names::number(fs, dir, name)? == expected.map(|inode| inode.ino))
 }
 
 /// Fails if `inode` is `dir` itself, which would be its own entry.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use extant_jbd2::Handle;
 
+use super::known_names;
 use super::links::add_subdir;
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create};
 use super::pending_commit::{PendingCommit, retry};
@@ -172,7 +173,7 @@ fn make(
     }
     let (inode, pending) = retry(fs, || {
         let _exclusive = dir.lock.write();
-        if dir::lookup(fs, dir, name)?.is_some() {
+        if known_names::number(fs, dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         may_create(dir)?;
@@ -185,6 +186,7 @@ fn make(
         let mut h = fs.start(make_credits(fs, wanted.kind))?;
         let inode = make_under(fs, &mut h, dir, &wanted, cred, |h, inode| {
             dir::insert(fs, h, dir, name, (inode.ino, wanted.kind), cred.privileged)?;
+            known_names::enter(fs, dir, name, inode);
             let now = inode::now();
             dir.update(fs, h, |core| {
                 inode::modified(core, now);

@@ -1,5 +1,6 @@
 //! Exchanging the inodes of two directory entries.
 
+use super::known_names;
 use super::links::{add_subdir, drop_subdir};
 use super::name_checks::check_room_for_subdir;
 use super::parent_and_name::{ParentAndName, check_move};
@@ -30,9 +31,13 @@ pub(super) fn swap(
 
     let mut h = fs.start(2 * credits::DIR_REMOVE + 2 + 4 * credits::INODE_UPDATE)?;
     let now = inode::now();
+    // Both, before one changes: no lookup finds an inode by both names.
+    known_names::forget(fs, old.dir, old.name);
+    known_names::forget(fs, new.dir, new.name);
     for (place, is, becomes) in [(old, source, target), (new, target, source)] {
         let to = (becomes.ino, becomes.kind);
         dir::retarget(fs, &mut h, place.dir, place.name, is.ino, to)?;
+        known_names::enter(fs, place.dir, place.name, becomes);
         is.update(fs, &mut h, |core| inode::changed(core, now))?;
     }
     for (moved, directory, parent) in [(source, up, new.dir), (target, down, old.dir)] {

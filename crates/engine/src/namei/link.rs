@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::ancestry;
+use super::known_names;
 use super::links::MAX_LINKS;
 use super::name_checks::{check_name, is_dot, may_create};
 use super::pending_commit::{PendingCommit, retry};
@@ -35,7 +36,7 @@ pub(crate) fn link(
     }
     let pending = retry(fs, || {
         let _locked = inode::lock_all(&[dir, inode]);
-        if dir::lookup(fs, dir, name)?.is_some() {
+        if known_names::number(fs, dir, name)?.is_some() {
             return Err(Error::Exists);
         }
         may_create(dir)?;
@@ -66,6 +67,7 @@ pub(crate) fn link(
             (inode.ino, inode.kind),
             cred.privileged,
         )?;
+        known_names::enter(fs, dir, name, inode);
         let now = inode::now();
         inode.update(fs, &mut h, |core| {
             core.links = core.links.saturating_add(1);

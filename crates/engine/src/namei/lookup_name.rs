@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use extant_units::Ino;
-
+use super::known_names::{self, Known};
 use super::name_checks::check_length;
-use crate::dir;
 use crate::inode::{Inode, InodeRef};
-use crate::types::error::{Error, Location, Result};
+use crate::types::error::{Error, Result};
 use crate::volume::Fs;
 
 /// Finds `name` in `dir`; "." and ".." too.
@@ -17,20 +15,18 @@ use crate::volume::Fs;
 pub(crate) fn lookup(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<InodeRef> {
     check_length(name)?;
     fs.stats.lookups.bump();
-    let _shared = dir.lock.read();
-    let ino = dir::lookup(fs, dir, name)?.ok_or(Error::NotFound)?;
-    child(fs, dir, ino)
+    look(fs, dir, name)?.ok_or(Error::NotFound)
 }
 
-/// The inode that an entry of `dir`, whose lock is held, leads to.
-pub(super) fn child(fs: &Arc<Fs>, dir: &Inode, ino: Ino) -> Result<InodeRef> {
-    fs.iget(ino).map_err(|error| match error {
-        Error::Stale => {
-            let what = format_args!("leads to the deleted inode {ino}");
-            let error = Error::corrupt(Location::Inode(dir.ino), what);
-            fs.fault.report(fs, &error);
-            error
+/// The inode that `name` leads to at a moment of this call. Takes the directory's lock shared, if
+/// it is needed.
+pub(super) fn look(fs: &Arc<Fs>, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>> {
+    match known_names::find(fs, dir, name) {
+        Known::Inode(inode) => Ok(Some(inode)),
+        Known::Absent => Ok(None),
+        Known::Unsure => {
+            let _shared = dir.lock.read();
+            known_names::locked(fs, dir, name)
         }
-        other => other,
-    })
+    }
 }

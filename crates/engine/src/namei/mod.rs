@@ -9,6 +9,8 @@
 //! An inode that loses its last link enters the orphan list under the same handle. It is evicted
 //! when its last reference goes, outside of every handle and lock.
 //!
+//! A lookup asks the cache of names first, without a lock (`known_names.rs`).
+//!
 //! # Locks
 //! A new name takes the directory's `lock` exclusively. An operation that changes several inodes
 //! takes all their `lock`s at once, by [`crate::inode::lock_all`], which needs no order among them.
@@ -17,9 +19,11 @@
 //! commits after it has released all (`pending_commit.rs`).
 
 mod ancestry;
+mod child;
 mod create;
 mod eviction;
 mod exchange_names;
+mod known_names;
 mod link;
 mod links;
 mod lookup_name;
@@ -32,6 +36,7 @@ mod unlink;
 
 pub(crate) use self::create::{create, mkdir, mknod, symlink, tmpfile};
 pub(crate) use self::eviction::evict;
+pub(crate) use self::known_names::find_path;
 pub(crate) use self::link::link;
 pub(crate) use self::lookup_name::lookup;
 pub(crate) use self::rename::rename;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::ancestry;
+use super::lookup_name;
 use super::name_checks::may_remove;
 use crate::inode::{Inode, InodeRef};
 use crate::types::error::Result;
@@ -18,7 +19,7 @@ pub(super) struct ParentAndName<'a> {
 impl ParentAndName<'_> {
     /// The inode that the name leads to at this moment.
     pub(super) fn look(&self, fs: &Arc<Fs>) -> Result<Option<InodeRef>> {
-        ancestry::look(fs, self.dir, self.name)
+        lookup_name::look(fs, self.dir, self.name)
     }
 }
 

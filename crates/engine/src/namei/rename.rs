@@ -14,7 +14,7 @@ use super::links::{add_subdir, drop_link, drop_subdir};
 use super::name_checks::{check_name, check_room_for_subdir, is_dot, may_create, may_remove};
 use super::parent_and_name::{ParentAndName, check_move};
 use super::pending_commit::{PendingCommit, retry};
-use super::{ancestry, exchange_names};
+use super::{ancestry, exchange_names, known_names};
 use crate::dir;
 use crate::file;
 use crate::inode::{self, Inode, InodeRef};
@@ -192,16 +192,22 @@ fn replace(
 
     let mut h = fs.start(needed(fs, flags))?;
     let now = inode::now();
+    // Both, before one changes: no lookup finds the inode by both names.
+    known_names::forget(fs, old.dir, old.name);
+    known_names::forget(fs, new.dir, new.name);
     let enter = |h: &mut Handle, whiteout: Option<&Inode>| {
         let to = (source.ino, source.kind);
         match target {
             Some(target) => dir::retarget(fs, h, new.dir, new.name, target.ino, to)?,
             None => dir::insert(fs, h, new.dir, new.name, to, cred.privileged)?,
         }
+        known_names::enter(fs, new.dir, new.name, source);
         match whiteout {
             Some(left) => {
-                let left = (left.ino, left.kind);
-                dir::retarget(fs, h, old.dir, old.name, source.ino, left)
+                let to = (left.ino, left.kind);
+                dir::retarget(fs, h, old.dir, old.name, source.ino, to)?;
+                known_names::enter(fs, old.dir, old.name, left);
+                Ok(())
             }
             None => dir::remove(fs, h, old.dir, old.name, source.ino),
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ancestry;
 use super::links::{drop_link, drop_subdir};
+use super::lookup_name::look;
 use super::name_checks::{check_length, is_dot, may_remove};
 use super::pending_commit::PendingCommit;
 use crate::dir;
@@ -40,7 +41,7 @@ fn remove(fs: &Arc<Fs>, dir: &Inode, name: &[u8], directory: bool) -> Result<()>
         });
     }
     loop {
-        let victim = ancestry::look(fs, dir, name)?.ok_or(Error::NotFound)?;
+        let victim = look(fs, dir, name)?.ok_or(Error::NotFound)?;
         let locked = inode::lock_all(&[dir, &victim]);
         if !ancestry::still(fs, dir, name, Some(&victim))? {
             continue;

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use extant_blockdev::{BlockDevice, FlushLatch};
 use extant_jbd2::{BlockCache, Journal};
+use extant_name_cache::NameCache;
 use parking_lot::Mutex;
 
 use crate::alloc::Allocator;
@@ -54,6 +55,9 @@ pub(crate) struct Fs {
     pub(crate) zones: Arc<SystemZones>,
     /// Inodes in memory.
     pub(crate) inodes: Arc<InodeCache>,
+    /// What directories say of names, without their locks. [`crate::namei`] fills it; every change
+    /// of an entry in [`crate::dir`] forgets the name.
+    pub(crate) names: NameCache,
     /// What the inodes' maps share.
     pub(crate) maps: SharedMaps,
     /// Attribute blocks that inodes share.

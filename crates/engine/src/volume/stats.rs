@@ -43,6 +43,14 @@ counters! {
     trimmed_blocks,
     /// Names looked up in directories.
     lookups,
+    /// Names found by the cache of names.
+    name_hits,
+    /// Names that the cache of names knew to be missing.
+    name_negative_hits,
+    /// Names searched for in a directory's blocks, as the cache of names did not have them.
+    name_misses,
+    /// Names that left the cache of names for others.
+    name_evictions,
     /// Inodes allocated.
     inode_allocs,
     /// Inodes freed.

@@ -76,19 +76,21 @@ impl MemoryDir {
         let mut seen = Vec::new();
         while from < position::END {
             let batch = listing::batch(self, from)?;
-            for (item, name) in batch.entries() {
+            for entry in batch.iter() {
                 if seen.len() == limit {
                     return Ok((seen, from));
                 }
-                assert!(item.next > from, "positions rise");
-                from = item.next;
-                seen.push((String::from_utf8_lossy(name).into_owned(), item.ino.get()));
+                assert!(entry.next_pos > from, "positions rise");
+                from = entry.next_pos;
+                let name = String::from_utf8_lossy(entry.name).into_owned();
+                seen.push((name, entry.ino.get()));
             }
             if seen.len() == limit {
                 return Ok((seen, from));
             }
-            assert!(batch.next >= from);
-            from = batch.next;
+            let next = batch.next().unwrap_or(position::END);
+            assert!(next >= from);
+            from = next;
         }
         Ok((seen, from))
     }

@@ -56,6 +56,7 @@ impl MapMount {
             alloc: rig.alloc,
             zones: rig.zones,
             inodes: InodeCache::new(rig.stats.clone()),
+            names: extant_name_cache::NameCache::new(0),
             maps: SharedMaps {
                 status: StatusCache::with_limit(known),
                 delayed,
