@@ -5,24 +5,31 @@
 //!   directory with more is read again for each part: a pass keeps the first names after the last
 //!   one that was given out.
 //! - A name shows once, however often a damaged directory has it: a lookup leads to one file.
+//!
+//! The inodes of the next [`AHEAD`] names are read together and in the order of the inode table,
+//! which is not that of the names.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use extant::{Filesystem, Node, Volume};
+use extant::{Filesystem, Ino, Node, Volume};
 
 /// Bytes of names that are kept of a directory.
 const KEPT: usize = 8 << 20;
 /// What a name takes beside its bytes: its place in the queue, and what the allocator adds.
-const PER_NAME: usize = 32;
+const PER_NAME: usize = 40;
+/// Names whose inodes are read ahead at once.
+const AHEAD: usize = 4096;
 
 /// The names of one directory, `.` and `..` left out.
 pub(crate) struct Names {
     volume: Volume,
     dir: Node,
     kept: usize,
-    ready: VecDeque<Box<[u8]>>,
+    ready: VecDeque<Name>,
+    /// Names in front of `ready` whose inodes were read ahead; `None` if that is not wanted.
+    read_ahead: Option<usize>,
     /// What `ready` takes.
     bytes: usize,
     /// Names follow those that are ready.
@@ -33,24 +40,33 @@ pub(crate) struct Names {
     passes: u64,
 }
 
+/// A name, and the inode that the directory said it leads to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Name {
+    bytes: Box<[u8]>,
+    ino: Ino,
+}
+
 /// The first names of a pass so far.
 struct Pass<'a> {
     kept: usize,
     after: Option<&'a [u8]>,
     /// Names behind this one are left to the next pass.
     limit: Option<Box<[u8]>>,
-    names: Vec<Box<[u8]>>,
+    names: Vec<Name>,
     bytes: usize,
     more: bool,
 }
 
 impl Names {
-    /// The names in `dir`.
+    /// The names in `dir`, whose inodes will be looked at.
     ///
     /// # Errors
     /// Those of reading the directory.
     pub(crate) fn of(fs: &Filesystem, dir: Node) -> extant::Result<Names> {
-        Names::keeping(fs, dir, KEPT)
+        let mut names = Names::keeping(fs, dir, KEPT)?;
+        names.read_ahead = Some(0);
+        Ok(names)
     }
 
     fn keeping(fs: &Filesystem, dir: Node, kept: usize) -> extant::Result<Names> {
@@ -59,6 +75,7 @@ impl Names {
             dir,
             kept,
             ready: VecDeque::new(),
+            read_ahead: None,
             bytes: 0,
             more: true,
             after: None,
@@ -101,7 +118,7 @@ impl Names {
         };
         self.passes += 1;
         self.volume.readdir(&self.dir, 0, &mut |entry| {
-            pass.take(entry.name);
+            pass.take(entry.name, entry.ino);
             true
         })?;
         pass.cut();
@@ -109,12 +126,23 @@ impl Names {
             names, bytes, more, ..
         } = pass;
         (self.ready, self.bytes, self.more) = (names.into(), bytes, more);
+        self.read_ahead = self.read_ahead.map(|_| 0);
         Ok(())
+    }
+
+    /// Reads the inodes of the names in front ahead, if that was not done.
+    fn read_inodes(&mut self) {
+        if self.read_ahead == Some(0) {
+            let inodes: Vec<Ino> = self.ready.iter().take(AHEAD).map(|name| name.ino).collect();
+            self.volume.read_inodes_ahead(&inodes);
+            self.read_ahead = Some(inodes.len());
+        }
+        self.read_ahead = self.read_ahead.map(|left| left.saturating_sub(1));
     }
 }
 
 impl Pass<'_> {
-    fn take(&mut self, name: &[u8]) {
+    fn take(&mut self, name: &[u8], ino: Ino) {
         let dot = matches!(name, b"." | b"..");
         if dot || self.after.is_some_and(|after| name <= after) {
             return;
@@ -124,7 +152,10 @@ impl Pass<'_> {
             return;
         }
         self.bytes += cost(name);
-        self.names.push(name.into());
+        self.names.push(Name {
+            bytes: name.into(),
+            ino,
+        });
         if self.bytes > 2 * self.kept {
             self.cut();
         }
@@ -133,10 +164,10 @@ impl Pass<'_> {
     /// Puts the names in order and leaves those that are too many to the next pass.
     fn cut(&mut self) {
         self.names.sort_unstable();
-        self.names.dedup();
+        self.names.dedup_by(|a, b| a.bytes == b.bytes);
         self.bytes = 0;
         let mut fit = 0;
-        for name in &self.names {
+        for Name { bytes: name, .. } in &self.names {
             // One at least, or the walk would stand still.
             if fit > 0 && self.bytes + cost(name) > self.kept {
                 break;
@@ -145,7 +176,7 @@ impl Pass<'_> {
         }
         if fit < self.names.len() {
             self.names.truncate(fit);
-            self.limit = self.names.last().cloned();
+            self.limit = self.names.last().map(|name| name.bytes.clone());
             self.more = true;
         }
     }
@@ -165,7 +196,8 @@ impl Iterator for Names {
                 return Some(Err(error));
             }
         }
-        let name = self.ready.pop_front()?;
+        self.read_inodes();
+        let name = self.ready.pop_front()?.bytes;
         debug_assert!(self.bytes >= cost(&name), "each name was counted");
         self.bytes = self.bytes.saturating_sub(cost(&name));
         self.after = Some(name.clone());
@@ -230,12 +262,13 @@ mod tests {
         };
         for _ in 0..10_000 {
             for name in [&b"d"[..], b".", b"a", b"c", b".."] {
-                pass.take(name);
+                pass.take(name, Ino::ROOT);
                 assert!(pass.names.len() <= 20);
             }
         }
         pass.cut();
-        assert_eq!(pass.names, [Box::from(&b"c"[..]), Box::from(&b"d"[..])]);
+        let names = pass.names.iter().map(|name| &*name.bytes);
+        assert!(names.eq([&b"c"[..], b"d"]));
         assert!(!pass.more);
     }
 }

@@ -173,10 +173,14 @@ impl DirHasher {
         let filler = u32::from(rest.len() as u8).wrapping_mul(0x0101_0101);
         let mut words = [filler; N];
         for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
-            // Added, not or-ed: a sign-extended byte borrows from those before it.
-            *word = bytes.iter().fold(filler, |sum, &byte| {
-                (sum << 8).wrapping_add(self.widen(byte))
-            });
+            *word = match bytes.try_into().map(u32::from_be_bytes) {
+                // Four bytes without a sign.
+                Ok(whole) if self.unsigned || whole & 0x8080_8080 == 0 => whole,
+                // Added, not or-ed: a sign-extended byte borrows from those before it.
+                _ => bytes.iter().fold(filler, |sum, &byte| {
+                    (sum << 8).wrapping_add(self.widen(byte))
+                }),
+            };
         }
         words
     }
@@ -184,40 +188,33 @@ impl DirHasher {
 
 /// One compression step of the halved MD4: 24 of its 48 operations, on eight words.
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    type Mix = fn(u32, u32, u32) -> u32;
-    const CHOOSE: Mix = |x, y, z| (x & y) | (!x & z);
-    const MAJORITY: Mix = |x, y, z| (x & y) | (x & z) | (y & z);
-    const PARITY: Mix = |x, y, z| x ^ y ^ z;
-    // Function, constant, order of the words, rotations.
-    const ROUNDS: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
-        (CHOOSE, 0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (
-            MAJORITY,
-            0x5a82_7999,
-            [1, 3, 5, 7, 0, 2, 4, 6],
-            [3, 5, 9, 13],
-        ),
-        (
-            PARITY,
-            0x6ed9_eba1,
-            [3, 7, 2, 6, 1, 5, 0, 4],
-            [3, 9, 11, 15],
-        ),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (mix, constant, order, rotations) in ROUNDS {
-        for (word, rotation) in order.into_iter().zip(rotations.into_iter().cycle()) {
-            let turned = a
-                .wrapping_add(mix(b, c, d))
-                .wrapping_add(input[word])
-                .wrapping_add(constant)
-                .rotate_left(rotation);
-            (a, b, c, d) = (d, turned, b, c);
-        }
-    }
-    for (sum, value) in state.iter_mut().zip([a, b, c, d]) {
+    let choose = |x: u32, y, z| (x & y) | (!x & z);
+    let majority = |x: u32, y, z| (x & y) | (x & z) | (y & z);
+    let parity = |x: u32, y, z| x ^ y ^ z;
+    let [a, b, c, d, e, f, g, h] = *input;
+    let next = md4_round(*state, choose, [a, b, c, d, e, f, g, h], [3, 7, 11, 19]);
+    let input = [b, d, f, h, a, c, e, g].map(|word| word.wrapping_add(0x5a82_7999));
+    let next = md4_round(next, majority, input, [3, 5, 9, 13]);
+    let input = [d, h, c, g, b, f, a, e].map(|word| word.wrapping_add(0x6ed9_eba1));
+    let next = md4_round(next, parity, input, [3, 9, 11, 15]);
+    for (sum, value) in state.iter_mut().zip(next) {
         *sum = sum.wrapping_add(value);
     }
+}
+
+/// One round: eight operations, each with its word and its rotation.
+#[inline(always)]
+fn md4_round(
+    [mut a, mut b, mut c, mut d]: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+    words: [u32; 8],
+    rotations: [u32; 4],
+) -> [u32; 4] {
+    for (word, rotation) in words.into_iter().zip(rotations.into_iter().cycle()) {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(word);
+        (a, b, c, d) = (d, sum.rotate_left(rotation), b, c);
+    }
+    [a, b, c, d]
 }
 
 /// Sixteen rounds of TEA with `key`, added to the first two words of the state.
