@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 
+use crate::header::Member;
+
 /// The version of the attribute's form.
 const VERSION: u32 = 2;
 /// The id of entries that have none.
@@ -58,6 +60,27 @@ pub fn from_text(text: &[u8], names: &dyn Names) -> Result<Vec<u8>, String> {
         value.extend(id.to_le_bytes());
     }
     Ok(value)
+}
+
+/// Adds the attributes for ACLs that a member has in words. One that it has as an attribute is
+/// exact, and stays.
+///
+/// # Errors
+/// What is wrong with an ACL, in words.
+pub fn add_missing(
+    member: &Member,
+    xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    names: &dyn Names,
+) -> Result<(), String> {
+    for (key, text) in &member.acls {
+        let Some((_, name)) = KINDS.into_iter().find(|(kind, _)| kind == key) else {
+            continue;
+        };
+        if !xattrs.iter().any(|(known, _)| known == name) {
+            xattrs.push((name.to_vec(), from_text(text, names)?));
+        }
+    }
+    Ok(())
 }
 
 /// Tag, id and permissions: entries are in order by them.

@@ -18,11 +18,14 @@ mod header;
 mod input;
 mod pax;
 mod sparse;
+mod window;
 mod writer;
 
 pub use header::{BLOCK, Member, Piece, Timestamp, fill, kind};
 pub use input::{Input, Stream};
+pub use pax::timestamp;
 pub use sparse::MAX_PIECES;
+pub use window::Window;
 pub use writer::Writer;
 
 use header::{bad, plain, text};

@@ -4,14 +4,17 @@
 //! before what is said of all, and that before its plain header. An empty value takes back what was
 //! said of all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
+use super::acl;
 use super::header::{ACL, LIBARCHIVE, Member, Timestamp, XATTR, bad, decimal};
 use super::sparse::SparseHeaders;
 
 /// Most that is kept of what is said of all members: each of them is gone over with it.
 const MAX_GLOBAL: usize = 64 << 10;
+/// Most extended attributes of a member: more than any file system has room for in a file.
+const MAX_XATTRS: usize = 4096;
 
 /// Keys whose value has to be there: an empty one takes a value back.
 const PLAIN: [&[u8]; 7] = [
@@ -53,21 +56,32 @@ impl Globals {
     }
 
     /// Applies the headers for all members, and those in `lines` for one. Returns the headers about
-    /// holes.
+    /// holes. The work grows with the bytes of the headers, whatever they repeat.
     pub(super) fn apply(&self, lines: &[u8], member: &mut Member) -> io::Result<SparseHeaders> {
-        let mut sparse = SparseHeaders::default();
-        let own = Records(lines).collect::<io::Result<Vec<_>>>()?;
+        let mut said = Said {
+            member,
+            sparse: SparseHeaders::default(),
+            xattrs: BTreeMap::new(),
+        };
+        let mut own = BTreeSet::new();
+        for record in Records(lines) {
+            let (key, _) = record?;
+            if self.records.contains_key(key) {
+                own.insert(key);
+            }
+        }
         for (key, value) in &self.records {
-            if !own.iter().any(|(name, _)| name == key) {
-                set(key, value, member, &mut sparse)?;
+            if !own.contains(key.as_slice()) {
+                said.take(key, value)?;
             }
         }
-        for (key, value) in own {
+        for record in Records(lines) {
+            let (key, value) = record?;
             if !value.is_empty() || !PLAIN.contains(&key) {
-                set(key, value, member, &mut sparse)?;
+                said.take(key, value)?;
             }
         }
-        Ok(sparse)
+        Ok(said.finish())
     }
 }
 
@@ -103,46 +117,74 @@ fn wrong() -> io::Error {
     bad("a pax header that is damaged")
 }
 
-fn set(
-    key: &[u8],
-    value: &[u8],
-    member: &mut Member,
-    sparse: &mut SparseHeaders,
-) -> io::Result<()> {
-    let id = || {
-        let id = decimal(value).and_then(|id| u32::try_from(id).ok());
-        id.ok_or_else(wrong)
-    };
-    match key {
-        b"path" => member.name = value.to_vec(),
-        b"linkpath" => member.link = value.to_vec(),
-        b"size" => {
-            let size = decimal(value).filter(|&size| i64::try_from(size).is_ok());
-            member.size = size.ok_or_else(wrong)?;
-        }
-        b"uid" => member.uid = id()?,
-        b"gid" => member.gid = id()?,
-        b"mtime" => member.mtime = timestamp(value).ok_or_else(wrong)?,
-        b"atime" => member.atime = Some(timestamp(value).ok_or_else(wrong)?),
-        _ => {
-            if let Some(name) = key.strip_prefix(XATTR) {
-                member.xattrs.retain(|(known, _)| known != name);
-                member.xattrs.push((name.to_vec(), value.to_vec()));
-            } else if let Some(name) = key.strip_prefix(LIBARCHIVE) {
-                // The other form has the value as it is, and goes before this one.
-                let name = percent(name).ok_or_else(wrong)?;
-                let value = base64(value).ok_or_else(wrong)?;
-                if !member.xattrs.iter().any(|(known, _)| *known == name) {
-                    member.xattrs.push((name, value));
-                }
-            } else if let Some(name) = key.strip_prefix(ACL) {
-                member.acls.push((name.to_vec(), value.to_vec()));
-            } else if let Some(name) = key.strip_prefix(b"GNU.sparse.") {
-                sparse.take(name, value);
+/// What headers say of one member.
+struct Said<'a> {
+    member: &'a mut Member,
+    sparse: SparseHeaders,
+    /// Extended attributes by their names.
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Said<'_> {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let id = || {
+            let id = decimal(value).and_then(|id| u32::try_from(id).ok());
+            id.ok_or_else(wrong)
+        };
+        let member = &mut *self.member;
+        match key {
+            b"path" => member.name = value.to_vec(),
+            b"linkpath" => member.link = value.to_vec(),
+            b"size" => {
+                let size = decimal(value).filter(|&size| i64::try_from(size).is_ok());
+                member.size = size.ok_or_else(wrong)?;
             }
+            b"uid" => member.uid = id()?,
+            b"gid" => member.gid = id()?,
+            b"mtime" => member.mtime = timestamp(value).ok_or_else(wrong)?,
+            b"atime" => member.atime = Some(timestamp(value).ok_or_else(wrong)?),
+            _ => return self.attribute(key, value),
+        }
+        Ok(())
+    }
+
+    fn attribute(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if let Some(name) = key.strip_prefix(XATTR) {
+            self.xattr(name.to_vec(), true, value.to_vec());
+        } else if let Some(name) = key.strip_prefix(LIBARCHIVE) {
+            let name = percent(name).ok_or_else(wrong)?;
+            let value = base64(value).ok_or_else(wrong)?;
+            self.xattr(name, false, value);
+        } else if let Some(name) = key.strip_prefix(ACL) {
+            if acl::KINDS.iter().any(|(kind, _)| *kind == name) {
+                let acls = &mut self.member.acls;
+                acls.retain(|(known, _)| known != name);
+                acls.push((name.to_vec(), value.to_vec()));
+            }
+        } else if let Some(name) = key.strip_prefix(b"GNU.sparse.") {
+            self.sparse.take(name, value);
+        }
+        Ok(())
+    }
+
+    /// Adds an attribute. A value that came as it is goes before an encoded one.
+    fn xattr(&mut self, name: Vec<u8>, plain: bool, value: Vec<u8>) {
+        let has_room = self.xattrs.len() < MAX_XATTRS;
+        match self.xattrs.get_mut(&name) {
+            Some(_) if !plain => {}
+            Some(known) => *known = value,
+            None if has_room => {
+                self.xattrs.insert(name, value);
+            }
+            None => self.member.damage = Some("more than 4096 extended attributes"),
         }
     }
-    Ok(())
+
+    /// Gives the member its attributes.
+    fn finish(self) -> SparseHeaders {
+        self.member.xattrs = self.xattrs.into_iter().collect();
+        self.sparse
+    }
 }
 
 /// A name in which `%` and two hexadecimal digits stand for a byte.
@@ -187,8 +229,8 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads seconds with a fraction, as pax writes them.
-pub(super) fn timestamp(value: &[u8]) -> Option<Timestamp> {
+/// Reads seconds with a fraction, as pax writes them: -1.25 is a quarter before -1.
+pub fn timestamp(value: &[u8]) -> Option<Timestamp> {
     let (whole, fraction) = match value.iter().position(|&byte| byte == b'.') {
         Some(dot) => (value.get(..dot)?, value.get(dot + 1..)?),
         None => (value, &[][..]),
@@ -206,7 +248,6 @@ pub(super) fn timestamp(value: &[u8]) -> Option<Timestamp> {
     if !whole.starts_with(b"-") || nanos == 0 {
         return Some(Timestamp { secs, nanos });
     }
-    // -1.25 is a quarter before -1.
     Some(Timestamp {
         secs: secs.checked_sub(1)?,
         nanos: 1_000_000_000 - nanos,

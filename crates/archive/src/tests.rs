@@ -1,5 +1,4 @@
 use super::header::{CHECKSUM, Timestamp, number};
-use super::pax::timestamp;
 use super::writer::{header, line, seconds};
 use super::*;
 fn file(name: &[u8]) -> Member {
@@ -253,6 +252,62 @@ fn what_is_said_of_all_holds_until_it_is_taken_back() {
     assert!(said.starts_with("headers of 1000"), "{said}");
     let archive = of(&[(all, &[("comment", &long)])]);
     assert!(Reader::new(archive.as_slice()).next_member().is_ok());
+}
+
+/// A header with so many records; each member's work is bounded by its bytes.
+fn of_records(record: impl Fn(usize) -> (String, String), count: usize) -> Member {
+    let mut extra = Vec::new();
+    for number in 0..count {
+        let (key, value) = record(number);
+        line(&mut extra, key.as_bytes(), value.as_bytes());
+    }
+    let own = Member {
+        kind: kind::PAX,
+        size: extra.len() as u64,
+        ..file(b"PaxHeader")
+    };
+    let mut archive = header(&own, &mut Vec::new()).to_vec();
+    archive.extend(&extra);
+    archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+    archive.extend(header(&file(b"f"), &mut Vec::new()));
+    archive.extend([0; 2 * BLOCK]);
+    let mut reader = Reader::new(archive.as_slice());
+    reader.next_member().unwrap().unwrap()
+}
+
+#[test]
+fn attributes_without_an_end_are_damage_and_repeated_ones_are_one() {
+    let many = |name: &str, count| {
+        let key = |number| (format!("{name}{number}"), "v".to_owned());
+        of_records(key, count)
+    };
+    for prefix in ["SCHILY.xattr.user.", "LIBARCHIVE.xattr.user."] {
+        let member = many(prefix, 4096);
+        assert_eq!((member.xattrs.len(), member.damage), (4096, None));
+        let member = many(prefix, 400_000);
+        assert_eq!(member.xattrs.len(), 4096);
+        assert_eq!(member.damage, Some("more than 4096 extended attributes"));
+    }
+    let acls = |number| {
+        let kinds = ["access", "default", "other"];
+        (
+            format!("SCHILY.acl.{}", kinds[number % 3]),
+            "u::r".to_owned(),
+        )
+    };
+    assert_eq!(of_records(acls, 300_000).acls.len(), 2);
+    let again = |number: usize| ("SCHILY.xattr.user.a".to_owned(), number.to_string());
+    let member = of_records(again, 100_000);
+    assert_eq!(member.xattrs, [(b"user.a".to_vec(), b"99999".to_vec())]);
+    // The value as it is goes before the encoded one, whichever comes first.
+    for turn in 0..2 {
+        let both = |number: usize| match number == turn {
+            true => ("SCHILY.xattr.user.a".to_owned(), "plain".to_owned()),
+            false => ("LIBARCHIVE.xattr.user.a".to_owned(), "dHdv".to_owned()),
+        };
+        let member = of_records(both, 2);
+        assert_eq!(member.xattrs, [(b"user.a".to_vec(), b"plain".to_vec())]);
+    }
 }
 
 fn piece(start: u64, len: u64) -> Piece {

@@ -99,10 +99,28 @@ impl AttrStore {
         }
         stored.sort();
         stored.dedup_by(|one, other| one.0 == other.0);
-        if !stored.is_empty() {
-            kept.set = self.intern(&stored)?;
-        }
+        kept.set = match stored.is_empty() {
+            true => SetId::default(),
+            false => self.intern(&stored)?,
+        };
         Ok(kept)
+    }
+
+    /// The set of `id`, with the permissions of `mode` in its ACL if it has one.
+    ///
+    /// # Errors
+    /// There is no room for one more set.
+    pub(crate) fn chmod(&mut self, id: SetId, mode: u16) -> Result<SetId, String> {
+        let Divided { area, block } = self.get(id);
+        let name = XattrName::ACL_ACCESS;
+        let Some(stored) = area.get(&name).or_else(|| block.get(&name)) else {
+            return Ok(id);
+        };
+        let mut acl = Acl::from_stored(stored).map_err(|error| error.to_string())?;
+        acl.chmod(mode);
+        let name = name.full().unwrap_or_default();
+        let named = vec![(name, acl.to_posix())];
+        Ok(self.keep(id, &named, mode)?.set)
     }
 
     fn intern(&mut self, stored: &[(XattrName<'_>, Vec<u8>)]) -> Result<SetId, String> {

@@ -1,20 +1,22 @@
 //! Container images as sources: OCI layouts and what `docker save` writes.
 //!
 //! # Errors
-//! An image is named by its layers' places; none leads out of the layout or the archive. The
-//! digests in those names are not compared with the contents.
+//! An image is named by its layers' places; none leads out of the layout or the archive, and no
+//! link of a layout is followed. The digests in those names are not compared with the contents.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_archive::{Reader, kind};
+use extant_archive::{Reader, Window, kind};
+use rustix::fs::{Mode, OFlags, open, openat};
 use serde_json::Value;
 
 use crate::error::{At, Error, Result};
-use crate::window::Window;
 
 /// The longest description of an image that is read.
 const MAX_JSON: u64 = 16 << 20;
@@ -55,7 +57,11 @@ pub(crate) struct Wanted<'a> {
 impl Container {
     /// The image in a folder, if it is a layout of one.
     pub(crate) fn in_folder(path: &Path) -> Option<Self> {
-        let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
+        let has = |name: &str| {
+            let found = path.join(name).symlink_metadata();
+            found.is_ok_and(|found| found.is_file())
+        };
+        let is_layout = has("oci-layout") && has("index.json");
         is_layout.then(|| Self::Folder(path.to_path_buf()))
     }
 
@@ -79,7 +85,8 @@ impl Container {
             match member.kind {
                 kind::REGULAR if member.pieces.is_none() => {
                     let at = archive.input().position();
-                    members.insert(path, at..at + member.size);
+                    // Nothing is read behind the archive's end, which the next header is within.
+                    members.insert(path, at..at.saturating_add(member.size));
                 }
                 kind::LINK => {
                     links.insert(path, plain(&member.link));
@@ -143,10 +150,13 @@ impl Container {
     fn open(&self, path: &[u8]) -> Result<Stored> {
         match self {
             Self::Folder(root) => {
-                let path = root.join(String::from_utf8_lossy(path).as_ref());
-                let file = File::open(&path).at(&path)?;
-                let len = file.metadata().at(&path)?.len();
-                Ok((file, 0..len))
+                let shown = root.join(OsStr::from_bytes(path));
+                let file = open_below(root, path).at(&shown)?;
+                let metadata = file.metadata().at(&shown)?;
+                if !metadata.is_file() {
+                    return Err(Error::at(shown.display(), "not a file"));
+                }
+                Ok((file, 0..metadata.len()))
             }
             Self::Archive {
                 name,
@@ -294,6 +304,22 @@ impl Container {
             })
             .collect()
     }
+}
+
+/// Opens a file below a folder. No link on its way is followed, and no pipe is waited for.
+fn open_below(root: &Path, path: &[u8]) -> io::Result<File> {
+    let open_dir = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut dir = open(root, open_dir, Mode::empty())?;
+    let mut names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+    let last = names.pop().unwrap_or_default();
+    if path.split(|&byte| byte == b'/').any(|name| name == b"..") {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it leads out"));
+    }
+    for name in names {
+        dir = openat(&dir, name, open_dir | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(openat(&dir, last, flags, Mode::empty())?.into())
 }
 
 fn names(descriptor: &Value) -> impl Iterator<Item = &str> {

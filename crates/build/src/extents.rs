@@ -25,7 +25,7 @@ pub(crate) fn logical(tree: &Tree, id: NodeId, bs: u64) -> Vec<Range<u64>> {
     match node.kind() {
         FileKind::Directory => whole(node.size),
         FileKind::Symlink if node.size >= FAST_LINK => whole(1),
-        FileKind::Regular => match tree.parts.get(&id) {
+        FileKind::Regular => match tree.parts.get(id) {
             None => whole(node.size),
             Some(parts) => {
                 let mut runs: Vec<Range<u64>> = Vec::new();

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -19,9 +18,10 @@ use crate::attrs::Named;
 use crate::error::{At, Error, Result};
 use crate::keeper::{Keeper, device};
 use crate::origin::{Origin, folder_data};
+use crate::parts::Part;
 use crate::placer::Placer;
 use crate::text::TextId;
-use crate::tree::{MAX_ENTRIES, Node, NodeId, Part};
+use crate::tree::{MAX_ENTRIES, Node, NodeId};
 
 /// The most bytes of a file's names of attributes, and of one value: what Linux passes on.
 const MAX_XATTR: usize = 1 << 16;
@@ -166,9 +166,7 @@ impl<'a, 'b> FolderScan<'a, 'b> {
             return Ok(false);
         };
         if let Some(parts) = parts {
-            let tree = &mut *self.placer.tree;
-            self.keeper.room_for_parts(tree, &parts, &shown)?;
-            tree.parts.insert(made, parts);
+            self.placer.tree.parts.set(made, parts, &shown)?;
         }
         if found.st_nlink > 1 && kind_of(found) != FileKind::Directory {
             self.linked.insert(key, made);
@@ -232,7 +230,8 @@ fn described(found: &Stat) -> Node {
 
 /// The parts of a file that the host has data for.
 fn data_parts(path: &Path, size: u64) -> io::Result<Vec<Part>> {
-    let file = File::open(path)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty())?;
     let mut parts = Vec::new();
     let mut at = 0;
     while at < size {

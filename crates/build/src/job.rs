@@ -12,13 +12,15 @@ use crate::attrs::AttrStore;
 use crate::copy::Copy;
 use crate::digest::{self, Digest};
 use crate::error::{Error, Result};
+use crate::folder::FileKey;
 use crate::image::Image;
 use crate::keeper::Keeper;
+use crate::new_file::folder_of;
 use crate::numbering::{add_lost_found, date_implied};
 use crate::options::{Options, Watch};
 use crate::order;
 use crate::origin::Origin;
-use crate::output::{Output, Target, folder_of, key_of, spare_inputs};
+use crate::output::{Output, Target, key_of, spare_inputs};
 use crate::sizing::{Planned, Sizing};
 use crate::sources::{Reading, Source};
 use crate::spool;
@@ -69,7 +71,13 @@ pub fn build(
         watch,
         block_size: block_size.bytes_u64(),
     };
-    let (mut tree, origins, files) = read(sources, image, &keeper, &volume)?;
+    let folder = match &target {
+        Target::File => folder_of(image).to_path_buf(),
+        // What is beside a device's node is memory.
+        Target::Device(_) => std::env::temp_dir(),
+    };
+    let skipped: Vec<_> = key_of(image).into_iter().collect();
+    let (mut tree, origins, files) = read(sources, &skipped, &folder, &keeper, &volume)?;
     let time = *volume.time.get_or_insert(newest(&tree));
     date_implied(&mut tree, time);
     let digest = digest::of_tree(&tree);
@@ -95,7 +103,7 @@ pub fn build(
         volume,
         digest,
     };
-    job.write(output, options, watch)
+    job.write(output, image, options, watch)
 }
 
 /// Chooses what the options leave open. Returns the block size.
@@ -123,7 +131,13 @@ struct Job {
 
 impl Job {
     /// Writes everything: the data, then the metadata, whose checksums depend on it.
-    fn write(mut self, output: Output, options: &Options, watch: &dyn Watch) -> Result<Built> {
+    fn write(
+        mut self,
+        output: Output,
+        path: &Path,
+        options: &Options,
+        watch: &dyn Watch,
+    ) -> Result<Built> {
         let bytes = self.files.iter().map(|&id| self.tree.node(id).size);
         let data_bytes = bytes.sum();
         watch.expect(data_bytes);
@@ -153,7 +167,7 @@ impl Job {
         };
         let layout = &self.planned.layout;
         write_populated(output.device(), layout, &identity, before, &image)?;
-        output.finish()?;
+        output.finish(path, &self.volume)?;
         let numbering = &self.planned.numbering;
         // The root and lost+found beside those that were numbered.
         let entries = numbering.nodes.len() as u64 + 2;
@@ -169,7 +183,8 @@ impl Job {
 /// Reads all sources.
 fn read(
     sources: &[Source],
-    image: &Path,
+    skipped: &[FileKey],
+    folder: &Path,
     keeper: &Keeper<'_>,
     volume: &extant_mkfs::Options,
 ) -> Result<(Tree, Vec<Origin>, Vec<NodeId>)> {
@@ -183,15 +198,14 @@ fn read(
     };
     keeper.options.adapt(&mut implied);
     let mut tree = Tree::new(implied.clone(), attrs);
-    let skipped: Vec<_> = key_of(image).into_iter().collect();
     let mut reading = Reading {
         tree: &mut tree,
         keeper,
         implied,
-        skipped: &skipped,
+        skipped,
         origins: Vec::new(),
-        folder: folder_of(image),
-        left: keeper.options.limit.unwrap_or(spool::LIMIT),
+        folder,
+        left: keeper.options.limit.unwrap_or_else(|| spool::limit(folder)),
         whiteouts: sources.len() > 1,
     };
     for source in sources {
@@ -206,7 +220,7 @@ fn read(
     };
     let origins = reading.origins;
     let last = u16::try_from(origins.len()).unwrap_or(u16::MAX);
-    add_lost_found(&mut tree, last)?;
+    add_lost_found(&mut tree, last, keeper.options)?;
     let files = order::files(&tree, &places);
     Ok((tree, origins, files))
 }

@@ -7,10 +7,7 @@ use crate::error::{Error, Result};
 use crate::options::{Options, Watch};
 use crate::placer::MAX_PATH;
 use crate::text::TextId;
-use crate::tree::{Node, Part, Tree};
-
-/// The most parts of all files with holes together: what is kept of them in memory is bounded.
-const MAX_PARTS: usize = 1 << 22;
+use crate::tree::{Node, Tree};
 
 /// Adapts entries to the options and to the volume.
 pub(crate) struct Keeper<'a> {
@@ -43,6 +40,14 @@ impl Keeper<'_> {
         if node.uid == u32::MAX || node.gid == u32::MAX {
             return Err(Error::at(path, "an owner that ext4 cannot store"));
         }
+        self.check_size(node, path)
+    }
+
+    /// Checks that a file is not too long.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn check_size(&self, node: &Node, path: &str) -> Result<()> {
         let most = self.block_size * u64::from(u32::MAX);
         if node.kind() == FileKind::Regular && node.size > most {
             let what = format!("{} bytes: files have at most {most}", node.size);
@@ -65,19 +70,6 @@ impl Keeper<'_> {
             return Err(Error::at(path, what));
         }
         tree.keep_text(target)
-    }
-
-    /// Checks that the parts of one more file can be kept.
-    ///
-    /// # Errors
-    /// There are too many.
-    pub(crate) fn room_for_parts(&self, tree: &Tree, parts: &[Part], path: &str) -> Result<()> {
-        let all: usize = tree.parts.values().map(Vec::len).sum();
-        if all + parts.len() > MAX_PARTS {
-            let what = format!("files with holes have more than {MAX_PARTS} parts in all");
-            return Err(Error::at(path, what));
-        }
-        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@
 //! # Invariants
 //! - The same sources and options give the same bytes: nothing of the time, the machine, the user,
 //!   the folder or the threads goes in.
-//! - Memory is about 120 bytes for an entry and its name, beside distinct attributes and the names
+//! - Memory is about 250 bytes for an entry, beside distinct attributes and the names
 //!   of one directory at a time; never contents.
 //! - A file is complete and durable when it gets its name. A failure leaves nothing.
 //! - Nothing of a source leads out of the volume.
@@ -39,19 +39,23 @@ mod container;
 mod copy;
 mod digest;
 mod directory;
+mod effort;
 mod error;
 mod extents;
 mod folder;
+mod ids;
 mod image;
 mod job;
 mod keeper;
 mod manifest;
 mod members;
+mod new_file;
 mod numbering;
 mod options;
 mod order;
 mod origin;
 mod output;
+mod parts;
 mod placement;
 mod placer;
 mod room;
@@ -60,9 +64,9 @@ mod sources;
 mod spool;
 mod text;
 mod tree;
-mod window;
 
 pub use error::{Error, Result};
 pub use job::{Built, build};
+pub use new_file::NewFile;
 pub use options::{IdRange, Options, Silent, Watch};
 pub use sources::Source;

@@ -4,10 +4,12 @@
 //! takes them back, `#` begins a comment. A backslash and three octal digits stand for a byte.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use extant_archive::Timestamp;
+use extant_archive::timestamp;
 use extant_disk::file_kind::FileKind;
 
 use crate::attrs::Named;
@@ -36,6 +38,9 @@ const IGNORED: [&str; 17] = [
     "tags",
     "uname",
 ];
+
+/// Words that name the content of a node.
+const CONTENTS: [&str; 3] = ["contents", "device", "link"];
 
 /// Words of a line, by their keys.
 type Words = BTreeMap<String, Vec<u8>>;
@@ -101,11 +106,14 @@ impl Manifest<'_, '_> {
             None => None,
         };
         let id = match (known, kind) {
-            (Some(id), None) => id,
-            (Some(id), Some(kind)) if self.placer.tree.node(id).kind() == kind => id,
-            (Some(_), Some(_)) => {
-                let what = "the path is there, and of another type";
-                return Err(Error::at(place, what));
+            (Some(id), kind) => {
+                let was = self.placer.tree.node(id).kind();
+                if kind.is_some_and(|kind| kind != was) {
+                    let what = "the path is there, and of another type";
+                    return Err(Error::at(place, what));
+                }
+                self.change(id, words, place)?;
+                id
             }
             (None, Some(kind)) => self.add(name, kind, words, place)?,
             (None, None) => {
@@ -131,31 +139,14 @@ impl Manifest<'_, '_> {
             atime: self.placer.implied.atime,
             ..Node::default()
         };
-        match kind {
-            FileKind::Symlink => {
-                let target = words.get("link").ok_or_else(|| bad("link= is missing"))?;
-                node.size = target.len() as u64;
-                let text = self.keeper.target(self.placer.tree, target, place)?;
-                node.data = u64::from(text.raw());
-            }
-            FileKind::CharDevice | FileKind::BlockDevice => {
-                let numbers = words.get("device").and_then(|value| numbers(value));
-                let (major, minor) = numbers.ok_or_else(|| bad("device=MAJOR,MINOR is missing"))?;
-                node.data = device(major, minor, place)?;
-            }
-            FileKind::Regular => {
-                if let Some(path) = words.get("contents") {
-                    let path = PathBuf::from(String::from_utf8_lossy(path).into_owned());
-                    let metadata = fs::metadata(&path).at(&path)?;
-                    if !metadata.is_file() {
-                        return Err(bad("contents= is not a file"));
-                    }
-                    node.size = metadata.len();
-                    node.data = self.files.len() as u64;
-                    self.files.push(path);
+        if !self.content(&mut node, words, place)? {
+            match kind {
+                FileKind::Symlink => return Err(bad("link= is missing")),
+                FileKind::CharDevice | FileKind::BlockDevice => {
+                    return Err(bad("device=MAJOR,MINOR is missing"));
                 }
+                _ => {}
             }
-            _ => {}
         }
         let tree = &mut *self.placer.tree;
         self.keeper.keep(tree, &mut node, &Named::new(), place)?;
@@ -164,35 +155,81 @@ impl Manifest<'_, '_> {
         made.ok_or_else(|| bad("the path removes something"))
     }
 
-    /// Gives a node what the words say.
+    /// Gives a node that is there the content that the words name, if they name one.
+    fn change(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
+        let mut node = self.placer.tree.node(id).clone();
+        if self.content(&mut node, words, place)? {
+            node.origin = self.origin;
+            self.keeper.check_size(&node, place)?;
+            self.placer.tree.parts.remove(id);
+            *self.placer.tree.node_mut(id) = node;
+        }
+        Ok(())
+    }
+
+    /// Gives `node` the content that the words name. Returns whether they name one.
+    fn content(&mut self, node: &mut Node, words: &Words, place: &str) -> Result<bool> {
+        let kind = node.kind();
+        let key = match kind {
+            FileKind::Symlink => "link",
+            FileKind::CharDevice | FileKind::BlockDevice => "device",
+            FileKind::Regular => "contents",
+            _ => "",
+        };
+        let mut others = CONTENTS.into_iter().filter(|other| *other != key);
+        if let Some(other) = others.find(|other| words.contains_key(*other)) {
+            return Err(Error::at(place, format!("{other}= is of another type")));
+        }
+        let Some(value) = words.get(key) else {
+            return Ok(false);
+        };
+        match kind {
+            FileKind::Symlink => {
+                node.size = value.len() as u64;
+                let text = self.keeper.target(self.placer.tree, value, place)?;
+                node.data = u64::from(text.raw());
+            }
+            FileKind::Regular => {
+                let path = PathBuf::from(OsStr::from_bytes(value));
+                let metadata = fs::metadata(&path).at(&path)?;
+                if !metadata.is_file() {
+                    return Err(Error::at(place, "contents= is not a file"));
+                }
+                node.size = metadata.len();
+                node.data = self.files.len() as u64;
+                self.files.push(path);
+            }
+            _ => {
+                let missing = || Error::at(place, "device= is MAJOR,MINOR");
+                let (major, minor) = numbers(value).ok_or_else(missing)?;
+                node.data = device(major, minor, place)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives a node what the words say. Permissions come last: an ACL follows them.
     fn describe(&mut self, id: NodeId, words: &Words, place: &str) -> Result<()> {
         let mut named = Named::new();
+        let mut mode = None;
         for (key, value) in words {
-            let bad = || {
-                Error::at(
-                    place,
-                    format!("{key}: {:?}", String::from_utf8_lossy(value)),
-                )
-            };
-            let text = String::from_utf8_lossy(value).into_owned();
+            let text = String::from_utf8_lossy(value);
+            let bad = || Error::at(place, format!("{key}: {text:?}"));
             let node = self.placer.tree.node_mut(id);
-            let kind = node.mode & FileKind::MASK;
-            let id = || {
-                text.parse()
-                    .ok()
-                    .filter(|&id| id != u32::MAX)
-                    .ok_or_else(bad)
+            let number = || {
+                let number = text.parse().ok();
+                number.filter(|&id| id != u32::MAX).ok_or_else(bad)
             };
             match key.as_str() {
                 "type" | "link" | "device" | "contents" => {}
-                "uid" => node.uid = id()?,
-                "gid" => node.gid = id()?,
+                "uid" => node.uid = number()?,
+                "gid" => node.gid = number()?,
                 "mode" => {
-                    let mode = u16::from_str_radix(&text, 8).ok();
-                    node.mode = kind | mode.filter(|mode| *mode <= 0o7777).ok_or_else(bad)?;
+                    let bits = u16::from_str_radix(&text, 8).ok();
+                    mode = Some(bits.filter(|bits| *bits <= 0o7777).ok_or_else(bad)?);
                 }
                 "time" => {
-                    let time = timestamp(&text).ok_or_else(bad)?;
+                    let time = timestamp(value).ok_or_else(bad)?;
                     (node.mtime, node.atime, node.implied) = (time, time, false);
                 }
                 key if key.starts_with("xattr.") => {
@@ -203,17 +240,33 @@ impl Manifest<'_, '_> {
                 _ => return Err(Error::at(place, format!("{key:?} is not known"))),
             }
         }
-        if !named.is_empty() {
-            let Node { attrs, mode, .. } = *self.placer.tree.node(id);
-            let kept = self.placer.tree.attrs.keep(attrs, &named, mode);
-            let kept = kept.map_err(|what| Error::at(place, what))?;
-            if let Some(name) = kept.left_out.first() {
-                let what = format!("ext4 has no {}", String::from_utf8_lossy(name));
-                return Err(Error::at(place, what));
-            }
-            let node = self.placer.tree.node_mut(id);
-            (node.attrs, node.mode) = (kept.set, kept.mode);
+        self.attributes(id, &named, mode, place)
+    }
+
+    /// Gives a node attributes, then permissions.
+    fn attributes(
+        &mut self,
+        id: NodeId,
+        named: &Named,
+        bits: Option<u16>,
+        place: &str,
+    ) -> Result<()> {
+        let tree = &mut *self.placer.tree;
+        let Node { attrs, mode, .. } = *tree.node(id);
+        let kept = tree.attrs.keep(attrs, named, mode);
+        let kept = kept.map_err(|what| Error::at(place, what))?;
+        if let Some(name) = kept.left_out.first() {
+            let what = format!("ext4 has no {}", String::from_utf8_lossy(name));
+            return Err(Error::at(place, what));
         }
+        let (mut set, mut mode) = (kept.set, kept.mode);
+        if let Some(bits) = bits {
+            mode = mode & FileKind::MASK | bits;
+            let changed = tree.attrs.chmod(set, mode);
+            set = changed.map_err(|what| Error::at(place, what))?;
+        }
+        let node = tree.node_mut(id);
+        (node.attrs, node.mode) = (set, mode);
         Ok(())
     }
 }
@@ -272,17 +325,6 @@ fn numbers(value: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Seconds since 1970, perhaps with a fraction.
-fn timestamp(text: &str) -> Option<Timestamp> {
-    let (secs, fraction) = text.split_once('.').unwrap_or((text, ""));
-    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let nanos = format!("{fraction:0<9}").parse().ok()?;
-    let secs: i64 = secs.parse().ok()?;
-    Some(Timestamp { secs, nanos })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,9 +339,5 @@ mod tests {
         }
         assert_eq!(numbers(b"linux,8,1"), Some((8, 1)));
         assert_eq!(numbers(b"8"), None);
-        let time = |secs, nanos| Some(Timestamp { secs, nanos });
-        assert_eq!(timestamp("5.25"), time(5, 250_000_000));
-        assert_eq!(timestamp("-7"), time(-7, 0));
-        assert_eq!(timestamp("5.x"), None);
     }
 }

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use extant_archive::{Member, Piece, Reader, acl, kind};
+use extant_archive::{Member, Piece, Reader, Window, acl, kind};
 use extant_disk::file_kind::FileKind;
 
 use crate::attrs::Named;
 use crate::error::{Error, Result};
 use crate::keeper::{Keeper, device};
+use crate::parts::Part;
 use crate::placer::{Placer, shown};
-use crate::tree::{Node, Part};
-use crate::window::Window;
+use crate::tree::Node;
 
 /// An archive that is being read.
 pub(crate) struct MemberScan<'a, 'b> {
@@ -106,9 +106,7 @@ impl MemberScan<'_, '_> {
         self.keeper.keep(tree, &mut node, &named, &path)?;
         let made = self.placer.put(&member.name, node)?;
         if let (Some(made), Some(parts)) = (made, parts) {
-            let tree = &mut *self.placer.tree;
-            self.keeper.room_for_parts(tree, &parts, &path)?;
-            tree.parts.insert(made, parts);
+            self.placer.tree.parts.set(made, parts, &path)?;
         }
         Ok(())
     }
@@ -151,18 +149,11 @@ impl MemberScan<'_, '_> {
 /// A member's attributes, and its ACLs in words where it has no attributes for them.
 fn attributes(member: &Member, kind: FileKind, path: &str) -> Result<Named> {
     let mut named = member.xattrs.clone();
-    for (key, text) in &member.acls {
-        let known = acl::KINDS.into_iter().find(|(kind, _)| kind == key);
-        let Some((_, name)) = known.filter(|_| kind != FileKind::Symlink) else {
-            continue;
-        };
-        if !named.iter().any(|(known, _)| known == name) {
-            let value = acl::from_text(text, &NoNames).map_err(|what| {
-                let advice = "an archive made with --numeric-owner has numbers";
-                Error::at(path, format!("{what}: {advice}"))
-            })?;
-            named.push((name.to_vec(), value));
-        }
+    if kind != FileKind::Symlink {
+        acl::add_missing(member, &mut named, &NoNames).map_err(|what| {
+            let advice = "an archive made with --numeric-owner has numbers";
+            Error::at(path, format!("{what}: {advice}"))
+        })?;
     }
     Ok(named)
 }

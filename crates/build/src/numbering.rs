@@ -5,6 +5,7 @@ use extant_disk::file_kind::FileKind;
 
 use crate::directory::{DirLayout, LOST_FOUND};
 use crate::error::{Error, Result};
+use crate::options::Options;
 use crate::tree::{Node, NodeId, Tree};
 
 /// `EXT4_LINK_MAX`: the most names of a file, and the most subdirectories that are counted.
@@ -43,21 +44,23 @@ impl Numbering {
     }
 }
 
-/// Makes sure that the root has a directory for lost files.
+/// Makes sure that the root has a directory for lost files, owned as the options say.
 ///
 /// # Errors
 /// Something else has its name.
-pub(crate) fn add_lost_found(tree: &mut Tree, layer: u16) -> Result<()> {
+pub(crate) fn add_lost_found(tree: &mut Tree, layer: u16, options: &Options) -> Result<()> {
     const NAME: &[u8] = b"lost+found";
     match tree.lookup(NodeId::ROOT, NAME) {
         Some(known) if tree.node(known).is_dir() => Ok(()),
         Some(_) => Err(Error::at("/lost+found", "it has to be a directory")),
         None => {
-            let made = tree.add(Node {
+            let mut node = Node {
                 mode: FileKind::Directory.mode_bits() | 0o700,
                 implied: true,
                 ..Node::default()
-            })?;
+            };
+            options.adapt(&mut node);
+            let made = tree.add(node)?;
             tree.link(NodeId::ROOT, NAME, made, layer)
         }
     }

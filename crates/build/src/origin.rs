@@ -11,8 +11,9 @@ use extant_disk::file_kind::FileKind;
 use rustix::fs::{Mode, OFlags, open, openat};
 
 use crate::error::{At, Error, Result};
+use crate::parts::Part;
 use crate::text::TextId;
-use crate::tree::{Node, NodeId, Part, Tree};
+use crate::tree::{Node, NodeId, Tree};
 
 /// A source that has files' contents.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl<'a> ContentReader<'a> {
             len: node.size,
             stored: 0,
         }];
-        let parts = self.tree.parts.get(&id).map_or(&whole[..], Vec::as_slice);
+        let parts = self.tree.parts.get(id).unwrap_or(&whole);
         let end = from + buf.len() as u64;
         let first = parts.partition_point(|part| part.start + part.len <= from);
         let mut at = from;

@@ -1,40 +1,23 @@
 //! The file or block device that a volume is built on.
-//!
-//! # Invariants
-//! - A file is built without a name, or under a name of its own where the host has no such files.
-//!   It gets its name when it is complete and durable, in one step, over what was there.
-//! - A failure, or an end of the process, leaves what was there.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_units::DevOff;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 
 use crate::error::{At, Error, Result};
 use crate::folder::FileKey;
-
-/// Permissions of a new image, less those that the umask takes.
-const MODE: u32 = 0o666;
+use crate::new_file::NewFile;
 
 /// Where a volume goes.
 pub(crate) enum Output {
     /// A file that is made.
-    New(NewFile),
+    New(ImageFile),
     /// A block device.
     Device(FileDevice),
-}
-
-/// A file on its way.
-pub(crate) struct NewFile {
-    path: PathBuf,
-    file: ImageFile,
-    /// The name that it has meanwhile, if it needs one.
-    temporary: Option<PathBuf>,
 }
 
 /// What stands at the path of an image.
@@ -120,46 +103,10 @@ pub(crate) fn spare_inputs<'a>(
     Ok(())
 }
 
-/// The folder that a file is in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
-}
-
 /// The file at `path`, so that a source can leave it out.
 pub(crate) fn key_of(path: &Path) -> Option<FileKey> {
     let metadata = path.metadata().ok()?;
     Some((metadata.dev(), metadata.ino()))
-}
-
-/// A file in `folder` that vanishes unless it gets a name: its name, where it needs one.
-///
-/// # Errors
-/// Those of the host.
-pub(crate) fn nameless(folder: &Path, mode: u32) -> Result<(File, Option<PathBuf>)> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match open(folder, flags | OFlags::TMPFILE, Mode::from_raw_mode(mode)) {
-        Ok(file) => return Ok((file.into(), None)),
-        // The host has no files without names here.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR) => {}
-        Err(error) => return Err(error).at(folder),
-    }
-    let flags = flags | OFlags::CREATE | OFlags::EXCL;
-    let own = std::process::id();
-    for attempt in 0..1000 {
-        let path = folder.join(format!(".extant-build-{own}-{attempt}"));
-        match open(&path, flags, Mode::from_raw_mode(mode)) {
-            Ok(file) => return Ok((file.into(), Some(path))),
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error).at(&path),
-        }
-    }
-    Err(Error::at(
-        folder.display(),
-        "no name is free for a new file",
-    ))
 }
 
 impl Output {
@@ -168,19 +115,14 @@ impl Output {
     /// # Errors
     /// Those of the host.
     pub(crate) fn file(path: &Path, len: u64) -> Result<Self> {
-        let (file, temporary) = nameless(folder_of(path), MODE)?;
-        let new = NewFile {
-            path: path.to_path_buf(),
-            file: ImageFile { file, len },
-            temporary,
-        };
-        new.file.file.set_len(len).at(path)?;
-        Ok(Self::New(new))
+        let new = NewFile::begin(path).at(path)?;
+        new.file().set_len(len).at(path)?;
+        Ok(Self::New(ImageFile { new, len }))
     }
 
     pub(crate) fn device(&self) -> &dyn BlockDevice {
         match self {
-            Self::New(new) => &new.file,
+            Self::New(new) => new,
             Self::Device(device) => device,
         }
     }
@@ -190,60 +132,22 @@ impl Output {
         matches!(self, Self::New(_))
     }
 
-    /// Gives a complete file its name. What a device holds is complete already.
+    /// Gives a complete file the name `path`. What a device holds is complete already.
     ///
     /// # Errors
-    /// Those of the host.
-    pub(crate) fn finish(self) -> Result<()> {
-        let Self::New(mut new) = self else {
+    /// Those of the host; what came to the name meanwhile is not to be lost.
+    pub(crate) fn finish(self, path: &Path, options: &extant_mkfs::Options) -> Result<()> {
+        let Self::New(image) = self else {
             return Ok(());
         };
-        let path = new.path.clone();
-        let folder = folder_of(&path);
-        let named = match new.temporary.take() {
-            Some(temporary) => temporary,
-            None => name(&new.file.file, folder)?,
-        };
-        let renamed = fs::rename(&named, &path);
-        if renamed.is_err() {
-            // The first error is what counts.
-            let _ = fs::remove_file(&named);
-        }
-        renamed.at(&path)?;
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.at(folder)
-    }
-}
-
-/// Gives a file without a name one in `folder`.
-fn name(file: &File, folder: &Path) -> Result<PathBuf> {
-    let own = std::process::id();
-    let magic = format!("/proc/self/fd/{}", file.as_raw_fd());
-    for attempt in 0..1000 {
-        let path = folder.join(format!(".extant-build-{own}-{attempt}"));
-        match linkat(CWD, magic.as_str(), CWD, &path, AtFlags::SYMLINK_FOLLOW) {
-            Ok(()) => return Ok(path),
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(error).at(&path),
-        }
-    }
-    Err(Error::at(
-        folder.display(),
-        "no name is free for a new file",
-    ))
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            let _ = fs::remove_file(temporary);
-        }
+        Target::of(path, options)?;
+        image.new.finish().at(path)
     }
 }
 
 /// An image file that this process has made and holds alone.
 pub(crate) struct ImageFile {
-    file: File,
+    new: NewFile,
     len: u64,
 }
 
@@ -253,14 +157,14 @@ impl BlockDevice for ImageFile {
     }
 
     fn read_at(&self, offset: DevOff, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset.get())
+        self.new.file().read_exact_at(buf, offset.get())
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(buf, offset.get())
+        self.new.file().write_all_at(buf, offset.get())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.new.file().sync_data()
     }
 }

@@ -246,9 +246,8 @@ impl<'a> Placer<'a> {
 
     fn white_out(&mut self, dir: NodeId, name: &[u8], path: &[u8]) -> Result<()> {
         if name == OPAQUE {
-            self.tree.unlink_older(dir, self.layer);
             self.last = None;
-            return Ok(());
+            return self.tree.unlink_older(dir, self.layer);
         }
         let hidden = name.get(WHITEOUT.len()..).unwrap_or_default();
         if hidden.starts_with(WHITEOUT) {
@@ -264,8 +263,8 @@ impl<'a> Placer<'a> {
         if self.tree.layer_of(dir, hidden) != Some(self.layer) {
             self.remove(dir, hidden);
         } else if self.tree.node(old).is_dir() {
-            self.tree.unlink_older(old, self.layer);
             self.last = None;
+            return self.tree.unlink_older(old, self.layer);
         }
         Ok(())
     }
@@ -328,7 +327,9 @@ impl<'a> Placer<'a> {
                     if target.starts_with(b"/") {
                         at = NodeId::ROOT;
                     }
-                    for part in parts(&target).collect::<Vec<_>>().into_iter().rev() {
+                    let said: Vec<&[u8]> = parts(&target).collect();
+                    self.tree.effort.spend(1 + said.len() as u64)?;
+                    for part in said.into_iter().rev() {
                         left.push_front(part.to_vec());
                     }
                 }
@@ -339,5 +340,80 @@ impl<'a> Placer<'a> {
             }
         }
         Ok(Some(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attrs::AttrStore;
+    use crate::effort::Effort;
+
+    fn node(kind: FileKind) -> Node {
+        Node {
+            mode: kind.mode_bits() | 0o755,
+            ..Node::default()
+        }
+    }
+
+    fn tree() -> Tree {
+        Tree::new(node(FileKind::Directory), AttrStore::new(96, 4096))
+    }
+
+    /// A placer of layer `layer`, in whose tree `d` is a directory.
+    fn placer(tree: &mut Tree, layer: u16) -> Placer<'_> {
+        let mut placer = Placer::new(tree, layer, true, node(FileKind::Directory));
+        placer.put(b"d", node(FileKind::Directory)).unwrap();
+        placer
+    }
+
+    #[test]
+    fn ways_through_links_are_bounded_in_all() {
+        let mut tree = tree();
+        tree.effort = Effort::of(100_000);
+        let mut placer = placer(&mut tree, 0);
+        // Each leads over 1000 names and to the one before.
+        let mut last = "d".to_owned();
+        for number in 0..20 {
+            let target = format!("{}{last}", "d/../".repeat(500));
+            let text = placer.tree.keep_text(target.as_bytes()).unwrap();
+            let link = Node {
+                data: u64::from(text.raw()),
+                ..node(FileKind::Symlink)
+            };
+            last = format!("l{number}");
+            placer.put(last.as_bytes(), link).unwrap();
+        }
+        let mut put = |number: u32| {
+            // Two directories in turn: the last one that was reached is known.
+            let below = if number.is_multiple_of(2) { "" } else { "x/" };
+            let path = format!("{last}/{below}{number}");
+            placer.put(path.as_bytes(), node(FileKind::Regular))
+        };
+        for number in 0..4 {
+            put(number).unwrap();
+        }
+        let said = put(4).unwrap_err().to_string();
+        assert!(said.contains("links and whiteouts"), "{said}");
+    }
+
+    #[test]
+    fn whiteouts_of_whole_directories_are_bounded_in_all() {
+        let mut tree = tree();
+        placer(&mut tree, 0);
+        let mut placer = placer(&mut tree, 1);
+        for number in 0..100 {
+            let path = format!("d/{number}");
+            placer
+                .put(path.as_bytes(), node(FileKind::Regular))
+                .unwrap();
+        }
+        placer.tree.effort = Effort::of(1000);
+        let mut opaque = || placer.put(b"d/.wh..wh..opq", node(FileKind::Regular));
+        for _ in 0..10 {
+            opaque().unwrap();
+        }
+        let said = opaque().unwrap_err().to_string();
+        assert!(said.contains("links and whiteouts"), "{said}");
     }
 }

@@ -57,7 +57,7 @@ impl Sizing<'_> {
     pub(crate) fn plan(self) -> Result<Planned> {
         let size = self.options.size.or(self.device);
         // The first plan tells the features.
-        let sketch = Layout::plan(&self.volume, size.unwrap_or(1 << 30))?;
+        let sketch = Layout::plan(&self.volume, size.unwrap_or_else(|| self.sketched()))?;
         let features = sketch.geometry().features;
         if !features.has_incompat(Incompat::EXTENTS) {
             let what = "files without extents are not built: leave extent among the features";
@@ -122,6 +122,13 @@ impl Sizing<'_> {
         }
     }
 
+    /// Bytes of the first plan, where no size is given: enough for as many inodes as are asked for,
+    /// of which a group has at most one for each block.
+    fn sketched(&self) -> u64 {
+        let inodes = self.volume.inodes.unwrap_or(0).min(u64::from(u32::MAX));
+        (1 << 30) + inodes * self.block_size.bytes_u64()
+    }
+
     /// The volume of `bytes` bytes, with the inodes that are needed.
     fn fixed(&self, bytes: u64, need: u64, numbering: &Numbering) -> Result<Layout> {
         let mut layout = Layout::plan(&self.volume, bytes)?;
@@ -163,6 +170,9 @@ impl Sizing<'_> {
     fn smallest(&self, need: u64, numbering: &Numbering) -> Result<Layout> {
         let bs = self.block_size.bytes_u64();
         let free = self.options.free.div_ceil(bs);
+        if need + free > MOST {
+            return Err(too_large());
+        }
         let mut volume = self.volume.clone();
         if !self.inodes_are_given() {
             let spare = self.options.free / BYTES_PER_INODE;
@@ -196,8 +206,12 @@ impl Sizing<'_> {
         }
         // The reason is that of a large volume.
         Layout::plan(&volume, (need + free + STEPS[2]) * bs)?;
-        Err(Error::Options("no volume is large enough".to_owned()))
+        Err(too_large())
     }
+}
+
+fn too_large() -> Error {
+    Error::Options("no volume is large enough".to_owned())
 }
 
 /// Ranges from `start` on, each twice as long as the one before.

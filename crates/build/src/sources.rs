@@ -8,6 +8,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use extant_archive::Window;
+
 use crate::container::{Container, Wanted};
 use crate::error::{At, Error, Result};
 use crate::folder::{FileKey, FolderScan};
@@ -110,7 +112,7 @@ impl Reading<'_> {
         match compression.map_err(|what| Error::at(name, what))? {
             Compression::None => Ok((file, range)),
             _ => {
-                let window = crate::window::Window::new(&file, range);
+                let window = Window::new(&file, range);
                 let (file, len) = spool(name, window, self.folder, self.left)?;
                 self.left -= len;
                 Ok((file, 0..len))

@@ -7,18 +7,31 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
+use rustix::fs::statvfs;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 use crate::error::{At, Error, Result};
-use crate::output::nameless;
+use crate::new_file::nameless;
 
 /// Bytes that are read and written at once.
 const CHUNK: usize = 256 << 10;
 /// The most memory that xz may ask for, in KiB: what its strongest preset takes, and as much again.
 const XZ_MEMORY_KIB: u32 = 128 << 10;
 /// The most bytes that sources may unpack to, where nothing is said.
-pub(crate) const LIMIT: u64 = 256 << 30;
+const LIMIT: u64 = 256 << 30;
+
+/// Bytes that sources may unpack to in `folder`, where nothing is said: most of what is free there.
+/// The image needs about as much again.
+pub(crate) fn limit(folder: &Path) -> u64 {
+    match statvfs(folder) {
+        Ok(found) if found.f_blocks > 0 => {
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            LIMIT.min(free / 4 * 3)
+        }
+        _ => LIMIT,
+    }
+}
 
 /// How an archive is compressed, by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +152,7 @@ pub(crate) fn spool(
     let mut input = BufReader::with_capacity(CHUNK, input);
     let head = input.fill_buf().at(Path::new(name))?;
     let compression = Compression::of(head).map_err(|what| Error::at(name, what))?;
-    let (file, named) = nameless(folder, 0o600)?;
+    let (file, named) = nameless(folder, 0o600).at(folder)?;
     if let Some(path) = named {
         fs::remove_file(&path).at(&path)?;
     }
@@ -158,7 +171,7 @@ pub(crate) fn spool(
         }
         len += read as u64;
         if len > limit {
-            let what = format!("it unpacks to more than {limit} bytes (see --limit)");
+            let what = format!("it unpacks to more than {limit} bytes (--limit allows more)");
             return Err(Error::at(name, what));
         }
         (&file).write_all(&buf[..read]).at(folder)?;

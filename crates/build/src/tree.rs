@@ -10,33 +10,22 @@
 //! - The slot of a directory's node is never used again: dead names below it lead nowhere.
 //! - There are at most [`MAX_ENTRIES`] names, and as many nodes.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 
 use extant_archive::Timestamp;
 use extant_disk::file_kind::FileKind;
 
 use crate::attrs::{AttrStore, SetId};
+use crate::effort::Effort;
 use crate::error::{Error, Result};
+pub(crate) use crate::ids::{NameId, NodeId};
+use crate::parts::Parts;
 use crate::text::{TextId, Texts};
 
 /// The most names that a volume is built of.
 pub(crate) const MAX_ENTRIES: usize = 1 << 24;
 /// A number that stands for none.
 const NONE: u32 = u32::MAX;
-
-/// A node's number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct NodeId(u32);
-
-/// A name's number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NameId(u32);
-
-impl NodeId {
-    /// The root directory.
-    pub(crate) const ROOT: Self = Self(0);
-}
 
 /// What becomes an inode.
 #[derive(Clone, Debug, Default)]
@@ -91,14 +80,6 @@ struct Name {
     layer: u16,
 }
 
-/// A part of a file between holes, and where its bytes are behind those of the file's beginning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) stored: u64,
-}
-
 /// The tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -111,7 +92,9 @@ pub(crate) struct Tree {
     hasher: RandomState,
     pub(crate) attrs: AttrStore,
     /// The parts of files with holes.
-    pub(crate) parts: BTreeMap<NodeId, Vec<Part>>,
+    pub(crate) parts: Parts,
+    /// What walks through links and removals may still cost.
+    pub(crate) effort: Effort,
 }
 
 impl Tree {
@@ -129,7 +112,8 @@ impl Tree {
             table: vec![NONE; 1024],
             hasher: RandomState::new(),
             attrs,
-            parts: BTreeMap::new(),
+            parts: Parts::default(),
+            effort: Effort::default(),
         }
     }
 
@@ -296,20 +280,27 @@ impl Tree {
             if gone.is_dir() {
                 dead.extend(self.name_ids(NodeId(node)).map(|name| name.0));
             } else if gone.links == 0 {
-                self.parts.remove(&NodeId(node));
+                self.parts.remove(NodeId(node));
                 self.unused.push(node);
             }
         }
     }
 
     /// Removes what sources before `layer` put into `dir`.
-    pub(crate) fn unlink_older(&mut self, dir: NodeId, layer: u16) {
+    ///
+    /// # Errors
+    /// The sources asked for too much of this.
+    pub(crate) fn unlink_older(&mut self, dir: NodeId, layer: u16) -> Result<()> {
         let mut dirs = vec![dir];
         while let Some(dir) = dirs.pop() {
-            let names: Vec<NameId> = self.children(dir).collect();
+            let names: Vec<NameId> = self.name_ids(dir).collect();
             for name in names {
+                self.effort.spend(1)?;
                 let Name { layer: own, .. } = self.names[name.0 as usize];
                 let node = self.target(name);
+                if node.0 == NONE {
+                    continue;
+                }
                 if own < layer {
                     let text = self.name_text(name).to_vec();
                     self.unlink(dir, &text);
@@ -318,6 +309,7 @@ impl Tree {
                 }
             }
         }
+        Ok(())
     }
 
     /// The slots of names in `dir`, dead ones among them.

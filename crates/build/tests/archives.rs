@@ -4,11 +4,12 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{build, expect_equal, fill};
 use extant_archive::{Member, Piece, Writer, kind};
-use extant_build::Options;
+use extant_build::{Options, Source, Watch};
 use extant_testkit::{Cmd, Need, TempDir, need};
 
 const MOUNTED: &[Need] = &[
@@ -86,6 +87,15 @@ fn file(name: &[u8]) -> Member {
     member(kind::REGULAR, name, b"")
 }
 
+/// A file with so many extended attributes.
+fn attributes(count: usize) -> Member {
+    let named = (0..count).map(|number| (format!("user.{number}").into_bytes(), b"v".to_vec()));
+    Member {
+        xattrs: named.collect(),
+        ..file(b"f")
+    }
+}
+
 /// Members that no volume can have, and what is said of them.
 fn bad_members() -> Vec<(Vec<Member>, &'static str)> {
     let link = |name: &[u8], to: &[u8]| member(kind::SYMLINK, name, to);
@@ -145,6 +155,32 @@ fn bad_members() -> Vec<(Vec<Member>, &'static str)> {
     ]
 }
 
+/// The same with links that lead astray and attributes without an end.
+fn more_bad_members() -> Vec<(Vec<Member>, &'static str)> {
+    let link = |name: &[u8], to: &[u8]| member(kind::SYMLINK, name, to);
+    let dir = |name: &[u8]| member(kind::DIRECTORY, name, b"");
+    vec![
+        (vec![attributes(5000)], "more than 4096 extended attributes"),
+        (
+            vec![attributes(4000)],
+            "extended attributes that do not fit a block",
+        ),
+        (
+            vec![link(b"l", b"/../.."), file(b"l/lost+found")],
+            "it has to be a directory",
+        ),
+        (
+            vec![link(b"a", b"b"), link(b"b", b"a"), dir(b"a/d")],
+            "too many links on its path",
+        ),
+        (vec![link(b"l", &[b'a'; 5000])], "a link of 5000 bytes"),
+        (
+            vec![file(b"f"), member(kind::LINK, b"f/g", b"f")],
+            "a part of its path is no directory",
+        ),
+    ]
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_and_leaves_nothing() {
     let dir = TempDir::new("build").unwrap();
@@ -156,7 +192,7 @@ fn what_cannot_be_built_is_refused_and_leaves_nothing() {
         let left = fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(left, 1, "{what}: a file stays");
     };
-    for (members, what) in bad_members() {
+    for (members, what) in bad_members().into_iter().chain(more_bad_members()) {
         refused(&archive(&dir, &members), what);
     }
     let path = dir.join("bad.tar");
@@ -175,6 +211,76 @@ fn what_cannot_be_built_is_refused_and_leaves_nothing() {
     let bytes = fs::read(archive(&dir, &[claim])).unwrap();
     fs::write(&path, &bytes[..4096]).unwrap();
     refused(&path, "it ends in the middle of a file");
+    // One that claims less: its content would be headers.
+    let text = Member {
+        size: 2000,
+        ..file(b"f")
+    };
+    let long = fs::read(archive(&dir, &[text])).unwrap();
+    let mut bytes = fs::read(archive(&dir, &[file(b"f")])).unwrap();
+    bytes.splice(512..512, long[512..2560].iter().copied());
+    fs::write(&path, &bytes).unwrap();
+    refused(&path, "no header of an archive");
+}
+
+/// Puts a file in the place of the image while it is built.
+struct Meddler(PathBuf);
+
+impl Watch for Meddler {
+    fn expect(&self, _: u64) {
+        fs::write(&self.0, b"a letter").unwrap();
+    }
+
+    fn copied(&self, _: u64) {}
+
+    fn warn(&self, _: String) {}
+}
+
+#[test]
+fn what_comes_to_the_name_of_an_image_meanwhile_stays() {
+    let dir = TempDir::new("build").unwrap();
+    let source = archive(&dir, &[file(b"f")]);
+    let image = dir.join("image");
+    let sources = [Source::Path(source)];
+    let mut options = Options::default();
+    for (force, what) in [
+        (false, "not an ext image: it would be lost"),
+        (true, "what is there changed meanwhile"),
+    ] {
+        options.volume.force = force;
+        let meddler = Meddler(image.clone());
+        let built = extant_build::build(&sources, &image, &options, &meddler);
+        let said = built.unwrap_err().to_string();
+        assert!(said.contains(what), "{said}");
+        assert_eq!(fs::read(&image).unwrap(), b"a letter");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+        fs::remove_file(&image).unwrap();
+    }
+}
+
+#[test]
+fn an_image_that_is_replaced_keeps_its_owner_and_permissions() {
+    if !need(&[Need::Root]) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let source = archive(&dir, &[file(b"f")]);
+    let (image, link) = (dir.join("image"), dir.join("link"));
+    fs::write(&image, b"old").unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o640)).unwrap();
+    chown(&image, Some(5), Some(6)).unwrap();
+    symlink("image", &link).unwrap();
+    let mut options = Options::default();
+    options.volume.force = true;
+    // By a link: what it leads to is replaced, not the link.
+    build(&[&source], &link, &options).unwrap();
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+    let found = image.metadata().unwrap();
+    assert!(found.len() > 1 << 20);
+    assert_eq!(
+        (found.uid(), found.gid(), found.mode() & 0o7777),
+        (5, 6, 0o640)
+    );
 }
 
 #[test]

@@ -101,6 +101,41 @@ END
 }
 
 #[test]
+fn links_and_pipes_of_a_layout_are_not_followed() {
+    let dir = TempDir::new("build").unwrap();
+    shell(
+        dir.path(),
+        r#"mkdir -p root oci/blobs/sha256 oci/blobs/real; tar -C root -cf layer .
+        echo '{"imageLayoutVersion":"1.0.0"}' > oci/oci-layout
+        manifest() { echo '{"layers":[{"digest":"sha256:'$1'"}]}' > oci/blobs/sha256/$1$1; }
+        for name in 1 2 3 4; do manifest $name; done
+        ln -s ../../../layer oci/blobs/sha256/1; mkfifo oci/blobs/sha256/2
+        mkdir oci/blobs/sha256/3; cp layer oci/blobs/sha256/4; ln -s real oci/blobs/linked
+        cp layer oci/blobs/real/5
+        echo '{"layers":[{"digest":"linked:5"}]}' > oci/blobs/sha256/55"#,
+    );
+    let index = dir.join("oci/index.json");
+    let image = dir.join("image");
+    let built = |name: &str| {
+        let text = format!(r#"{{"manifests":[{{"digest":"sha256:{name}"}}]}}"#);
+        fs::write(&index, text).unwrap();
+        let built = build(&[&dir.join("oci")], &image, &Options::default());
+        built.map_err(|error| error.to_string())
+    };
+    built("44").unwrap();
+    fs::remove_file(dir.join("image")).unwrap();
+    for (name, what) in [
+        ("11", "symbolic links"),
+        ("22", "not a file"),
+        ("33", "not a file"),
+        ("55", "Not a directory"),
+    ] {
+        let said = built(name).unwrap_err();
+        assert!(said.contains(what), "{name}: {said}");
+    }
+}
+
+#[test]
 fn compressed_archives_give_the_same_bytes() {
     if !need(MOUNTED) || !need(&[Need::Tool("zstd"), Need::Tool("xz")]) {
         return;
@@ -153,17 +188,25 @@ fn a_manifest_changes_attributes_and_adds_nodes() {
         mknod dev/console c 5 1; chmod 600 dev/console; chown 5:6 dev/console dev
         ln -s 'a b' etc/link; chown -h 5:6 etc/link; mkfifo dev/fifo; chown 5:6 dev/fifo
         chmod 755 dev etc ../folder/etc; chmod 644 dev/fifo etc/hosts
-        touch -h -d @7 dev/* etc/hosts etc/link; touch -d @7.5 dev
+        touch -h -d @7 dev/* etc/hosts etc/link; touch -d '1969-12-31 23:59:58.5 UTC' dev
+        cd ../folder/etc; truncate -s 1M old; echo x >> old; ln old again; ln -s old to
+        mknod node c 1 2; touch acl; setfacl -m u:9:rwx acl; touch -h -d @8 *
+        cp -a old again to node acl ../../right/etc; cd ../../right/etc
+        rm old again to node; cp ../../hosts old; ln old again; ln -s new to; mknod node c 3 4
+        chmod 644 old node; setfacl -m m:r acl; chmod u=rw,o=x acl; touch -h -d @8 old to node acl
+        cd ..; chown -h 0:0 etc/old etc/to etc/node etc/acl
         touch -d @100 . etc etc/shadow ../folder ../folder/etc ../folder/etc/shadow",
     );
     let hosts = dir.join("hosts");
     let text = format!(
         "# a comment\n/set uid=5 gid=6 time=7\n\
          ./etc/shadow uid=5 gid=42 mode=0640 xattr.user.new=a\\040b time=100\n\
-         dev type=dir mode=755 time=7.5\n\
+         dev type=dir mode=755 time=-1.5\n\
          dev/console type=char mode=600 device=linux,5,1 # the console\n\
          dev/fifo type=fifo\n/etc/link type=link link=a\\040b\n\
-         etc/hosts type=file contents={} size=5\n/unset uid\n",
+         etc/hosts type=file contents={0} size=5\n/unset uid gid time\n\
+         etc/old contents={0}\netc/to link=new\netc/node type=char device=3,4\n\
+         etc/acl mode=0641\n",
         hosts.display()
     );
     let manifest = dir.join("manifest");
@@ -182,6 +225,12 @@ fn a_manifest_changes_attributes_and_adds_nodes() {
         ("etc colour=red", "\"colour\" is not known"),
         ("etc mode=9", "mode: \"9\""),
         ("x type=char", "device=MAJOR,MINOR is missing"),
+        ("x type=link", "link= is missing"),
+        ("x type=char device=1", "device= is MAJOR,MINOR"),
+        ("etc contents=/etc/passwd", "contents= is of another type"),
+        ("etc/shadow link=x", "link= is of another type"),
+        ("etc/shadow contents=/dev/null", "contents= is not a file"),
+        ("etc time=5.x", "time: \"5.x\""),
         ("../x type=file", "a name with \"..\" in it"),
         ("etc uid=4294967295", "uid: \"4294967295\""),
     ] {

@@ -122,6 +122,12 @@ fn the_smallest_volume_is_full_and_free_space_is_added() {
         size: Some(32 << 20),
         ..Options::default()
     };
+    let endless = Options {
+        free: u64::MAX,
+        ..Options::default()
+    };
+    let refused = build(&[&folder], &image, &endless).unwrap_err().to_string();
+    assert_eq!(refused, "no volume is large enough");
     let refused = build(&[&folder], &image, &small).unwrap_err().to_string();
     assert!(refused.contains("bytes are needed for files"), "{refused}");
     assert!(!image.exists());
@@ -130,4 +136,35 @@ fn the_smallest_volume_is_full_and_free_space_is_added() {
         1,
         "nothing stays behind"
     );
+}
+
+#[test]
+fn inodes_and_owners_are_as_asked_for() {
+    if !need(&[Need::Root, Need::Tool("e2fsck"), Need::Tool("debugfs")]) {
+        return;
+    }
+    let dir = TempDir::new("build").unwrap();
+    let (folder, image) = (dir.join("folder"), dir.join("image"));
+    fs::create_dir(&folder).unwrap();
+    // More than a volume of 1 GiB can have.
+    let mut options = Options {
+        uid: Some(7),
+        gid: Some(9),
+        ..Options::default()
+    };
+    options.volume.inodes = Some(400_000);
+    build(&[&folder], &image, &options).unwrap();
+    let built = Image::of_bytes(&fs::read(&image).unwrap()).unwrap();
+    let inodes: u64 = built.header("Inode count").unwrap().parse().unwrap();
+    assert!((400_000..420_000).contains(&inodes), "{inodes}");
+    built.fsck_clean().unwrap();
+    for path in ["/", "/lost+found"] {
+        let found = built.debugfs(&format!("stat {path}")).unwrap();
+        let words: Vec<&str> = found.split_whitespace().collect();
+        let owner = |key| words.windows(2).any(|pair| pair == key);
+        assert!(
+            owner(["User:", "7"]) && owner(["Group:", "9"]),
+            "{path}: {found}"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use extant_archive::Input;
+use crate::input::Input;
 
 /// Bytes that are read where contents were passed by: a header and what may follow it.
 const LEAST: usize = 4 << 10;
@@ -14,7 +14,7 @@ const MOST: usize = 128 << 10;
 
 /// A part of a file, read through a window that widens while nothing is passed by.
 #[derive(Debug)]
-pub(crate) struct Window<'a> {
+pub struct Window<'a> {
     file: &'a File,
     /// What is not read yet, behind the window.
     rest: Range<u64>,
@@ -26,7 +26,8 @@ pub(crate) struct Window<'a> {
 
 impl<'a> Window<'a> {
     /// Reads `range` of `file`.
-    pub(crate) fn new(file: &'a File, range: Range<u64>) -> Self {
+    #[must_use]
+    pub fn new(file: &'a File, range: Range<u64>) -> Self {
         Self {
             file,
             rest: range,
@@ -37,7 +38,8 @@ impl<'a> Window<'a> {
     }
 
     /// The position in the file of the next byte.
-    pub(crate) fn position(&self) -> u64 {
+    #[must_use]
+    pub fn position(&self) -> u64 {
         self.rest.start - self.ready.len() as u64
     }
 
@@ -64,7 +66,10 @@ impl Read for Window<'_> {
         }
         let from = self.buf.get(self.ready.clone()).unwrap_or_default();
         let len = from.len().min(buf.len());
-        buf[..len].copy_from_slice(&from[..len]);
+        let (Some(to), Some(from)) = (buf.get_mut(..len), from.get(..len)) else {
+            return Ok(0);
+        };
+        to.copy_from_slice(from);
         self.ready.start += len;
         Ok(len)
     }
@@ -73,7 +78,8 @@ impl Read for Window<'_> {
 impl Input for Window<'_> {
     fn pass(&mut self, len: u64) -> io::Result<u64> {
         let here = (self.ready.len() as u64).min(len);
-        self.ready.start += extant_units::index(here);
+        // No more than is ready.
+        self.ready.start += usize::try_from(here).unwrap_or(self.ready.len());
         let beyond = (len - here).min(self.rest.end - self.rest.start);
         if beyond > 0 {
             self.rest.start += beyond;

@@ -1,0 +1,214 @@
+//! A file that gets its name when it is complete.
+//!
+//! # Invariants
+//! - It is written without a name, or under a name of its own where the host has no such files. It
+//!   gets its name when it is complete and durable, in one step.
+//! - What stood at the name when it was begun is replaced, and nothing else.
+//! - A failure, or an end of the process, leaves what was there.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, open, renameat_with};
+use rustix::io::Errno;
+
+/// Permissions of a new file, less those that the umask takes.
+const MODE: u32 = 0o666;
+/// Names that are tried for a file on its way.
+const ATTEMPTS: u32 = 1000;
+
+/// A file on its way.
+#[derive(Debug)]
+pub struct NewFile {
+    /// Its name, behind symbolic links.
+    path: PathBuf,
+    file: File,
+    /// The name that it has meanwhile, if it needs one.
+    temporary: Option<PathBuf>,
+    /// What stood at its name.
+    replaced: Option<Stood>,
+}
+
+/// What tells a file from others, and from itself once it was written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Stood {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+impl Stood {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// The folder that a file is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What is at `path`, if something is.
+fn found(path: &Path) -> io::Result<Option<Metadata>> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+impl NewFile {
+    /// Begins a file that will be at `path`, or where a symbolic link there leads. One that
+    /// replaces another file has its owner and permissions.
+    ///
+    /// # Errors
+    /// Those of the host; something else than a file stands there.
+    pub fn begin(path: &Path) -> io::Result<Self> {
+        let is_link = found(path)?.is_some_and(|there| there.is_symlink());
+        let path = match is_link {
+            true => path.canonicalize()?,
+            false => path.to_path_buf(),
+        };
+        let before = found(&path)?;
+        if before.as_ref().is_some_and(|there| !there.is_file()) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "something else than a file is there",
+            ));
+        }
+        let (file, temporary) = match Path::new("/proc/self/fd").exists() {
+            true => nameless(folder_of(&path), MODE)?,
+            // Without /proc, a file without a name can get none.
+            false => named(folder_of(&path), MODE)?,
+        };
+        let new = Self {
+            path,
+            file,
+            temporary,
+            replaced: before.as_ref().map(Stood::of),
+        };
+        if let Some(before) = before {
+            new.resemble(&before)?;
+        }
+        Ok(new)
+    }
+
+    /// Takes over the owner, if this process may, and the permissions.
+    fn resemble(&self, before: &Metadata) -> io::Result<()> {
+        let mut mode = before.mode() & 0o777;
+        if fchown(&self.file, Some(before.uid()), Some(before.gid())).is_err()
+            && fchown(&self.file, None, Some(before.gid())).is_err()
+        {
+            // They were meant for another group.
+            mode &= !0o070;
+        }
+        self.file.set_permissions(fs::Permissions::from_mode(mode))
+    }
+
+    /// The file, to be written.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes the file durable and gives it its name.
+    ///
+    /// # Errors
+    /// Those of the host; another file has come to the name meanwhile, or what stood there was
+    /// written to.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        if found(&self.path)?.as_ref().map(Stood::of) != self.replaced {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "what is there changed meanwhile: it is left as it is",
+            ));
+        }
+        let folder = folder_of(&self.path);
+        if self.temporary.is_none() {
+            self.temporary = Some(link(&self.file, folder)?);
+        }
+        if let Some(temporary) = &self.temporary {
+            match self.replaced {
+                Some(_) => fs::rename(temporary, &self.path)?,
+                None => rename_to_nothing(temporary, &self.path)?,
+            }
+        }
+        self.temporary = None;
+        File::open(folder)?.sync_all()
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Renames a file to a name that nothing has.
+fn rename_to_nothing(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system that does not know of this.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(from, to),
+        other => Ok(other?),
+    }
+}
+
+/// A file in `folder` that vanishes unless it gets a name: its name, where it needs one.
+///
+/// # Errors
+/// Those of the host.
+pub(crate) fn nameless(folder: &Path, mode: u32) -> io::Result<(File, Option<PathBuf>)> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
+    match open(folder, flags, Mode::from_raw_mode(mode)) {
+        Ok(file) => Ok((file.into(), None)),
+        // The host has no files without names here.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => named(folder, mode),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A file in `folder` under a name that nothing has.
+fn named(folder: &Path, mode: u32) -> io::Result<(File, Option<PathBuf>)> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    let (path, file) = free_name(folder, |path| open(path, flags, Mode::from_raw_mode(mode)))?;
+    Ok((file.into(), Some(path)))
+}
+
+/// Gives a file without a name one in `folder`.
+fn link(file: &File, folder: &Path) -> io::Result<PathBuf> {
+    let magic = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let follow = AtFlags::SYMLINK_FOLLOW;
+    let (path, ()) = free_name(folder, |path| {
+        linkat(CWD, magic.as_str(), CWD, path, follow)
+    })?;
+    Ok(path)
+}
+
+/// Calls `make` with names that this process may use until one is free.
+fn free_name<T>(
+    folder: &Path,
+    make: impl Fn(&Path) -> rustix::io::Result<T>,
+) -> io::Result<(PathBuf, T)> {
+    let own = std::process::id();
+    for attempt in 0..ATTEMPTS {
+        let path = folder.join(format!(".extant-new-{own}-{attempt}"));
+        match make(&path) {
+            Ok(made) => return Ok((path, made)),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::Error::other("no name is free for a new file"))
+}
