@@ -199,6 +199,11 @@ pub(crate) fn device_numbers(rdev: u32) -> (u32, u32) {
     )
 }
 
+/// The number of a device node, in Linux's 32-bit encoding: at most 12 bits, and 20.
+pub(crate) fn device_number(major: u32, minor: u32) -> u32 {
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
 /// A time in UTC, as RFC 3339 writes it, with nanoseconds.
 pub(crate) fn time_word(t: Timestamp) -> String {
     let (days, secs) = (t.secs.div_euclid(86_400), t.secs.rem_euclid(86_400));

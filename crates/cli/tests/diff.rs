@@ -280,3 +280,110 @@ fn deep_trees_and_trees_that_contain_themselves_end() -> Result<()> {
     ensure!(o.code == Some(2) && told == 5, "{}", o.describe());
     Ok(())
 }
+
+#[test]
+fn an_archive_is_a_side_like_any() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = TempDir::new_in(&std::env::temp_dir(), "diff")?;
+    let tree = host.join("tree");
+    fs::create_dir(&tree)?;
+    shell(&tree, PLANT)?;
+    shell(
+        &tree,
+        "mkdir -p usr/lib; ln -s usr/lib lib; ln -s loop loop; touch -h -d @7 lib loop
+         touch -d @7 usr/lib usr .",
+    )?;
+    let archive = host.join("tree.tar");
+    let disk = Image::of_mib(32).make()?;
+    extant(&["cp", "-a", &text(&tree), &at(&disk, "/t")]).ok()?;
+    for format in ["pax", "gnu"] {
+        let pack = format!("tar -C tree --format={format} --sparse -cf tree.tar .");
+        let pack = match format {
+            "pax" => pack.replace("-cf", "--xattrs --xattrs-include=* --acls -cf"),
+            _ => pack,
+        };
+        shell(host.path(), &pack)?;
+        // The one format keeps no attributes, ACLs and parts of seconds.
+        let less: &[&str] = match format {
+            "gnu" => &["--no-xattrs", "--no-times"],
+            _ => &[],
+        };
+        for (one, other) in [
+            (text(&archive), text(&tree)),
+            (at(&disk, "/t"), text(&archive)),
+            (text(&archive), text(&archive)),
+        ] {
+            let o = extant(&["diff", &one, &other]).args(less).run()?;
+            ensure!(
+                o.code == Some(0) && o.out.is_empty(),
+                "{format}: {}",
+                o.describe()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Packs `tree` below `dir` as `archive`, with all that the format pax has.
+fn pack(dir: &Path, archive: &str) -> Result<()> {
+    let how = "--format=pax --sparse --xattrs --xattrs-include=* --acls";
+    shell(dir, &format!("tar -C tree {how} -cf {archive} ."))
+}
+
+#[test]
+fn each_change_beside_an_archive_is_found() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = TempDir::new_in(&std::env::temp_dir(), "diff")?;
+    let (tree, work, archive) = (host.join("tree"), host.join("work"), host.join("tree.tar"));
+    fs::create_dir(&tree)?;
+    shell(&tree, PLANT)?;
+    shell(
+        &tree,
+        "mkdir -p usr/lib; ln -s usr/lib lib; touch -h -d @7 lib; touch -d @7 usr/lib usr .",
+    )?;
+    pack(host.path(), "tree.tar")?;
+    for (change, path, word) in CHANGES {
+        shell(host.path(), "rm -rf work; cp -a tree work")?;
+        shell(&work, change)?;
+        let o = extant(&[
+            "diff",
+            "--no-times",
+            "--json",
+            &text(&work),
+            &text(&archive),
+        ])
+        .run()?;
+        let found = (o.out.lines())
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .any(|line| line["path"] == *path && line["differs"] == *word);
+        ensure!(*word == "mtime" || found, "{change}: {}", o.describe());
+    }
+    // What is added behind the end of one goes through links and replaces.
+    let (more, right) = (host.join("more.tar"), host.join("right"));
+    pack(host.path(), "more.tar")?;
+    shell(
+        host.path(),
+        "mkdir -p a/lib b; echo 1 > a/lib/new; echo 2 > a/plain; touch -d @7 a/lib/new a/plain
+         tar --format=pax -C a -rf more.tar lib/new plain
+         cp -a tree right; rm right/plain; cp -a a/lib/new right/usr/lib; cp -a a/plain right
+         touch -d @7 right/usr/lib right",
+    )?;
+    let o = extant(&["diff", &text(&more), &text(&right)]).run()?;
+    ensure!(o.code == Some(0) && o.out.is_empty(), "{}", o.describe());
+    // A damaged one is trouble.
+    let bytes = fs::read(&archive)?;
+    for (cut, what) in [(bytes.len() / 2, "it ends"), (100_000, "it ends")] {
+        fs::write(&archive, bytes.get(..cut).unwrap_or_default())?;
+        let o = extant(&["diff", &text(&archive), &text(&tree)]).run()?;
+        ensure!(
+            o.code == Some(2) && o.err.contains(what),
+            "{}",
+            o.describe()
+        );
+    }
+    Ok(())
+}

@@ -2,10 +2,10 @@
 //! that a file system knows of a file.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+use extant_testkit::{Cmd, Image, LoopDevice, Need, Result, TempDir, ensure, need};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Tool("mke2fs"), Need::Tool("debugfs")];
 
@@ -356,6 +356,45 @@ fn the_image_is_no_place_for_its_archive() -> Result<()> {
         o.describe()
     );
     disk.fsck_clean()
+}
+
+#[test]
+fn an_archive_gets_its_name_when_it_is_complete() -> Result<()> {
+    if !need(NEEDS) || !need(&[Need::Loop]) {
+        return Ok(());
+    }
+    let host = host()?;
+    let disk = Image::of_mib(16).make()?;
+    extant(&["cp", "-", &at(&disk, "/file")])
+        .stdin(vec![7; 1 << 20])
+        .ok()?;
+    let (image, out) = (disk.path().to_owned(), host.join("out.tar"));
+    fs::write(&out, "old")?;
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o640))?;
+    // The output ends early: what was there stays, and nothing else does.
+    let limited = shell(
+        "trap '' XFSZ; ulimit -f 100; $0 export $1 $2 2>&1 || echo $?",
+        &[&image, &out],
+    )?;
+    ensure!(limited.ends_with("1\n"), "{limited}");
+    let names = || -> Result<usize> { Ok(fs::read_dir(host.path())?.count()) };
+    ensure!(fs::read(&out)? == b"old" && names()? == 1, "{limited}");
+    shell("$0 export $1 $2", &[&image, &out])?;
+    let found = fs::metadata(&out)?;
+    ensure!(
+        found.len() > 1 << 20 && found.mode() & 0o7777 == 0o640,
+        "{found:?}"
+    );
+    // A block device keeps what it has; a device that is none takes the archive.
+    let backing = host.join("backing");
+    fs::write(&backing, vec![3; 4 << 20])?;
+    let device = LoopDevice::over(&backing, 512)?;
+    let said = shell("$0 export $1 $2 2>&1 || echo $?", &[&image, device.path()])?;
+    ensure!(said.contains("a block device"), "{said}");
+    drop(device);
+    ensure!(fs::read(&backing)? == vec![3; 4 << 20], "it was written");
+    shell("$0 export $1 /dev/null", &[&image])?;
+    Ok(())
 }
 
 #[test]

@@ -6,12 +6,13 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use crate::operand::Operand;
 use crate::pattern::Pattern;
 
-/// Compare two trees: of images, folders, or one of each
+/// Compare two trees: of images, folders and archives
 ///
 /// Compares what is at each path: kind, content, permissions, owners, the time of modification,
 /// extended attributes (ACLs are among them), targets of links, device numbers, and which names are
 /// hard links of one file. A hole is equal to zeros. Other times, sizes of directories and link
-/// counts are not compared. A file or block device that holds a file system stands for its root.
+/// counts are not compared. A file or block device that holds a file system stands for its root, a
+/// file that is an archive (tar, not compressed) for what is in it.
 /// An empty lost+found at the root of one side is no difference. Links at the top are followed.
 ///
 /// One difference is one line: PATH: WHAT. With --json each line is an object; "differs" is
@@ -20,7 +21,8 @@ use crate::pattern::Pattern;
 /// attributes that this user may not read (trusted.*) count as missing.
 ///
 /// Memory: the names of one directory on each level that is open, and files that wait for another
-/// name. Exit status: 0 equal, 1 different, 2 something could not be compared.
+/// name; of an archive, all its headers. Exit status: 0 equal, 1 different, 2 something could not
+/// be compared.
 #[derive(Args, Debug)]
 pub(crate) struct Diff {
     /// Compare no times
@@ -43,7 +45,7 @@ pub(crate) struct Diff {
     /// Output for programs: an object on each line
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) json: bool,
-    /// IMAGE, IMAGE:/path or a path of the host
+    /// IMAGE, IMAGE:/path, an archive, or a path of the host
     #[arg(value_name = "A")]
     pub(crate) left: Operand,
     /// The same

@@ -80,8 +80,9 @@ pub(crate) struct Export {
 /// The archive is what tar(1) makes of a mount with --format=pax --sort=name --xattrs
 /// --numeric-owner: owners, permissions, times with nanoseconds, extended attributes, hard links
 /// and device nodes. As with --acls and --sparse, ACLs also have a text form and holes stay holes.
-/// Equal trees give equal archives. Sockets are left out. extant export is
-/// the same with the archive as an operand.
+/// Equal trees give equal archives. Sockets are left out. A file gets its name when the archive is
+/// complete: until then, what was there stays. extant export is the same with the archive as an
+/// operand.
 #[derive(Args, Debug)]
 pub(crate) struct Tar {
     /// Write to a file instead

@@ -89,12 +89,13 @@ fn options(args: &Build) -> Result<Options, Failure> {
         Some(text) => owner::parse(text).map_err(|what| Failure::at("--owner", what))?,
         None => (None, None),
     };
-    let newest = match env::var("SOURCE_DATE_EPOCH") {
-        Ok(text) => {
+    let newest = match env::var_os("SOURCE_DATE_EPOCH") {
+        Some(text) => {
             let why = format!("SOURCE_DATE_EPOCH is {text:?}, no number of seconds since 1970");
-            Some(text.parse().map_err(|_| Failure::new(why))?)
+            let secs = text.to_str().and_then(|text| text.parse().ok());
+            Some(secs.ok_or_else(|| Failure::new(why))?)
         }
-        Err(_) => None,
+        None => None,
     };
     Ok(Options {
         volume,

@@ -11,7 +11,7 @@ use extant::Filesystem;
 use serde_json::{Value as Json, json};
 
 use crate::args::Diff;
-use crate::compare::{self, Comparison, Difference, Rules, Side, Value};
+use crate::compare::{self, Archive, Comparison, Difference, Rules, Side, Value};
 use crate::copy::{Host, Inside, Tree};
 use crate::failure::{At, Failure, Failures, Outcome};
 use crate::images::Images;
@@ -67,10 +67,11 @@ fn compare(args: &Diff, images: &mut Images, failures: &mut Failures) -> Result<
     Ok(show.differences)
 }
 
-/// One operand, with its image open.
+/// One operand, with its image or its archive open.
 enum Operated {
     Host(PathBuf),
     Image(Rc<Filesystem>, ImagePath),
+    Archive(Archive),
 }
 
 impl Operated {
@@ -81,7 +82,13 @@ impl Operated {
                 let at = ImagePath::root(path.clone());
                 Ok(Operated::Image(images.of(&at)?, at))
             }
-            Operand::Host(path) => Ok(Operated::Host(path.clone())),
+            Operand::Host(path) => match path.is_file() {
+                true => Ok(match Archive::open(path).at(path.display())? {
+                    Some(archive) => Operated::Archive(archive),
+                    None => Operated::Host(path.clone()),
+                }),
+                false => Ok(Operated::Host(path.clone())),
+            },
         }
     }
 
@@ -89,6 +96,7 @@ impl Operated {
         match self {
             Operated::Image(fs, at) => Box::new(Inside::new(fs, &at.image)),
             Operated::Host(_) => Box::new(Host::beside(images)),
+            Operated::Archive(archive) => Box::new(archive),
         }
     }
 
@@ -96,6 +104,7 @@ impl Operated {
         match self {
             Operated::Host(path) => path,
             Operated::Image(_, at) => &at.path,
+            Operated::Archive(_) => Path::new("/"),
         }
     }
 }

@@ -8,8 +8,10 @@ use std::ffi::OsString;
 use std::fs::File as HostFile;
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use extant::build::NewFile;
 use extant::{Error, FileKind, Filesystem, Node, SeekTarget, Volume};
 use extant_archive::{MAX_PIECES, Member, Piece, Timestamp, Writer, kind};
 use tracing::warn;
@@ -42,17 +44,7 @@ pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
         let top = args.from.with_path(args.from.path.join("."));
         match &args.file {
             Some(path) if path.as_os_str() != "-" => {
-                let mut options = HostFile::options();
-                // Not truncated before it is known what it is.
-                options.write(true).create(true).truncate(false);
-                let file = options.open(path).at(path.display())?;
-                let metadata = file.metadata().at(path.display())?;
-                images.spare(path, &metadata)?;
-                if metadata.len() > 0 {
-                    file.set_len(0).at(path.display())?;
-                }
-                let name = path.display().to_string();
-                pack(&fs, &top, file, &name, &mut failures)
+                pack_into(path, &fs, &top, &images, &mut failures)
             }
             _ => {
                 let out = io::stdout().lock();
@@ -62,6 +54,36 @@ pub(crate) fn pack_as(name: &'static str, args: &Tar) -> Outcome {
     });
     failures.note(packed);
     super::finish(images, failures)
+}
+
+/// Writes everything into the file at `path`. A regular file gets its name when it is complete.
+fn pack_into(
+    path: &Path,
+    fs: &Filesystem,
+    top: &ImagePath,
+    images: &Images,
+    failures: &mut Failures,
+) -> Result<(), Failure> {
+    let name = path.display().to_string();
+    let there = match path.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other.at(&name)?),
+    };
+    if let Some(there) = &there {
+        images.spare(path, there)?;
+        let kind = there.file_type();
+        if kind.is_block_device() {
+            let what = "a block device: an archive goes to a file, or to standard output as -";
+            return Err(Failure::at(name, what));
+        }
+        if kind.is_char_device() || kind.is_fifo() {
+            let out = HostFile::options().write(true).open(path).at(&name)?;
+            return pack(fs, top, out, &name, failures);
+        }
+    }
+    let new = NewFile::begin(path).at(&name)?;
+    pack(fs, top, new.file(), &name, failures)?;
+    new.finish().at(&name)
 }
 
 /// Writes everything. An output that fails ends it; what cannot be read is noted and left out.

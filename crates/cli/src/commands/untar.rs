@@ -24,6 +24,7 @@ use crate::descent::Descent;
 use crate::failure::{At, Failure, Failures, Outcome, plain};
 use crate::images::Images;
 use crate::operand::ImagePath;
+use crate::output::device_number;
 use crate::owner;
 use crate::progress::Progress;
 
@@ -408,7 +409,7 @@ impl<'a> Unpack<'a> {
         let mut mode = member.mode;
         let mut failed = None;
         if !link {
-            if let Err(what) = add_acls(member, &mut xattrs) {
+            if let Err(what) = acl::add_missing(member, &mut xattrs, &owner::Here) {
                 // Where there is an ACL, the group's bits are what any of its entries may grant.
                 mode &= !0o070;
                 let what = format!("{what}: left out, and its group may nothing");
@@ -439,20 +440,6 @@ impl<'a> Unpack<'a> {
     }
 }
 
-/// Adds the attributes for ACLs that the archive has in words. One that it has as an attribute is
-/// exact, and stays.
-fn add_acls(member: &Member, xattrs: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), String> {
-    for (key, text) in &member.acls {
-        let Some((_, name)) = acl::KINDS.into_iter().find(|(kind, _)| kind == key) else {
-            continue;
-        };
-        if !xattrs.iter().any(|(known, _)| known == name) {
-            xattrs.push((name.to_vec(), acl::from_text(text, &owner::Here)?));
-        }
-    }
-    Ok(())
-}
-
 fn in_the_way(at: &ImagePath) -> Failure {
     Failure::at(at, "a directory, in the way of what is not one")
 }
@@ -471,7 +458,7 @@ fn device(member: &Member, at: &ImagePath) -> Result<u32, Failure> {
         let what = format!("device {major}:{minor} has numbers that ext4 cannot store");
         return Err(Failure::at(at, what));
     }
-    Ok((minor & 0xff) | (major << 8) | ((minor & 0xf_ff00) << 12))
+    Ok(device_number(major, minor))
 }
 
 fn times(member: &Member) -> FileTimes {

@@ -15,5 +15,7 @@ mod total;
 pub(crate) use host::{Host, STDIN};
 pub(crate) use image::Inside;
 pub(crate) use job::{Job, Rules};
-pub(crate) use sides::{Attributes, Dir, Found, Id, Names, Source, Tree, Xattr};
+pub(crate) use sides::{
+    Attributes, Change, Dir, First, Found, Id, Item, Names, Source, Target, Tree, Xattr,
+};
 pub(crate) use total::size;

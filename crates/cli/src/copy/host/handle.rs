@@ -20,6 +20,7 @@ use rustix::process::geteuid;
 
 use crate::copy::sides::{Attributes, Change, Id, Xattr};
 use crate::failure::{Failure, filled};
+use crate::output::device_number;
 
 /// Largest list of names and largest value of extended attributes that Linux has.
 const XATTR_MAX: usize = 64 << 10;
@@ -41,7 +42,7 @@ pub(super) fn attributes(file: &File) -> Result<Attributes, Failure> {
         gid: metadata.gid(),
         size: metadata.len(),
         links: metadata.nlink(),
-        rdev: (low & 0xff) | (high & 0xfff) << 8 | (low & 0xf_ff00) << 12,
+        rdev: device_number(high, low),
         atime: time(metadata.atime(), metadata.atime_nsec()),
         mtime: time(metadata.mtime(), metadata.mtime_nsec()),
         id: Id {

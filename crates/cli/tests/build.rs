@@ -1,0 +1,144 @@
+//! `extant build`: the same bytes wherever and whenever it runs, and equal to its sources.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use extant_testkit::{Cmd, Image, Need, Result, TempDir, ensure, need};
+
+const NEEDS: &[Need] = &[
+    Need::Root,
+    Need::Tool("e2fsck"),
+    Need::Tool("setfattr"),
+    Need::Tool("setfacl"),
+    Need::Tool("setpriv"),
+    Need::Tool("unshare"),
+];
+
+fn extant() -> Cmd {
+    Cmd::new(env!("CARGO_BIN_EXE_extant"))
+}
+
+/// Runs a script in `dir`; `$extant` is the command.
+fn shell(dir: &Path, script: &str) -> Result<()> {
+    let script = format!("set -e; {script}");
+    let cmd = Cmd::new("bash").args(["-o", "pipefail", "-c", &script]);
+    cmd.dir(dir)
+        .env("extant", env!("CARGO_BIN_EXE_extant"))
+        .ok()?;
+    Ok(())
+}
+
+/// A directory on a file system with attributes, below which any user can work.
+fn host() -> Result<TempDir> {
+    let host = TempDir::new_in(&std::env::temp_dir(), "build")?;
+    shell(host.path(), "chmod 755 .; mkdir -m 777 out")?;
+    Ok(host)
+}
+
+/// Something of everything that a user who is not root can read, in names of several languages.
+const PLANT: &str = "mkdir -p tree/sub/deep tree/many; cd tree
+    head -c 3000000 /dev/urandom > large; echo text > plain; ln large sub/deep/again
+    for name in A a B b Zz z ä Ä ö É é ß i I ı; do echo $name > \"many/$name\"; done
+    for number in $(seq 2000); do echo $number > many/$number; done
+    truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
+    ln -s plain link; mkfifo pipe; mknod node c 1 3; chown 5:6 plain; chown -h 7:8 link
+    setfattr -n user.word -v text plain; setfacl -m u:10:rw large; setfacl -d -m g:11:rx sub
+    printf '%s\\n' /sub/deep/again /plain > ../order
+    echo 'plain xattr.user.more=b' > ../manifest; cd ..
+    tar -C tree --format=pax --sparse --xattrs --acls --sort=name -cf tree.tar .
+    chmod 644 tree.tar order manifest";
+
+#[test]
+fn two_builds_under_different_conditions_are_equal() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(host.path(), PLANT)?;
+    shell(
+        host.path(),
+        "umask 077; options='--threads 1 --order order --manifest manifest --free 1M'
+         LC_ALL=C TZ=UTC TMPDIR=/tmp $extant build -q $options tree.tar one
+         $extant build -q $options tree two",
+    )?;
+    // Later, elsewhere, as another user, by other threads, from a pipe, compressed.
+    shell(
+        host.path(),
+        "mkdir -m 777 out/deep; cp -a tree out/deep/copy; sleep 1.1
+         export LC_ALL=tr_TR.UTF-8 LANG=de_DE.UTF-8 TZ=Asia/Kathmandu HOME=/nowhere USER=x
+         export TMPDIR=$PWD/out/deep HOSTNAME=elsewhere; umask 000
+         options=\"--order $PWD/order --manifest $PWD/manifest --free 1M\"
+         other='setpriv --reuid 65534 --regid 65534 --clear-groups'
+         $other $extant build -q --threads 7 $options tree.tar out/three
+         gzip -c tree.tar | $other $extant build -q --threads 2 $options - out/four
+         cd out/deep; unshare --uts sh -c 'hostname elsewhere; exec \"$@\"' - \
+         $extant build -q --threads 5 $options copy five",
+    )?;
+    let bytes = |name: &str| fs::read(host.join(name));
+    let (one, two) = (bytes("one")?, bytes("two")?);
+    for name in ["out/three", "out/four"] {
+        ensure!(bytes(name)? == one, "{name} is another image");
+    }
+    ensure!(bytes("out/deep/five")? == two, "a copy gives another image");
+    for name in ["one", "two"] {
+        Image::fsck_clean_at(&host.join(name))?;
+        let o = extant().args(["diff"]).dir(host.path());
+        let o = o.args([name, "tree.tar"]).run()?;
+        // What the manifest added.
+        let right = format!("./plain: xattr user.more only in {name}\n");
+        ensure!(o.code == Some(1) && o.out == right, "{}", o.describe());
+    }
+    Ok(())
+}
+
+#[test]
+fn an_image_gets_its_name_without_proc() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(
+        host.path(),
+        "mkdir tree; echo text > tree/file
+         unshare --mount sh -c 'mount -t tmpfs none /proc; exec \"$@\"' - \
+         $extant build -q tree image
+         $extant diff tree image; ls -A > names
+         printf 'image\\nnames\\nout\\ntree\\n' | diff - names",
+    )?;
+    Image::fsck_clean_at(&host.join("image"))
+}
+
+#[test]
+fn a_source_that_unpacks_to_more_than_there_is_room_for_is_refused() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let host = host()?;
+    shell(
+        host.path(),
+        "head -c 50000000 /dev/zero | gzip > bomb; mkdir small
+         unshare --mount bash -c 'mount -t tmpfs -o size=16m none small
+         $extant build -q bomb small/image 2> said || echo $? > code; ls -A small > left'
+         grep 'unpacks to more than 12' said; diff code <(echo 1); test ! -s left",
+    )
+}
+
+#[test]
+fn a_source_date_that_is_none_is_an_error() -> Result<()> {
+    let host = host()?;
+    shell(host.path(), "mkdir tree")?;
+    for date in [&b""[..], b"x", b"1.5", b"\xff"] {
+        let cmd = extant().args(["build", "-q", "tree", "image"]);
+        let cmd = cmd.env("SOURCE_DATE_EPOCH", OsStr::from_bytes(date));
+        let o = cmd.dir(host.path()).run()?;
+        ensure!(
+            o.code == Some(1) && o.err.contains("no number of seconds"),
+            "{}",
+            o.describe()
+        );
+        ensure!(!host.join("image").exists(), "it was made");
+    }
+    Ok(())
+}
