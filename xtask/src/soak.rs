@@ -173,6 +173,12 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "root-file-systems",
+        suites: "-p extant-tests --test rootfs",
+        env: &[("EXTANT_ROOTFS", "1")],
+        ..PLAIN
+    },
+    Stage {
         name: "postgres",
         suites: "-p extant-tests --test postgres",
         tests: &["--nocapture"],
