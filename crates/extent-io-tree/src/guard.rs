@@ -140,3 +140,20 @@ macro_rules! guard {
 
 guard!(RangeGuard<'_, H>);
 guard!(OwnedRangeGuard<H>);
+
+impl<H: Hooks> RangeGuard<'_, H> {
+    /// [`RangeGuard::release_before`] of this guard and of `other`. If both have locked the same
+    /// bytes of one tree, with different bits, that is one clear: it trims their record.
+    pub fn release_both_before(&mut self, other: &mut RangeGuard<'_, H>, at: u64) {
+        if !std::ptr::eq(self.tree, other.tree) || self.held.range != other.held.range {
+            other.release_before(at);
+            self.release_before(at);
+            return;
+        }
+        let own = self.held.bits;
+        self.held.bits |= other.held.bits;
+        self.release_before(at);
+        self.held.bits = own;
+        other.held.range = self.held.range;
+    }
+}

@@ -334,3 +334,36 @@ fn io_tree_01_a_guard_lets_go_of_its_front() {
         assert_eq!(tree.records(), 0);
     }
 }
+
+/// A holder of two locks of the same bytes lets go of the front of both by one clear; of others one
+/// by one.
+#[test]
+fn two_locks_of_the_same_bytes_are_released_by_one_trim() {
+    let tree = IoTree::default();
+    let (mut change, mut fill) = (
+        tree.lock(range(0, 99)),
+        tree.lock_with(range(0, 99), Bits::DIO_LOCKED),
+    );
+    let before = tree.stats();
+    change.release_both_before(&mut fill, 30);
+    let stats = tree.stats();
+    let trims = stats.trim_last - before.trim_last;
+    let clears = stats.clears - before.clears;
+    assert_eq!((trims, clears, stats.splits), (1, 1, 0), "{stats:?}");
+    assert_eq!([change.range(), fill.range()], [range(30, 99); 2]);
+    assert_eq!(
+        [change.bits(), fill.bits()],
+        [Bits::LOCKED, Bits::DIO_LOCKED]
+    );
+    assert_eq!(tree.dump(), [(range(30, 99), Bits::LOCKS)]);
+    drop(tree.try_lock_with(range(0, 29), Bits::LOCKS).unwrap());
+    // The locks stay two: one may end before the other.
+    fill.release_before(50);
+    change.release_both_before(&mut fill, 60);
+    assert_eq!([change.range(), fill.range()], [range(60, 99); 2]);
+    drop(fill);
+    assert_eq!(tree.dump(), [(range(60, 99), Bits::LOCKED)]);
+    drop(change);
+    assert_eq!(tree.records(), 0);
+    tree.verify();
+}

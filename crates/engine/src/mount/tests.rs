@@ -546,3 +546,19 @@ fn lost_data_is_a_fault_only_if_asked_for() {
         let _ = unmount(&fs);
     }
 }
+
+/// A reservation that no file has any more is seen at unmount: still held, or dropped while full.
+#[test]
+#[cfg(debug_assertions)]
+fn a_reservation_that_leaks_is_seen_at_unmount() {
+    let image = Image::of_mib(16).make().unwrap();
+    for leak in [std::mem::forget, drop::<crate::alloc::Reservation>] {
+        let fs = open(&image, "").unwrap();
+        leak(crate::alloc::reserve(&fs, Blocks::new(3), true).unwrap());
+        let ended = std::panic::AssertUnwindSafe(|| unmount(&fs));
+        let refused = std::panic::catch_unwind(ended).unwrap_err();
+        let text = refused.downcast_ref::<String>().unwrap();
+        assert!(text.contains("(J9, J11)"), "{text}");
+    }
+    image.fsck_clean().unwrap();
+}

@@ -71,8 +71,7 @@ pub(in crate::file) fn write(
                 done += more;
                 // Writers and fills of what is on the device can go on.
                 let at = pos.saturating_add(done as u64);
-                no_fills.release_before(bs.round_down(at).get());
-                held.release_before(at, bs);
+                held.release_with_fills(&mut no_fills, at, bs);
             }
             Ok(None) => return fall_back(done),
             Err(error) if done == 0 => return Err(error),

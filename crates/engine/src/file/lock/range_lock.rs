@@ -75,20 +75,43 @@ enum Lock<'a> {
     Exclusive(#[allow(dead_code, reason = "held")] RwLockWriteGuard<'a, ()>),
 }
 
-impl Held<'_> {
+impl<'a> Held<'a> {
     /// The operation has done with all bytes before `pos`: lets other threads have the whole blocks
     /// there, if those are [`RELEASE_BYTES`] or more. Where the file is locked to its end or as a
     /// whole, nothing is released.
     #[inline]
     pub(in crate::file) fn release_before(&mut self, pos: Pos, bs: BlockSize) {
-        let Some(Part::Range(locked)) = &mut self.part else {
-            return;
-        };
-        let guard = locked.guard_mut();
         let at = floor(bs, pos.get());
-        if at >= guard.range().start().saturating_add(RELEASE_BYTES) {
+        if let Some(guard) = self.guard_to_release(at) {
             guard.release_before(at);
         }
+    }
+
+    /// [`Held::release_before`] of the range and of the operation's fill lock, in one step. Where
+    /// no range is locked that could be released, the fill lock alone is.
+    pub(in crate::file) fn release_with_fills(
+        &mut self,
+        fills: &mut RangeGuard<'_>,
+        pos: Pos,
+        bs: BlockSize,
+    ) {
+        let at = floor(bs, pos.get());
+        if !matches!(self.part, Some(Part::Range(_))) {
+            fills.release_before(at);
+        } else if let Some(guard) = self.guard_to_release(at) {
+            guard.release_both_before(fills, at);
+        }
+    }
+
+    /// The guard whose bytes before `at` are worth a release.
+    #[inline]
+    fn guard_to_release(&mut self, at: u64) -> Option<&mut RangeGuard<'a>> {
+        let Some(Part::Range(locked)) = &mut self.part else {
+            return None;
+        };
+        let guard = locked.guard_mut();
+        let is_worth_it = at >= guard.range().start().saturating_add(RELEASE_BYTES);
+        is_worth_it.then_some(guard)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::file::mapping::iomap_ops::FileOps;
 use crate::file::write::writeback::write_range;
 use crate::file::{
     Job, Queue, Reader, What, WriteAt, data, data_path, drop_clean, fallocate, fsync, read,
-    tree_stats, truncate, write, write_direct,
+    truncate, write,
 };
 use crate::inode::InodeRef;
 use crate::inspect::verifier::Verifier;
@@ -33,19 +33,19 @@ use crate::volume::Fs;
 use crate::volume::credits;
 
 /// Bytes of a block, and of a folio.
-const BLOCK: u64 = 4096;
-const BLOCK_LEN: usize = 4096;
+pub(super) const BLOCK: u64 = 4096;
+pub(super) const BLOCK_LEN: usize = 4096;
 
 /// A volume on a device with a gate; free space is junk. Nothing is written or committed but by the
 /// test.
-struct Stage {
-    fs: Arc<Fs>,
-    dev: Arc<GatedDevice<MemoryDevice>>,
+pub(super) struct Stage {
+    pub(super) fs: Arc<Fs>,
+    pub(super) dev: Arc<GatedDevice<MemoryDevice>>,
     _limit: Watchdog,
 }
 
 impl Stage {
-    fn new(options: &str, lock_slots: bool) -> Self {
+    pub(super) fn new(options: &str, lock_slots: bool) -> Self {
         let limit = Watchdog::new(Duration::from_secs(240));
         let image = Image::of_mib(8).args("-b 4096").junk().make().unwrap();
         let memory = MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap());
@@ -58,7 +58,7 @@ impl Stage {
         }
     }
 
-    fn create(&self, name: &str) -> InodeRef {
+    pub(super) fn create(&self, name: &str) -> InodeRef {
         let root = self.fs.iget(Ino::ROOT).unwrap();
         namei::create(&self.fs, &root, name.as_bytes(), 0o644, &Cred::root()).unwrap()
     }
@@ -71,13 +71,13 @@ impl Stage {
         inode
     }
 
-    fn put(&self, inode: &InodeRef, pos: u64, bytes: &[u8]) {
+    pub(super) fn put(&self, inode: &InodeRef, pos: u64, bytes: &[u8]) {
         let at = WriteAt::Pos(pos);
         let (_, done) = write(&self.fs, inode, None, at, bytes, &Cred::root()).unwrap();
         assert_eq!(done, bytes.len());
     }
 
-    fn get(&self, inode: &InodeRef, pos: u64, len: usize) -> Vec<u8> {
+    pub(super) fn get(&self, inode: &InodeRef, pos: u64, len: usize) -> Vec<u8> {
         bytes_of(&self.fs, inode, pos, len)
     }
 
@@ -86,7 +86,7 @@ impl Stage {
         fallocate(&self.fs, inode, mode, range, &Cred::root()).unwrap();
     }
 
-    fn cut(&self, inode: &InodeRef, size: u64) {
+    pub(super) fn cut(&self, inode: &InodeRef, size: u64) {
         truncate(&self.fs, inode, size, &Cred::root()).unwrap();
     }
 
@@ -96,7 +96,7 @@ impl Stage {
         mounted(Arc::new(MemoryDevice::from_bytes(&bytes)), "", true)
     }
 
-    fn end(&self) {
+    pub(super) fn end(&self) {
         Verifier::default().check(&self.fs, false).unwrap();
         mount::unmount(&self.fs).unwrap();
     }
@@ -122,19 +122,19 @@ fn bytes_of(fs: &Arc<Fs>, inode: &InodeRef, pos: u64, len: usize) -> Vec<u8> {
 }
 
 /// Picks writes of file data whose bytes are all `tag`.
-fn writes_of(tag: u8) -> impl Fn(&Request<'_>) -> bool {
+pub(super) fn writes_of(tag: u8) -> impl Fn(&Request<'_>) -> bool {
     move |request| {
         let all = || request.data.iter().all(|byte| *byte == tag);
         request.kind == RequestKind::Write && all()
     }
 }
 
-fn any_read(request: &Request<'_>) -> bool {
+pub(super) fn any_read(request: &Request<'_>) -> bool {
     request.kind == RequestKind::Read
 }
 
 /// Starts `work`, which must wait: returns once it `waits`.
-fn waiting<'s>(
+pub(super) fn waiting<'s>(
     scope: &'s Scope<'s, '_>,
     what: &str,
     work: impl FnOnce() + Send + 's,
@@ -378,116 +378,4 @@ fn ordered_data_is_written_before_it_is_dropped() {
         drop((first, second));
         stage.end();
     }
-}
-
-/// A long write that is stopped in its second half: how it is made, and what stops it.
-struct LongWrite {
-    at: fn(u64) -> WriteAt,
-    direct: bool,
-    /// The file's second half has its blocks; the last of them is not in the cache.
-    backed: bool,
-    /// The request that is held back.
-    stops_at: fn(&Request<'_>) -> bool,
-}
-
-/// Blocks of the file, and of its first half.
-const LONG: u64 = 144;
-const HALF: u64 = 72;
-/// A block of the second half that the first writer has not passed when it is stopped.
-const BEHIND: u64 = LONG - 2;
-
-/// A long write lets go of its front as it proceeds: a second writer passes there while the first
-/// is still at work behind it, and waits where the first has not been.
-#[test]
-fn a_writer_follows_another_through_a_file() {
-    let second_half: fn(&Request<'_>) -> bool = |request| writes_of(4)(request);
-    for long in [
-        // Through the cache: the last block, which is written in part, has to be read.
-        LongWrite {
-            at: WriteAt::Pos,
-            direct: false,
-            backed: true,
-            stops_at: any_read,
-        },
-        // Past the cache, in two runs: what is there, and a hole.
-        LongWrite {
-            at: WriteAt::Pos,
-            direct: true,
-            backed: false,
-            stops_at: second_half,
-        },
-        // What a mount hands over in large pieces, likewise.
-        LongWrite {
-            at: WriteAt::Cached,
-            direct: false,
-            backed: false,
-            stops_at: second_half,
-        },
-    ] {
-        follow(&long);
-    }
-}
-
-fn follow(long: &LongWrite) {
-    let stage = Stage::new("", true);
-    let inode = stage.create("long");
-    let backed = if long.backed { LONG } else { HALF };
-    stage.put(
-        &inode,
-        0,
-        &vec![1; usize::try_from(backed).unwrap() * BLOCK_LEN],
-    );
-    fsync(&stage.fs, &inode, None, false).unwrap();
-    stage.cut(&inode, LONG * BLOCK);
-    drop_clean(&inode);
-    let half = usize::try_from(HALF).unwrap() * BLOCK_LEN;
-    let mut bytes = [vec![2; half], vec![4; half]].concat();
-    if long.backed {
-        bytes.truncate(2 * half - 100);
-    }
-    let before = tree_stats(&stage.fs);
-    let waits = || stage.fs.stats.range_lock_waits.get();
-    std::thread::scope(|scope| {
-        let closed = stage.dev.gate().close(long.stops_at);
-        let first = scope.spawn(|| {
-            let (fs, at, cred) = (&stage.fs, (long.at)(0), Cred::root());
-            let (_, done) = if long.direct {
-                write_direct(fs, &inode, None, at, &bytes, &cred).unwrap()
-            } else {
-                write(fs, &inode, None, at, &bytes, &cred).unwrap()
-            };
-            assert_eq!(done, bytes.len());
-        });
-        closed.wait_for(1);
-        let quiet = waits();
-        let front = scope.spawn(|| stage.put(&inode, 0, &[5; 2 * BLOCK_LEN]));
-        wait_until("the front", || front.is_finished() || waits() > quiet);
-        let passed = front.is_finished();
-        let behind = waiting(
-            scope,
-            "the end",
-            || stage.put(&inode, BEHIND * BLOCK, &[6; BLOCK_LEN]),
-            || waits() > quiet,
-        );
-        assert!(!first.is_finished());
-        drop(closed);
-        for writer in [first, front, behind] {
-            writer.join().unwrap();
-        }
-        assert!(
-            passed,
-            "the front was locked until the first writer had ended"
-        );
-    });
-    // Of a direct write the fill lock goes first, which cuts the record in two.
-    let now = tree_stats(&stage.fs);
-    let trims = now.trim_last - before.trim_last;
-    assert_eq!(trims > 0, !long.direct, "{now:?}");
-    let found = stage.get(&inode, 0, 2 * half);
-    let (own, end) = (2 * BLOCK_LEN, 2 * half - 2 * BLOCK_LEN);
-    assert!(found[..own].iter().all(|byte| *byte == 5));
-    assert!(found[own..half].iter().all(|byte| *byte == 2));
-    assert!(found[half..end].iter().all(|byte| *byte == 4));
-    assert_eq!(found[end..end + BLOCK_LEN], [6; BLOCK_LEN]);
-    stage.end();
 }

@@ -4,6 +4,7 @@ mod crash;
 mod gates;
 mod joint;
 mod parallel;
+mod released_fronts;
 mod rows;
 
 use std::sync::Arc;

@@ -176,3 +176,34 @@ fn damaged_nodes_are_reported_with_their_location() {
         assert!(args.contains("metadata_csum") || fine < 10);
     }
 }
+
+/// A delayed block is a hole on disk. Where the disk says otherwise when it is read again, the
+/// map's blocks are another file's as well: the lookup reports damage, and the reservation stays
+/// until its end.
+#[test]
+fn a_delayed_block_that_is_mapped_on_disk_is_damage() {
+    let image = Image::of_mib(8).args("-b 1024 -O ^has_journal");
+    let image = image.make().unwrap();
+    let [ino, other] = ["f", "other"].map(|name| empty_file(&image, name));
+    let device = FileDevice::open(image.path(), OpenMode::ReadWrite).unwrap();
+    let mounted = MapMount::over(Arc::new(device), false, 0);
+    let (fs, inode, other) = (&mounted.fs, mounted.inode(ino), mounted.inode(other));
+    let mut h = mounted.start(credits::allocate(fs));
+    map::allocate(fs, &mut h, &other, Lblk::ZERO, 20, UNWRITTEN).unwrap();
+    drop(h);
+    map::reserve_delayed(fs, &inode, Lblk::new(5), 3, false).unwrap();
+    fs.maps.status.shrink();
+    assert_eq!(fs.maps.status.known(), 0, "the disk is asked again");
+    let root = other.core.read().i_block;
+    inode.core.write().i_block = root;
+    match map::lookup(fs, &inode, Lblk::new(4), 1) {
+        Err(Error::Corrupt { location, .. }) => assert_eq!(location, Location::Inode(ino)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(fs.stats.faults.get(), 1);
+    let delayed = map::lookup(fs, &inode, Lblk::new(5), 9).unwrap();
+    assert_eq!((delayed.state, delayed.len), (MapState::Delayed, 3));
+    assert_eq!(map::drop_delayed(fs, &inode, Lblk::ZERO, MAX_END), 3);
+    let counts = &fs.alloc.counts;
+    assert_eq!((counts.reserved_blocks().get(), counts.leaked()), (0, 0));
+}
