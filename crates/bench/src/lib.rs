@@ -6,14 +6,15 @@
 //!
 //! From below: `target` is what is measured (memory, the library, a mount, a device) and times
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`, `psync`,
-//! `append`, `parallel`, `randwrite`, `clears`, `meta`, `direct` and `queue` have them, with the
-//! names that the seeds give them; `runner` runs cases and variants in rounds, there and back
-//! again, so that whatever else the machine does falls on all of them. `peers` and `scale` have
-//! rounds of their own.
+//! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `direct` and `queue` have them,
+//! with the names that the seeds give them; `runner` runs cases and variants in rounds, there and
+//! back again, so that whatever else the machine does falls on all of them. `peers` and `scale`
+//! have rounds of their own.
 #![forbid(unsafe_code)]
 
 mod append;
 mod bed;
+mod buffered;
 mod case;
 mod clears;
 mod direct;

@@ -94,7 +94,8 @@ impl Bench {
             Bench::Randwrite => {
                 "fio's `randwrite` in process, four jobs with 16 requests of 4 KiB each; \
                  `randwrite/4K/unlock` is the time in which a request gives back its range; \
-                 `clear` and `lock` are the I/O tree alone."
+                 `clear` and `lock` are the I/O tree alone; `buffered` are 64 threads that write \
+                 the blocks of a sparse file in random order, and an fsync."
             }
             Bench::Psync => "fio's `psync` on an image in RAM.",
             Bench::Meta => "nanoseconds of a call by path, in directories of two sizes.",

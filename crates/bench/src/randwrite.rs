@@ -1,12 +1,12 @@
 //! Random direct writes of 4 KiB to one file, many in flight: fio's `randwrite` with `direct=1`, as
 //! the seed of the trims has it.
 //!
-//! Four jobs (in `randwrite/4K/1` one) keep sixteen requests each in flight, in this process, on a
-//! device that has no cost: requests of the queue end at once, and data that is written back is
-//! forgotten. `randwrite/4K` overwrites a file that has its blocks. `randwrite/4K/unlock` does the
-//! same while the time is taken in which each request gives back its range: its lock slot, or the
-//! record's bits in the file's I/O tree. `randwrite/fill/4K` writes each block of a sparse file
-//! once, in random order.
+//! Four jobs (in `randwrite/4K/1` one, in `randwrite/4K/64` sixty-four, which is the seed's number)
+//! keep sixteen requests each in flight, in this process, on a device that has no cost: requests of
+//! the queue end at once, and data that is written back is forgotten. `randwrite/4K` overwrites a
+//! file that has its blocks. `randwrite/4K/unlock` does the same while the time is taken in which
+//! each request gives back its range: its lock slot, or the record's bits in the file's I/O tree.
+//! `randwrite/fill/4K` writes each block of a sparse file once, in random order.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -23,9 +23,11 @@ use crate::times;
 use crate::variant::{LONGER, Setup, is_about_locks};
 
 const JOBS: u64 = 4;
+/// As many as the seed's.
+const MANY: u64 = 64;
 const DEPTH: usize = 16;
-const BLOCK_BYTES: usize = 4096;
-const BLOCK: u64 = BLOCK_BYTES as u64;
+pub(crate) const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A sample lasts longer than others, 15 s, as does the file ([`LONGER`]).
 const SLOWER: u32 = 10;
 /// The same where a run of everything has to end in time.
@@ -43,6 +45,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         overwrite("randwrite/4K", JOBS, Unit::MibPerSecond, Setup::Direct),
         overwrite("randwrite/4K/1", 1, Unit::MibPerSecond, Setup::Direct),
+        overwrite("randwrite/4K/64", MANY, Unit::MibPerSecond, Setup::Direct),
         overwrite(
             "randwrite/4K/unlock",
             JOBS,
@@ -101,16 +104,9 @@ fn fill(bed: &mut TestBed, plan: &Plan) -> Result<Outcome> {
     let (volume, node) = bed.node(name)?;
     let outcome = counted(bed, |_| {
         let (calls, took) = jobs(JOBS, |job, all| {
-            // Each job has every fourth of all blocks in an order that looks random: odd steps
-            // through a power of two reach all.
-            let mut at = job;
-            let mut next = move || {
-                let block = (at < blocks).then(|| at.wrapping_mul(0x9e37_79b1) % blocks);
-                at += JOBS;
-                block
-            };
+            let mut next = scattered(blocks, job, JOBS);
             all.wait();
-            write(&volume, &node, |_| next())
+            write(&volume, &node, |_| next.next())
         })?;
         ensure!(calls == blocks, "{calls} writes of {blocks}");
         Ok(Outcome {
@@ -134,9 +130,22 @@ fn lay_out(file: &mut dyn Data, len: u64) -> Result<()> {
     file.cool()
 }
 
+/// The part of job `job` of `jobs` of the blocks up to `blocks`, a power of two, in an order that
+/// looks random: odd steps through a power of two reach all.
+pub(crate) fn scattered(blocks: u64, job: u64, jobs: u64) -> impl Iterator<Item = u64> {
+    let step = move |at: u64| at.wrapping_mul(0x9e37_79b1) % blocks;
+    (0..)
+        .map(move |nth| job + nth * jobs)
+        .take_while(move |at| *at < blocks)
+        .map(step)
+}
+
 /// Runs `number` jobs, a thread each; each returns how many writes it made. Returns their sum, and
 /// the time from when all had begun.
-fn jobs(number: u64, job: impl Fn(u64, &Barrier) -> Result<u64> + Sync) -> Result<(u64, Duration)> {
+pub(crate) fn jobs(
+    number: u64,
+    job: impl Fn(u64, &Barrier) -> Result<u64> + Sync,
+) -> Result<(u64, Duration)> {
     let all = Barrier::new(usize::try_from(number)? + 1);
     std::thread::scope(|scope| {
         let (job, barrier) = (&job, &all);

@@ -19,7 +19,8 @@ use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
-    append, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite, scale,
+    append, buffered, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite,
+    scale,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -83,7 +84,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
         Bench::Overwrite => overwrite::cases(),
         Bench::Append => append::cases(),
         Bench::Parallel => parallel::cases(),
-        Bench::Randwrite => [clears::cases(), randwrite::cases()]
+        Bench::Randwrite => [clears::cases(), randwrite::cases(), buffered::cases()]
             .into_iter()
             .flatten()
             .collect(),

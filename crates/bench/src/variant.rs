@@ -20,6 +20,8 @@ pub(crate) enum Setup {
     Cache,
     /// Memory for one file: data is written back while it is being written.
     Writeback,
+    /// The same, and the time of each clear in an I/O tree is taken.
+    WritebackTimed,
     /// As [`Setup::Cache`], and data that is written goes nowhere.
     Null,
     /// As [`Setup::Null`], with room for a longer file.
@@ -372,11 +374,13 @@ fn library(
 ) -> Result<Box<dyn Target>> {
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(match setup {
-        Setup::Writeback | Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
+        Setup::Writeback | Setup::WritebackTimed => plan.stream_bytes,
+        Setup::Direct | Setup::DirectTimed => plan.stream_bytes,
         Setup::Disk | Setup::DiskCached => plan.stream_bytes,
         _ => plan.stream_bytes * 16,
     });
-    if matches!(setup, Setup::DirectTimed | Setup::TreeTimed) {
+    let timed = [Setup::DirectTimed, Setup::TreeTimed, Setup::WritebackTimed];
+    if timed.contains(&setup) {
         tuning.clear_probe = Some(ClearProbe(times::record));
     }
     tune(&mut tuning);
@@ -393,7 +397,9 @@ fn library(
         Setup::Null | Setup::Direct | Setup::DirectTimed => {
             Box::new(over(Arc::new(NullData(device()?)))?)
         }
-        Setup::Cache | Setup::Writeback | Setup::Names => Box::new(over(Arc::new(device()?))?),
+        Setup::Cache | Setup::Writeback | Setup::WritebackTimed | Setup::Names => {
+            Box::new(over(Arc::new(device()?))?)
+        }
         Setup::Disk | Setup::DiskCached => {
             let io = io(medium.past_cache, FileQueues::Auto);
             Box::new(Engine::over_file(medium.image()?, tuning, io)?)

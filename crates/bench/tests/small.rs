@@ -226,7 +226,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     }
     let mut plan = plan(&["iomap", "notrim"], "/nonexistent".into());
     plan.benches = vec![Bench::Randwrite, Bench::Append];
-    plan.only = ["lock/", "clear/", "randwrite/", "append/1x"]
+    plan.only = ["lock/", "clear/", "randwrite/", "buffered/", "append/1x"]
         .map(str::to_owned)
         .to_vec();
     let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
@@ -237,7 +237,7 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
         about_trims.clone().all(|r| r["bench"] == "randwrite"),
         "{all}"
     );
-    ensure!(about_trims.count() == 11, "{all}");
+    ensure!(about_trims.count() == 14, "{all}");
     for (case, trims) in [("clear/first", "trim_first"), ("clear/last", "trim_last")] {
         let (with, without) = (row(&rows, case, "iomap"), row(&rows, case, "notrim"));
         // All pieces of a region but the one that empties it.
@@ -269,6 +269,14 @@ fn clears_are_counted_and_timed_with_trims_and_without() -> Result<()> {
     ensure!(counted(r, "direct_writes") == counted(r, "calls"), "{r}");
     let fill = row(&rows, "randwrite/fill/4K", "notrim");
     ensure!(counted(fill, "calls") == 1024, "{fill}");
+    // Every block is delayed when it is written and allocated by its writeback.
+    for case in ["buffered/4K/64", "buffered/4K/64/clear"] {
+        let r = row(&rows, case, "iomap");
+        ensure!(counted(r, "calls") == 1024, "{r}");
+        ensure!(counted(r, "delalloc_sets") > 0, "{r}");
+        ensure!(counted(r, "delalloc_clears") > 0, "{r}");
+        ensure!(counted(r, "ioends") > 0, "{r}");
+    }
     ensure!(report.text().contains("Percentiles: 90th"), "no histogram");
     ensure!(
         report.markdown().contains("Percentiles: 90th"),

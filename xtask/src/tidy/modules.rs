@@ -262,6 +262,7 @@ const BENCH: Order = Order {
         "psync",
         "queue",
         "randwrite",
+        "buffered",
         "peers",
         "scale",
         "runner",

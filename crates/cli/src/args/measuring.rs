@@ -12,9 +12,10 @@ use clap::Args;
 ///
 /// In memory: overwrite: small writes to the same range of a cached file. append: threads that
 /// append to one file. parallel: threads that overwrite parts of one file. randwrite: random direct
-/// writes, many in flight, and the time of each clear in the file's I/O tree. psync: sequential
-/// reads and writes. meta: names in directories of a thousand and of a hundred thousand files.
-/// direct: calls with O_DIRECT. peers: the everyday work of a mount, from untar to unmount.
+/// writes, many in flight, buffered ones with writeback under way, and the time of each clear in
+/// the file's I/O trees. psync: sequential reads and writes. meta: names in directories of a
+/// thousand and of a hundred thousand files. direct: calls with O_DIRECT. peers: the everyday work
+/// of a mount, from untar to unmount.
 ///
 /// On a disk (--dir): disk: sequential reads and writes of an image. device: requests to a file as
 /// a block device, by threads and by io_uring.
