@@ -66,6 +66,7 @@ mod text;
 mod tree;
 
 pub use error::{Error, Result};
+pub use extant_archive::Timestamp;
 pub use job::{Built, build};
 pub use new_file::NewFile;
 pub use options::{IdRange, Options, Silent, Watch};

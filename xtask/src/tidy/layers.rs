@@ -113,6 +113,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("extant-capi", &["extant"]),
+    ("extant-python", &["extant"]),
     ("extant-fuse", &["extant-engine"]),
     (
         "extant-cli",

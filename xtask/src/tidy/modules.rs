@@ -23,7 +23,7 @@ struct Order {
 
 const ORDERS: &[Order] = &[
     CHECK, ENGINE, FIX, EXTANT, BENCH, PAGECACHE, IOMAP, BUFFERHEAD, JBD2, BLOCKDEV, FUSE, CLI,
-    CAPI,
+    CAPI, PYTHON,
 ];
 
 const CHECK: Order = Order {
@@ -72,6 +72,11 @@ const CAPI: Order = Order {
         "xattr",
         "queue",
     ],
+};
+
+const PYTHON: Order = Order {
+    root: "crates/python/src",
+    modules: &["failure", "stat", "file", "filesystem", "making"],
 };
 
 const JBD2: Order = Order {

@@ -1,0 +1,160 @@
+"""Copies of files and trees, between the host and an image."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as kinds
+from typing import IO, TYPE_CHECKING, Any, Callable, Iterable, Optional, Set, Tuple
+
+if TYPE_CHECKING:
+    from .filesystem import FileSystem
+
+Progress = Callable[[str, int], object]
+
+STEP = 1 << 20
+"""Bytes that are copied at once."""
+
+
+def enter(path: str, inode: int, seen: Set[int]) -> None:
+    """Notes a directory of an image.
+
+    A damaged or hostile image may have a directory below itself, which would never end.
+    """
+    if inode in seen:
+        raise OSError(errno.EUCLEAN, "a directory with two names", path)
+    seen.add(inode)
+
+
+class Host:
+    """The files of this machine."""
+
+    def stat(self, path: str) -> Any:
+        return os.lstat(path)
+
+    def names(self, path: str, _: Any) -> Iterable[str]:
+        return os.listdir(path)
+
+    def readlink(self, path: str) -> str:
+        return os.readlink(path)
+
+    def reader(self, path: str) -> IO[bytes]:
+        return open(path, "rb", 0)
+
+    def writer(self, path: str) -> IO[bytes]:
+        # Never through a link: what is replaced is the name.
+        if os.path.islink(path):
+            os.unlink(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        return os.fdopen(os.open(path, flags, 0o600), "wb", 0)
+
+    def mkdir(self, path: str) -> None:
+        if not kinds.S_ISDIR(mode_of(self, path)):
+            os.mkdir(path, 0o700)
+
+    def symlink(self, target: str, path: str) -> None:
+        if kinds.S_ISLNK(mode_of(self, path)):
+            os.unlink(path)
+        os.symlink(target, path)
+
+    def finish(self, path: str, like: Any) -> None:
+        is_link = kinds.S_ISLNK(like.st_mode)
+        if not is_link:
+            # Set-id bits stay behind: the owner is another one here.
+            os.chmod(path, like.st_mode & 0o777)
+        os.utime(path, ns=(like.st_atime_ns, like.st_mtime_ns), follow_symlinks=not is_link)
+
+
+class Image:
+    """The files of an image."""
+
+    def __init__(self, fs: FileSystem, owner: Optional[Tuple[int, int]]) -> None:
+        self.fs = fs
+        self.volume = fs.volume
+        self.owner = owner
+        self.seen: Set[int] = set()
+
+    def stat(self, path: str) -> Any:
+        return self.volume.stat(path, False)
+
+    def names(self, path: str, like: Any) -> Iterable[str]:
+        enter(path, like.st_ino, self.seen)
+        return self.fs.listdir(path)
+
+    def readlink(self, path: str) -> str:
+        return self.volume.readlink(path)
+
+    def reader(self, path: str) -> IO[bytes]:
+        return self.fs.open(path, "rb", 0)
+
+    def writer(self, path: str) -> IO[bytes]:
+        if kinds.S_ISLNK(mode_of(self, path)):
+            self.volume.unlink(path)
+        return self.fs.open(path, "wb", 0, permissions=0o600)
+
+    def mkdir(self, path: str) -> None:
+        if not kinds.S_ISDIR(mode_of(self, path)):
+            self.volume.mkdir(path, 0o700)
+
+    def symlink(self, target: str, path: str) -> None:
+        if kinds.S_ISLNK(mode_of(self, path)):
+            self.volume.unlink(path)
+        self.volume.symlink(target, path)
+
+    def finish(self, path: str, like: Any) -> None:
+        uid, gid = self.owner or (like.st_uid, like.st_gid)
+        self.volume.chown(path, uid, gid, False)
+        if not kinds.S_ISLNK(like.st_mode):
+            self.volume.chmod(path, like.st_mode & 0o7777)
+        self.volume.utime(path, like.st_atime_ns, like.st_mtime_ns, False)
+
+
+def mode_of(side: Any, path: str) -> int:
+    """The mode of what is at a path, 0 if nothing is."""
+    try:
+        return side.stat(path).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def copy(source: Any, path: str, target: Any, to: str, progress: Optional[Progress]) -> None:
+    """Copies a file or a tree. Devices, pipes and sockets are refused with ``OSError``."""
+    # Steps that wait; a directory gets its attributes when all in it is done.
+    waiting = [(path, to, False)]
+    while waiting:
+        path, to, is_done = waiting.pop()
+        like = source.stat(path)
+        kind = kinds.S_IFMT(like.st_mode)
+        if is_done:
+            target.finish(to, like)
+        elif kind == kinds.S_IFDIR:
+            target.mkdir(to)
+            waiting.append((path, to, True))
+            for name in source.names(path, like):
+                if "/" in name or name in (".", ".."):
+                    raise OSError(errno.EUCLEAN, "a name that no file can have", path)
+                waiting.append((os.path.join(path, name), os.path.join(to, name), False))
+        elif kind == kinds.S_IFLNK:
+            target.symlink(source.readlink(path), to)
+            target.finish(to, like)
+        elif kind == kinds.S_IFREG:
+            copy_content(source, path, target, to, progress)
+            target.finish(to, like)
+        else:
+            raise OSError(f"{path}: neither a file, nor a directory, nor a symbolic link")
+
+
+def copy_content(
+    source: Any, path: str, target: Any, to: str, progress: Optional[Progress]
+) -> None:
+    """Copies the bytes of a regular file."""
+    with source.reader(path) as reader, target.writer(to) as writer:
+        while True:
+            part = reader.read(STEP)
+            if not part:
+                return
+            rest = memoryview(part)
+            while rest:
+                rest = rest[writer.write(rest) :]
+            if progress is not None:
+                progress(path, len(part))

@@ -1,0 +1,56 @@
+//! Errors as Python knows them.
+
+use std::path::Path;
+
+use extant::{build, mkfs};
+use pyo3::PyErr;
+use pyo3::exceptions::{PyFileExistsError, PyFileNotFoundError, PyOSError, PyValueError};
+
+/// The `OSError` of a call about a path; its class follows from the errno.
+pub(crate) fn at(path: &Path, error: &extant::Error) -> PyErr {
+    let path = path.as_os_str().to_owned();
+    PyOSError::new_err((error.errno(), error.to_string(), path))
+}
+
+/// The `OSError` of a call about an open file.
+pub(crate) fn of(error: &extant::Error) -> PyErr {
+    PyOSError::new_err((error.errno(), error.to_string()))
+}
+
+/// What is used after it was closed.
+pub(crate) fn closed(what: &str) -> PyErr {
+    PyValueError::new_err(format!("I/O operation on closed {what}"))
+}
+
+/// An error of the host about a path.
+fn of_host(path: &Path, error: &std::io::Error) -> PyErr {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(errno) => PyOSError::new_err((errno, text, path.as_os_str().to_owned())),
+        None => PyOSError::new_err(format!("{}: {text}", path.display())),
+    }
+}
+
+/// Why no volume was made.
+pub(crate) fn of_mkfs(path: &Path, error: mkfs::Error) -> PyErr {
+    use mkfs::Error as E;
+    let text = format!("{}: {error}", path.display());
+    match error {
+        E::NoSize => PyFileNotFoundError::new_err(text),
+        E::Occupied { .. } => PyFileExistsError::new_err(text),
+        E::Open(error) => at(path, &error.into()),
+        E::Io(error) => of_host(path, &error),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+/// Why no volume was built.
+pub(crate) fn of_build(path: &Path, error: build::Error) -> PyErr {
+    use build::Error as E;
+    match error {
+        E::Mkfs(error) => of_mkfs(path, error),
+        E::Io { place, error } => of_host(Path::new(&place), &error),
+        E::Entry { .. } | E::NoRoom { .. } => PyOSError::new_err(error.to_string()),
+        E::Options(_) => PyValueError::new_err(error.to_string()),
+    }
+}

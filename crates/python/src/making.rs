@@ -1,0 +1,161 @@
+//! Whole images: making, building and checking them.
+
+use std::path::PathBuf;
+
+use extant::build::{Options, Source, Watch, build as build_image};
+use extant::{CheckOptions, check_image, mkfs as maker};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+
+use crate::failure;
+
+/// How often progress is told: every so many bytes.
+const STEP: u64 = 1 << 20;
+
+/// Makes an empty file system on a file or block device.
+#[pyfunction]
+#[pyo3(signature = (image, size, label, features, force))]
+pub(crate) fn mkfs(
+    py: Python<'_>,
+    image: PathBuf,
+    size: Option<u64>,
+    label: &[u8],
+    features: &str,
+    force: bool,
+) -> PyResult<()> {
+    let made = py.detach(|| {
+        let options = maker::Options {
+            label: label.to_vec(),
+            features: maker::parse_features(features)?,
+            force,
+            ..maker::Options::default()
+        };
+        maker::make(&image, size, &options).map(drop)
+    });
+    made.map_err(|error| failure::of_mkfs(&image, error))
+}
+
+/// What is told to a caller's function.
+#[derive(Default)]
+struct Told {
+    done: u64,
+    all: u64,
+    /// The value of `done` that was told last.
+    told: u64,
+    warnings: Vec<String>,
+    /// What the caller's function raised: it is not called again.
+    raised: Option<PyErr>,
+}
+
+/// Passes progress on to a caller's function.
+struct Progress {
+    call: Option<Py<PyAny>>,
+    told: Mutex<Told>,
+}
+
+impl Progress {
+    fn tell(&self, done: u64, all: u64) {
+        let Some(call) = &self.call else { return };
+        if self.told.lock().raised.is_some() {
+            return;
+        }
+        // The lock is not held here: the caller's function may take as long as it likes.
+        if let Err(error) = Python::attach(|py| call.call1(py, (done, all)).map(drop)) {
+            self.told.lock().raised.get_or_insert(error);
+        }
+    }
+}
+
+impl Watch for Progress {
+    fn expect(&self, bytes: u64) {
+        self.told.lock().all += bytes;
+    }
+
+    fn copied(&self, bytes: u64) {
+        let mut told = self.told.lock();
+        told.done += bytes;
+        let is_due = told.done - told.told >= STEP || told.done >= told.all;
+        if is_due {
+            told.told = told.done;
+            let (done, all) = (told.done, told.all);
+            drop(told);
+            self.tell(done, all);
+        }
+    }
+
+    fn warn(&self, what: String) {
+        self.told.lock().warnings.push(what);
+    }
+}
+
+/// Builds an image of folders, archives and container images. Returns its bytes and warnings.
+#[pyfunction]
+#[pyo3(signature = (sources, image, size, free, owner, mtime, force, progress))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the arguments of the function in Python, by name there"
+)]
+pub(crate) fn build(
+    py: Python<'_>,
+    sources: Vec<PathBuf>,
+    image: PathBuf,
+    size: Option<u64>,
+    free: u64,
+    owner: Option<(u32, u32)>,
+    mtime: Option<i64>,
+    force: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(u64, Vec<String>)> {
+    let mut options = Options {
+        size,
+        free,
+        uid: owner.map(|(uid, _)| uid),
+        gid: owner.map(|(_, gid)| gid),
+        ..Options::default()
+    };
+    options.volume.force = force;
+    if let Some(secs) = mtime {
+        options.mtime = Some(extant::build::Timestamp { secs, nanos: 0 });
+    }
+    let sources: Vec<Source> = sources.into_iter().map(Source::Path).collect();
+    let watch = Progress {
+        call: progress,
+        told: Mutex::default(),
+    };
+    let built = py.detach(|| build_image(&sources, &image, &options, &watch));
+    let told = watch.told.into_inner();
+    let built = built.map_err(|error| failure::of_build(&image, error))?;
+    match told.raised {
+        Some(error) => Err(error),
+        None => Ok((built.layout.bytes(), told.warnings)),
+    }
+}
+
+/// Verifies an image without writing to it. Returns how much is wrong, and in what words.
+#[pyfunction]
+pub(crate) fn check(
+    py: Python<'_>,
+    image: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(u64, Vec<String>)> {
+    let watch = Progress {
+        call: progress,
+        told: Mutex::default(),
+    };
+    let report = py.detach(|| {
+        let tell = |done, all| watch.tell(done, all);
+        let options = CheckOptions {
+            progress: Some(&tell),
+            ..CheckOptions::default()
+        };
+        check_image(&image, &options)
+    });
+    let report = report.map_err(|error| failure::at(&image, &error))?;
+    match watch.told.into_inner().raised {
+        Some(error) => Err(error),
+        None => {
+            let words = report.findings.iter().map(ToString::to_string);
+            Ok((report.found, words.collect()))
+        }
+    }
+}

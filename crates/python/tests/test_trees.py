@@ -1,0 +1,128 @@
+"""Walks, copies in and out, and building."""
+
+import os
+
+import pytest
+
+import extant
+
+
+@pytest.fixture
+def tree(tmp_path):
+    tree = tmp_path / "tree"
+    (tree / "sub/deep").mkdir(parents=True)
+    (tree / "one").write_bytes(b"1" * 3_000_000)
+    (tree / "sub/two").write_text("two")
+    (tree / "sub/link").symlink_to("../one")
+    os.chmod(tree / "sub/two", 0o751)
+    os.utime(tree / "sub", ns=(1_000_000_000, 1_600_000_000_000_000_001))
+    return tree
+
+
+def listing(walk):
+    return [(os.path.basename(top), sorted(dirs), sorted(files)) for top, dirs, files in walk]
+
+
+def test_copies_keep_what_they_copy(fs, tree, tmp_path):
+    told = []
+    fs.copy_in(tree, "/tree", progress=lambda path, done: told.append((path, done)))
+    assert sum(done for _, done in told) == 3_000_003 and len(told) >= 3
+    assert listing(fs.walk("/tree")) == [
+        ("tree", ["sub"], ["one"]),
+        ("sub", ["deep"], ["link", "two"]),
+        ("deep", [], []),
+    ]
+    assert (fs / "tree/sub").stat().st_mtime_ns == 1_600_000_000_000_000_001
+    assert (fs / "tree/sub/two").stat().st_mode & 0o777 == 0o751
+    assert (fs / "tree/one").stat().st_uid == os.getuid()
+    fs.copy_out("/tree", tmp_path / "back")
+    back = tmp_path / "back"
+    assert (back / "one").read_bytes() == (tree / "one").read_bytes()
+    assert os.readlink(back / "sub/link") == "../one"
+    assert os.stat(back / "sub").st_mtime_ns == 1_600_000_000_000_000_001
+    assert os.stat(back / "sub/two").st_mode & 0o777 == 0o751
+    fs.copy_in(tree, "/tree", owner=(0, 7))
+    assert (fs / "tree/sub/link").lstat().st_gid == 7
+
+
+def test_walks_can_be_pruned(fs):
+    for name in ["a/x", "b/y", "c"]:
+        (fs / name).mkdir(parents=True)
+    seen = []
+    for top, dirs, _ in fs.walk("/"):
+        seen.append(top)
+        if "b" in dirs:
+            dirs.remove("b")
+    assert set(seen) == {"/", "/a", "/a/x", "/c", "/lost+found"}
+
+
+def test_nothing_is_written_through_links(fs, tmp_path):
+    """A link of an image, and one that waits where a copy goes, lead nowhere."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (fs / "out").mkdir()
+    (fs / "out/file").write_text("from the image")
+    (fs / "out/link").symlink_to(str(secret))
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "file").symlink_to(secret)
+    fs.copy_out("/out", target)
+    assert secret.read_text() == "secret"
+    assert (target / "file").read_text() == "from the image"
+    assert not (target / "file").is_symlink() and os.readlink(target / "link") == str(secret)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (fs / "out/sub").mkdir()
+    (fs / "out/sub/inner").touch()
+    (target / "sub").symlink_to(elsewhere)
+    with pytest.raises(FileExistsError):
+        fs.copy_out("/out", target)
+    assert os.listdir(elsewhere) == []
+
+
+def test_a_directory_below_itself_ends_a_walk(tmp_path):
+    """The kind of damage that a hostile image would use."""
+    image = tmp_path / "bad.img"
+    extant.mkfs(image, 16 << 20, features="^metadata_csum")
+    with extant.open(image, "r+") as fs:
+        (fs / "one/two").mkdir(parents=True)
+        one, two = (fs / "one").stat().st_ino, (fs / "one/two").stat().st_ino
+    raw = bytearray(image.read_bytes())
+    at = raw.find(b"two") - 8
+    assert raw[at : at + 4] == two.to_bytes(4, "little")
+    entry = raw[at + 4 : at + 11]
+    # The journal has a copy.
+    was, is_now = two.to_bytes(4, "little") + entry, one.to_bytes(4, "little") + entry
+    image.write_bytes(raw.replace(was, is_now))
+    with extant.open(image) as fs:
+        with pytest.raises(OSError, match="two names"):
+            list(fs.walk("/"))
+        with pytest.raises(OSError, match="two names"):
+            fs.copy_out("/", tmp_path / "never")
+
+
+def test_devices_are_refused(fs, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError):
+        fs.copy_in(tmp_path / "pipe", "/pipe")
+
+
+def test_images_are_built_with_progress(tree, tmp_path):
+    image, told = tmp_path / "built.img", []
+    built = extant.build(
+        tree, image, owner=(0, 0), mtime=1_700_000_000, progress=lambda *args: told.append(args)
+    )
+    assert built.size == image.stat().st_size and built.warnings == []
+    assert told and told[-1][0] == told[-1][1] > 3_000_000
+    assert extant.check(image).is_clean
+    with extant.open(image) as fs:
+        assert (fs / "sub/two").read_text() == "two"
+        assert (fs / "one").stat().st_mtime == 1_700_000_000.0
+
+
+def test_what_a_callback_raises_is_raised(tree, tmp_path):
+    def stop(done, all_):
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        extant.build(tree, tmp_path / "built.img", progress=stop)
