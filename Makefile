@@ -15,10 +15,12 @@ IMAGE ?= extant.img
 SIZE ?= 1G
 MNT ?= mnt
 MINUTES ?= 60
+# What the compiler makes programs for, unless told otherwise.
+HOST ?= $(shell rustc -vV | sed -n 's/^host: //p')
 BENCH ?= --full --write docs/BENCHMARKS.md
 
 .PHONY: help run stop build test lint tidy doc soak fuzz sanitize deny bench clean
-.PHONY: library install install-files install-library uninstall
+.PHONY: library install install-files install-library uninstall deb static dist book
 
 help:
 	@echo "make run              mount $(IMAGE) on ./$(MNT) (made if there is none)"
@@ -29,10 +31,16 @@ help:
 	@echo "make sanitize         tests of threads and unsafe code under sanitizers (nightly compiler)"
 	@echo "make lint             format, clippy, rustdoc and the project's own rules"
 	@echo "make doc              the library's documentation, in $(TARGET)/doc"
+	@echo "make book             tutorials, how-to pages, reference and explanations as a site,"
+	@echo "                      in $(TARGET)/book"
 	@echo "make bench            the tables of docs/BENCHMARKS.md, in 25 minutes; BENCH=--quick"
 	@echo "make library          libextant for C programs and fio's engines, in $(TARGET)/library"
 	@echo "make install          command, library, manual pages, completions and mount helper,"
 	@echo "                      below PREFIX=$(PREFIX)"
+	@echo "make deb              packages for Debian, in $(TARGET)/deb"
+	@echo "make static           one file that needs no libraries: $(TARGET)/static/extant"
+	@echo "make dist             sources, static command, packages and their checksums,"
+	@echo "                      in $(TARGET)/dist"
 	@echo "make deny             licences and advisories of the dependencies"
 
 run:
@@ -75,6 +83,10 @@ tidy:
 
 doc:
 	$(CARGO) doc --workspace --no-deps
+
+book:
+	command -v mdbook >/dev/null || $(CARGO) install --locked mdbook
+	$(CARGO) xtask book
 
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
@@ -123,6 +135,22 @@ uninstall:
 	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant"
 	rm -f "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
+
+deb: build
+	@scripts/need deb
+	$(CARGO) build --release -p extant-capi
+	rm -rf "$(TARGET)/deb"
+	scripts/deb "$(BINARY)" "$(ARCHIVE)" "$(TARGET)/deb"
+
+# With a target that is named, build scripts and macros stay as they are.
+static:
+	RUSTFLAGS="-C target-feature=+crt-static" \
+	    $(CARGO) build --release -p extant-cli --target "$(HOST)"
+	! readelf -l "$(TARGET)/$(HOST)/release/extant" | grep -q INTERP
+	install -D -m 755 "$(TARGET)/$(HOST)/release/extant" "$(TARGET)/static/extant"
+
+dist: deb static
+	scripts/dist "$(TARGET)/static/extant" "$(TARGET)/deb" "$(TARGET)/dist"
 
 clean:
 	$(CARGO) clean

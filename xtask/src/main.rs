@@ -1,5 +1,6 @@
 //! Chores of the project, as `cargo xtask NAME`.
 //!
+//! - `book`: the pages of `docs` and a reference as a site, by mdBook.
 //! - `tidy`: rules that no compiler checks (layers, circles, lengths, words, names in documents,
 //!   manifests). `--api` writes the lists of public items.
 //! - `test [ARGS]`: all suites, some at once, or `cargo test --workspace ARGS`; skips and totals
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod binaries;
+mod book;
 mod failures;
 mod mutations;
 mod rounds;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     match args.first().map(String::as_str) {
+        Some("book") => book::run(&root()),
         Some("tidy") => tidy::run(&root(), rest),
         Some("test") => suite::test(&root(), rest),
         Some("watch") => watch::run(rest),
@@ -34,7 +37,7 @@ fn main() -> ExitCode {
         Some("soak") => soak::run_all(&root(), rest),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy | test [cargo test's arguments] | \
+                "usage: cargo xtask book | tidy | test [cargo test's arguments] | \
                  rounds N [cargo test's arguments] | soak [minutes] [stages]"
             );
             ExitCode::from(2)

@@ -168,8 +168,9 @@ const STAGES: &[Stage] = &[
     },
     Stage {
         name: "packages",
-        suites: "-p extant-tests --test packages",
-        env: &[("EXTANT_PACKAGES", "1")],
+        suites: "-p extant-tests -p extant-python --test packages --test installed --test module",
+        // Release builds, once for each way to install.
+        env: &[("EXTANT_PACKAGES", "1"), ("EXTANT_TEST_LIMIT", "3600")],
         ..PLAIN
     },
     Stage {

@@ -1,0 +1,99 @@
+//! Promise: what a release has works where neither the checkout nor a compiler is, and the pages of
+//! the book say what happens: each of their command blocks runs here, on the packages.
+//!
+//! The short tests pack this run's build. `EXTANT_PACKAGES=1` asks for the long ones, as the soak
+//! does: release builds, a bare Debian 12 that debootstrap makes, and an empty root.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod blocks;
+mod elsewhere;
+mod packages;
+mod pages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use extant_testkit::tools::{extant, target_dir, workspace};
+use extant_testkit::{Cmd, Need};
+
+/// What `scripts/deb` needs.
+const PACKING: [Need; 4] = [
+    Need::Tool("dpkg-shlibdeps"),
+    Need::Tool("strip"),
+    Need::Tool("gcc"),
+    Need::Tool("make"),
+];
+
+/// A program in the checkout that may take as long as a release build.
+fn long(program: &str) -> Cmd {
+    Cmd::new(program)
+        .dir(workspace())
+        .limit(Duration::from_secs(3600))
+}
+
+/// Whether the long tests are asked for.
+fn is_long_run() -> bool {
+    std::env::var_os("EXTANT_PACKAGES").is_some()
+}
+
+/// Builds a package in this run's profile, and returns a file of it.
+fn built(package: &str, file: &str) -> PathBuf {
+    let mut build = long(env!("CARGO")).args(["build", "-q", "-p", package]);
+    let mut profile = "debug";
+    if !cfg!(debug_assertions) {
+        (build, profile) = (build.arg("--release"), "release");
+    }
+    build.ok().unwrap();
+    target_dir().join(profile).join(file)
+}
+
+/// Packs this run's build in `dir`, with little effort. Returns the packages with their names.
+fn pack(dir: &Path) -> Vec<(String, PathBuf)> {
+    let pack = Cmd::new(workspace().join("scripts/deb"))
+        .arg(extant().unwrap())
+        .arg(built("extant-capi", "libextant_capi.a"))
+        .arg(dir)
+        .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
+        .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
+    let files = pack.ok().unwrap().out;
+    let named = files.lines().map(|file| {
+        let file = PathBuf::from(file);
+        let name = file.file_name().unwrap().to_str().unwrap();
+        (name.split('_').next().unwrap().to_owned(), file)
+    });
+    named.collect()
+}
+
+/// A tree with all packages of this run's build in it, and the Python module in `python`.
+fn installed() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let (debs, root) = (
+            target_dir().join("test-deb"),
+            target_dir().join("test-root"),
+        );
+        let _ = fs::remove_dir_all(&debs);
+        let _ = fs::remove_dir_all(&root);
+        for (_, package) in pack(&debs) {
+            let unpack = Cmd::new("dpkg-deb").arg("-x").arg(package).arg(&root);
+            unpack.ok().unwrap();
+        }
+        // What a wheel would install.
+        let python = root.join("python");
+        fs::create_dir(&python).unwrap();
+        let package = workspace().join("crates/python/python/extant");
+        let copy = Cmd::new("cp").arg("-r").arg(package).arg(&python);
+        copy.ok().unwrap();
+        let module = built("extant-python", "lib_extant.so");
+        fs::copy(module, python.join("extant/_extant.abi3.so")).unwrap();
+        root
+    })
+}
+
+/// Where libraries lie in a tree of packages.
+fn libraries(root: &Path) -> PathBuf {
+    let triplet = Cmd::new("dpkg-architecture").arg("-qDEB_HOST_MULTIARCH");
+    root.join("usr/lib").join(triplet.ok().unwrap().out.trim())
+}
