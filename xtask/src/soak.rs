@@ -53,6 +53,15 @@ const STAGES: &[Stage] = &[
         ..PLAIN
     },
     Stage {
+        name: "rings",
+        suites: "-p extant-tests --test kill --test threads --test exerciser --test consistency \
+                 --test direct --test ranges --test full --test no_space --test unmount \
+                 --test daemon --test directories --test posix",
+        env: &[("EXTANT_TRANSPORT", "uring"), ("EXTANT_KILLS", "200")],
+        round: Some(300),
+        ..PLAIN
+    },
+    Stage {
         name: "network",
         suites: "-p extant-tests --test nbd",
         tests: &["--nocapture", "a_storm"],

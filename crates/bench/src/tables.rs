@@ -7,7 +7,7 @@ use crate::rows::{Rows, Summary, Unit, number};
 use crate::times;
 
 /// What is worth a ratio: the first against the second.
-const PAIRS: [(&str, &str); 10] = [
+const PAIRS: [(&str, &str); 12] = [
     ("iomap", "notrim"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
@@ -16,6 +16,8 @@ const PAIRS: [(&str, &str); 10] = [
     ("bufferhead", "base"),
     ("iomap", "kernel-ext4"),
     ("mount", "kernel-ext4"),
+    ("mount-uring", "mount"),
+    ("mount-uring", "kernel-ext4"),
     ("mount", "fuse2fs"),
     ("mount", "passthrough"),
 ];

@@ -56,8 +56,8 @@ pub(crate) enum Kind {
     Memset,
     /// The library in this process, tuned.
     Library(fn(&mut Tuning)),
-    /// `extant mount`.
-    Mount,
+    /// `extant mount`, with these options.
+    Mount(&'static str),
     /// A file system of Linux's on a loop device.
     Linux(&'static str),
     /// e2fsprogs' FUSE driver.
@@ -85,6 +85,9 @@ pub(crate) struct Variant {
 
 /// How many times longer the file of [`Setup::Direct`] is than those that are streamed: 1 GiB.
 pub(crate) const LONGER: u64 = 4;
+
+/// Options of a mount over rings. The kernel's switch for them is set where it may be.
+const OVER_RINGS: &str = "transport=uring";
 
 const fn io(direct: bool, queues: FileQueues) -> FileIo {
     FileIo { direct, queues }
@@ -153,8 +156,13 @@ pub(crate) const ALL: &[Variant] = &[
     },
     Variant {
         name: "mount",
-        kind: Kind::Mount,
-        about: "extant mount, no options, image in RAM",
+        kind: Kind::Mount("transport=dev"),
+        about: "extant mount by /dev/fuse, image in RAM",
+    },
+    Variant {
+        name: "mount-uring",
+        kind: Kind::Mount(OVER_RINGS),
+        about: "extant mount over io_uring, image in RAM",
     },
     Variant {
         name: "kernel-ext4",
@@ -244,6 +252,10 @@ impl Variant {
                 _ => {}
             }
         }
+        // Where requests are what counts.
+        if self.is_over_rings() {
+            return matches!(bench, Bench::Peers | Bench::Meta | Bench::Psync);
+        }
         if matches!(bench, Bench::Scale | Bench::Large) {
             let fuse2fs = bench == Bench::Scale && self.name == "fuse2fs";
             return fuse2fs || ["mount", "kernel-ext4"].contains(&self.name);
@@ -281,7 +293,7 @@ impl Variant {
     pub(crate) fn driver(&self, plan: &Plan) -> Option<Driver> {
         match self.kind {
             Kind::Memcpy | Kind::Memset | Kind::Library(_) | Kind::Device(_) => None,
-            Kind::Mount => Some(Driver::Extant(plan.extant.clone())),
+            Kind::Mount(options) => Some(Driver::Extant(plan.extant.clone(), options)),
             Kind::Linux(kind) => Some(Driver::Linux(kind)),
             Kind::Fuse2fs => Some(Driver::Fuse2fs),
             Kind::Passthrough => Some(Driver::Passthrough),
@@ -290,7 +302,15 @@ impl Variant {
 
     /// Whether a daemon serves it.
     pub(crate) fn has_daemon(&self) -> bool {
-        matches!(self.kind, Kind::Mount | Kind::Fuse2fs | Kind::Passthrough)
+        matches!(
+            self.kind,
+            Kind::Mount(_) | Kind::Fuse2fs | Kind::Passthrough
+        )
+    }
+
+    /// Whether its requests come over rings, where they cannot be seen from outside.
+    pub(crate) fn is_over_rings(&self) -> bool {
+        matches!(self.kind, Kind::Mount(OVER_RINGS))
     }
 
     /// A file system of this kind in RAM, of `mib` MiB, that is not mounted.
@@ -313,10 +333,11 @@ impl Variant {
         match self.kind {
             Kind::Memcpy | Kind::Memset => None,
             Kind::Library(_) => first(&[Need::Tool("mke2fs")]),
-            Kind::Mount if !plan.extant.is_file() => {
+            Kind::Mount(_) if !plan.extant.is_file() => {
                 Some(format!("no command at {}", plan.extant.display()))
             }
-            Kind::Mount => first(&[Need::Fuse, Need::Tool("mke2fs")]),
+            Kind::Mount(OVER_RINGS) => first(&[Need::Fuse, Need::FuseRings, Need::Tool("mke2fs")]),
+            Kind::Mount(_) => first(&[Need::Fuse, Need::Tool("mke2fs")]),
             Kind::Linux("xfs") if !kernel_knows("xfs") => Some("this kernel has no xfs".into()),
             Kind::Linux("xfs") => first(&[Need::Loop, Need::Tool("mkfs.xfs")]),
             Kind::Linux(_) => first(&[Need::Loop, Need::Tool("mke2fs")]),

@@ -70,7 +70,8 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     };
     let ended = End(keeper.clone());
 
-    let report = confine(&options, source.server())?;
+    let rings = host.makes_rings(&options);
+    let report = confine(&options, source.server(), rings)?;
     let volume = source.open(&options, tuning)?;
     if volume.read_only() {
         options.set_read_only();
@@ -173,7 +174,7 @@ fn recovered(args: &Mount) -> Result<(), Failure> {
         return Err(Failure::new("an image is needed"));
     };
     if let Some(source) = MountSource::to_recover(path, &options)? {
-        confine(&options, None)?;
+        confine(&options, None, false)?;
         source.recover(&options, tuning)?;
     }
     Ok(())
@@ -233,14 +234,12 @@ pub(crate) fn keep(args: &Mount) -> Result<(), Failure> {
 fn confine(
     options: &MountOptions,
     server: Option<extant_sandbox::Server>,
+    rings: bool,
 ) -> Result<Report, Failure> {
     if !options.sandbox() {
         return Ok(Report::unconfined());
     }
-    let profile = Profile {
-        server,
-        rings: false,
-    };
+    let profile = Profile { server, rings };
     let report = extant_sandbox::enter(&profile).map_err(|error| {
         let what = format!("{error} (-o nosandbox mounts without it)");
         Failure::at("the sandbox", what)

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Major version spoken.
 pub(crate) const MAJOR: u32 = 7;
 /// Newest minor version whose structures are spoken.
-pub(crate) const MINOR: u32 = 40;
+pub(crate) const MINOR: u32 = 42;
 /// Oldest minor version that is accepted.
 pub(crate) const MINOR_OLDEST: u32 = 31;
 
@@ -153,6 +153,7 @@ bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const OVER_IO_URING = 1 << 41;
     }
 }
 
@@ -295,10 +296,23 @@ wire! {
         btime: StatxTime, ctime: StatxTime, mtime: StatxTime, rdev_major: u32, rdev_minor: u32,
         dev_major: u32, dev_minor: u32, spare2: [u64; 14],
     }
+    /// In a ring's entry, behind the headers: how much payload the kernel put there, and what it
+    /// takes back.
+    RingInOut = 32 { flags: u64, commit_id: u64, payload_len: u32, padding: u32, reserved: u64 }
+    /// A command to a queue, in the submission ring.
+    RingCommand = 24 { flags: u64, commit_id: u64, queue: u16, padding: [u8; 6] }
     /// Before the node numbers.
     PruneOut = 16 { count: u32, padding: u32, spare: u64 }
     InvalInodeOut = 24 { nodeid: u64, offset: i64, len: i64 }
 }
+
+/// `IORING_OP_URING_CMD` of `/dev/fuse`: makes an entry known, and waits for a request.
+pub(crate) const RING_REGISTER: u32 = 1;
+/// The same: answers a request, and waits for the next.
+pub(crate) const RING_COMMIT_AND_FETCH: u32 = 2;
+/// Bytes for a request's or a reply's header in a ring's entry, and for the fixed part of the
+/// request behind it.
+pub(crate) const RING_HEADER: usize = 128;
 
 /// Bytes of request buffer that the kernel insists on besides the data of a `WRITE`.
 pub(crate) const REQUEST_OVERHEAD: usize = 4096;

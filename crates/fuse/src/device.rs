@@ -1,4 +1,5 @@
-//! The kernel's end: `/dev/fuse` as a queue of requests.
+//! The kernel's end: `/dev/fuse` as a queue of requests, and as the way to the kernel for what is
+//! no reply. Where rings carry the requests (`traffic`), the device knows of that.
 //!
 //! The descriptor is non-blocking. Any number of threads may read, write and wait at once; the
 //! kernel hands each request to one reader. Once [`Device::close`] was called, every reader finds
@@ -18,8 +19,9 @@
 //! request and takes the second, or it has answered the request with EIO and says ENOENT.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{
     InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER, OutHeader, PruneOut,
 };
+use crate::traffic::{MAX_LATER, Traffic};
 
 /// What a read brought.
 pub(crate) enum Received {
@@ -116,6 +119,14 @@ pub(crate) struct Device {
     taken: AtomicU64,
     /// Readable once closed, so that sleepers wake up.
     bell: OwnedFd,
+    /// Of the rings, if there are any.
+    traffic: OnceLock<Arc<Traffic>>,
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl Device {
@@ -128,7 +139,39 @@ impl Device {
             closed: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             bell,
+            traffic: OnceLock::new(),
         })
+    }
+
+    /// Rings are to carry the requests.
+    pub(crate) fn use_rings(&self, traffic: Arc<Traffic>) {
+        // There is one set of rings for each mount.
+        let _ = self.traffic.set(traffic);
+    }
+
+    /// What the rings do, if there are any.
+    pub(crate) fn traffic(&self) -> Option<&Traffic> {
+        self.traffic.get().map(Arc::as_ref)
+    }
+
+    /// The same, if they carry the requests.
+    fn carrier(&self) -> Option<&Traffic> {
+        self.traffic().filter(|traffic| traffic.carries())
+    }
+
+    /// Readable once the device was closed.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// How many requests may wait for a reply that is sent later.
+    pub(crate) fn max_later(&self) -> usize {
+        self.carrier().map_or(usize::MAX, |_| MAX_LATER)
+    }
+
+    /// Whether the kernel tells of an interrupted request once only.
+    pub(crate) fn interrupts_once(&self) -> bool {
+        self.carrier().is_some()
     }
 
     /// Makes all readers, now and later, find the device gone. The kernel aborts the mount when the
@@ -185,9 +228,11 @@ impl Device {
         self.polled().intersects(PollFlags::ERR)
     }
 
-    /// Whether a request waits for a reader.
+    /// Whether a request waits for a reader. Of those that come over rings, whether one may wait or
+    /// be served that the kernel sends in the background.
     pub(crate) fn has_request(&self) -> bool {
         self.polled().intersects(PollFlags::IN)
+            || self.carrier().is_some_and(|traffic| !traffic.is_idle())
     }
 
     fn polled(&self) -> PollFlags {
@@ -223,6 +268,14 @@ impl Device {
     pub(crate) fn send(&self, reply: &[u8]) -> io::Result<bool> {
         let write = || rustix::io::write(&self.fd, reply);
         Ok(repeat(&self.closed, after_write, write)?.is_ok())
+    }
+
+    /// Sends the reply to a request whose server said `Done::Later`.
+    pub(crate) fn send_later(&self, unique: u64, reply: &[u8]) -> io::Result<()> {
+        match self.carrier() {
+            Some(traffic) => traffic.send_later(unique, reply),
+            None => self.send(reply).map(drop),
+        }
     }
 
     /// Tells the kernel that what it knows of a node's attributes is old, and, from `offset` on,

@@ -6,13 +6,30 @@
 //!
 //! # Locks
 //! Each worker's slot has one, a leaf; only its worker and a thread that asks about all of them
-//! take it.
+//! take it. The early interruptions have another, a leaf too.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use extant_engine::Interrupt;
 use parking_lot::Mutex;
 
 /// A slot for each worker.
-pub(crate) struct InFlight(Vec<Slot>);
+pub(crate) struct InFlight {
+    slots: Vec<Slot>,
+    early: Early,
+}
+
+/// Interruptions of requests that no worker served when they came.
+#[derive(Default)]
+struct Early {
+    /// How many there are, at most [`MAX_EARLY`]: with none, a request looks no further.
+    count: AtomicUsize,
+    uniques: Mutex<VecDeque<u64>>,
+}
+
+/// How many early interruptions are remembered. Most are of requests that were just answered.
+const MAX_EARLY: usize = 64;
 
 #[derive(Default)]
 struct Slot(Mutex<Current>);
@@ -41,18 +58,21 @@ impl Drop for Served<'_> {
 impl InFlight {
     pub(crate) fn new(workers: usize) -> Self {
         let slots = std::iter::repeat_with(Slot::default);
-        Self(slots.take(workers).collect())
+        Self {
+            slots: slots.take(workers).collect(),
+            early: Early::default(),
+        }
     }
 
     /// How many workers there are slots for.
     pub(crate) fn workers(&self) -> usize {
-        self.0.len()
+        self.slots.len()
     }
 
     /// Worker `worker`, one of [`InFlight::workers`], begins to serve the request that the kernel
     /// calls `unique`.
     pub(crate) fn begin(&self, worker: usize, unique: u64) -> Served<'_> {
-        let slot = &self.0[worker];
+        let slot = &self.slots[worker];
         let mut current = slot.0.lock();
         current.unique = Some(unique);
         if current.interrupt.is_set() {
@@ -60,12 +80,28 @@ impl InFlight {
         }
         let interrupt = current.interrupt.clone();
         drop(current);
+        if self.early.count.load(Ordering::SeqCst) > 0 && self.early.take(unique) {
+            interrupt.set();
+        }
         Served { slot, interrupt }
+    }
+
+    /// Interrupts request `unique` now or, if no worker serves it yet, when one begins to. For
+    /// requests that come over rings: the kernel does not interrupt those a second time.
+    ///
+    /// An interruption is remembered (1) before the slots are looked at (2); a worker fills its
+    /// slot (3) before it looks at what is remembered (4). So if (2) misses the request, (3) comes
+    /// after it, and (4) finds what (1) remembered.
+    pub(crate) fn interrupt_soon(&self, unique: u64) {
+        self.early.remember(unique);
+        if self.interrupt(unique) {
+            self.early.take(unique);
+        }
     }
 
     /// Interrupts request `unique`; false if no worker serves it.
     pub(crate) fn interrupt(&self, unique: u64) -> bool {
-        self.0.iter().any(|slot| {
+        self.slots.iter().any(|slot| {
             let current = slot.0.lock();
             let found = current.unique == Some(unique);
             if found {
@@ -77,7 +113,27 @@ impl InFlight {
 
     /// Whether no worker serves a request.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|slot| slot.0.lock().unique.is_none())
+        self.slots.iter().all(|slot| slot.0.lock().unique.is_none())
+    }
+}
+
+impl Early {
+    fn remember(&self, unique: u64) {
+        let mut uniques = self.uniques.lock();
+        if uniques.len() == MAX_EARLY {
+            uniques.pop_front();
+        }
+        uniques.push_back(unique);
+        self.count.store(uniques.len(), Ordering::SeqCst);
+    }
+
+    /// Forgets the interruption of `unique`; returns whether there was one.
+    fn take(&self, unique: u64) -> bool {
+        let mut uniques = self.uniques.lock();
+        let before = uniques.len();
+        uniques.retain(|&one| one != unique);
+        self.count.store(uniques.len(), Ordering::SeqCst);
+        uniques.len() < before
     }
 }
 
@@ -105,5 +161,21 @@ mod tests {
         drop(two);
         assert!(!requests.interrupt(12), "served");
         assert!(!requests.begin(2, 14).interrupt.is_set());
+    }
+
+    #[test]
+    fn an_interruption_may_come_before_its_request() {
+        let requests = InFlight::new(2);
+        for unique in 0..2 * MAX_EARLY as u64 {
+            requests.interrupt_soon(unique);
+        }
+        assert!(!requests.begin(0, 3).interrupt.is_set(), "long forgotten");
+        assert!(requests.begin(0, 100).interrupt.is_set());
+        assert!(!requests.begin(0, 100).interrupt.is_set(), "told once");
+        let served = requests.begin(1, 7);
+        requests.interrupt_soon(7);
+        assert!(served.interrupt.is_set());
+        drop(served);
+        assert!(!requests.begin(1, 7).interrupt.is_set());
     }
 }

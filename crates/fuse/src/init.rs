@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::abi::{self, InitFlags, InitOut, MAJOR, MINOR, MINOR_OLDEST};
 use crate::device::{Device, Received};
 use crate::errno::Errno;
-use crate::reply::ReplyBuf;
+use crate::reply::ReplySpace;
 use crate::request::Request;
 
 /// The most data in one READ or WRITE, in bytes.
@@ -16,12 +16,21 @@ pub(crate) const REQUEST_LEN: usize = MAX_IO as usize + abi::REQUEST_OVERHEAD;
 /// Bytes behind the header of a reply at most: a READ; directory listings and attributes are
 /// smaller.
 pub(crate) const REPLY_LEN: usize = MAX_IO as usize;
+/// Pages of a request at most, as INIT has it.
+const MAX_PAGES: u32 = MAX_IO / 4096;
 /// Background requests (readahead, write-back, asynchronous RELEASE) that may be in flight.
 const MAX_BACKGROUND: u16 = 128;
 /// From how many on the kernel calls the device congested.
 const CONGESTION: u16 = 96;
 /// How long the kernel may take to send INIT. It does so as part of the mount.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes that a ring's entry needs for what is behind the headers: the most that the kernel may put
+/// there, by bytes or by pages.
+pub(crate) fn payload_len() -> usize {
+    let by_pages = MAX_PAGES as usize * rustix::param::page_size();
+    by_pages.max(MAX_IO as usize)
+}
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +43,8 @@ pub(crate) struct Agreed {
     pub(crate) no_open: bool,
     /// The kernel can do without OPENDIR.
     pub(crate) no_opendir: bool,
+    /// The kernel waits for rings before it sends requests.
+    pub(crate) rings: bool,
 }
 
 /// What the mount wants, where it has a choice.
@@ -41,6 +52,8 @@ pub(crate) struct Agreed {
 pub(crate) struct Wishes {
     /// Let the kernel keep dirty pages.
     pub(crate) writeback: bool,
+    /// Requests are to come over rings, if the kernel has that.
+    pub(crate) rings: bool,
     /// The finest time an inode can hold, in nanoseconds: the kernel's own times are no finer.
     pub(crate) time_gran: u32,
 }
@@ -51,7 +64,8 @@ pub(crate) struct Wishes {
 /// If the kernel is older than Linux 5.4, or goes away.
 pub(crate) fn handshake(device: &Device, wishes: Wishes) -> io::Result<Agreed> {
     let mut bytes = vec![0; REQUEST_LEN];
-    let mut reply = ReplyBuf::new(size_of::<InitOut>());
+    let mut space = ReplySpace::new(size_of::<InitOut>());
+    let mut reply = space.start();
     let patience = Instant::now() + PATIENCE;
     loop {
         let len = match device.receive(&mut bytes)? {
@@ -124,8 +138,10 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
     if wishes.writeback {
         wanted |= InitFlags::WRITEBACK_CACHE;
     }
+    if wishes.rings {
+        wanted |= InitFlags::OVER_IO_URING;
+    }
     let flags = offered & wanted;
-    let pages = MAX_IO / 4096;
     let bits = flags.bits();
     let out = InitOut {
         major: MAJOR,
@@ -138,7 +154,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         congestion_threshold: CONGESTION,
         max_write: MAX_IO,
         time_gran: wishes.time_gran,
-        max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
+        max_pages: u16::try_from(MAX_PAGES).unwrap_or(u16::MAX),
         ..InitOut::default()
     };
     let agreed = Agreed {
@@ -146,6 +162,7 @@ fn negotiate(init: &abi::InitIn, upper: u32, wishes: Wishes) -> (InitOut, Agreed
         writeback: flags.contains(InitFlags::WRITEBACK_CACHE),
         no_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
         no_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
+        rings: flags.contains(InitFlags::OVER_IO_URING),
     };
     (out, agreed)
 }
@@ -157,6 +174,7 @@ mod tests {
     fn wishes(writeback: bool) -> Wishes {
         Wishes {
             writeback,
+            rings: false,
             time_gran: 1,
         }
     }
@@ -175,7 +193,17 @@ mod tests {
         assert_eq!(out.flags & truncate_on_open, 0, "truncations would be lost");
         let async_direct = u32::try_from(InitFlags::ASYNC_DIO.bits()).unwrap();
         assert_eq!(out.flags & async_direct, 0, "cached pages would be stale");
-        assert_eq!(out.flags2, 0);
+        assert_eq!(
+            out.flags2, 0,
+            "without rings the kernel would wait for them"
+        );
+        let ringed = Wishes {
+            rings: true,
+            ..wishes(true)
+        };
+        let (out, agreed) = negotiate(&everything, u32::MAX, ringed);
+        assert!(agreed.rings && u64::from(out.flags2) == InitFlags::OVER_IO_URING.bits() >> 32);
+        assert!(!negotiate(&everything, 0, ringed).1.rings);
         let (_, agreed) = negotiate(&everything, 0, wishes(false));
         assert!(!agreed.writeback);
         let coarse = Wishes {

@@ -5,7 +5,9 @@
 //! `docs/ARCHITECTURE.md` has the figures.
 //!
 //! From the kernel up: `device` (the queue) → `pool` (threads) → `request` (bytes into checked
-//! operations) → `server` (calls of the file system) → `reply`. `node_table` counts what the kernel
+//! operations) → `server` (calls of the file system) → `reply`. `uring` takes the places of the
+//! first two where the kernel allows it, and `traffic` is what the others know of it. `serve` is
+//! what both ways have in common. `node_table` counts what the kernel
 //! knows, `in_flight` what is being served, `init` is the first message, `mount` attaches and
 //! detaches, `control` reports to a `waiter` how an unmount ended, `live` serves the counters,
 //! `keeper` does for a confined daemon what needs privileges, `session` puts them together.
@@ -31,10 +33,13 @@ mod open_files;
 mod pool;
 mod reply;
 mod request;
+mod serve;
 mod server;
 mod session;
 mod space;
+mod traffic;
 mod unmounter;
+mod uring;
 mod waiter;
 
 pub use control::CONTROL_ATTRIBUTE;

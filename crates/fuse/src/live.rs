@@ -4,6 +4,8 @@
 //! is not stored and not listed. Root and the daemon's user may read it. It has a line per counter,
 //! its name and its number: the counters of the engine, what the mount was begun with
 //! (`sandbox_seccomp`), and the number of requests of each kind (`requests_lookup`).
+//! `transport_uring` is 1 where rings carry them; where there are rings, their counters follow
+//! (`transport_requests`).
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,6 +16,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::counters::Counters;
+use crate::traffic::Traffic;
 
 /// The extended attribute, of any file of a mount, whose value is the list of counters.
 pub const STATS_ATTRIBUTE: &str = "extant.stats";
@@ -21,13 +24,22 @@ pub const STATS_ATTRIBUTE: &str = "extant.stats";
 const MOST: usize = 64 << 10;
 
 /// The list.
-pub(crate) fn list(volume: &Volume, facts: &[(&'static str, u64)], requests: &Counters) -> String {
+pub(crate) fn list(
+    volume: &Volume,
+    facts: &[(&'static str, u64)],
+    (requests, rings): (&Counters, Option<&Traffic>),
+) -> String {
     let mut lines = String::new();
     for (name, value) in volume.stats().into_iter().chain(facts.iter().copied()) {
         let _ = writeln!(lines, "{name} {value}");
     }
     for (name, value) in requests.list() {
         let _ = writeln!(lines, "requests_{name} {value}");
+    }
+    let carried = u64::from(rings.is_some_and(Traffic::carries));
+    let _ = writeln!(lines, "transport_uring {carried}");
+    for (name, value) in rings.iter().flat_map(|rings| rings.list()) {
+        let _ = writeln!(lines, "{name} {value}");
     }
     lines
 }

@@ -18,20 +18,24 @@
 //! `parked` is a leaf.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::abi::op;
 use crate::device::{Device, Received};
 use crate::in_flight::InFlight;
-use crate::reply::ReplyBuf;
+use crate::reply::ReplySpace;
 use crate::request::Request;
+use crate::serve::{Done, Serve, serve_one};
 
 /// How long the watcher asks before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
+/// How long a watcher that does not poll lets requests gather before it reads them: beside rings
+/// nearly all are of what the kernel has forgotten, and one read takes many of those.
+const GATHER: Duration = Duration::from_millis(1);
 /// How often the supervisor looks.
 const TICK: Duration = Duration::from_micros(300);
 /// After so many ticks without a request the supervisor sleeps too.
@@ -39,15 +43,15 @@ const TICKS_TO_REST: u32 = 30;
 /// So many requests without finding the queue empty wake another worker.
 const BACKLOG: u32 = 4;
 
-/// Serves requests. Called from many threads at once.
-pub(crate) trait Serve: Sync {
-    /// Whether the request may take long.
-    fn may_block(&self, request: &[u8]) -> bool;
-    /// Serves one request and sends the reply.
-    fn serve(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
-    /// A bug surfaced in [`Serve::serve`]; the request is answered, but nothing may be changed any
-    /// more.
-    fn panicked(&self, request: &[u8], reply: &mut ReplyBuf) -> io::Result<()>;
+/// What the watcher does when it finds no request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Habit {
+    /// It polls for a while before it sleeps.
+    Poll,
+    /// It sleeps.
+    Sleep,
+    /// It sleeps, and lets requests gather when it was woken.
+    Gather,
 }
 
 /// See the module's header.
@@ -55,7 +59,9 @@ pub(crate) struct Pool<'a, S> {
     device: &'a Device,
     server: &'a S,
     in_flight: &'a InFlight,
+    workers: usize,
     spin: Duration,
+    gather: bool,
     watched: AtomicBool,
     stopped: AtomicBool,
     served: AtomicU64,
@@ -66,13 +72,13 @@ pub(crate) struct Pool<'a, S> {
 /// What a worker keeps requests and replies in.
 struct Buffers {
     request: Vec<u8>,
-    reply: ReplyBuf,
+    reply: ReplySpace,
 }
 
 impl Buffers {
     /// Fails, instead of ending the process, where there is no memory.
     fn new(request_len: usize, reply_len: usize) -> io::Result<Self> {
-        let reply = ReplyBuf::try_new(reply_len)?;
+        let reply = ReplySpace::try_new(reply_len)?;
         let mut request = Vec::new();
         request.try_reserve_exact(request_len)?;
         request.resize(request_len, 0);
@@ -81,19 +87,24 @@ impl Buffers {
 }
 
 impl<'a, S: Serve> Pool<'a, S> {
+    /// A pool of `workers` threads, which have the first slots of `in_flight`.
     pub(crate) fn new(
         device: &'a Device,
         server: &'a S,
         in_flight: &'a InFlight,
-        cpus: usize,
+        (workers, habit): (usize, Habit),
     ) -> Self {
         Self {
             device,
             server,
             in_flight,
-            // On a single processor the watcher would take it from the process that is to send the
-            // request.
-            spin: if cpus > 1 { SPIN } else { Duration::ZERO },
+            workers: workers.min(in_flight.workers()),
+            spin: if habit == Habit::Poll {
+                SPIN
+            } else {
+                Duration::ZERO
+            },
+            gather: habit == Habit::Gather,
             watched: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             served: AtomicU64::new(0),
@@ -102,10 +113,9 @@ impl<'a, S: Serve> Pool<'a, S> {
         }
     }
 
-    /// Serves with a thread for each slot of the requests in flight until the file system is
-    /// unmounted. Once there are threads that serve, `ready` is called; should it fail, the mount
-    /// ends. Requests are at most `request_len` bytes long, replies have at most `reply_len` bytes
-    /// behind their header.
+    /// Serves with the pool's threads until the file system is unmounted. Once there are threads
+    /// that serve, `ready` is called; should it fail, the mount ends. Requests are at most
+    /// `request_len` bytes long, replies have at most `reply_len` bytes behind their header.
     pub(crate) fn run(
         &self,
         (request_len, reply_len): (usize, usize),
@@ -116,9 +126,8 @@ impl<'a, S: Serve> Pool<'a, S> {
                 .name("fuse-supervisor".into())
                 .spawn_scoped(scope, || self.supervise())?;
             let mut result = Ok(());
-            let workers = self.in_flight.workers();
-            let mut handles = Vec::with_capacity(workers);
-            for i in 0..workers {
+            let mut handles = Vec::with_capacity(self.workers);
+            for i in 0..self.workers {
                 let rested = supervisor.thread().clone();
                 // Had before the mount answers: a worker that finds no memory for them would end
                 // the process.
@@ -177,12 +186,17 @@ impl<'a, S: Serve> Pool<'a, S> {
             if streak % BACKLOG == 0 || self.server.may_block(request) {
                 self.call_help();
             }
-            let unique = Request::new(request).map_or(0, |request| request.header.unique);
-            let in_flight = self.in_flight.begin(number, unique);
-            let serve = || self.server.serve(request, &mut reply);
-            let served = catch_unwind(AssertUnwindSafe(|| in_flight.interrupt.during(serve)))
-                .unwrap_or_else(|_| self.server.panicked(request, &mut reply));
-            drop(in_flight);
+            let mut reply = reply.start();
+            let is_write = Request::new(request).is_some_and(|r| r.header.opcode == op::WRITE);
+            if !is_write {
+                self.device.served();
+            }
+            let who = (self.in_flight, number);
+            let served = serve_one(self.server, who, request, &mut reply)
+                .and_then(|done| self.answer(done, reply.bytes()));
+            if is_write {
+                self.device.served();
+            }
             self.served.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = served {
                 break Err(error);
@@ -190,6 +204,14 @@ impl<'a, S: Serve> Pool<'a, S> {
         };
         self.stop();
         result
+    }
+
+    /// Sends the reply, if there is one now.
+    fn answer(&self, done: Done, reply: &[u8]) -> io::Result<()> {
+        if !matches!(done, Done::Silent | Done::Later) && !self.device.send(reply)? {
+            self.server.undelivered(done);
+        }
+        Ok(())
     }
 
     /// The next request's length; `None` when there will be none.
@@ -222,6 +244,9 @@ impl<'a, S: Serve> Pool<'a, S> {
                 Received::Nothing if since.elapsed() < self.spin => thread::yield_now(),
                 Received::Nothing => {
                     self.device.wait(None)?;
+                    if self.gather {
+                        thread::sleep(GATHER);
+                    }
                     since = Instant::now();
                 }
             }

@@ -1,6 +1,7 @@
-//! Replies: one buffer per worker, header first, sent by one write.
+//! Replies: header first, then what belongs to it.
 //!
-//! The buffer is as large as the largest reply (a READ of the agreed size) and is made once. Data
+//! The memory is as large as the largest reply (a READ of the agreed size) and is made once: a
+//! worker at `/dev/fuse` has its own ([`ReplySpace`]), a ring's worker uses that of the ring. Data
 //! that was read goes right behind the header, so that a READ copies it once.
 
 use std::io;
@@ -11,34 +12,57 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::abi::{self, OUT_HEADER, OutHeader};
 use crate::errno::Errno;
 
+/// Memory for replies.
+pub(crate) struct ReplySpace(Box<[u8]>);
+
+impl ReplySpace {
+    /// Memory for replies with up to `max_body` bytes behind the header.
+    pub(crate) fn new(max_body: usize) -> Self {
+        Self(vec![0; OUT_HEADER + max_body].into_boxed_slice())
+    }
+
+    /// The same, for large ones: fails where there is no memory.
+    pub(crate) fn try_new(max_body: usize) -> io::Result<Self> {
+        let len = OUT_HEADER + max_body;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        Ok(Self(bytes.into_boxed_slice()))
+    }
+
+    /// The memory, which begins with the last reply.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// An empty reply.
+    pub(crate) fn start(&mut self) -> ReplyBuf<'_> {
+        ReplyBuf::over(&mut self.0)
+    }
+}
+
 /// A reply under construction.
-pub(crate) struct ReplyBuf {
-    bytes: Box<[u8]>,
+pub(crate) struct ReplyBuf<'a> {
+    bytes: &'a mut [u8],
     len: usize,
 }
 
 /// Bytes that a directory entry's record is padded to.
 const DIRENT_ALIGN: usize = 8;
 
-impl ReplyBuf {
-    /// A buffer for replies with up to `max_body` bytes behind the header.
-    pub(crate) fn new(max_body: usize) -> Self {
+impl<'a> ReplyBuf<'a> {
+    /// An empty reply in `bytes`, which begin with room for a reply's header.
+    pub(crate) fn over(bytes: &'a mut [u8]) -> Self {
+        assert!(bytes.len() >= OUT_HEADER, "a reply has a header");
         Self {
-            bytes: vec![0; OUT_HEADER + max_body].into_boxed_slice(),
+            bytes,
             len: OUT_HEADER,
         }
     }
 
-    /// The same, for a large one: fails where there is no memory.
-    pub(crate) fn try_new(max_body: usize) -> io::Result<Self> {
-        let len = OUT_HEADER + max_body;
-        let mut bytes = Vec::new();
-        bytes.try_reserve_exact(len)?;
-        bytes.resize(len, 0);
-        Ok(Self {
-            bytes: bytes.into_boxed_slice(),
-            len: OUT_HEADER,
-        })
+    /// The reply so far. It is complete after [`ReplyBuf::finish`].
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 
     /// Forgets what was put in.
@@ -132,7 +156,8 @@ mod tests {
 
     #[test]
     fn entries_stop_at_the_limit_and_are_padded() {
-        let mut reply = ReplyBuf::new(4096);
+        let mut space = ReplySpace::new(4096);
+        let mut reply = space.start();
         let head = abi::DirentHead {
             ino: 5,
             off: 7,
@@ -149,7 +174,8 @@ mod tests {
 
     #[test]
     fn an_error_carries_no_body() {
-        let mut reply = ReplyBuf::new(64);
+        let mut space = ReplySpace::new(64);
+        let mut reply = space.start();
         reply.put_bytes(b"half an answer").unwrap();
         let bytes = reply.finish(77, Err(Errno::NOSYS)).to_vec();
         let (header, rest) = OutHeader::read_from_prefix(&bytes).unwrap();
@@ -159,7 +185,8 @@ mod tests {
 
     #[test]
     fn more_than_the_buffer_is_an_error_not_a_panic() {
-        let mut reply = ReplyBuf::new(8);
+        let mut space = ReplySpace::new(8);
+        let mut reply = space.start();
         assert_eq!(reply.put_bytes(&[0; 9]), Err(Errno::IO));
         assert_eq!(reply.fill(9, |_| Ok::<_, Errno>(9)), Err(Errno::INVAL));
     }

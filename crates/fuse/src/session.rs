@@ -29,17 +29,23 @@ use crate::counters::Counters;
 use crate::device::Device;
 use crate::in_flight::InFlight;
 use crate::init::{self, Agreed, REPLY_LEN, REQUEST_LEN, Wishes};
-use crate::mount::{Attached, Connection, MountOptions, MountPoint};
+use crate::mount::{Attached, Connection, MountOptions, MountPoint, Transport};
 use crate::node_table::NodeTable;
-use crate::pool::Pool;
+use crate::pool::{Habit, Pool};
 use crate::server::{Server, Settings};
 use crate::space::dirty_limit;
 use crate::unmounter::{Closing, Unmounter};
+use crate::uring::{Processors, Rings};
 
 /// Workers: at least this many, so that a request that waits for another one cannot stop the mount.
 const MIN_WORKERS: usize = 4;
 /// And at most this many.
 const MAX_WORKERS: usize = 32;
+/// Workers at the device where rings carry the requests: one may be busy with what the kernel has
+/// forgotten, another hears of interrupted requests.
+const WORKERS_BESIDE_RINGS: usize = 2;
+/// The kernel's switch for requests over rings.
+const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A mounted file system that is ready to serve.
 pub struct Mount {
@@ -52,7 +58,11 @@ pub struct Mount {
     in_flight: Arc<InFlight>,
     closing: Closing,
     agreed: Agreed,
+    rings: Option<Rings>,
+    rings_required: bool,
     strict_open: bool,
+    /// Workers at the device.
+    workers: usize,
     cpus: usize,
     dirty_limit: u64,
     facts: Vec<(&'static str, u64)>,
@@ -65,6 +75,10 @@ pub struct HostSide {
     control: ControlSocket,
     cpus: usize,
     dirty_limit: u64,
+    /// The processors that rings are made for, if that is known.
+    processors: Option<Processors>,
+    /// The kernel offers rings.
+    offers_rings: bool,
 }
 
 impl HostSide {
@@ -77,7 +91,20 @@ impl HostSide {
             control: ControlSocket::bind()?,
             cpus: thread::available_parallelism().map_or(1, usize::from),
             dirty_limit: dirty_limit(),
+            processors: Processors::read()
+                .inspect_err(|error| debug!("no rings for requests: {error}"))
+                .ok(),
+            offers_rings: std::fs::read_to_string(RING_SWITCH).is_ok_and(|on| on.trim() == "Y"),
         })
+    }
+
+    /// Whether the mount is going to make rings of io_uring.
+    pub fn makes_rings(&self, options: &MountOptions) -> bool {
+        match options.transport() {
+            Transport::Auto => self.offers_rings && self.processors.is_some(),
+            Transport::Uring => true,
+            Transport::Dev => false,
+        }
     }
 }
 
@@ -148,19 +175,29 @@ impl Mount {
             point,
             device: Arc::clone(&device),
         };
+        let mut rings = rings(&host, options, &device).map_err(failed)?;
         let nodes = NodeTable::new(volume.root()?);
         let control = Control::start(host.control).map_err(failed)?;
         let read_only = volume.read_only();
         let wishes = Wishes {
             writeback: options.writeback() && !read_only,
+            rings: rings.is_some(),
             time_gran: volume.time_granularity(),
         };
         let agreed = init::handshake(&device, wishes).map_err(failed)?;
+        let rings_required = options.transport() == Transport::Uring;
+        if !agreed.rings {
+            if rings_required {
+                return Err(failed(no_rings()));
+            }
+            rings = None;
+        }
         control.watch(Arc::clone(&device));
         if let Err(error) = attachment.point.raise_limits() {
             debug!("limits of the mount stay as they are: {error}");
         }
         let cpus = host.cpus;
+        let (workers, ring_workers) = workers(&device, rings.as_ref(), cpus);
         Ok(Mount {
             closing: Closing::new(volume.clone()),
             volume,
@@ -169,10 +206,13 @@ impl Mount {
             attachment,
             control,
             counters: Arc::new(Counters::new()),
-            in_flight: Arc::new(InFlight::new(cpus.clamp(MIN_WORKERS, MAX_WORKERS))),
+            in_flight: Arc::new(InFlight::new(workers + ring_workers)),
             agreed,
+            rings,
+            rings_required,
             // Where nothing can be written there is nothing to refuse.
             strict_open: options.strict_open() && !read_only,
+            workers,
             cpus,
             dirty_limit: host.dirty_limit,
             facts: Vec::new(),
@@ -205,8 +245,9 @@ impl Mount {
     /// # Errors
     /// What closing the file system reports, or what ended the connection. The image is closed all
     /// the same.
-    pub fn run(self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), MountError> {
-        let served = self.serve(ready);
+    pub fn run(mut self, ready: impl FnOnce() -> io::Result<()>) -> Result<(), MountError> {
+        let rings = self.rings.take();
+        let served = self.serve(rings, ready);
         let Mount {
             volume,
             nodes,
@@ -235,7 +276,11 @@ impl Mount {
         outcome
     }
 
-    fn serve(&self, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn serve(
+        &self,
+        rings: Option<Rings>,
+        ready: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let settings = Settings {
             agreed: self.agreed,
             strict_open: self.strict_open,
@@ -253,13 +298,37 @@ impl Mount {
             &self.in_flight,
             settings,
         );
-        let pool = Pool::new(&self.device, &server, &self.in_flight, self.cpus);
+        let habit = match rings {
+            Some(_) => Habit::Gather,
+            None if self.cpus > 1 => Habit::Poll,
+            // On a single processor a worker that polls would take it from the process that is to
+            // send the request.
+            None => Habit::Sleep,
+        };
+        let in_flight = &*self.in_flight;
+        let pool = Pool::new(&self.device, &server, in_flight, (self.workers, habit));
         thread::scope(|scope| {
-            let ticker = thread::Builder::new().name("fuse-ticker".into());
-            let started = ticker.spawn_scoped(scope, || server.tick());
-            let served = started.and_then(|_| pool.run((REQUEST_LEN, REPLY_LEN), ready));
+            let named = |name: &str| thread::Builder::new().name(name.into());
+            let mut ring_workers = Vec::new();
+            let serve = || {
+                named("fuse-ticker").spawn_scoped(scope, || server.tick())?;
+                named("fuse-gates").spawn_scoped(scope, || server.answer_writers())?;
+                if let Some(rings) = rings {
+                    let ours = (&server, &*self.device);
+                    let slots = (in_flight, self.workers);
+                    ring_workers = rings.start(scope, ours, slots, self.rings_required)?;
+                }
+                pool.run((REQUEST_LEN, REPLY_LEN), ready)
+            };
+            let mut result = serve();
+            // The other threads find the device gone.
+            result = result.and(self.device.close());
             server.stop();
-            served
+            for worker in ring_workers {
+                let died = |_| Err(io::Error::other("worker died"));
+                result = worker.join().unwrap_or_else(died).and(result);
+            }
+            result
         })
     }
 
@@ -268,6 +337,48 @@ impl Mount {
         // A volume whose totals cannot be read has no room to watch. The length is for a limit.
         totals.map_or(0, |t| t.blocks.saturating_mul(u64::from(t.block_size)))
     }
+}
+
+/// The rings that the mount asks for, if they can be had.
+fn rings(
+    host: &HostSide,
+    options: &MountOptions,
+    device: &Arc<Device>,
+) -> io::Result<Option<Rings>> {
+    if !host.makes_rings(options) {
+        return Ok(None);
+    }
+    let made = match &host.processors {
+        Some(processors) => Rings::prepare(device, processors, init::payload_len()),
+        None => Err(io::Error::other("the number of processors is not known")),
+    };
+    match made {
+        Ok(rings) => Ok(Some(rings)),
+        Err(error) if options.transport() == Transport::Uring => {
+            let what = format!("transport=uring: {error}");
+            Err(io::Error::new(error.kind(), what))
+        }
+        Err(error) => {
+            debug!("no rings for requests: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// How many workers there are at the device, and of rings.
+fn workers(device: &Device, rings: Option<&Rings>, cpus: usize) -> (usize, usize) {
+    let Some(rings) = rings else {
+        return (cpus.clamp(MIN_WORKERS, MAX_WORKERS), 0);
+    };
+    device.use_rings(Arc::clone(rings.traffic()));
+    (WORKERS_BESIDE_RINGS, rings.workers())
+}
+
+/// Why rings that were made are of no use.
+fn no_rings() -> io::Error {
+    let what = "transport=uring: the kernel offers no io_uring for FUSE (Linux 6.14 has it; root \
+        switches it on: echo Y > /sys/module/fuse/parameters/enable_uring)";
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// How many requests of each kind were served.

@@ -26,9 +26,11 @@ pub(crate) struct Waiting {
 
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// A worker drains and answers.
-    pub(crate) led: bool,
+    /// Writers that came since the last drain began.
     pub(crate) waiting: Vec<Waiting>,
+    /// Writers that are not answered, those of the drain included.
+    pub(crate) unanswered: usize,
+    pub(crate) stopped: bool,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ pub(crate) struct Space {
     /// The last bytes of the volume: a write-back that reaches into them is reported.
     pub(crate) last: u64,
     pub(crate) drainer: OnceLock<Drainer>,
-    pub(crate) gate: Mutex<Gate>,
+    pub(crate) gate: (Mutex<Gate>, Condvar),
     pub(crate) ticker: (Mutex<Ticker>, Condvar),
 }
 
@@ -57,7 +59,7 @@ impl Space {
             dirty_limit,
             last: A_WRITE.min(total / 32),
             drainer: OnceLock::new(),
-            gate: Mutex::default(),
+            gate: (Mutex::default(), Condvar::new()),
             ticker: (Mutex::default(), Condvar::new()),
         }
     }
@@ -71,8 +73,10 @@ impl Space {
         }
     }
 
-    /// Ends the ticker.
+    /// Ends the ticker, and the thread that answers writers.
     pub(crate) fn stop(&self) {
+        self.gate.0.lock().stopped = true;
+        self.gate.1.notify_all();
         self.ticker.0.lock().stopped = true;
         self.ticker.1.notify_all();
     }

@@ -12,6 +12,7 @@
 pub mod cmd;
 pub mod content;
 pub mod error;
+pub mod fuse_rings;
 pub mod image;
 pub mod loop_device;
 pub mod mount;
@@ -22,6 +23,7 @@ pub mod tmp;
 
 pub use cmd::Cmd;
 pub use error::{Context, Error, Result};
+pub use fuse_rings::FuseRings;
 pub use image::Image;
 pub use loop_device::LoopDevice;
 pub use mount::Mount;

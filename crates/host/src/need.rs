@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::programs;
+use crate::{FuseRings, programs};
 
 /// Something a machine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Need {
     Overlay,
     /// The kernel's io_uring.
     IoUring,
+    /// FUSE over io_uring, switched on or for the caller to switch.
+    FuseRings,
     /// PostgreSQL's server and clients.
     Postgres,
     /// A program on the path.
@@ -56,6 +58,7 @@ impl Need {
             Need::IoUring => extant_blockdev::io_uring()
                 .err()
                 .map(|refusal| refusal.to_string()),
+            Need::FuseRings => FuseRings::missing(),
             Need::Postgres => programs::postgres().is_none().then(|| {
                 "needs PostgreSQL's server and client (Debian's package postgresql)".to_owned()
             }),

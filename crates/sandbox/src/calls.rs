@@ -184,6 +184,10 @@ pub(crate) const RINGS: &[(Call, &str)] = &[
     (SYS_io_uring_setup, "a queue of requests"),
     (SYS_io_uring_register, "its buffers"),
     (SYS_io_uring_enter, "fetching and answering requests"),
+    (
+        SYS_sched_setaffinity,
+        "a worker stays where its callers are",
+    ),
 ];
 
 /// For a process that connects to its server again.

@@ -27,8 +27,8 @@ pub mod tools;
 pub mod tree;
 
 pub use extant_host::{
-    Cmd, Context, Error, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd, content,
-    ensure, image, tmp,
+    Cmd, Context, Error, FuseRings, Image, LoopDevice, Mount, Result, Rng, TempDir, bail, cmd,
+    content, ensure, image, tmp,
 };
 pub use limit::{Stop, Watchdog, wait_until};
 pub use mount::Subject;

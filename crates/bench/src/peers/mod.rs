@@ -59,7 +59,8 @@ pub(crate) fn run(
     match Need::Tool("strace").missing() {
         Some(why) => report.missing(format!("requests of daemons: {why}")),
         None => {
-            for variant in mounts.clone().iter().filter(|v| v.has_daemon()) {
+            let seen = |v: &&Variant| v.has_daemon() && !v.is_over_rings();
+            for variant in mounts.clone().iter().filter(seen) {
                 let done = requests::count(variant, plan, report.rows(Bench::Peers));
                 survive(variant, done, &mut mounts, report)?;
             }

@@ -7,8 +7,8 @@ use extant_host::{Cmd, Error, Image, LoopDevice, Mount, Result, TempDir, program
 /// What mounts a file system.
 #[derive(Clone, Debug)]
 pub(crate) enum Driver {
-    /// The `extant` command at this path.
-    Extant(PathBuf),
+    /// The `extant` command at this path, with options of the mount.
+    Extant(PathBuf, &'static str),
     /// A file system of Linux's, on a loop device.
     Linux(&'static str),
     /// e2fsprogs' FUSE driver.
@@ -84,7 +84,7 @@ impl Fresh {
                     .ok()?;
                 image = Some(made);
             }
-            Driver::Linux(_) | Driver::Extant(_) | Driver::Fuse2fs => {
+            Driver::Linux(_) | Driver::Extant(..) | Driver::Fuse2fs => {
                 image = Some(medium.image()?);
             }
         }
@@ -100,13 +100,12 @@ impl Fresh {
     /// Mounts it.
     pub(crate) fn mount(&self) -> Result<Mounted> {
         let mount = match &self.driver {
-            Driver::Extant(command) => {
-                let options = if self.past_cache {
-                    "backend=io_uring"
-                } else {
-                    ""
-                };
-                Mount::by_extant(command, self.path()?, options)?
+            Driver::Extant(command, options) => {
+                let mut options = (*options).to_owned();
+                if self.past_cache {
+                    options.push_str(",backend=io_uring");
+                }
+                Mount::by_extant(command, self.path()?, &options)?
             }
             Driver::Linux(kind) if self.past_cache => {
                 let device = LoopDevice::past_cache(self.path()?)?;
@@ -139,7 +138,7 @@ impl Fresh {
 
     /// Whether a mount of it is Extant's.
     pub(crate) fn is_extant(&self) -> bool {
-        matches!(self.driver, Driver::Extant(_))
+        matches!(self.driver, Driver::Extant(..))
     }
 
     fn path(&self) -> Result<&Path> {

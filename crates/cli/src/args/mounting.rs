@@ -21,6 +21,10 @@ pub(crate) struct Mount {
     /// Mount options, separated by commas: ext4's by Linux's names, and FUSE's (allow_other,
     /// fsname=NAME, subtype=NAME, suid, dev, ...). Set-id bits and device nodes are without effect
     /// unless suid and dev are given.
+    ///
+    /// transport=auto|uring|dev says how requests come from the kernel: auto, the default, takes
+    /// io_uring where the kernel allows it, and /dev/fuse otherwise. Linux 6.14 and later can, once
+    /// root has written Y to /sys/module/fuse/parameters/enable_uring.
     #[arg(short = 'o', value_name = "OPTS")]
     pub(crate) options: Vec<String>,
     /// Mount read-only, as -o ro

@@ -25,6 +25,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
+pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
 pub use table::MountEntry;
 use tuning::raise_limits;

@@ -5,6 +5,18 @@
 
 use rustix::mount::MountFlags;
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Transport {
+    /// Over rings of io_uring where the kernel allows it, by `/dev/fuse` otherwise.
+    #[default]
+    Auto,
+    /// Over rings, or not at all.
+    Uring,
+    /// By `/dev/fuse`.
+    Dev,
+}
+
 /// The mount options, sorted by the part that reads them.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
@@ -20,6 +32,7 @@ pub struct MountOptions {
     strict_open: bool,
     sandbox: bool,
     memory: Option<String>,
+    transport: Transport,
     engine: Vec<String>,
 }
 
@@ -111,6 +124,7 @@ impl Default for MountOptions {
             strict_open: true,
             sandbox: true,
             memory: None,
+            transport: Transport::default(),
             engine: Vec::new(),
         }
     }
@@ -164,6 +178,14 @@ impl MountOptions {
             ("nosandbox", None) => self.sandbox = false,
             ("memory", Some(size)) if !size.is_empty() => self.memory = Some(size.to_owned()),
             ("memory", _) => return Err(bad()),
+            ("transport", value) => {
+                self.transport = match value {
+                    Some("auto") => Transport::Auto,
+                    Some("uring") => Transport::Uring,
+                    Some("dev") => Transport::Dev,
+                    _ => return Err(bad()),
+                };
+            }
             ("strict_open", None) => self.strict_open = true,
             ("nostrict_open", None) => self.strict_open = false,
             _ => {
@@ -218,6 +240,10 @@ impl MountOptions {
 
     pub(crate) fn strict_open(&self) -> bool {
         self.strict_open
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
     }
 
     pub(super) fn subtype(&self) -> &str {
@@ -316,6 +342,15 @@ mod tests {
     }
 
     #[test]
+    fn the_transport_is_ours_to_choose() {
+        assert_eq!(parse("").transport(), Transport::Auto);
+        let options = parse("transport=dev,transport=uring,commit=9");
+        assert_eq!(options.transport(), Transport::Uring);
+        assert_eq!(options.engine(), "commit=9");
+        assert!(!options.helper_words("image").contains("transport"));
+    }
+
+    #[test]
     fn names_may_hold_commas() {
         let options = parse(r"fsname=a\,b,subtype=x");
         assert_eq!(options.fs_name("image"), "a,b");
@@ -334,6 +369,9 @@ mod tests {
         assert_eq!(error.to_string(), "mount option max_read=12: bad value");
         assert!(options.add("allow_root").is_err());
         assert!(options.add("fsname=").is_err());
+        let error = options.add("transport=usb").unwrap_err();
+        assert_eq!(error.to_string(), "mount option transport=usb: bad value");
+        assert!(options.add("transport").is_err());
         let error = options.add("remount,ro").unwrap_err().to_string();
         assert!(error.contains("umount, and extant mount"), "{error}");
     }

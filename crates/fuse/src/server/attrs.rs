@@ -160,7 +160,8 @@ impl Server<'_> {
             if !live::allowed(header.uid) {
                 return Err(Errno::ACCESS);
             }
-            let list = live::list(self.volume, &self.settings.facts, self.counters);
+            let requests = (self.counters, self.device.traffic());
+            let list = live::list(self.volume, &self.settings.facts, requests);
             return sized(list.as_bytes(), size, reply);
         }
         let value = self

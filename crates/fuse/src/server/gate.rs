@@ -17,8 +17,8 @@
 //! admits it; a handle whose writes do is refused ever longer (`OpenFiles::untold`).
 //!
 //! # Concurrency
-//! A gate that drains keeps a worker. Only one does at a time, since the drain needs others; it
-//! answers for those that come meanwhile.
+//! A writer that has to wait for a drain keeps no worker: its request is answered later. One thread
+//! drains and answers, so all workers are free for the WRITEs that the drain waits for.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ use crate::abi::{AttrOut, InHeader};
 use crate::drainer::Drainer;
 use crate::errno::Errno;
 use crate::open_files::Refusal;
-use crate::reply::ReplyBuf;
+use crate::reply::{ReplyBuf, ReplySpace};
 use crate::space::{A_WRITE, Ticker, Waiting};
 
 /// How often files are armed while space is short.
@@ -158,17 +158,21 @@ impl Server<'_> {
         if !self.is_short(room) || self.fits(room) {
             return self.admit((header.nodeid, handle), &node, reply);
         }
-        let mut gate = self.space.gate.lock();
+        let (gate, changed) = &self.space.gate;
+        let mut gate = gate.lock();
+        // A ring's entry is kept for each: there are not as many as there may be writers. Refused,
+        // nothing is lost.
+        if gate.unanswered >= self.device.max_later() {
+            return Err(Errno::NOSPC);
+        }
+        gate.unanswered += 1;
         gate.waiting.push(Waiting {
             unique: header.unique,
             node: header.nodeid,
             handle,
         });
-        if !std::mem::replace(&mut gate.led, true) {
-            drop(gate);
-            self.lead();
-        }
-        Ok(Done::Silent)
+        changed.notify_all();
+        Ok(Done::Later)
     }
 
     /// Whether a writer that passes now cannot dirty more than `room`.
@@ -208,32 +212,37 @@ impl Server<'_> {
         Ok(done)
     }
 
-    /// Drains, and answers all that wait, until none does.
-    fn lead(&self) {
-        let mut reply = ReplyBuf::new(size_of::<AttrOut>());
+    /// The thread of the gates: drains, and answers the writers that wait. Returns after
+    /// [`Server::stop`].
+    pub(crate) fn answer_writers(&self) {
+        let mut space = ReplySpace::new(size_of::<AttrOut>());
         let start = || Drainer::start(&self.space.point);
+        let (gate, changed) = &self.space.gate;
         loop {
             let waiting = {
-                let mut gate = self.space.gate.lock();
-                gate.led = !gate.waiting.is_empty();
+                let mut gate = gate.lock();
+                while gate.waiting.is_empty() && !gate.stopped {
+                    changed.wait(&mut gate);
+                }
+                if gate.stopped {
+                    return;
+                }
                 std::mem::take(&mut gate.waiting)
             };
-            if waiting.is_empty() {
-                return;
-            }
             for _ in 0..DRAINS {
                 self.open.drain();
                 self.space.drainer.get_or_init(start).drain(self.device);
                 self.wait_for_writes();
             }
+            gate.lock().unanswered -= waiting.len();
             for one in waiting {
-                reply.clear();
+                let mut reply = space.start();
                 let outcome = self.nodes.get(one.node).and_then(|node| {
                     self.check_reported(one.node, one.handle, &node)?;
                     self.admit((one.node, one.handle), &node, &mut reply)
                 });
                 let answer = reply.finish(one.unique, outcome.map(|_| ()));
-                if let Err(error) = self.device.send(answer) {
+                if let Err(error) = self.device.send_later(one.unique, answer) {
                     error!("a writer is not answered: {error}");
                 }
             }
@@ -284,7 +293,7 @@ impl Server<'_> {
         }
     }
 
-    /// Ends the ticker.
+    /// Ends the ticker and the thread of the gates.
     pub(crate) fn stop(&self) {
         self.space.stop();
     }

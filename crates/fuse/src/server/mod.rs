@@ -30,9 +30,9 @@ use crate::init::Agreed;
 use crate::mount::MountPoint;
 use crate::node_table::NodeTable;
 use crate::open_files::OpenFiles;
-use crate::pool::Serve;
 use crate::reply::ReplyBuf;
 use crate::request::{Op, Request};
+use crate::serve::{Done, Serve};
 use crate::space::Space;
 
 /// Seconds that the kernel may keep attributes and names: a year.
@@ -69,19 +69,6 @@ pub(crate) struct Server<'a> {
     settings: Settings,
     open: OpenFiles,
     space: Space,
-}
-
-/// What a handler leaves behind.
-enum Done {
-    /// What is in the buffer is the reply.
-    Reply,
-    /// The reply names these nodes: should it not arrive, they are forgotten again.
-    Named(Vec<u64>),
-    /// The reply gives a handle of this node, and names it if so: should it not arrive, both are
-    /// taken back.
-    Opened { node: u64, handle: u64, named: bool },
-    /// This kind of request has no reply.
-    Silent,
 }
 
 type Outcome = Result<Done, Errno>;
@@ -134,6 +121,10 @@ impl<'a> Server<'a> {
             Op::Releasedir => Ok(Done::Reply),
             // What changes nothing more ends early with EINTR; everything else goes on to its end.
             Op::Interrupt { unique } => {
+                if self.device.interrupts_once() {
+                    self.in_flight.interrupt_soon(unique);
+                    return Ok(Done::Silent);
+                }
                 if self.in_flight.interrupt(unique) {
                     return Ok(Done::Silent);
                 }
@@ -353,76 +344,63 @@ impl Serve for Server<'_> {
         }
     }
 
-    fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf) -> io::Result<()> {
+    fn serve(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> io::Result<Done> {
         reply.clear();
-        let request = Request::new(bytes);
-        let writes = request
-            .as_ref()
-            .is_some_and(|request| request.header.opcode == abi::op::WRITE);
-        let served = Served(self.device);
-        let _until_answered = writes.then_some(served);
-        let Some(request) = request else {
+        let Some(request) = Request::new(bytes) else {
             return Err(io::Error::other("the kernel sent a request that is none"));
         };
         self.counters.count(request.header.opcode);
         let unique = request.header.unique;
         match self.handle(&request, reply) {
-            Ok(Done::Silent) => {}
-            Ok(Done::Reply) => {
-                self.device.send(reply.finish(unique, Ok(())))?;
-            }
-            Ok(Done::Named(ids)) => {
-                if !self.device.send(reply.finish(unique, Ok(())))? {
-                    for id in ids {
-                        self.nodes.forget(id, 1);
-                    }
-                }
-            }
-            Ok(Done::Opened {
-                node,
-                handle,
-                named,
-            }) => {
-                if !self.device.send(reply.finish(unique, Ok(())))? {
-                    self.closed_for_writing(node, handle);
-                    if named {
-                        self.forget(node, 1);
-                    }
-                }
+            Ok(done @ (Done::Silent | Done::Later)) => Ok(done),
+            Ok(done) => {
+                reply.finish(unique, Ok(()));
+                Ok(done)
             }
             Err(errno) => {
                 if matches!(
                     request.header.opcode,
                     abi::op::FORGET | abi::op::BATCH_FORGET
                 ) {
-                    return Ok(());
+                    return Ok(Done::Silent);
                 }
-                self.device.send(reply.finish(unique, Err(errno)))?;
+                reply.finish(unique, Err(errno));
+                Ok(Done::Reply)
             }
         }
-        Ok(())
     }
 
-    fn panicked(&self, bytes: &[u8], reply: &mut ReplyBuf) -> io::Result<()> {
+    fn panicked(&self, bytes: &[u8], reply: &mut ReplyBuf<'_>) -> Done {
         error!("a request ended in a bug; the file system is shut down");
         if let Err(error) = self.volume.shutdown(false) {
             error!("shutting down: {error}");
         }
         let Some(request) = Request::new(bytes) else {
-            return Ok(());
+            return Done::Silent;
         };
-        self.device
-            .send(reply.finish(request.header.unique, Err(Errno::IO)))?;
-        Ok(())
+        reply.finish(request.header.unique, Err(Errno::IO));
+        Done::Reply
     }
-}
 
-/// Dropped when a request is answered, or known not to be a WRITE.
-struct Served<'a>(&'a Device);
-
-impl Drop for Served<'_> {
-    fn drop(&mut self) {
-        self.0.served();
+    fn undelivered(&self, done: Done) {
+        match done {
+            Done::Reply | Done::Later | Done::Silent => {}
+            Done::Named(ids) => {
+                for id in ids {
+                    self.nodes.forget(id, 1);
+                }
+            }
+            Done::Opened {
+                node,
+                handle,
+                named,
+            } => {
+                self.closed_for_writing(node, handle);
+                if named {
+                    self.forget(node, 1);
+                }
+            }
+        }
     }
 }
 

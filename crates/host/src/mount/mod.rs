@@ -9,11 +9,23 @@
 mod daemon;
 mod table;
 
-use crate::{Cmd, Context, Result, TempDir, bail, ensure};
+use crate::{Cmd, Context, FuseRings, Result, TempDir, bail, ensure};
 use daemon::Daemon;
 pub use daemon::WATCHDOG;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Mount options with the transport that `EXTANT_TRANSPORT` names, unless they name one.
+fn with_transport(options: &str) -> String {
+    match std::env::var("EXTANT_TRANSPORT") {
+        Ok(name) if !options.contains("transport=") => {
+            let word = format!("transport={name}");
+            let words = [word.as_str(), options];
+            words.join(",").trim_end_matches(',').to_owned()
+        }
+        _ => options.to_owned(),
+    }
+}
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -47,8 +59,11 @@ impl Mount {
         Self::by_daemon("fuse2fs", cmd, vec!["umount".into()])
     }
 
-    /// Mounts with the `extant` command at `bin`, in our foreground.
+    /// Mounts with the `extant` command at `bin`, in our foreground. `EXTANT_TRANSPORT` says how
+    /// requests come, unless the options do.
     pub fn by_extant(bin: &Path, image: &Path, options: &str) -> Result<Mount> {
+        let options = &with_transport(options);
+        let _switched = FuseRings::for_options(options)?;
         let cmd = |dir: &Path| {
             let mut c = Cmd::new(bin).args(["mount", "-f"]);
             if !options.is_empty() {
@@ -96,6 +111,8 @@ impl Mount {
     /// # Errors
     /// What the command says.
     pub fn by_extant_in_background(bin: &Path, image: &Path, options: &str) -> Result<Mount> {
+        let options = &with_transport(options);
+        let _switched = FuseRings::for_options(options)?;
         let cmd = |dir: &Path| {
             let mut c = Cmd::new(bin).arg("mount");
             if !options.is_empty() {

@@ -1,0 +1,329 @@
+//! What the workers of a mount's rings share with the rest of the daemon: what is under way, and
+//! the replies that another thread has for them.
+//!
+//! # Concurrency
+//! [`Traffic::is_idle`] finds out whether requests wait in the kernel that it sends in the
+//! background, as it does all WRITEs from its page cache. The kernel shows no count of them. It has
+//! these rules, for each queue:
+//!
+//! 1. A request waits only while the kernel has no entry of the queue to put it in.
+//! 2. A background request may wait longer, because there are many: but only while another one of
+//!    the queue is in an entry, or waits by rule 1.
+//!
+//! So it asks every worker, and each answers once it has served what the kernel had given to it,
+//! and has looked again and found nothing: at that moment the kernel has its entry. Suppose that no
+//! worker had a background request in hand when the asking began, that none got one before the last
+//! answer, and that one waits in some queue all that time. By rule 2 another one, or itself, is in
+//! an entry or waits by rule 1 at the moment when a worker of the queue answers; by rule 1 it does
+//! not wait then. So it is in another worker's entry. That worker had it in hand at the beginning,
+//! or got it before it answered, or got it after it had answered, from a queue that was empty at
+//! that moment by rule 1. All three are excluded, but for a request that was sent meanwhile.
+//!
+//! A reply that is sent later and the worker that keeps the entry for it meet in `late`, in either
+//! order.
+//!
+//! # Locks
+//! `late` and the mailboxes are leaves, taken one after the other. `asking` is held while workers
+//! are waited for; they do not take it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::abi::op;
+
+/// The most requests that wait for a reply which is sent later: each keeps an entry of a ring.
+pub(crate) const MAX_LATER: usize = 64;
+
+/// How long workers may take to look whether they have a request.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often the one that asked looks whether they have.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// Whether the kernel may send requests of this kind in the background.
+fn is_background(opcode: u32) -> bool {
+    matches!(opcode, op::WRITE | op::READ | op::RELEASE)
+}
+
+/// Where a request waits for its reply: the number of the worker and that of its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parked {
+    pub(crate) worker: usize,
+    pub(crate) entry: usize,
+}
+
+/// A request that is answered later.
+enum Late {
+    /// It waits.
+    Parked(Parked),
+    /// Its reply came before it was parked.
+    Answered(Vec<u8>),
+}
+
+/// What others have for a worker.
+struct Mailbox {
+    /// Readable once there is something.
+    bell: OwnedFd,
+    /// Replies, by the number of the entry.
+    replies: Mutex<Vec<(usize, Vec<u8>)>>,
+    /// The last question that the worker has answered.
+    answered: AtomicU64,
+}
+
+/// See the module's header.
+pub(crate) struct Traffic {
+    /// Requests that workers got.
+    received: AtomicU64,
+    /// Of these, those that the kernel may send in the background.
+    background: AtomicU64,
+    /// Of these, those that are being served.
+    in_hand: AtomicU64,
+    /// Questions so far: one at a time.
+    asked: AtomicU64,
+    asking: Mutex<()>,
+    /// Times that a worker entered the kernel.
+    enters: AtomicU64,
+    entries: AtomicU64,
+    late: Mutex<HashMap<u64, Late>>,
+    mailboxes: Box<[Mailbox]>,
+}
+
+impl Traffic {
+    /// For so many workers.
+    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+        let mailbox = || {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok(Mailbox {
+                bell,
+                replies: Mutex::default(),
+                answered: AtomicU64::new(0),
+            })
+        };
+        let mailboxes: io::Result<Vec<_>> = (0..workers).map(|_| mailbox()).collect();
+        Ok(Self {
+            received: AtomicU64::new(0),
+            background: AtomicU64::new(0),
+            in_hand: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            asking: Mutex::default(),
+            enters: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            late: Mutex::default(),
+            mailboxes: mailboxes?.into_boxed_slice(),
+        })
+    }
+
+    /// Whether the rings carry the kernel's requests: it has sent one. It sends none before all
+    /// queues have an entry, and none at all after it has refused one.
+    pub(crate) fn carries(&self) -> bool {
+        self.received.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn added_entry(&self) {
+        self.entries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn entered(&self) {
+        self.enters.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A worker has a request.
+    pub(crate) fn received(&self, opcode: u32) {
+        if is_background(opcode) {
+            // In this order: `is_idle` reads them the other way round.
+            self.in_hand.fetch_add(1, Ordering::SeqCst);
+            self.background.fetch_add(1, Ordering::SeqCst);
+        }
+        self.received.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A request was served. Its reply may come later.
+    pub(crate) fn served(&self, opcode: u32) {
+        if is_background(opcode) {
+            self.in_hand.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there was a moment during the call when each background request that the kernel had
+    /// sent before it was served. Waits until the workers have looked, [`PATIENCE`] at most.
+    pub(crate) fn is_idle(&self) -> bool {
+        let _one = self.asking.lock();
+        let before = self.background.load(Ordering::SeqCst);
+        if self.in_hand.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        let question = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let begun = Instant::now();
+        for mailbox in &self.mailboxes {
+            if rustix::io::write(&mailbox.bell, &1_u64.to_ne_bytes()).is_err() {
+                return false;
+            }
+        }
+        let answered = |mailbox: &Mailbox| mailbox.answered.load(Ordering::SeqCst) >= question;
+        while !self.mailboxes.iter().all(answered) {
+            if self.background.load(Ordering::SeqCst) != before || begun.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        self.background.load(Ordering::SeqCst) == before
+    }
+
+    /// The question that workers are to answer.
+    pub(crate) fn question(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The worker has served what the kernel had given to it when `question` was asked, and the
+    /// kernel has its entries.
+    pub(crate) fn answer(&self, worker: usize, question: u64) {
+        self.mailboxes[worker]
+            .answered
+            .store(question, Ordering::SeqCst);
+    }
+
+    /// The request `unique` is answered later. Returns the reply if it has come already.
+    pub(crate) fn park(&self, unique: u64, parked: Parked) -> Option<Vec<u8>> {
+        match self.late.lock().entry(unique) {
+            Slot::Occupied(slot) => match slot.remove() {
+                Late::Answered(reply) => Some(reply),
+                // No two requests have the same number, unless the kernel errs: the first is lost.
+                Late::Parked(_) => None,
+            },
+            Slot::Vacant(slot) => {
+                slot.insert(Late::Parked(parked));
+                None
+            }
+        }
+    }
+
+    /// Gives the reply to `unique` to the worker that has the request.
+    pub(crate) fn send_later(&self, unique: u64, reply: &[u8]) -> io::Result<()> {
+        let parked = match self.late.lock().entry(unique) {
+            Slot::Occupied(slot) => match slot.remove() {
+                Late::Parked(parked) => parked,
+                Late::Answered(_) => return Ok(()),
+            },
+            Slot::Vacant(slot) => {
+                slot.insert(Late::Answered(reply.to_vec()));
+                return Ok(());
+            }
+        };
+        if let Some(mailbox) = self.mailboxes.get(parked.worker) {
+            let mut replies = mailbox.replies.lock();
+            replies.push((parked.entry, reply.to_vec()));
+            drop(replies);
+            rustix::io::write(&mailbox.bell, &1_u64.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Rings when a worker has a reply to send.
+    pub(crate) fn bell(&self, worker: usize) -> BorrowedFd<'_> {
+        self.mailboxes[worker].bell.as_fd()
+    }
+
+    /// Silences the worker's bell. To be followed by [`Traffic::question`] and
+    /// [`Traffic::take_replies`].
+    pub(crate) fn hear(&self, worker: usize) {
+        let mut count = [0; 8];
+        // Empty if it has not rung, which is as good.
+        let _ = rustix::io::read(&self.mailboxes[worker].bell, &mut count);
+    }
+
+    /// The replies that came for the worker.
+    pub(crate) fn take_replies(&self, worker: usize) -> Vec<(usize, Vec<u8>)> {
+        std::mem::take(&mut *self.mailboxes[worker].replies.lock())
+    }
+
+    /// Names and numbers for the counters of a mount.
+    pub(crate) fn list(&self) -> [(&'static str, u64); 3] {
+        [
+            ("transport_entries", self.entries.load(Ordering::Relaxed)),
+            ("transport_enters", self.enters.load(Ordering::Relaxed)),
+            ("transport_requests", self.received.load(Ordering::Relaxed)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    /// What a worker does when its bell rings, until `stop`.
+    fn work(traffic: &Traffic, worker: usize, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            traffic.hear(worker);
+            traffic.answer(worker, traffic.question());
+            thread::sleep(LOOK);
+        }
+    }
+
+    #[test]
+    fn it_is_idle_if_all_workers_say_so_and_got_no_write() {
+        let traffic = Traffic::new(2).unwrap();
+        assert!(!traffic.carries());
+        assert!(!traffic.is_idle(), "no worker answers");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| work(&traffic, 0, &stop));
+            assert!(!traffic.is_idle(), "one worker does not answer");
+            scope.spawn(|| work(&traffic, 1, &stop));
+            assert!(traffic.is_idle());
+            traffic.received(op::WRITE);
+            assert!(
+                traffic.carries() && !traffic.is_idle(),
+                "a WRITE is in hand"
+            );
+            traffic.served(op::WRITE);
+            traffic.received(op::LOOKUP);
+            assert!(traffic.is_idle(), "a LOOKUP is no background request");
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_write_while_the_workers_look_is_no_rest() {
+        let traffic = Traffic::new(1).unwrap();
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while traffic.question() == 0 {
+                    thread::yield_now();
+                }
+                traffic.received(op::WRITE);
+                traffic.served(op::WRITE);
+                work(&traffic, 0, &stop);
+            });
+            assert!(!traffic.is_idle());
+            assert!(traffic.is_idle());
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_late_reply_finds_its_entry_in_either_order() {
+        let traffic = Traffic::new(2).unwrap();
+        let parked = Parked {
+            worker: 1,
+            entry: 5,
+        };
+        assert_eq!(traffic.park(7, parked), None);
+        traffic.send_later(7, b"reply").unwrap();
+        traffic.hear(1);
+        assert_eq!(traffic.take_replies(1), [(5, b"reply".to_vec())]);
+        assert!(traffic.take_replies(1).is_empty() && traffic.take_replies(0).is_empty());
+        traffic.send_later(8, b"early").unwrap();
+        assert_eq!(traffic.park(8, parked), Some(b"early".to_vec()));
+        assert!(traffic.late.lock().is_empty());
+    }
+}
