@@ -9,6 +9,7 @@ use extant_disk::xattr::{BlockHeader, Fit, seal_block};
 use extant_mkfs::{Formats, Population};
 use extant_units::{Ino, Pblk};
 
+use crate::directory::LOST_FOUND;
 use crate::extents::{count, extents, logical, store};
 use crate::sizing::Planned;
 use crate::text::TextId;
@@ -122,6 +123,12 @@ impl Image<'_> {
         Ok(())
     }
 
+    /// Whether a directory has an index: all that have more than a block, where there are indexes.
+    fn is_indexed(&self, dir: &Node) -> bool {
+        let is_long = dir.size > self.block_size();
+        is_long && self.planned.dirs.indexed && dir.ino != LOST_FOUND
+    }
+
     fn has_blocks(&self, id: NodeId) -> bool {
         !logical(self.tree, id, self.block_size()).is_empty()
     }
@@ -165,7 +172,7 @@ impl Population for Image<'_> {
         core.atime = time(node.atime);
         core.crtime = core.crtime.map(|_| time(node.mtime));
         core.disk_size = node.size;
-        if node.is_dir() && self.indexed(id)? {
+        if node.is_dir() && self.is_indexed(node) {
             core.flags |= InodeFlags::INDEX;
         }
         self.content(id, &mut core)?;
@@ -182,20 +189,6 @@ impl Population for Image<'_> {
         record.fill(0);
         let encoded = core.encode(format, ino, record);
         encoded.map_err(|error| io::Error::other(format!("{}: {error}", self.tree.path(id))))
-    }
-}
-
-impl Image<'_> {
-    /// Whether a directory has an index.
-    fn indexed(&self, id: NodeId) -> io::Result<bool> {
-        if self.tree.node(id).size <= self.block_size() {
-            return Ok(false);
-        }
-        let dirs = &self.planned.dirs;
-        let names = dirs.sorted(self.tree, id);
-        let format = self.formats.directory(self.ino(id));
-        let shape = dirs.shape(self.tree, id, &format, &names);
-        Ok(shape.map_err(io::Error::other)?.indexed)
     }
 }
 

@@ -108,7 +108,8 @@ impl<'a> ContentReader<'a> {
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         Err(Error::at(self.tree.path(id), "it became shorter meanwhile"))
                     }
-                    other => other.at(Path::new(&self.tree.path(id))),
+                    Err(error) => Err(error).at(Path::new(&self.tree.path(id))),
+                    Ok(()) => Ok(()),
                 }
             }
         }
@@ -117,11 +118,16 @@ impl<'a> ContentReader<'a> {
     /// The open file of a node.
     fn file(&mut self, id: NodeId, node: &Node) -> Result<&File> {
         if self.open.as_ref().is_none_or(|(known, _)| *known != id) {
-            let path = self.tree.path(id);
-            let file = self.open_file(node).at(Path::new(&path))?;
-            let metadata = file.metadata().at(Path::new(&path))?;
+            let opened = self.open_file(node).and_then(|file| {
+                let metadata = file.metadata()?;
+                Ok((file, metadata))
+            });
+            let (file, metadata) = match opened {
+                Ok(opened) => opened,
+                Err(error) => return Err(error).at(Path::new(&self.tree.path(id))),
+            };
             if !metadata.is_file() || metadata.len() != node.size {
-                return Err(Error::at(path, "it changed meanwhile"));
+                return Err(Error::at(self.tree.path(id), "it changed meanwhile"));
             }
             self.open = Some((id, file));
         }

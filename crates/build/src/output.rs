@@ -4,6 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_units::DevOff;
@@ -117,7 +118,8 @@ impl Output {
     pub(crate) fn file(path: &Path, len: u64) -> Result<Self> {
         let new = NewFile::begin(path).at(path)?;
         new.file().set_len(len).at(path)?;
-        Ok(Self::New(ImageFile { new, len }))
+        let turn = Mutex::new(());
+        Ok(Self::New(ImageFile { new, len, turn }))
     }
 
     pub(crate) fn device(&self) -> &dyn BlockDevice {
@@ -149,6 +151,8 @@ impl Output {
 pub(crate) struct ImageFile {
     new: NewFile,
     len: u64,
+    /// Held by the writer: Linux lets one write to a file at a time, and others spin meanwhile.
+    turn: Mutex<()>,
 }
 
 impl BlockDevice for ImageFile {
@@ -161,6 +165,7 @@ impl BlockDevice for ImageFile {
     }
 
     fn write_at(&self, offset: DevOff, buf: &[u8]) -> io::Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.new.file().write_all_at(buf, offset.get())
     }
 

@@ -80,6 +80,21 @@ struct Name {
     layer: u16,
 }
 
+/// A slot of the table of names.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u32,
+    /// The name's number; [`NONE`] in an empty slot.
+    name: u32,
+}
+
+impl Slot {
+    const EMPTY: Self = Self {
+        hash: 0,
+        name: NONE,
+    };
+}
+
 /// The tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -88,7 +103,8 @@ pub(crate) struct Tree {
     unused: Vec<u32>,
     names: Vec<Name>,
     texts: Texts,
-    table: Vec<u32>,
+    /// Names by their hashes, of which each slot has a part: other names are passed by unread.
+    table: Vec<Slot>,
     hasher: RandomState,
     pub(crate) attrs: AttrStore,
     /// The parts of files with holes.
@@ -109,7 +125,7 @@ impl Tree {
             unused: Vec::new(),
             names: Vec::new(),
             texts: Texts::default(),
-            table: vec![NONE; 1024],
+            table: vec![Slot::EMPTY; 1024],
             hasher: RandomState::new(),
             attrs,
             parts: Parts::default(),
@@ -182,20 +198,30 @@ impl Tree {
 
     /// The slot of a name in the table, and its number if it is there.
     fn probe(&self, dir: NodeId, name: &[u8]) -> (usize, Option<u32>) {
+        let hash = self.hash(dir, name);
         let mask = self.table.len() - 1;
-        let hash = self.hasher.hash_one((dir.0, name));
-        let mut slot = usize::try_from(hash & mask as u64).unwrap_or(0);
+        let mut slot = hash as usize & mask;
         loop {
-            let at = self.table[slot];
+            let Slot {
+                name: at,
+                hash: own,
+            } = self.table[slot];
             if at == NONE {
                 return (slot, None);
             }
-            let known = &self.names[at as usize];
-            if known.parent == dir.0 && self.texts.get(known.text) == name {
-                return (slot, Some(at));
+            if own == hash {
+                let known = &self.names[at as usize];
+                if known.parent == dir.0 && self.texts.get(known.text) == name {
+                    return (slot, Some(at));
+                }
             }
             slot = (slot + 1) & mask;
         }
+    }
+
+    fn hash(&self, dir: NodeId, name: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one((dir.0, name));
+        u32::try_from(hash & 0xFFFF_FFFF).unwrap_or(0)
     }
 
     /// Lets `name` in `dir` lead to `node`. It leads to nothing so far.
@@ -237,7 +263,10 @@ impl Tree {
             layer: 0,
         });
         parent.child = at;
-        self.table[slot] = at;
+        self.table[slot] = Slot {
+            hash: self.hash(dir, name),
+            name: at,
+        };
         if self.names.len() * 3 > self.table.len() * 2 {
             self.grow();
         }
@@ -246,12 +275,14 @@ impl Tree {
 
     fn grow(&mut self) {
         let size = self.table.len() * 2;
-        self.table = Vec::new();
-        self.table.resize(size, NONE);
-        for at in 0..self.names.len() {
-            let Name { parent, text, .. } = self.names[at];
-            let (slot, _) = self.probe(NodeId(parent), self.texts.get(text));
-            self.table[slot] = u32::try_from(at).unwrap_or(NONE);
+        let before = std::mem::replace(&mut self.table, vec![Slot::EMPTY; size]);
+        let mask = size - 1;
+        for known in before.into_iter().filter(|slot| slot.name != NONE) {
+            let mut slot = known.hash as usize & mask;
+            while self.table[slot].name != NONE {
+                slot = (slot + 1) & mask;
+            }
+            self.table[slot] = known;
         }
     }
 
