@@ -121,8 +121,9 @@ impl InodeFormat {
     /// the inode itself. `None` without `metadata_csum`.
     pub fn inode_seed(&self, ino: Ino, generation: u32) -> Option<Crc32c> {
         self.csum_seed.map(|seed| {
-            seed.feed(&ino.get().to_le_bytes())
-                .feed(&generation.to_le_bytes())
+            // Both as one number of 64 bits, the first one low.
+            let both = u64::from(generation) << 32 | u64::from(ino.get());
+            seed.feed(&both.to_le_bytes())
         })
     }
 }
