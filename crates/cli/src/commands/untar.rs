@@ -420,8 +420,14 @@ impl<'a> Unpack<'a> {
         self.set(node, &changes).at(at)?;
         // Made below a directory with a default ACL, it has inherited what the archive does not
         // grant.
+        let inherited = if link {
+            Vec::new()
+        } else {
+            volume.listxattr(node).at(at)?
+        };
         for (_, acl) in acl::KINDS {
-            if !link && !xattrs.iter().any(|(name, _)| name == acl) {
+            let has = inherited.iter().any(|name| name == acl);
+            if has && !xattrs.iter().any(|(name, _)| name == acl) {
                 match volume.removexattr(node, acl, cred) {
                     Err(Error::NoAttribute | Error::NotSupported(_)) => {}
                     other => other.at(at)?,

@@ -86,6 +86,8 @@ struct Part<'a> {
     /// Dropped before the data path is let go of.
     write: JointWrite<'a, FileOps<'a>>,
     _data_path: RwLockReadGuard<'a, ()>,
+    /// The dirty bytes, whole blocks from the start of the file; zero if there are others.
+    len: u64,
 }
 
 impl<'a> Part<'a> {
@@ -97,20 +99,17 @@ impl<'a> Part<'a> {
         if ops.data.data_path.get() != ops.data_path || !may_join(ops.inode) {
             return None;
         }
+        let write = JointWrite::take(ops, pass, folios)?;
         Some(Self {
             ops,
-            write: JointWrite::take(ops, pass, folios)?,
+            len: write.run_from_start().unwrap_or(0),
+            write,
             _data_path: data_path,
         })
     }
 
-    /// The dirty bytes, whole blocks from the start of the file; zero if there are others.
-    fn len(&self) -> u64 {
-        self.write.run_from_start().unwrap_or(0)
-    }
-
     fn blocks(&self) -> Blocks {
-        self.ops.fs.layout.block_size.blocks_for(self.len())
+        self.ops.fs.layout.block_size.blocks_for(self.len)
     }
 
     /// Writes the file by itself.
@@ -135,7 +134,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<InodeRef>) {
     let mut parts = VecDeque::with_capacity(files.len());
     for ((file, ops), folios) in files.iter().zip(&ops).zip(&folios) {
         match Part::take(ops, folios) {
-            Some(part) if part.len() > 0 => parts.push_back(part),
+            Some(part) if part.len > 0 => parts.push_back(part),
             Some(part) => part.write_alone(),
             None => others.push(file.clone()),
         }
@@ -194,14 +193,16 @@ fn write_into(fs: &Fs, held: HeldBlocks, parts: Vec<Part<'_>>) {
 fn write_data(fs: &Fs, run: Run, parts: &[Part<'_>]) -> bool {
     if fs.tuning.failpoint.is(Failpoint::SizeAtSubmission) {
         for part in parts {
-            let moved = part.ops.move_size_early(Pos::new(part.len()));
+            let moved = part.ops.move_size_early(Pos::new(part.len));
             moved.unwrap_or_else(|error| lost_writes::report(fs, &error));
         }
     }
     let slices: Vec<IoSlice<'_>> = parts.iter().flat_map(|part| part.write.slices()).collect();
     let stats = &fs.files.stats;
     stats.ioends.bump();
-    stats.written_bytes.add(parts.iter().map(Part::len).sum());
+    stats
+        .written_bytes
+        .add(parts.iter().map(|part| part.len).sum());
     stats.joint_files.add(parts.len() as u64);
     let at = fs.layout.block_size.dev_off(run.start);
     let written = at.is_some_and(|at| fs.dev.write_vectored_at(at, &slices).is_ok());
@@ -227,7 +228,7 @@ fn enter(fs: &Fs, held: HeldBlocks, parts: &[Part<'_>], entered: &mut [bool]) ->
         let len = part.blocks();
         let run = Run { start: at, len };
         at = at.saturating_add(len.get());
-        match map::enter_first(fs, &mut h, part.ops.inode, (&marked, run), part.len()) {
+        match map::enter_first(fs, &mut h, part.ops.inode, (&marked, run), part.len) {
             Ok(true) => *entered = true,
             // The map changed, or the journal has stopped.
             other => {
