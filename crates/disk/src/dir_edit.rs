@@ -75,13 +75,17 @@ impl DirFormat {
         block: &[u8],
         need: usize,
     ) -> Result<Option<(usize, usize, usize)>, DirentError> {
-        for record in self.records(block) {
-            let record = record?;
-            if record.rec_len - record.used() >= need {
-                return Ok(Some((record.offset, record.used(), record.rec_len)));
-            }
-        }
-        Ok(None)
+        self.scan(block, |glimpse| {
+            let used = if glimpse.in_use {
+                rec_len_for(glimpse.name_len)
+            } else {
+                0
+            };
+            // A record that is too short for its name has no room.
+            let free = glimpse.rec_len.checked_sub(used);
+            let fits = free.is_some_and(|free| free >= need);
+            fits.then_some((glimpse.offset, used, glimpse.rec_len))
+        })
     }
 
     /// Removes the entry at `offset`: its space goes to the record before it, or becomes a free
@@ -92,27 +96,24 @@ impl DirFormat {
     pub fn remove(&self, block: &mut [u8], offset: usize) -> Result<(), DirentError> {
         self.check_size(block)?;
         let mut before: Option<(usize, usize)> = None;
-        for record in self.records(block) {
-            let record = record?;
-            if record.offset < offset {
-                before = Some((record.offset, record.rec_len));
-                continue;
+        let found = self.scan(block, |glimpse| {
+            if glimpse.offset < offset {
+                before = Some((glimpse.offset, glimpse.rec_len));
+                return None;
             }
-            if record.offset > offset || record.ino.is_none() {
-                break;
-            }
-            let rec_len = record.rec_len;
-            if let Some(bytes) = block.get_mut(offset..offset + rec_len) {
-                bytes.fill(0); // a removed name does not linger on the disk
-            }
-            match before {
-                Some((start, len)) => self.set_rec_len(block, start, len + rec_len),
-                None => self.put_free(block, offset, rec_len),
-            }
-            self.seal_leaf(block);
-            return Ok(());
+            let there = glimpse.offset == offset && glimpse.in_use;
+            Some(there.then_some(glimpse.rec_len))
+        })?;
+        let rec_len = found.flatten().ok_or(DirentError::NoEntry { offset })?;
+        if let Some(bytes) = block.get_mut(offset..offset + rec_len) {
+            bytes.fill(0); // a removed name does not linger on the disk
         }
-        Err(DirentError::NoEntry { offset })
+        match before {
+            Some((start, len)) => self.set_rec_len(block, start, len + rec_len),
+            None => self.put_free(block, offset, rec_len),
+        }
+        self.seal_leaf(block);
+        Ok(())
     }
 
     /// Lets the entry at `offset` lead to another inode.

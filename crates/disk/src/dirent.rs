@@ -208,6 +208,19 @@ impl Record<'_> {
     }
 }
 
+/// What a walk that looks for one record sees of each.
+#[derive(Clone, Copy)]
+pub(crate) struct Glimpse {
+    /// Where it starts in the block.
+    pub(crate) offset: usize,
+    /// Its length: a multiple of four, within the block.
+    pub(crate) rec_len: usize,
+    /// Whether it has an inode.
+    pub(crate) in_use: bool,
+    /// The length of its name, which may be too long for the record.
+    pub(crate) name_len: usize,
+}
+
 /// The record length that a name of `name_len` bytes needs: header and name, rounded up to four. A
 /// damaged entry without a name keeps the least that a record may have.
 #[inline]
@@ -311,6 +324,48 @@ impl DirFormat {
         })
     }
 
+    /// Calls `visit` with each record until it returns an answer. Checks of a record what the walk
+    /// needs and no more: blocks are checked as a whole when they are read.
+    ///
+    /// # Errors
+    /// A record whose length cannot be right.
+    #[inline]
+    pub(crate) fn scan<R>(
+        &self,
+        block: &[u8],
+        mut visit: impl FnMut(Glimpse) -> Option<R>,
+    ) -> Result<Option<R>, DirentError> {
+        let end = self.entries_end();
+        let mut offset = 0;
+        while offset < end {
+            let Some(glimpse) = self.glimpse(block, offset, end) else {
+                let error = self.record_at(block, offset, end).err();
+                return Err(error.unwrap_or(DirentError::NoEntry { offset }));
+            };
+            if let Some(answer) = visit(glimpse) {
+                return Ok(Some(answer));
+            }
+            offset += glimpse.rec_len;
+        }
+        Ok(None)
+    }
+
+    /// The header of the record at `offset`, if the record ends by `end`.
+    #[inline]
+    fn glimpse(&self, block: &[u8], offset: usize, end: usize) -> Option<Glimpse> {
+        let header: &[u8; size_of::<DirEntryHeader>()] = block.get(offset..)?.first_chunk()?;
+        let [i0, i1, i2, i3, r0, r1, name_len, _] = *header;
+        let rec_len = self.decode_rec_len(u16::from_le_bytes([r0, r1]));
+        let fits =
+            rec_len >= rec_len_for(1) && rec_len.is_multiple_of(4) && rec_len <= end - offset;
+        fits.then_some(Glimpse {
+            offset,
+            rec_len,
+            in_use: [i0, i1, i2, i3] != [0; 4],
+            name_len: name_len.into(),
+        })
+    }
+
     /// Checks a block of entries: size, checksum, and that its records fill it.
     ///
     /// # Errors
@@ -367,19 +422,23 @@ impl DirFormat {
     /// The entry called `name`, if the block has one.
     ///
     /// # Errors
-    /// A broken record before the entry was found.
+    /// A broken record: the entry itself, or one before it that the walk cannot pass.
     pub fn find<'a>(
         &self,
         block: &'a [u8],
         name: &[u8],
     ) -> Result<Option<Record<'a>>, DirentError> {
-        for record in self.records(block) {
-            let record = record?;
-            if record.ino.is_some() && record.name == name {
-                return Ok(Some(record));
-            }
-        }
-        Ok(None)
+        let end = self.entries_end();
+        let at = self.scan(block, |glimpse| {
+            let start = glimpse.offset + size_of::<DirEntryHeader>();
+            let found = glimpse.in_use
+                && glimpse.name_len == name.len()
+                // The last byte first: names in one directory often begin alike.
+                && block.get(start + name.len() - 1) == name.last()
+                && block.get(start..start + name.len()) == Some(name);
+            found.then_some(glimpse.offset)
+        })?;
+        at.map(|at| self.record_at(block, at, end)).transpose()
     }
 
     /// The "." and ".." that begin a directory's first block, linear or index root: this
