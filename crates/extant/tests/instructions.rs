@@ -27,9 +27,9 @@ const RECORDED: [(&str, u64); 6] = [
     ("guarded_overwrite", 1257),
     ("guarded_append", 1550),
     ("guarded_read", 1172),
-    ("guarded_create", 111200),
-    ("guarded_lookup", 25700),
-    ("guarded_listing", 5380),
+    ("guarded_create", 54600),
+    ("guarded_lookup", 3150),
+    ("guarded_listing", 3350),
 ];
 
 #[inline(never)]
