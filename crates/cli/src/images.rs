@@ -18,6 +18,8 @@ use crate::source;
 const PAGE_CACHE: u64 = 64 << 20;
 /// Memory for its metadata; what waits in the journal comes on top.
 const BLOCK_CACHE: u64 = 32 << 20;
+/// Memory for its names.
+const NAME_CACHE: u64 = 8 << 20;
 
 /// The images of one command: each is opened once, however many operands are in it.
 pub(crate) struct Images {
@@ -84,6 +86,7 @@ impl Images {
         let mut tuning = Tuning::default();
         tuning.page_cache_bytes = Some(PAGE_CACHE);
         tuning.block_cache_bytes = BLOCK_CACHE;
+        tuning.name_cache_bytes = NAME_CACHE;
         options.tuning(tuning);
         options.write(self.write).cred(Cred {
             uid: geteuid().as_raw(),

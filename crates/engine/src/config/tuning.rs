@@ -8,6 +8,8 @@ use super::memory_budget::page_cache_budget;
 
 /// The part of a bounded memory that metadata gets at most.
 const METADATA_PART: u64 = 4;
+/// The part of bounded memory that names may have: one in so many.
+const NAMES_PART: u64 = 16;
 
 /// The data path of a regular file's buffered I/O. `file/data_path.rs` chooses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,11 +74,12 @@ impl Tuning {
         self.replay_bytes.get_or_insert_with(memory_share);
     }
 
-    /// Bounds the memory of file data and metadata together, and that of a journal's replay before
-    /// there are any, to `bytes` each.
+    /// Bounds the memory of file data, metadata and names together, and that of a journal's replay
+    /// before there are any, to `bytes` each.
     pub fn bound_memory(&mut self, bytes: u64) {
         self.block_cache_bytes = self.block_cache_bytes.min(bytes / METADATA_PART);
-        self.page_cache_bytes = Some(bytes - self.block_cache_bytes);
+        self.name_cache_bytes = self.name_cache_bytes.min(bytes / NAMES_PART);
+        self.page_cache_bytes = Some(bytes - self.block_cache_bytes - self.name_cache_bytes);
         self.replay_bytes = Some(bytes);
     }
 
@@ -107,6 +110,25 @@ impl Default for Tuning {
             flushers: 2,
             commit_each_handle: false,
             failpoint: ActiveFailpoint::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounded_memory_is_divided_and_not_exceeded() {
+        for bytes in [16 << 20, 100 << 20, 1 << 40] {
+            let mut tuning = Tuning::default();
+            tuning.bound_memory(bytes);
+            let data = tuning.page_cache_bytes.unwrap();
+            assert_eq!(
+                data + tuning.block_cache_bytes + tuning.name_cache_bytes,
+                bytes
+            );
+            assert!(data > bytes / 2);
         }
     }
 }
