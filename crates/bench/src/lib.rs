@@ -8,8 +8,8 @@
 //! calls on it; `variant` lists what is compared; `case` says what a case is; `overwrite`, `psync`,
 //! `append`, `parallel`, `randwrite`, `buffered`, `clears`, `meta`, `direct` and `queue` have them,
 //! with the names that the seeds give them; `runner` runs cases and variants in rounds, there and
-//! back again, so that whatever else the machine does falls on all of them. `peers` and `scale`
-//! have rounds of their own.
+//! back again, so that whatever else the machine does falls on all of them. `peers`, `images`
+//! and `scale` have rounds of their own.
 #![forbid(unsafe_code)]
 
 mod append;
@@ -19,11 +19,13 @@ mod case;
 mod clears;
 mod direct;
 mod gains;
+mod images;
 mod machine;
 mod meta;
 mod null_data;
 mod overwrite;
 mod parallel;
+mod peak;
 mod peers;
 mod pinned;
 mod plan;

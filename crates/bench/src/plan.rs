@@ -30,11 +30,13 @@ pub enum Bench {
     Large,
     /// The everyday work of a mount, from untar to unmount.
     Peers,
+    /// Images made of trees.
+    Build,
 }
 
 impl Bench {
     /// All of them, in the order of the tables in `docs/BENCHMARKS.md`.
-    pub const ALL: [Bench; 12] = [
+    pub const ALL: [Bench; 13] = [
         Bench::Overwrite,
         Bench::Append,
         Bench::Parallel,
@@ -45,6 +47,7 @@ impl Bench {
         Bench::Disk,
         Bench::Device,
         Bench::Peers,
+        Bench::Build,
         Bench::Scale,
         Bench::Large,
     ];
@@ -62,6 +65,7 @@ impl Bench {
             Bench::Disk => "disk",
             Bench::Device => "device",
             Bench::Peers => "peers",
+            Bench::Build => "build",
             Bench::Scale => "scale",
             Bench::Large => "large",
         }
@@ -80,6 +84,7 @@ impl Bench {
             Bench::Disk => "An image on a disk",
             Bench::Device => "The ways to an image",
             Bench::Peers => "The everyday work of a mount",
+            Bench::Build => "Images made of trees",
             Bench::Scale => "What growth costs",
             Bench::Large => "The seeds' sizes",
         }
@@ -111,6 +116,10 @@ impl Bench {
             Bench::Peers => {
                 "nanoseconds are those of a file; `requests` counts what the kernel asks a daemon."
             }
+            Bench::Build => {
+                "`cpu` is the processor time of the program, `memory` its peak, `image` what the \
+                 image takes on the host."
+            }
             Bench::Scale => {
                 "by files of a directory, by GiB of an empty volume, by extents of a file; \
                  `memory` is the growth of the process that serves it, without what its \
@@ -125,6 +134,7 @@ impl Bench {
         match self {
             Bench::Overwrite => 20,
             Bench::Append | Bench::Parallel | Bench::Device | Bench::Direct => 5,
+            Bench::Build => 15,
             Bench::Randwrite | Bench::Meta | Bench::Peers => 10,
             Bench::Psync => 20,
             Bench::Disk | Bench::Scale => 10,

@@ -19,8 +19,8 @@ use crate::report::Report;
 use crate::rows::Rows;
 use crate::variant::{ALL, Setup, Variant};
 use crate::{
-    append, buffered, clears, direct, meta, overwrite, parallel, peers, psync, queue, randwrite,
-    scale,
+    append, buffered, clears, direct, images, meta, overwrite, parallel, peers, psync, queue,
+    randwrite, scale,
 };
 
 /// One measurement at a time in a process: two would measure each other.
@@ -42,6 +42,7 @@ pub fn run(plan: &Plan, progress: Progress<'_>) -> Result<Report> {
     for bench in &plan.benches {
         let done = match bench {
             Bench::Peers => peers::run(plan, &variants, &mut report, progress),
+            Bench::Build => images::run(plan, &mut report, progress),
             Bench::Scale => scale::run(plan, &variants, &mut report, progress),
             Bench::Large => {
                 let plan = plan.large();
@@ -64,6 +65,7 @@ fn known(plan: &Plan) -> Result<()> {
     for bench in &plan.benches {
         match bench {
             Bench::Peers => names.extend(peers::names().map(str::to_owned)),
+            Bench::Build => names.extend(images::names()),
             Bench::Scale => names.extend(scale::names(plan)),
             bench => names.extend(cases(plan, *bench).into_iter().map(|case| case.name)),
         }
@@ -97,7 +99,7 @@ fn cases(plan: &Plan, bench: Bench) -> Vec<Case> {
             .into_iter()
             .flatten()
             .collect(),
-        Bench::Peers | Bench::Scale => Vec::new(),
+        Bench::Peers | Bench::Build | Bench::Scale => Vec::new(),
     }
 }
 
@@ -248,11 +250,12 @@ impl Beds {
 
 /// The variants of the plan that can run here; of the others the report says why not.
 fn usable(plan: &Plan, report: &mut Report) -> Result<Vec<Variant>> {
+    let known: Vec<&str> = crate::variants().chain(images::makers()).collect();
     for name in &plan.variants {
         ensure!(
-            ALL.iter().any(|v| v.name == name),
+            known.contains(&name.as_str()),
             "no variant {name}; there are: {}",
-            crate::variants().collect::<Vec<_>>().join(" ")
+            known.join(" ")
         );
     }
     let wanted =

@@ -7,7 +7,7 @@ use crate::rows::{Rows, Summary, Unit, number};
 use crate::times;
 
 /// What is worth a ratio: the first against the second.
-const PAIRS: [(&str, &str); 12] = [
+const PAIRS: [(&str, &str); 16] = [
     ("iomap", "notrim"),
     ("iomap", "memcpy"),
     ("iomap", "memset"),
@@ -20,6 +20,10 @@ const PAIRS: [(&str, &str); 12] = [
     ("mount-uring", "kernel-ext4"),
     ("mount", "fuse2fs"),
     ("mount", "passthrough"),
+    ("build", "mke2fs"),
+    ("build", "genext2fs"),
+    ("build", "kernel-ext4"),
+    ("build-tar", "kernel-ext4"),
 ];
 
 /// Counters that are not listed with the others, since they are what the others are divided by.

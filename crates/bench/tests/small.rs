@@ -48,8 +48,9 @@ fn every_case_runs_in_the_library() -> Result<()> {
             .count()
     };
     for bench in Bench::ALL {
-        // Devices have no file system, and rounds of peers none that is not mounted.
-        let has_library = !matches!(bench, Bench::Device | Bench::Peers);
+        // Devices have no file system, and rounds of peers none that is not mounted; images are
+        // made by programs.
+        let has_library = !matches!(bench, Bench::Device | Bench::Peers | Bench::Build);
         ensure!((count(bench, "iomap") >= 3) == has_library, "{all}");
         // Folios of the cache mean nothing to direct writes.
         let expected = match bench {
@@ -437,4 +438,37 @@ fn unknown_names_are_reported() {
     };
     assert!(wrong(|p| p.only.push("nothing".into())).contains("write_u1k"));
     assert!(wrong(|p| p.variants.push("nothing".into())).contains("kernel-ext4"));
+}
+
+#[test]
+fn images_of_each_tree_are_made_by_each_program() -> Result<()> {
+    if !need(&[
+        Need::Root,
+        Need::Loop,
+        Need::Tool("mke2fs"),
+        Need::Tool("e2fsck"),
+    ]) {
+        return Ok(());
+    }
+    let names = ["build", "build-tar", "mke2fs", "kernel-ext4"];
+    let mut plan = plan(&names, tools::extant()?);
+    plan.benches = vec![Bench::Build];
+    let report = extant_bench::run(&plan, &mut |_| {})?.complete()?;
+    ensure!(
+        report.not_measured().is_empty(),
+        "{:?}",
+        report.not_measured()
+    );
+    let all = report.json();
+    let rows = all["rows"].as_array().cloned().unwrap_or_default();
+    for shape in ["root", "tree", "flat", "large"] {
+        for name in names {
+            for call in ["time", "image"] {
+                let case = format!("build/{shape}/{call}");
+                let figure = row(&rows, &case, name)["median"].as_f64();
+                ensure!(figure > Some(0.0), "{case}: {all}");
+            }
+        }
+    }
+    Ok(())
 }

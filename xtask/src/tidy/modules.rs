@@ -246,6 +246,7 @@ const BENCH: Order = Order {
     modules: &[
         "machine",
         "null_data",
+        "peak",
         "pinned",
         "plan",
         "times",
@@ -269,6 +270,7 @@ const BENCH: Order = Order {
         "randwrite",
         "buffered",
         "peers",
+        "images",
         "scale",
         "runner",
     ],

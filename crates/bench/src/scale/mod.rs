@@ -9,7 +9,6 @@ mod extents;
 mod figure;
 mod files;
 mod opened;
-mod peak;
 mod volumes;
 
 use std::collections::BTreeMap;

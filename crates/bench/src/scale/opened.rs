@@ -4,8 +4,8 @@ use extant::Tuning;
 use extant_blockdev::{FileIo, FileQueues};
 use extant_host::{Error, Image, Result};
 
-use super::peak::Peak;
 use crate::bed::TestBed;
+use crate::peak::Peak;
 use crate::plan::Plan;
 use crate::target::{Engine, Fresh, Host, Medium};
 use crate::variant::{Kind, Variant};

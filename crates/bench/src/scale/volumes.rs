@@ -5,7 +5,7 @@ use extant_host::{Cmd, Result, ensure};
 
 use super::figure::{Figure, Step, milliseconds};
 use super::opened::{Closed, medium};
-use super::peak::{Peak, peak_of};
+use crate::peak::{Peak, peak_of};
 use crate::plan::Plan;
 use crate::rows::Unit;
 use crate::variant::{Kind, Variant};
@@ -63,8 +63,8 @@ fn check(mib: u64, figures: &mut Vec<Figure>) -> Result<()> {
         figures.push(Figure::of("check-memory", memory.mib()?));
     }
     let e2fsck = Cmd::new("e2fsck").arg("-fn").arg(image.path());
-    let e2fsck = e2fsck.limit(std::time::Duration::from_secs(600));
-    let (most, took) = milliseconds(|| peak_of(e2fsck))?;
+    let limit = std::time::Duration::from_secs(600);
+    let (most, took) = milliseconds(|| peak_of(e2fsck, limit))?;
     for (call, value) in [("check", took), ("check-memory", most)] {
         let column = Some("e2fsck");
         figures.push(Figure {

@@ -22,6 +22,7 @@ pub(crate) fn run(args: &Bench) -> Outcome {
         BenchName::Disk => vec![Family::Disk],
         BenchName::Device => vec![Family::Device],
         BenchName::Peers => vec![Family::Peers],
+        BenchName::Build => vec![Family::Build],
         BenchName::Scale => vec![Family::Scale],
         BenchName::Large => vec![Family::Large],
     };

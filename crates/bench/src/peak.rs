@@ -1,11 +1,11 @@
 //! Peak memory of this process and of others, as the kernel counts it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use extant_host::{Cmd, Error, Result};
 
 /// The growth of a process's memory from a moment on.
-pub(super) struct Peak {
+pub(crate) struct Peak {
     process: String,
     /// KiB that the process held then.
     before: f64,
@@ -14,13 +14,13 @@ pub(super) struct Peak {
 impl Peak {
     /// Of this process, from now on; `None` where the kernel cannot forget an earlier peak. What
     /// the allocator kept of earlier work is not seen.
-    pub(super) fn of_this_process() -> Option<Peak> {
+    pub(crate) fn of_this_process() -> Option<Peak> {
         std::fs::write("/proc/self/clear_refs", "5").ok()?;
         Peak::of("self".to_owned()).ok()
     }
 
     /// Of another process, from now on or from an earlier peak.
-    pub(super) fn of_process(pid: u32) -> Result<Peak> {
+    pub(crate) fn of_process(pid: u32) -> Result<Peak> {
         Peak::of(pid.to_string())
     }
 
@@ -30,7 +30,7 @@ impl Peak {
     }
 
     /// MiB that it has held at once since, beyond what it held then.
-    pub(super) fn mib(&self) -> Result<f64> {
+    pub(crate) fn mib(&self) -> Result<f64> {
         let highest = field(&self.process, "VmHWM:")?;
         Ok((highest - self.before).max(0.0) / 1024.0)
     }
@@ -46,8 +46,9 @@ fn field(process: &str, name: &str) -> Result<f64> {
 }
 
 /// Runs a command to its end; returns the MiB that it held at most, as seen every few
-/// milliseconds. Its exit status must be 0.
-pub(super) fn peak_of(cmd: Cmd) -> Result<f64> {
+/// milliseconds. Its exit status must be 0. Past `limit` it is killed, and an error.
+pub(crate) fn peak_of(cmd: Cmd, limit: Duration) -> Result<f64> {
+    let end = Instant::now() + limit;
     let mut running = cmd.spawn()?;
     let process = running.pid().to_string();
     let mut most = 0.0f64;
@@ -57,6 +58,11 @@ pub(super) fn peak_of(cmd: Cmd) -> Result<f64> {
         match running.poll()? {
             Some(output) if output.code == Some(0) => return Ok(most / 1024.0),
             Some(output) => return Err(Error::new(output.describe())),
+            None if Instant::now() > end => {
+                running.kill()?;
+                let secs = limit.as_secs();
+                return Err(Error::new(format!("it takes more than {secs} s")));
+            }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     }
@@ -82,7 +88,11 @@ mod tests {
     #[test]
     fn the_memory_of_a_command_is_seen() {
         let cmd = Cmd::new("sh").args(["-c", "sleep 0.05"]);
-        assert!(peak_of(cmd).unwrap() > 0.1);
-        assert!(peak_of(Cmd::new("false")).is_err());
+        let limit = Duration::from_secs(60);
+        assert!(peak_of(cmd, limit).unwrap() > 0.1);
+        assert!(peak_of(Cmd::new("false"), limit).is_err());
+        let endless = Cmd::new("sleep").arg("600");
+        let said = peak_of(endless, Duration::from_millis(20)).unwrap_err();
+        assert!(said.to_string().contains("it takes more than"));
     }
 }
