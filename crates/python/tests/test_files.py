@@ -2,7 +2,9 @@
 
 import io
 import os
+import sys
 import threading
+import time
 
 import pytest
 
@@ -119,24 +121,32 @@ def test_threads_share_a_file_without_the_gil(fs):
 
 
 def test_calls_release_the_gil(fs):
-    """While one thread is in a call that takes long, another one runs Python code."""
+    """While one thread is in a call, another one runs Python code."""
     file = fs.open("/big", "w+b", 0)
-    file.truncate(24 << 20)
+    file.truncate(8 << 20)
     counts, stop = [0], threading.Event()
 
     def count():
         while not stop.is_set():
             counts[0] += 1
+            time.sleep(0)
 
     thread = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    # The interpreter interrupts no thread for so long: the other thread goes on during a call only
+    # if the call lets it.
+    sys.setswitchinterval(60)
     thread.start()
     try:
-        # A call that held the GIL would stop the count for as long as it runs: the interpreter
-        # takes it away between calls only.
-        before = counts[0]
-        file.pread(24 << 20, 0)
-        during = counts[0] - before
+        during = 0
+        for _ in range(500):
+            before = counts[0]
+            file.pread(8 << 20, 0)
+            during += counts[0] - before
+            if during:
+                break
     finally:
+        sys.setswitchinterval(interval)
         stop.set()
         thread.join()
         file.close()
