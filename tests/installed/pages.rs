@@ -95,3 +95,13 @@ fn every_page_with_commands_is_tested() {
     let tested: BTreeSet<String> = TESTED.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(found, tested);
 }
+
+/// cargo compiles the example with the tests, so the page's program keeps compiling.
+#[test]
+fn the_tutorial_of_rust_shows_the_example() {
+    let read = |file: &str| fs::read_to_string(workspace().join(file)).unwrap();
+    let example = read("crates/extant/examples/tour.rs");
+    let (_, program) = example.split_once("\n\n").unwrap();
+    let page = read("docs/book/tutorials/rust.md");
+    assert!(page.contains(&format!("```rust,file=tour.rs\n{program}```")));
+}
