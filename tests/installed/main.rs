@@ -38,14 +38,32 @@ fn is_long_run() -> bool {
     std::env::var_os("EXTANT_PACKAGES").is_some()
 }
 
-/// Builds a package in this run's profile, and returns a file of it.
-fn built(package: &str, file: &str) -> PathBuf {
+/// A library that cargo makes of a package: `STEM.EXTENSION`, in this run's profile.
+///
+/// A run of the whole workspace, which xtask starts, has made it beside this test's program. Else
+/// it is built: with its own choice of features, which takes a while.
+fn built(package: &str, stem: &str, extension: &str) -> PathBuf {
+    let this = std::env::current_exe().unwrap();
+    let files = fs::read_dir(this.parent().unwrap()).unwrap();
+    let made = files.map(|file| file.unwrap()).filter(|file| {
+        let name = file.file_name().into_string().unwrap_or_default();
+        let name = name.strip_suffix(&format!(".{extension}"));
+        let rest = name.and_then(|name| name.strip_prefix(stem));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    let newest = made.max_by_key(|file| file.metadata().unwrap().modified().unwrap());
+    if let Some(newest) = newest
+        && std::env::var_os("EXTANT_SKIP_LOG").is_some()
+    {
+        return newest.path();
+    }
     let mut build = long(env!("CARGO")).args(["build", "-q", "-p", package]);
     let mut profile = "debug";
     if !cfg!(debug_assertions) {
         (build, profile) = (build.arg("--release"), "release");
     }
     build.ok().unwrap();
+    let file = format!("{stem}.{extension}");
     target_dir().join(profile).join(file)
 }
 
@@ -53,7 +71,7 @@ fn built(package: &str, file: &str) -> PathBuf {
 fn pack(dir: &Path) -> Vec<(String, PathBuf)> {
     let pack = Cmd::new(workspace().join("scripts/deb"))
         .arg(extant().unwrap())
-        .arg(built("extant-capi", "libextant_capi.a"))
+        .arg(built("extant-capi", "libextant_capi", "a"))
         .arg(dir)
         .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
         .env("DPKG_DEB_COMPRESSOR_LEVEL", "1");
@@ -86,7 +104,7 @@ fn installed() -> &'static Path {
         let package = workspace().join("crates/python/python/extant");
         let copy = Cmd::new("cp").arg("-r").arg(package).arg(&python);
         copy.ok().unwrap();
-        let module = built("extant-python", "lib_extant.so");
+        let module = built("extant-python", "lib_extant", "so");
         fs::copy(module, python.join("extant/_extant.abi3.so")).unwrap();
         root
     })
