@@ -67,22 +67,24 @@ fn a_transport_is_taken_as_asked_and_as_the_kernel_allows() -> Result<()> {
     }
     let image = Image::of_mib(16).make()?;
     for (on, option, rings) in [
-        (true, "transport=auto", true),
-        (true, "", true),
-        (true, "transport=dev", false),
-        (false, "transport=auto", false),
+        (true, "transport=uring", true),
+        (true, "ro,transport=auto", true),
+        (true, "nowriteback_cache", true),
+        // Its writers may have to wait for space, which many can by `/dev/fuse`.
+        (true, "transport=auto", false),
+        (true, "ro,transport=dev", false),
+        (false, "ro,transport=auto", false),
     ] {
         let switch = FuseRings::set(on)?;
         // `EXTANT_TRANSPORT` does not reach this command.
         let dir = TempDir::new_in(&std::env::temp_dir(), "transport")?;
-        let mut cmd = Cmd::new(tools::extant()?).arg("mount");
-        if !option.is_empty() {
-            cmd = cmd.args(["-o", option]);
-        }
+        let cmd = Cmd::new(tools::extant()?).args(["mount", "-o", option]);
         cmd.arg(image.path()).arg(dir.path()).ok()?;
         drop(switch);
         // The switch matters to mounts that are yet to come.
-        fs::write(dir.join("f"), option)?;
+        if !option.starts_with("ro") {
+            fs::write(dir.join("f"), option)?;
+        }
         let carried = stats(dir.path())?.get("transport_uring").copied();
         let umount = Cmd::new(tools::extant()?).arg("umount").arg(dir.path());
         umount.ok()?;

@@ -61,7 +61,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         (None, None) => return Err(Failure::new("an image is needed")),
     };
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
-    let host = HostSide::take().map_err(Failure::new)?;
+    let mut host = HostSide::take().map_err(Failure::new)?;
     let detachment = args.daemon.then(Detachment::prepare).transpose()?;
     let name = source.name.clone();
     let keeper = match &fuse {
@@ -70,7 +70,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     };
     let ended = End(keeper.clone());
 
-    let rings = host.makes_rings(&options);
+    let rings = host.decide_rings(&options);
     let report = confine(&options, source.server(), rings)?;
     let volume = source.open(&options, tuning)?;
     if volume.read_only() {

@@ -33,7 +33,7 @@ use zerocopy::IntoBytes;
 use crate::abi::{
     InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_PRUNE, OUT_HEADER, OutHeader, PruneOut,
 };
-use crate::traffic::{MAX_LATER, Traffic};
+use crate::traffic::Traffic;
 
 /// What a read brought.
 pub(crate) enum Received {
@@ -166,7 +166,7 @@ impl Device {
 
     /// How many requests may wait for a reply that is sent later.
     pub(crate) fn max_later(&self) -> usize {
-        self.carrier().map_or(usize::MAX, |_| MAX_LATER)
+        self.carrier().map_or(usize::MAX, Traffic::max_later)
     }
 
     /// Whether the kernel tells of an interrupted request once only.

@@ -79,6 +79,8 @@ pub struct HostSide {
     processors: Option<Processors>,
     /// The kernel offers rings.
     offers_rings: bool,
+    /// Rings are to be made.
+    rings: bool,
 }
 
 impl HostSide {
@@ -95,16 +97,23 @@ impl HostSide {
                 .inspect_err(|error| debug!("no rings for requests: {error}"))
                 .ok(),
             offers_rings: std::fs::read_to_string(RING_SWITCH).is_ok_and(|on| on.trim() == "Y"),
+            rings: false,
         })
     }
 
-    /// Whether the mount is going to make rings of io_uring.
-    pub fn makes_rings(&self, options: &MountOptions) -> bool {
-        match options.transport() {
-            Transport::Auto => self.offers_rings && self.processors.is_some(),
+    /// Decides whether the mount is going to make rings of io_uring, and returns it. Without this
+    /// call it makes none.
+    pub fn decide_rings(&mut self, options: &MountOptions) -> bool {
+        self.rings = match options.transport() {
+            Transport::Auto => {
+                // Over rings few writers can wait for what the kernel holds of others.
+                let kept = options.writeback() && !options.read_only();
+                self.offers_rings && self.processors.is_some() && !kept
+            }
             Transport::Uring => true,
             Transport::Dev => false,
-        }
+        };
+        self.rings
     }
 }
 
@@ -345,7 +354,7 @@ fn rings(
     options: &MountOptions,
     device: &Arc<Device>,
 ) -> io::Result<Option<Rings>> {
-    if !host.makes_rings(options) {
+    if !host.rings {
         return Ok(None);
     }
     let made = match &host.processors {

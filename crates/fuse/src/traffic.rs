@@ -11,13 +11,15 @@
 //!    the queue is in an entry, or waits by rule 1.
 //!
 //! So it asks every worker, and each answers once it has served what the kernel had given to it,
-//! and has looked again and found nothing: at that moment the kernel has its entry. Suppose that no
-//! worker had a background request in hand when the asking began, that none got one before the last
-//! answer, and that one waits in some queue all that time. By rule 2 another one, or itself, is in
-//! an entry or waits by rule 1 at the moment when a worker of the queue answers; by rule 1 it does
-//! not wait then. So it is in another worker's entry. That worker had it in hand at the beginning,
-//! or got it before it answered, or got it after it had answered, from a queue that was empty at
-//! that moment by rule 1. All three are excluded, but for a request that was sent meanwhile.
+//! and has looked again and found nothing: at that moment the kernel has its entry, or its request
+//! waits for a reply, which some worker of each queue is free of ([`Traffic::max_later`]). Suppose
+//! that no worker had a background request in hand when the asking began, that none got one before
+//! the last answer, and that one waits in some queue all that time. By rule 2 another one, or
+//! itself, is in an entry or waits by rule 1 at the moment when a worker of the queue answers; by
+//! rule 1 it does not wait then. So it is in another worker's entry. That worker had it in hand at
+//! the beginning, or got it before it answered, or got it after it had answered, from a queue that
+//! was empty at that moment by rule 1. All three are excluded, but for a request that was sent
+//! meanwhile.
 //!
 //! A reply that is sent later and the worker that keeps the entry for it meet in `late`, in either
 //! order.
@@ -38,9 +40,6 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::abi::op;
-
-/// The most requests that wait for a reply which is sent later: each keeps an entry of a ring.
-pub(crate) const MAX_LATER: usize = 64;
 
 /// How long workers may take to look whether they have a request.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -92,12 +91,13 @@ pub(crate) struct Traffic {
     enters: AtomicU64,
     entries: AtomicU64,
     late: Mutex<HashMap<u64, Late>>,
+    max_later: usize,
     mailboxes: Box<[Mailbox]>,
 }
 
 impl Traffic {
-    /// For so many workers.
-    pub(crate) fn new(workers: usize) -> io::Result<Self> {
+    /// For so many workers. At most `max_later` requests may wait for a reply that is sent later.
+    pub(crate) fn new(workers: usize, max_later: usize) -> io::Result<Self> {
         let mailbox = || {
             let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Mailbox {
@@ -116,8 +116,15 @@ impl Traffic {
             enters: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             late: Mutex::default(),
+            max_later,
             mailboxes: mailboxes?.into_boxed_slice(),
         })
+    }
+
+    /// How many requests may wait for a reply that is sent later. Each keeps a worker's entry, and
+    /// each queue needs one more: what comes while the kernel has none waits for the next reply.
+    pub(crate) fn max_later(&self) -> usize {
+        self.max_later
     }
 
     /// Whether the rings carry the kernel's requests: it has sent one. It sends none before all
@@ -270,7 +277,7 @@ mod tests {
 
     #[test]
     fn it_is_idle_if_all_workers_say_so_and_got_no_write() {
-        let traffic = Traffic::new(2).unwrap();
+        let traffic = Traffic::new(2, 1).unwrap();
         assert!(!traffic.carries());
         assert!(!traffic.is_idle(), "no worker answers");
         let stop = AtomicBool::new(false);
@@ -293,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_write_while_the_workers_look_is_no_rest() {
-        let traffic = Traffic::new(1).unwrap();
+        let traffic = Traffic::new(1, 0).unwrap();
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_late_reply_finds_its_entry_in_either_order() {
-        let traffic = Traffic::new(2).unwrap();
+        let traffic = Traffic::new(2, 1).unwrap();
         let parked = Parked {
             worker: 1,
             entry: 5,

@@ -75,7 +75,7 @@ impl Rings {
             };
             let entries: io::Result<Vec<_>> = queues.iter().map(entry).collect();
             let ring = Ring::new(device, entries?)?;
-            workers.push(Worker::new(ring, workers.len(), processor, payload_len)?);
+            workers.push(Worker::new(ring, workers.len(), processor)?);
             io::Result::Ok(())
         };
         for &queue in online {
@@ -88,7 +88,8 @@ impl Rings {
         if !off.is_empty() {
             add(&off, None)?;
         }
-        let traffic = Arc::new(Traffic::new(workers.len())?);
+        let max_later = per_queue(online.len()) - 1;
+        let traffic = Arc::new(Traffic::new(workers.len(), max_later)?);
         Ok(Rings { workers, traffic })
     }
 

@@ -34,8 +34,8 @@ use super::entry::Entry;
 use crate::abi::{RING_COMMIT_AND_FETCH, RING_REGISTER, RingCommand};
 use crate::device::Device;
 
-/// Room for commands beside those of the first entries: two bells, and entries that are added.
-const SPARE: usize = 62;
+/// Room for commands beside those of entries: two bells.
+const SPARE: usize = 2;
 /// Pause before a call is repeated for which the kernel lacked memory.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Completions of bells carry these numbers; those of entries the entry's.
@@ -103,23 +103,6 @@ impl Ring {
     /// An entry. It may be touched if the kernel does not have it.
     pub(super) fn entry(&mut self, number: usize) -> Option<&mut Entry> {
         self.entries.get_mut(number)
-    }
-
-    /// Adds an entry, which is to be registered; returns its number.
-    pub(super) fn add(&mut self, entry: Entry) -> usize {
-        self.entries.push(entry);
-        self.entries.len() - 1
-    }
-
-    /// Whether the kernel has an entry of this queue.
-    pub(super) fn has_lent(&self, queue: u16) -> bool {
-        let of_queue = |entry: &&Entry| entry.queue == queue;
-        self.entries.iter().filter(of_queue).any(Entry::is_lent)
-    }
-
-    /// Whether the kernel has an entry of each queue that the ring has entries of.
-    pub(super) fn has_lent_of_each(&self) -> bool {
-        self.entries.iter().all(|entry| self.has_lent(entry.queue))
     }
 
     /// Makes an entry known to the kernel, which gives it back with a request.

@@ -4,10 +4,10 @@
 //! serves a request, no other is given to it: the kernel picks the entry of a worker that waits,
 //! the one that waits for the shortest time.
 //!
-//! A request that is answered later keeps its entry. The worker goes on with another one, which it
-//! adds where the kernel has none of its own, and has two once the reply was sent. A request may
-//! wait behind another one from then on. No request waits for another to be served, so that costs
-//! time and nothing else.
+//! A request that is answered later keeps its entry, and the worker rests until the reply was sent.
+//! Fewer requests than a queue has workers may do so ([`Traffic::max_later`]). A new entry in its
+//! place would not do: the kernel gives what waits in a queue to an entry that commits, and not to
+//! one that is registered.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use tracing::debug;
 use zerocopy::FromBytes;
 
-use super::entry::{Body, Entry, Opened};
+use super::entry::{Body, Opened};
 use super::ring::{Event, Ring};
 use crate::abi::{OUT_HEADER, OutHeader};
 use crate::errno;
@@ -37,7 +37,6 @@ pub(super) struct Worker {
     number: usize,
     /// The processor that it stays on.
     processor: Option<usize>,
-    payload_len: usize,
 }
 
 /// Whom a worker works for.
@@ -71,18 +70,12 @@ impl From<io::Error> for End {
 }
 
 impl Worker {
-    pub(super) fn new(
-        ring: Ring,
-        number: usize,
-        processor: Option<usize>,
-        payload_len: usize,
-    ) -> io::Result<Self> {
+    pub(super) fn new(ring: Ring, number: usize, processor: Option<usize>) -> io::Result<Self> {
         Ok(Self {
             ring,
             space: ReplySpace::try_new(SPACE_LEN)?,
             number,
             processor,
-            payload_len,
         })
     }
 
@@ -186,7 +179,7 @@ impl Worker {
     }
 
     /// Answers whether it has served what the kernel had given to it: serves, and looks again,
-    /// until there is nothing. Without an entry in the kernel it cannot say.
+    /// until there is nothing.
     fn reassure<S: Serve>(&mut self, party: Party<'_, S>) -> Result<(), End> {
         let question = party.traffic.question();
         let mut events = Vec::new();
@@ -200,9 +193,7 @@ impl Worker {
                 self.ring.submit();
             }
         }
-        if self.ring.has_lent_of_each() {
-            party.traffic.answer(self.number, question);
-        }
+        party.traffic.answer(self.number, question);
         Ok(())
     }
 
@@ -212,7 +203,6 @@ impl Worker {
         let Some(entry) = self.ring.entry(number) else {
             return Ok(());
         };
-        let queue = entry.queue;
         let no_request = || io::Error::other("the kernel sent a request that is none");
         let Opened {
             request,
@@ -238,9 +228,8 @@ impl Worker {
                     worker,
                     entry: number,
                 };
-                match traffic.park(unique, parked) {
-                    Some(reply) => self.answer_late(number, &reply),
-                    None => self.replace(queue, traffic),
+                if let Some(reply) = traffic.park(unique, parked) {
+                    self.answer_late(number, &reply);
                 }
                 return Ok(());
             }
@@ -263,22 +252,6 @@ impl Worker {
         if let (Some(entry), Some((header, body))) = (entry, split(reply)) {
             entry.answer(&header, Body::Copy(body));
             self.ring.commit(number);
-        }
-    }
-
-    /// Adds an entry for requests of `queue`, unless the kernel has one.
-    fn replace(&mut self, queue: u16, traffic: &Traffic) {
-        if self.ring.has_lent(queue) {
-            return;
-        }
-        match Entry::new(queue, self.payload_len) {
-            Ok(entry) => {
-                let number = self.ring.add(entry);
-                self.ring.register(number);
-                traffic.added_entry();
-            }
-            // Other workers go on meanwhile.
-            Err(error) => debug!("a worker waits for the reply to a request: {error}"),
         }
     }
 }
