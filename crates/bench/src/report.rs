@@ -135,24 +135,19 @@ impl Report {
     pub fn markdown(&self) -> String {
         let machine = machine::describe();
         let word = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
-        let mut out = format!(
-            "Measured at commit {} by `{}`, on {} processors ({}), {} GiB, Linux {}.\n\
-             A figure is the median of all rounds, with the least and the largest.\n",
+        let mut out = paragraph(&format!(
+            "Measured at commit {} by `{}`, on {} processors ({}), {} GiB, Linux {}. \
+             A figure is the median of all rounds, with the least and the largest.",
             word("commit"),
             self.command,
             machine["cores"],
             word("cpu"),
             machine["memory_gib"],
             word("kernel"),
-        );
+        ));
         for (bench, rows) in self.families() {
-            let _ = writeln!(
-                out,
-                "\n### {}\n\n`extant bench {}`: {}\n",
-                bench.title(),
-                bench.name(),
-                bench.about()
-            );
+            let about = format!("`extant bench {}`: {}", bench.name(), bench.about());
+            let _ = writeln!(out, "\n### {}\n\n{}", bench.title(), paragraph(&about));
             out.push_str(&markdown(&figures(rows)));
             for (about, lines) in [
                 (
@@ -262,6 +257,25 @@ fn between_marks(page: &str, text: &str) -> Result<String> {
     ))
 }
 
+/// Text in lines of at most 100 columns, each with its end.
+fn paragraph(text: &str) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        if column > 0 && column + 1 + width > 100 {
+            out.push('\n');
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out += word;
+        column += width;
+    }
+    out + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,5 +289,19 @@ mod tests {
         for bad in ["no marks", BEGIN, &format!("{BEGIN}{BEGIN}{END}"), END] {
             assert!(between_marks(bad, "new").is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_paragraph_has_lines_of_at_most_100_columns() {
+        let text = "word ".repeat(50) + &"x".repeat(120);
+        let lines = paragraph(&text);
+        let mut lines: Vec<&str> = lines.lines().collect();
+        assert_eq!(lines.pop(), Some(&*"x".repeat(120)));
+        assert!(
+            lines
+                .iter()
+                .all(|line| (90..=100).contains(&line.len()) || line.len() < 60)
+        );
+        assert_eq!(lines.join(" ") + " ", "word ".repeat(50));
     }
 }
