@@ -106,6 +106,9 @@ library:
 # What is installed, from a BINARY that is there already.
 install-files:
 	install -D -m 755 "$(BINARY)" "$(DESTDIR)$(PREFIX)/bin/extant"
+	install -d "$(DESTDIR)$(PREFIX)/lib/systemd/system"
+	sed 's|/usr/bin/extant|$(PREFIX)/bin/extant|' scripts/systemd/extant@.service \
+		>"$(DESTDIR)$(PREFIX)/lib/systemd/system/extant@.service"
 	rm -rf "$(TARGET)/man" && "$(BINARY)" manual "$(TARGET)/man"
 	install -d "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBINDIR)"
 	install -m 644 "$(TARGET)"/man/*.1 "$(DESTDIR)$(PREFIX)/share/man/man1"
@@ -135,6 +138,7 @@ uninstall:
 	rm -f "$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant"
 	rm -f "$(DESTDIR)$(FISHDIR)/extant.fish"
 	rm -f "$(DESTDIR)$(SBINDIR)/mount.fuse.extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
+	rm -f "$(DESTDIR)$(PREFIX)/lib/systemd/system/extant@.service"
 
 deb: build
 	@scripts/need deb

@@ -278,3 +278,148 @@ fn counters_of_a_live_mount_are_its_owners_alone() -> Result<()> {
     );
     Ok(())
 }
+
+/// The words that mount(8) passes on as flags, and a remount.
+#[test]
+fn mount_by_its_helper_has_the_flags_that_were_asked_for() -> Result<()> {
+    if !need(&[
+        Need::Root,
+        Need::Fuse,
+        Need::Tool("mke2fs"),
+        Need::Tool("findmnt"),
+    ]) {
+        return Ok(());
+    }
+    let dir = TempDir::new_in(&std::env::temp_dir(), "mnt-flags")?;
+    let helper = dir.join("mount.fuse.extant");
+    tools::copy_program(tools::extant()?, &helper)?;
+    let image = Image::of_mib(32).make()?;
+    let at = dir.join("mnt");
+    fs::create_dir(&at)?;
+    let mount = |words: &str| {
+        let cmd = Cmd::new(&helper).args([image.path(), at.as_path()]);
+        cmd.args(["-o", words]).run()
+    };
+    let shown = |column: &str| -> Result<String> {
+        let cmd = Cmd::new("findmnt").args(["-n", "-o", column]);
+        Ok(cmd.arg(&at).ok()?.out.trim().to_owned())
+    };
+    let has = |word: &str| -> Result<bool> {
+        Ok(shown("VFS-OPTIONS")?.split(',').any(|shown| shown == word))
+    };
+    ensure!(mount("rw")?.code == Some(0), "not mounted");
+    ensure!(
+        !has("nosuid")? && !has("nodev")?,
+        "{}",
+        shown("VFS-OPTIONS")?
+    );
+    ensure!(
+        shown("SOURCE")? == image.path().to_string_lossy(),
+        "{}",
+        shown("SOURCE")?
+    );
+    ensure!(shown("FSTYPE")? == "fuse.extant", "{}", shown("FSTYPE")?);
+    fs::write(at.join("f"), "x")?;
+    // Flags that are not named stay.
+    let o = mount("remount,ro,nosuid")?;
+    ensure!(o.code == Some(0) && o.err.is_empty(), "{}", o.describe());
+    ensure!(has("ro")? && has("nosuid")? && !has("nodev")?, "flags");
+    ensure!(fs::write(at.join("g"), "x").is_err(), "it was written");
+    let o = mount("remount,rw,commit=7")?;
+    ensure!(
+        o.code == Some(0) && o.err.contains("commit=7"),
+        "{}",
+        o.describe()
+    );
+    ensure!(has("rw")? && has("nosuid")?, "flags");
+    fs::write(at.join("g"), "x")?;
+    Cmd::new(tools::extant()?).arg("umount").arg(&at).ok()?;
+    // What is open for reading alone stays so.
+    ensure!(mount("ro,nosuid,nodev")?.code == Some(0), "not mounted");
+    ensure!(has("nosuid")? && has("nodev")?, "{}", shown("VFS-OPTIONS")?);
+    let o = mount("remount,rw")?;
+    let told = o.err.contains("umount it, and mount it with rw");
+    ensure!(o.code == Some(1) && told, "{}", o.describe());
+    Cmd::new(tools::extant()?).arg("umount").arg(&at).ok()?;
+    image.fsck_clean()
+}
+
+#[test]
+fn a_write_protected_device_is_mounted_read_only_with_a_warning() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(32).make()?;
+    let protected = Cmd::new("losetup").args(["-f", "--show", "-r"]);
+    let device = protected.arg(image.path()).ok()?.out.trim().to_owned();
+    let mount = Subject::Extant.mount(std::path::Path::new(&device), "");
+    let outcome = mount.and_then(|mount| {
+        ensure!(fs::write(mount.join("f"), "x").is_err(), "it was written");
+        let said = mount.unmount()?;
+        ensure!(
+            said.contains("write-protected, mounted read-only"),
+            "{said}"
+        );
+        Ok(())
+    });
+    Cmd::new("losetup").args(["-d", &device]).ok()?;
+    outcome
+}
+
+/// The units that are shipped, with the paths of this machine.
+#[test]
+fn the_units_of_systemd_are_sound() -> Result<()> {
+    if !need(&[Need::Tool("systemd-analyze")]) {
+        return Ok(());
+    }
+    let dir = TempDir::new("units")?;
+    let extant = tools::extant()?;
+    for (unit, name) in [
+        ("extant@.service", "extant@disk.service"),
+        ("mnt-disk.mount", "mnt-disk.mount"),
+    ] {
+        let text = fs::read_to_string(tools::workspace().join("scripts/systemd").join(unit))?;
+        let text = text.replace("/usr/bin/extant", &extant.to_string_lossy());
+        fs::write(dir.join(unit), &text)?;
+        let verify = || {
+            let cmd = Cmd::new("systemd-analyze").args(["verify", "--man=no"]);
+            cmd.arg(dir.join(name)).run()
+        };
+        let o = verify()?;
+        ensure!(o.code == Some(0) && o.err.is_empty(), "{}", o.describe());
+        // It finds what is wrong.
+        let wrong = text
+            .replace("Type=", "Tipe=")
+            .replace("Where=/mnt", "Where=mnt");
+        fs::write(dir.join(unit), wrong)?;
+        let o = verify()?;
+        ensure!(!o.err.is_empty(), "{}", o.describe());
+    }
+    Ok(())
+}
+
+/// `Type=notify`: a daemon in the foreground says when its mount answers.
+#[test]
+fn a_service_manager_is_told_when_the_mount_answers() -> Result<()> {
+    if !need(NEEDS) {
+        return Ok(());
+    }
+    let image = Image::of_mib(32).make()?;
+    let dir = TempDir::new_in(&std::env::temp_dir(), "mnt-notify")?;
+    let at = dir.join("mnt");
+    fs::create_dir(&at)?;
+    let path = dir.join("socket");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path)?;
+    socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+    let cmd = Cmd::new(tools::extant()?).args(["mount", "-f"]);
+    let cmd = cmd.args([image.path(), at.as_path()]);
+    let mut daemon = cmd.env("NOTIFY_SOCKET", &path).spawn()?;
+    let mut word = [0; 64];
+    let len = socket.recv(&mut word)?;
+    ensure!(word.get(..len) == Some(b"READY=1".as_slice()), "{word:?}");
+    fs::write(at.join("f"), "x")?;
+    Cmd::new(tools::extant()?).arg("umount").arg(&at).ok()?;
+    let o = daemon.wait(Duration::from_secs(30))?;
+    ensure!(o.code == Some(0), "{}", o.describe());
+    image.fsck_clean()
+}

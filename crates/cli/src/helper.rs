@@ -11,8 +11,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::process::geteuid;
+use tracing::warn;
+
 use crate::args::{Mount, Umount};
-use crate::failure::{self, Outcome};
+use crate::failure::{self, At, Failure, Outcome};
 use crate::{commands, logging, utab};
 
 /// Runs as a helper if the program was called by a helper's name.
@@ -69,8 +72,15 @@ fn mount(arguments: &[OsString]) -> Outcome {
     if parsed.letters.contains('f') {
         return Outcome::Done;
     }
+    if parsed
+        .options
+        .iter()
+        .any(|words| words.split(',').any(|word| word == "remount"))
+    {
+        return remount(dir, &parsed.options.join(",")).into();
+    }
     let outcome = commands::mount::run(&Mount {
-        options: parsed.options,
+        options: granted(parsed.options),
         read_only: parsed.letters.contains('r'),
         foreground: false,
         image: Some(image.clone()),
@@ -87,6 +97,34 @@ fn mount(arguments: &[OsString]) -> Outcome {
         utab::enter(&image, &dir);
     }
     outcome
+}
+
+/// The options with what mount(8) leaves out: `suid` and `dev` are its defaults for root, and those
+/// of every file system, so it passes on their opposites alone.
+fn granted(mut options: Vec<String>) -> Vec<String> {
+    if geteuid().is_root() {
+        options.insert(0, "suid,dev".to_owned());
+    }
+    options
+}
+
+/// Changes the flags of the mount on `dir`.
+fn remount(dir: &Path, words: &str) -> Result<(), Failure> {
+    let place = dir.display();
+    let dir = dir.canonicalize().at(&place)?;
+    let counters = extant_fuse::stats(&dir).at(&place)?;
+    let read_only = counters
+        .iter()
+        .any(|(name, value)| name == "read_only" && *value == 1);
+    let stays = words.split(',').rfind(|word| ["ro", "rw"].contains(word)) == Some("ro");
+    if read_only && !stays {
+        let what = "the image is open for reading alone: umount it, and mount it with rw";
+        return Err(Failure::at(place, what));
+    }
+    for word in extant_fuse::remount(&dir, words).at(&place)? {
+        warn!("{place}: {word}: stays as it was mounted; umount and mount again to change it");
+    }
+    Ok(())
 }
 
 fn umount(arguments: &[OsString]) -> Outcome {

@@ -33,6 +33,7 @@ mod progress;
 mod serve;
 mod size;
 mod source;
+mod supervisor;
 mod utab;
 mod visited;
 mod walk;

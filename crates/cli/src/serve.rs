@@ -34,6 +34,7 @@ use crate::args::Mount;
 use crate::failure::{At, Failure, Outcome};
 use crate::logging::SystemLog;
 use crate::mount_source::{self, MountSource};
+use crate::supervisor::Supervisor;
 use crate::{address_space, program};
 
 /// What the daemon says when the mount answers.
@@ -63,6 +64,11 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
     let detachment = args.daemon.then(Detachment::prepare).transpose()?;
+    let supervisor = if args.daemon {
+        None
+    } else {
+        Supervisor::of_environment()
+    };
     let name = source.name.clone();
     let keeper = match &fuse {
         None if options.sandbox() => Some(start_keeper(args, &name, &dir)?),
@@ -81,9 +87,15 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     let connection = connection.at(dir.display())?;
     let mut session = Session::new(volume, connection, host, &options).map_err(failure_of)?;
     session.add_facts(report.counters());
+    session.add_facts([("read_only", options.read_only().into())]);
     watch_signals(signals, session.unmounter()).map_err(Failure::new)?;
     let requests = session.requests();
-    let served = session.run(|| detachment.map_or(Ok(()), Detachment::detach));
+    let served = session.run(|| {
+        if let Some(supervisor) = supervisor {
+            supervisor.ready();
+        }
+        detachment.map_or(Ok(()), Detachment::detach)
+    });
     drop(ended);
     if env::var_os("EXTANT_REQUESTS").is_some() {
         for (name, count) in requests.list() {

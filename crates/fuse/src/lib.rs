@@ -47,7 +47,7 @@ pub use descriptors::inherited;
 pub use keeper::Keeper;
 pub use keeper_service::{Left, keep};
 pub use live::{STATS_ATTRIBUTE, stats};
-pub use mount::{Connection, MountEntry, MountOptions, OptionError, detach};
+pub use mount::{Connection, MountEntry, MountOptions, OptionError, detach, remount};
 pub use session::{HostSide, Mount, MountError, Requests};
 pub use unmounter::Unmounter;
 pub use waiter::Waiter;

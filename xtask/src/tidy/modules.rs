@@ -405,6 +405,7 @@ const CLI: Order = Order {
         "manual",
         "address_space",
         "mount_source",
+        "supervisor",
         "serve",
         "commands",
         "helper",

@@ -26,7 +26,7 @@ use crate::utab;
 const POLL: Duration = Duration::from_millis(10);
 /// How long another mount namespace may hold the mount: those of starting services and containers
 /// let go soon.
-const ELSEWHERE: Duration = Duration::from_secs(10);
+const ELSEWHERE: Duration = Duration::from_secs(3);
 /// How long an image may stay locked whose daemon cannot be asked whether it is closing it.
 const LOCKED: Duration = Duration::from_secs(60);
 

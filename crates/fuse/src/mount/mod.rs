@@ -7,6 +7,7 @@
 
 mod fusermount;
 mod options;
+mod remount;
 mod table;
 mod tuning;
 
@@ -27,6 +28,7 @@ use crate::descriptors::own_descriptors;
 use crate::keeper::Keeper;
 pub(crate) use options::Transport;
 pub use options::{MountOptions, OptionError};
+pub use remount::remount;
 pub use table::MountEntry;
 use tuning::raise_limits;
 

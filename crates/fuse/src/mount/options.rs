@@ -160,7 +160,7 @@ impl MountOptions {
                 return Err(OptionError::Unsupported(word.to_owned(), "extant umount"));
             }
             ("remount", None) => {
-                let instead = "extant umount, and extant mount with the new options";
+                let instead = "mount -o remount DIR for flags, or extant umount and extant mount";
                 return Err(OptionError::Unsupported(word.to_owned(), instead));
             }
             ("fsname", Some(name)) if !name.is_empty() => self.fs_name = Some(name.to_owned()),
@@ -197,16 +197,46 @@ impl MountOptions {
                     if SHARED_FLAGS.contains(flag) {
                         self.engine.push(word.to_owned());
                     }
-                } else if !IGNORED.contains(&word)
-                    && !IGNORED_PREFIXES
-                        .iter()
-                        .any(|prefix| word.starts_with(prefix))
-                {
+                } else if !is_ignored(word) {
                     self.engine.push(word.to_owned());
                 }
             }
         }
         Ok(())
+    }
+
+    /// The options of a mount with the flags `present` after a remount with `words`, and the words
+    /// that a remount cannot change.
+    pub(super) fn changed(present: &str, words: &str) -> (MountOptions, Vec<String>) {
+        let mut options = MountOptions {
+            flags: MountFlags::empty(),
+            ..MountOptions::default()
+        };
+        let flag_of = |word: &str| FLAGS.iter().find(|(name, ..)| *name == word);
+        for word in split(present) {
+            match flag_of(&word) {
+                Some(&(_, flag, on)) => options.flags.set(flag, on),
+                None => options.read_only |= word == "ro",
+            }
+        }
+        let before = options.flags;
+        let mut left = Vec::new();
+        for word in split(words) {
+            match (word.as_str(), flag_of(&word)) {
+                ("remount", _) => {}
+                ("ro" | "rw", _) => options.read_only = word == "ro",
+                (_, Some(&(_, flag, on))) if SHARED_FLAGS.contains(flag) => {
+                    // The file system goes by them as well, and does not hear of a remount.
+                    if before.contains(flag) != on {
+                        left.push(word);
+                    }
+                }
+                (_, Some(&(_, flag, on))) => options.flags.set(flag, on),
+                (word, None) if is_ignored(word) => {}
+                _ => left.push(word),
+            }
+        }
+        (options, left)
     }
 
     /// Whether the mount refuses changes.
@@ -287,6 +317,12 @@ impl MountOptions {
     }
 }
 
+/// Whether a word is for mount(8), fstab or systemd alone.
+fn is_ignored(word: &str) -> bool {
+    let begins = |prefix: &&str| word.starts_with(*prefix);
+    IGNORED.contains(&word) || IGNORED_PREFIXES.iter().any(begins)
+}
+
 /// Splits at commas that no backslash precedes, and removes those backslashes.
 fn split(words: &str) -> Vec<String> {
     let mut all = Vec::new();
@@ -363,6 +399,19 @@ mod tests {
     }
 
     #[test]
+    fn a_remount_changes_flags_and_says_what_stays() {
+        let present = "rw,nosuid,nodev,noatime";
+        let (options, left) = MountOptions::changed(present, "ro,remount,dev,noexec,noatime,x-a");
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID;
+        let flags = flags | MountFlags::NOATIME | MountFlags::NOEXEC;
+        assert_eq!(options.mount_flags(), flags);
+        assert_eq!(left, Vec::<String>::new());
+        let (options, left) = MountOptions::changed("ro,relatime", "rw,atime,noatime,commit=9");
+        assert_eq!(options.mount_flags(), MountFlags::RELATIME);
+        assert_eq!(left, ["noatime", "commit=9"]);
+    }
+
+    #[test]
     fn bad_values_are_named() {
         let mut options = MountOptions::default();
         let error = options.add("rw,max_read=12").unwrap_err();
@@ -373,6 +422,6 @@ mod tests {
         assert_eq!(error.to_string(), "mount option transport=usb: bad value");
         assert!(options.add("transport").is_err());
         let error = options.add("remount,ro").unwrap_err().to_string();
-        assert!(error.contains("umount, and extant mount"), "{error}");
+        assert!(error.contains("umount and extant mount"), "{error}");
     }
 }

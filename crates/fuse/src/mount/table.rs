@@ -14,6 +14,8 @@ pub struct MountEntry {
     /// Device number, major and minor. Mounts of the same file system share it; once the last of
     /// them is gone, the kernel gives it to another one.
     pub device: (u32, u32),
+    /// Its flags as words, such as `rw,nosuid`.
+    pub flags: String,
     /// Its type, such as `fuse.extant`.
     pub kind: String,
     /// What is mounted: for us the image, unless `fsname=` says otherwise.
@@ -55,6 +57,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let (major, minor) = std::str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let dir = fields.nth(1)?;
+    let flags = String::from_utf8_lossy(fields.next()?).into_owned();
     let mut rest = fields.skip_while(|field| field != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let source = rest.next()?;
@@ -65,6 +68,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     Some(MountEntry {
         dir: path(dir),
         device,
+        flags,
         kind,
         source: path(source),
         user,
@@ -104,6 +108,7 @@ mod tests {
         let entry = parse(line).unwrap();
         assert_eq!(entry.dir, Path::new("/mnt/my disk"));
         assert_eq!(entry.device, (0, 37));
+        assert_eq!(entry.flags, "rw,nosuid");
         assert_eq!(entry.kind, "fuse.extant");
         assert_eq!(entry.source, Path::new("/a\\b"));
         assert_eq!(entry.user, Some(7));
