@@ -20,7 +20,14 @@ impl Eq for ClearProbe {}
 /// Does `work`, and tells `probe`, if there is one, how long that took.
 #[inline]
 pub fn probed<R>(probe: Option<ClearProbe>, work: impl FnOnce() -> R) -> R {
-    let Some(probe) = probe else { return work() };
+    match probe {
+        None => work(),
+        Some(probe) => timed(probe, work),
+    }
+}
+
+#[cold]
+fn timed<R>(probe: ClearProbe, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let done = work();
     let took = start.elapsed().as_nanos();

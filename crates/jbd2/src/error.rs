@@ -34,7 +34,7 @@ pub enum BlockError {
 #[derive(Clone, Debug)]
 pub struct StopReason {
     what: Arc<str>,
-    cause: Option<Arc<dyn Error + Send + Sync>>,
+    cause: Option<Arc<JournalError>>,
 }
 
 impl StopReason {
@@ -53,7 +53,7 @@ impl fmt::Display for StopReason {
 impl Error for StopReason {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         let cause = self.cause.as_deref()?;
-        Some(cause)
+        Some(cause as &dyn Error)
     }
 }
 

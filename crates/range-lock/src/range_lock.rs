@@ -319,17 +319,15 @@ impl RangeLock {
     #[inline]
     fn sees(&self, own: Own, range: ByteRange, file: &impl FileLock) -> bool {
         let reads = self.reads(own);
-        let (own_slot, direct) = match own {
-            Own::Slot(slot) => (Some(slot), true),
-            _ => (None, false),
-        };
-        let records = || match direct {
-            true => self.records.would_block(range, Bits::LOCKS),
-            false => self.records.is_locked(range),
+        let records = || match own {
+            Own::Slot(_) => self.records.would_block(range, Bits::LOCKS),
+            _ => self.records.is_locked(range),
         };
         let slots = || {
-            let table = self.slots.get();
-            table.is_some_and(|table| table.overlaps(range, own_slot))
+            self.slots.get().is_some_and(|table| match own {
+                Own::Slot(slot) => table.overlaps_others(range, slot),
+                _ => table.overlaps(range),
+            })
         };
         (reads.file && file.is_exclusive())
             || (reads.eof && self.eof.reaches(range.last()))
@@ -364,7 +362,7 @@ impl RangeLock {
         let all = ByteRange::ALL;
         let slots = self.slots.get();
         self.records.is_locked_by(all, Bits::LOCKS)
-            || slots.is_some_and(|table| table.overlaps(all, None))
+            || slots.is_some_and(|table| table.overlaps(all))
     }
 
     /// Whether any part is locked, in whichever form: for tests.
@@ -422,21 +420,37 @@ impl HasRangeLock for RangeLock {
 /// began. May be sent to another thread and dropped there.
 #[must_use = "the range is unlocked when this is dropped"]
 pub struct SlotGuard<O: HasRangeLock> {
-    owner: Arc<O>,
+    /// There until the slot is unlocked.
+    owner: Option<Arc<O>>,
     slot: Slot,
 }
 
 impl<O: HasRangeLock> SlotGuard<O> {
     #[inline]
     fn new(owner: Arc<O>, slot: Slot) -> Self {
+        let owner = Some(owner);
         Self { owner, slot }
+    }
+
+    /// Unlocks the range. Returns the guard's reference, for a caller that still needs one.
+    #[inline]
+    #[must_use = "the drop of the guard unlocks as well"]
+    pub fn unlock(mut self) -> Option<Arc<O>> {
+        self.withdraw()
+    }
+
+    #[inline]
+    fn withdraw(&mut self) -> Option<Arc<O>> {
+        let owner = self.owner.take()?;
+        owner.range_lock().unlock_slot(self.slot);
+        Some(owner)
     }
 }
 
 impl<O: HasRangeLock> Drop for SlotGuard<O> {
     #[inline]
     fn drop(&mut self) {
-        self.owner.range_lock().unlock_slot(self.slot);
+        self.withdraw();
     }
 }
 

@@ -79,6 +79,13 @@ fn decode(word: u64) -> Option<ByteRange> {
     ByteRange::new(first << UNIT_SHIFT, last)
 }
 
+/// Whether the slot `word` has a byte of `range`.
+#[inline]
+fn is_within(word: &AtomicU64, range: ByteRange) -> bool {
+    let locked = decode(word.load(Ordering::Acquire));
+    locked.is_some_and(|locked| locked.overlaps(range))
+}
+
 /// The line of a chunk, and the word of it to try first. Neighbours lie far apart, so neither
 /// streams nor strides fill a few lines only.
 #[inline]
@@ -127,18 +134,20 @@ impl SlotTable {
         self.sleepers.wake(failpoints);
     }
 
-    /// Step 3: whether a slot other than `own` has a byte of `range`.
+    /// Step 3 for the holder of `own`, whose range is `range`: whether another slot has a byte of
+    /// it. Slots of the same chunk are in one line, so no other line is read. The holder's own word
+    /// is one that has.
     #[inline]
-    pub(crate) fn overlaps(&self, range: ByteRange, own: Option<Slot>) -> bool {
+    pub(crate) fn overlaps_others(&self, range: ByteRange, own: Slot) -> bool {
+        let slots = self.lines[own.line].0.iter();
+        slots.filter(|word| is_within(word, range)).count() > 1
+    }
+
+    /// Step 3: whether a slot has a byte of `range`.
+    #[inline]
+    pub(crate) fn overlaps(&self, range: ByteRange) -> bool {
         let (first, last) = (range.start() >> CHUNK_SHIFT, range.last() >> CHUNK_SHIFT);
-        let in_line = |line: usize| {
-            let slots = (0..).zip(&self.lines[line].0);
-            let mut others = slots.filter(|&(word, _)| own != Some(Slot { line, word }));
-            others.any(|(_, word)| {
-                let locked = decode(word.load(Ordering::Acquire));
-                locked.is_some_and(|locked| locked.overlaps(range))
-            })
-        };
+        let in_line = |line: usize| self.lines[line].0.iter().any(|word| is_within(word, range));
         if last - first >= LINES as u64 {
             return (0..LINES).any(in_line);
         }
@@ -148,7 +157,7 @@ impl SlotTable {
     /// Waits until no slot has a byte of `range`; see [`Sleepers::wait_while`].
     pub(crate) fn wait(&self, range: ByteRange, failpoints: Failpoints) -> bool {
         self.sleepers
-            .wait_while(failpoints, || self.overlaps(range, None))
+            .wait_while(failpoints, || self.overlaps(range))
     }
 
     /// Whether a thread sleeps for a slot.
@@ -208,13 +217,17 @@ mod tests {
             .map(|n| table.publish(sectors(n, 1)).unwrap())
             .collect();
         assert!(table.publish(sectors(9, 1)).is_none(), "the line is full");
-        assert!(table.overlaps(sectors(5, 20), None) && !table.overlaps(sectors(8, 24), None));
-        assert!(table.overlaps(ByteRange::to_infinity(7 * 512 + 511), None));
-        assert!(!table.overlaps(ByteRange::to_infinity(8 * 512), None));
-        assert!(!table.overlaps(sectors(3, 1), Some(slots[3])), "its own");
-        assert!(table.overlaps(sectors(3, 1), Some(slots[4])));
+        assert!(table.overlaps(sectors(5, 20)) && !table.overlaps(sectors(8, 24)));
+        assert!(table.overlaps(ByteRange::to_infinity(7 * 512 + 511)));
+        assert!(!table.overlaps(ByteRange::to_infinity(8 * 512)));
+        assert!(!table.overlaps_others(sectors(3, 1), slots[3]), "its own");
         slots.into_iter().for_each(|slot| table.withdraw(slot, no));
-        assert!(!table.overlaps(ByteRange::ALL, None));
+        assert!(!table.overlaps(ByteRange::ALL));
         assert!(!table.wait(ByteRange::ALL, no));
+        let one = table.publish(sectors(3, 2)).unwrap();
+        assert!(!table.overlaps_others(sectors(3, 2), one), "its own");
+        let other = table.publish(sectors(4, 1)).unwrap();
+        assert!(table.overlaps_others(sectors(3, 2), one));
+        assert!(table.overlaps_others(sectors(4, 1), other));
     }
 }

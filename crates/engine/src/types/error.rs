@@ -149,32 +149,43 @@ pub enum Error {
     Stale,
 }
 
-/// What failed in [`Error::Io`], and the error that caused it.
+/// A result moves with each request of a queue, several times.
+const _: () = assert!(size_of::<Result<usize>>() <= 32);
+
+/// What failed in [`Error::Io`], and the error that caused it. One pointer: every result of an
+/// operation has room for it.
 #[derive(Clone, Debug)]
 pub struct IoFailure {
-    what: Arc<str>,
-    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    failure: Arc<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    what: String,
+    cause: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl IoFailure {
     /// A failure that `cause` describes.
     fn caused_by(cause: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self {
-            what: cause.to_string().into(),
-            cause: Some(Arc::new(cause)),
-        }
+        Self::new(cause.to_string(), Some(Box::new(cause)))
+    }
+
+    fn new(what: String, cause: Option<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let failure = Arc::new(Failure { what, cause });
+        Self { failure }
     }
 }
 
 impl fmt::Display for IoFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "I/O error: {}", self.what)
+        write!(f, "I/O error: {}", self.failure.what)
     }
 }
 
 impl std::error::Error for IoFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let cause = self.cause.as_deref()?;
+        let cause = self.failure.cause.as_deref()?;
         Some(cause)
     }
 }
@@ -182,15 +193,14 @@ impl std::error::Error for IoFailure {
 /// A failure without another error behind it.
 impl From<&str> for IoFailure {
     fn from(what: &str) -> Self {
-        let what = what.into();
-        Self { what, cause: None }
+        what.to_owned().into()
     }
 }
 
 /// A failure without another error behind it.
 impl From<String> for IoFailure {
     fn from(what: String) -> Self {
-        what.as_str().into()
+        Self::new(what, None)
     }
 }
 
@@ -205,10 +215,8 @@ impl Error {
         doing: &str,
         cause: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
-        Self::Io(IoFailure {
-            what: format!("{doing}: {cause}").into(),
-            cause: Some(Arc::new(cause)),
-        })
+        let what = format!("{doing}: {cause}");
+        Self::Io(IoFailure::new(what, Some(Box::new(cause))))
     }
 
     /// Damage at `location`.

@@ -35,18 +35,21 @@ impl Fs {
     }
 
     /// Fails if the file system may not be modified.
+    #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.fault.check()?;
         if self.options.read_only() {
             return Err(crate::Error::ReadOnly);
         }
-        self.note_stopped_journal();
-        self.fault.check()
+        if self.latch.failure().is_some() || self.journal.aborted().is_some() {
+            self.note_stopped_journal();
+            return self.fault.check();
+        }
+        Ok(())
     }
 
     /// Latches that the journal has stopped by itself, or that a flush of the device has failed, if
     /// either is so. Called before a change, and after a commit or a flush has failed.
-    #[inline]
     pub(crate) fn note_stopped_journal(&self) {
         if let Some(why) = self.latch.failure() {
             self.fault.flush_failed(self, &why.to_string());

@@ -77,7 +77,7 @@ pub(crate) struct Queue {
     file: Option<FileRef>,
     known_runs: KnownRuns,
     /// Memory for reaping.
-    spare: VecDeque<Over>,
+    spare: Completed,
     workers: Vec<JoinHandle<()>>,
     caretaker: Option<JoinHandle<()>>,
 }
@@ -91,7 +91,7 @@ struct Shared {
     work: Condvar,
     /// Requests that the threads have.
     with_threads: AtomicUsize,
-    finished: Mutex<VecDeque<Over>>,
+    completed: Mutex<Completed>,
     /// Signals that a request has completed.
     arrived: Condvar,
     /// Whether the queue has ended.
@@ -117,29 +117,60 @@ struct DeviceSide {
     free: Vec<usize>,
     done: Vec<Completion>,
     /// Memory for completions.
-    over: Vec<Over>,
+    completed: Completed,
 }
 
 /// A request that the device has.
 struct InFlight {
     fast: FastRequest,
-    file: FileRef,
     tag: u64,
 }
 
-/// A completed request. Its reference to the inode goes when the user reaps it, under no lock.
-struct Over {
-    finished: Finished,
-    _file: FileRef,
+/// Completed requests, in order.
+struct Completed {
+    finished: Vec<Finished>,
+    /// The requests' references to inodes. They go when the user reaps, under no lock.
+    files: Vec<FileRef>,
 }
 
-impl Over {
-    fn new(tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) -> Self {
+impl Completed {
+    /// None, with room for `many`.
+    fn with_capacity(many: usize) -> Self {
         Self {
-            finished: Finished { tag, buf, result },
-            _file: file,
+            finished: Vec::with_capacity(many),
+            files: Vec::with_capacity(many),
         }
     }
+
+    fn is_empty(&self) -> bool {
+        self.finished.is_empty()
+    }
+
+    fn push(&mut self, tag: u64, buf: IoBuf, result: Result<usize>, file: Option<FileRef>) {
+        self.finished.push(Finished { tag, buf, result });
+        self.files.extend(file);
+    }
+
+    /// Takes all that `other` has.
+    fn append(&mut self, other: &mut Self) {
+        self.finished.append(&mut other.finished);
+        self.files.append(&mut other.files);
+    }
+}
+
+/// Makes `inode` the file of the latest request, and returns the requests' reference to it.
+#[inline]
+fn latest<'a>(
+    file: &'a mut Option<FileRef>,
+    known_runs: &mut KnownRuns,
+    inode: &InodeRef,
+) -> &'a FileRef {
+    let known = file.as_ref();
+    if known.is_none_or(|file| !Arc::ptr_eq(file.shared(), inode.shared())) {
+        known_runs.clear();
+        *file = None;
+    }
+    file.get_or_insert_with(|| Arc::new(inode.clone()))
 }
 
 impl Queue {
@@ -156,12 +187,12 @@ impl Queue {
                     slots: (0..slots).map(|_| None).collect(),
                     free: (0..slots).collect(),
                     done: Vec::with_capacity(slots),
-                    over: Vec::with_capacity(slots),
+                    completed: Completed::with_capacity(slots),
                 }),
                 jobs: Mutex::default(),
                 work: Condvar::new(),
                 with_threads: AtomicUsize::new(0),
-                finished: Mutex::new(VecDeque::with_capacity(depth)),
+                completed: Mutex::new(Completed::with_capacity(depth)),
                 arrived: Condvar::new(),
                 ended: Mutex::new(false),
                 look: Condvar::new(),
@@ -171,7 +202,7 @@ impl Queue {
             depth,
             file: None,
             known_runs: KnownRuns::default(),
-            spare: VecDeque::with_capacity(depth),
+            spare: Completed::with_capacity(depth),
             workers: Vec::new(),
             caretaker: None,
         }
@@ -198,43 +229,33 @@ impl Queue {
             self.shared.step();
         }
         self.outstanding += 1;
-        let file = self.file(inode);
         let shared = &*self.shared;
+        let file = latest(&mut self.file, &mut self.known_runs, inode);
         let wish = Wish {
             what: job.what,
             pos: job.pos,
             len: job.buf.len(),
             cred: &shared.cred,
         };
-        match take_fast_path(&shared.fs, &file, wish, &mut self.known_runs) {
+        match take_fast_path(&shared.fs, file, wish, &mut self.known_runs) {
             Err(error) => {
                 file::report(&shared.fs, &error);
-                shared.finish(job.tag, job.buf, Err(error), file);
+                shared.finish(job.tag, job.buf, Err(error));
             }
             Ok(Some(fast)) => {
                 let caretaker = self.take_care();
-                self.shared.send(file, job, fast);
+                self.shared.send(job, fast);
                 if !caretaker {
                     // No thread would look after it while the user waits for something else.
                     self.shared
                         .complete(&mut self.shared.device.lock(), usize::MAX);
                 }
             }
-            Ok(None) => self.hand_over(file, job),
+            Ok(None) => {
+                let file = Arc::clone(file);
+                self.hand_over(file, job);
+            }
         }
-    }
-
-    /// The requests' reference to `inode`.
-    fn file(&mut self, inode: &InodeRef) -> FileRef {
-        if let Some(file) = &self.file
-            && Arc::ptr_eq(file.shared(), inode.shared())
-        {
-            return Arc::clone(file);
-        }
-        self.known_runs.clear();
-        let file = Arc::new(inode.clone());
-        self.file = Some(Arc::clone(&file));
-        file
     }
 
     /// A request for the threads.
@@ -274,11 +295,10 @@ impl Queue {
         let mut got = 0;
         self.shared.poll();
         loop {
-            let mut finished = self.shared.finished.lock();
-            got += finished.len();
-            std::mem::swap(&mut *finished, &mut self.spare);
-            drop(finished);
-            to.extend(self.spare.drain(..).map(|over| over.finished));
+            std::mem::swap(&mut *self.shared.completed.lock(), &mut self.spare);
+            got += self.spare.finished.len();
+            to.append(&mut self.spare.finished);
+            self.spare.files.clear();
             if got >= min {
                 break;
             }
@@ -315,7 +335,7 @@ impl Shared {
     }
 
     /// Gives a request to the device.
-    fn send(&self, file: FileRef, job: Job, fast: FastRequest) {
+    fn send(&self, job: Job, fast: FastRequest) {
         let mut device = self.device.lock();
         let slot = loop {
             match device.free.pop() {
@@ -332,11 +352,7 @@ impl Shared {
             buf: job.buf,
             tag: slot as u64,
         };
-        device.slots[slot] = Some(InFlight {
-            fast,
-            file,
-            tag: job.tag,
-        });
+        device.slots[slot] = Some(InFlight { fast, tag: job.tag });
         let mut refused = device.queue.submit(request).err();
         while let Some(request) = refused {
             self.complete(&mut device, 1);
@@ -359,19 +375,19 @@ impl Shared {
                 continue;
             };
             device.free.push(slot);
-            let result = over.fast.end(&self.fs, completion.result);
-            let over = Over::new(over.tag, completion.buf, result, over.file);
-            device.over.push(over);
+            let (result, file) = over.fast.end(&self.fs, completion.result);
+            device
+                .completed
+                .push(over.tag, completion.buf, result, file);
         }
-        if !device.over.is_empty() {
-            self.finished.lock().extend(device.over.drain(..));
+        if !device.completed.is_empty() {
+            self.completed.lock().append(&mut device.completed);
             self.arrived.notify_one();
         }
     }
 
-    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>, file: FileRef) {
-        let over = Over::new(tag, buf, result, file);
-        self.finished.lock().push_back(over);
+    fn finish(&self, tag: u64, buf: IoBuf, result: Result<usize>) {
+        self.completed.lock().push(tag, buf, result, None);
         self.arrived.notify_one();
     }
 
@@ -389,9 +405,9 @@ impl Shared {
             return;
         }
         drop(device);
-        let mut finished = self.finished.lock();
-        if finished.is_empty() && self.with_threads.load(Ordering::Acquire) > 0 {
-            self.arrived.wait(&mut finished);
+        let mut completed = self.completed.lock();
+        if completed.is_empty() && self.with_threads.load(Ordering::Acquire) > 0 {
+            self.arrived.wait(&mut completed);
         }
     }
 
@@ -420,10 +436,10 @@ impl Shared {
         let result = catch_unwind(AssertUnwindSafe(|| self.make(&file, &mut job)));
         let result = result.unwrap_or_else(|_| Err(Error::Io("a direct request panicked".into())));
         // In this order: a reader that finds no request with the threads finds it completed.
-        let mut finished = self.finished.lock();
-        finished.push_back(Over::new(job.tag, job.buf, result, file));
+        let mut completed = self.completed.lock();
+        completed.push(job.tag, job.buf, result, Some(file));
         self.with_threads.fetch_sub(1, Ordering::AcqRel);
-        drop(finished);
+        drop(completed);
         self.arrived.notify_one();
         true
     }

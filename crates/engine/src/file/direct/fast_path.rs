@@ -37,13 +37,27 @@ pub(super) struct FastRequest {
     pub(super) at: DevOff,
     len: usize,
     what: What,
-    _range: Range,
+    range: Range,
 }
 
-/// A locked range, against writers and fills.
+/// A locked range, against writers and fills, and the request's reference to the inode.
 enum Range {
-    Slot(#[allow(dead_code, reason = "held")] SlotGuard<InodeRef>),
-    Record(#[allow(dead_code, reason = "held")] OwnedRangeGuard),
+    Slot(SlotGuard<InodeRef>),
+    Record(OwnedRangeGuard, Arc<InodeRef>),
+}
+
+impl Range {
+    /// Unlocks the range. Returns the reference, whose drop may have the inode evicted.
+    #[inline]
+    fn unlock(self) -> Option<Arc<InodeRef>> {
+        match self {
+            Self::Slot(slot) => slot.unlock(),
+            Self::Record(record, file) => {
+                drop(record);
+                Some(file)
+            }
+        }
+    }
 }
 
 impl HasRangeLock for InodeRef {
@@ -57,24 +71,36 @@ impl HasRangeLock for InodeRef {
 }
 
 impl FastRequest {
-    /// The device has answered. Unlocks the range.
-    pub(super) fn end(self, fs: &Fs, answer: io::Result<()>) -> Result<usize> {
-        answer.map_err(|source| {
-            let request = match self.what {
-                What::Read => DeviceRequest::Read,
-                What::Write => {
-                    fs.files.stats.failed_ioends.bump();
-                    DeviceRequest::Write
-                }
-            };
-            DeviceFault {
-                request,
-                at: self.at,
-                len: self.len as u64,
-                source,
+    /// The device has answered. Unlocks the range; the caller drops the reference to the inode,
+    /// under no lock.
+    pub(super) fn end(
+        self,
+        fs: &Fs,
+        answer: io::Result<()>,
+    ) -> (Result<usize>, Option<Arc<InodeRef>>) {
+        let result = match answer {
+            Ok(()) => Ok(self.len),
+            Err(source) => Err(self.fault(fs, source)),
+        };
+        (result, self.range.unlock())
+    }
+
+    #[cold]
+    fn fault(&self, fs: &Fs, source: io::Error) -> Error {
+        let request = match self.what {
+            What::Read => DeviceRequest::Read,
+            What::Write => {
+                fs.files.stats.failed_ioends.bump();
+                DeviceRequest::Write
             }
-        })?;
-        Ok(self.len)
+        };
+        let fault = DeviceFault {
+            request,
+            at: self.at,
+            len: self.len as u64,
+            source,
+        };
+        fault.into()
     }
 }
 
@@ -126,7 +152,7 @@ pub(super) fn take_fast_path(
     let (range, _shared) = match lock_slot(fs, file, bytes) {
         Some(slot) => (Range::Slot(slot), None),
         None => match lock_record(file, data, bytes) {
-            Some((record, shared)) => (Range::Record(record), Some(shared)),
+            Some((record, shared)) => (Range::Record(record, Arc::clone(file)), Some(shared)),
             None => return Ok(None),
         },
     };
@@ -159,7 +185,7 @@ pub(super) fn take_fast_path(
         at,
         len,
         what: wish.what,
-        _range: range,
+        range,
     }))
 }
 

@@ -5,7 +5,7 @@
 //! range that it asks for, with nothing of it cached, so no other thread changes the map there.
 
 use extant_iomap::Iomap;
-use extant_units::{DevOff, Lblk};
+use extant_units::{DevOff, Lblk, Pos};
 
 use crate::file::mapping::iomap_ops::FileOps;
 use crate::map::{self, MapState};
@@ -17,16 +17,17 @@ const MOST: usize = 16;
 /// The known runs of one file.
 #[derive(Default)]
 pub(super) struct KnownRuns {
+    /// By offset.
     known: Vec<Iomap>,
-    /// The run to replace next.
-    oldest: usize,
+    /// The run to replace next, if there is no room: each in its turn.
+    next: usize,
 }
 
 impl KnownRuns {
     /// Forgets all: the next requests are for another file.
     pub(super) fn clear(&mut self) {
         self.known.clear();
-        self.oldest = 0;
+        self.next = 0;
     }
 
     /// The first of the `count` blocks from `lblk` on, if all have their data and lie in one run.
@@ -42,9 +43,12 @@ impl KnownRuns {
         let bs = ops.fs.layout.block_size;
         let (pos, len) = (bs.pos(lblk), u64::from(count) * bs.bytes_u64());
         let sequence = ops.inode.known.disk_sequence();
-        let mut known = self.known.iter();
+        let known = self
+            .runs_up_to(pos)
+            .checked_sub(1)
+            .map(|at| &self.known[at]);
         let has = |run: &&Iomap| run.cookie == sequence && run.clamp(pos, len) == len;
-        if let Some(run) = known.find(has) {
+        if let Some(run) = known.filter(has) {
             return Ok(run.device_at(pos));
         }
         let found = map::lookup(ops.fs, ops.inode, lblk, u32::MAX)?;
@@ -57,16 +61,23 @@ impl KnownRuns {
         Ok(at)
     }
 
-    /// Remembers `run`. It replaces those that it covers, and the oldest where there is no room.
+    /// The number of runs that begin at `pos` or before.
+    #[inline]
+    fn runs_up_to(&self, pos: Pos) -> usize {
+        self.known.partition_point(|run| run.offset <= pos)
+    }
+
+    /// Remembers `run`. It replaces those that it covers and those of another map, and one more
+    /// where there is no room.
     fn remember(&mut self, run: Iomap) {
         self.known.retain(|old| {
             old.cookie == run.cookie && !(run.offset <= old.offset && old.end() <= run.end())
         });
-        if self.known.len() < MOST {
-            self.known.push(run);
-        } else if let Some(old) = self.known.get_mut(self.oldest % MOST) {
-            *old = run;
-            self.oldest = self.oldest.wrapping_add(1);
+        if self.known.len() >= MOST {
+            self.known.remove(self.next % MOST);
+            self.next = self.next.wrapping_add(1);
         }
+        let at = self.runs_up_to(run.offset);
+        self.known.insert(at, run);
     }
 }
