@@ -54,6 +54,12 @@ impl WritebackErrors {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
+    /// Whether there is a fault that no opener has been told of.
+    pub fn has_unseen(&self) -> bool {
+        let now = self.0.load(Ordering::Acquire);
+        now != 0 && now & SEEN == 0
+    }
+
     /// A cursor for a new opener. A fault that no opener has seen yet is new to it as well.
     pub fn cursor(&self) -> ErrorCursor {
         let now = self.0.load(Ordering::Acquire);

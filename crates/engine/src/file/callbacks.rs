@@ -58,14 +58,15 @@ impl Writeback for CachedFile {
         let Some(fs) = self.fs.upgrade() else {
             return;
         };
-        let grab = |file: &Arc<dyn Writeback>| {
+        let inode_of = |file: &Arc<dyn Writeback>| {
             let file: &dyn Any = &**file;
-            let inode = file.downcast_ref::<CachedFile>()?.inode.upgrade()?;
-            fs.inodes.grab(&inode)
+            file.downcast_ref::<CachedFile>()?.inode.upgrade()
         };
-        let inodes = files.iter().filter_map(grab).collect();
+        let inodes = files.iter().filter_map(inode_of).collect();
         for inode in joint_writeback::write(&fs, inodes) {
-            write_one(&fs, &inode, reason, u64::MAX);
+            if let Some(inode) = fs.inodes.grab(&inode) {
+                write_one(&fs, &inode, reason, u64::MAX);
+            }
         }
     }
 }
@@ -87,6 +88,9 @@ fn write_one(fs: &Fs, inode: &Arc<Inode>, reason: WritebackReason, max_bytes: u6
 impl OrderedData for CachedFile {
     fn write_and_wait(&self, tid: Tid) {
         if let Some((fs, inode)) = self.upgrade() {
+            // Counted: it stays in memory while its data is on its way, so that no second inode
+            // reads the device before. `None`: its eviction has begun.
+            let _counted = fs.inodes.grab(&inode);
             ordered_data::write_and_wait(&FileOps::new(&fs, &inode), tid);
         }
     }

@@ -62,6 +62,11 @@ impl FileData {
         self.address_space.dirty_bytes() != 0
     }
 
+    /// Whether some of it was lost, and no opener has been told.
+    pub(crate) fn has_unseen_fault(&self) -> bool {
+        self.address_space.errors().has_unseen()
+    }
+
     /// Makes the commit of `h`'s transaction wait for `[start, end)`.
     pub(super) fn order(&self, h: &mut Handle, start: Pos, end: Pos) {
         self.ordered.note(h.tid(), start, end);

@@ -109,12 +109,12 @@ impl InodeCache {
         }
     }
 
-    /// The inode of a number, if it is in memory, without a reference: for work on what keeps it
-    /// there, such as its deferred times.
-    pub(super) fn peek(&self, ino: Ino) -> Option<Arc<Inode>> {
+    /// A reference to the inode of a number, if it is in memory and its eviction has not begun: for
+    /// work on what keeps it there, such as its deferred times.
+    pub(super) fn counted(&self, ino: Ino) -> Option<InodeRef> {
         let state = self.shard(ino).state.lock();
         match state.slots.get(&ino) {
-            Some(CacheSlot::Ready(inode)) => Some(Arc::clone(inode)),
+            Some(CacheSlot::Ready(inode)) => reference(inode),
             _ => None,
         }
     }
@@ -240,8 +240,8 @@ impl InodeHome for InodeCache {
 enum Fate {
     /// It is referenced: it leaves the queue.
     Used,
-    /// It was used since, has data or times that are not written, has a data path that only memory
-    /// knows, or is on the orphan list: back to the end.
+    /// It was used since, has data or times that are not written, lost data of which no opener
+    /// knows, has a data path that only memory knows, or is on the orphan list: back to the end.
     Stay,
     Go,
 }
@@ -254,6 +254,7 @@ fn fate(inode: &Inode) -> Fate {
     if inode.life.touched.swap(false, Ordering::Relaxed)
         || inode.has_deferred()
         || inode.has_dirty_data()
+        || inode.has_unseen_fault()
         || inode.life.kept.load(Ordering::Acquire)
         || inode.is_on_orphan_list()
     {

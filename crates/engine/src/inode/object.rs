@@ -202,6 +202,11 @@ impl Inode {
         self.data.get().is_some_and(FileData::is_dirty)
     }
 
+    /// Whether a writeback failed and no opener has been told.
+    pub(super) fn has_unseen_fault(&self) -> bool {
+        self.data.get().is_some_and(FileData::has_unseen_fault)
+    }
+
     /// Whether any time in `core` is newer than the stored one.
     pub(super) fn has_deferred(&self) -> bool {
         self.deferred.has(SOON | LAZY)

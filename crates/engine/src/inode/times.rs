@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::deferred_times::{LAZY, NEVER, SOON};
+use super::inode_ref::InodeRef;
 use super::{Inode, InodeCore, InodeFlags, InodeTime};
 use crate::config::AtimeMode;
 use crate::types::error::Result;
@@ -196,8 +197,9 @@ pub(crate) fn flush_all_times(fs: &Fs, lazy: bool) -> Result<()> {
     let due = if lazy { SOON | LAZY } else { SOON };
     let listed = std::mem::take(&mut *fs.inodes.late.lock());
     let mut marked = Vec::new();
-    // An inode with deferred times stays in memory; one that has left has none.
-    for inode in listed.into_iter().filter_map(|ino| fs.inodes.peek(ino)) {
+    // An inode with deferred times stays in memory; one that has left has none. Counted: none
+    // leaves or is deleted before its record is stored, which would else go over a successor's.
+    for inode in listed.into_iter().filter_map(|ino| fs.inodes.counted(ino)) {
         // Off the list first: a mark that comes after this puts the inode there again.
         inode.deferred.unlist();
         if inode.deferred.has(due) {
@@ -223,7 +225,7 @@ fn relist(fs: &Fs, inode: &Inode) {
     }
 }
 
-fn store_batch(fs: &Fs, batch: &[Arc<Inode>]) -> Result<()> {
+fn store_batch(fs: &Fs, batch: &[InodeRef]) -> Result<()> {
     let credits = credits::INODE_UPDATE.saturating_mul(u32::try_from(batch.len()).unwrap_or(1));
     let mut h = fs.start(credits)?;
     for inode in batch {

@@ -249,3 +249,24 @@ fn files_that_cannot_join_are_written_all_the_same() {
     mount::unmount(&fs).unwrap();
     check_all(dev.to_bytes());
 }
+
+#[test]
+fn a_sparse_file_is_written_as_a_whole() {
+    let fs = mounted(Arc::new(MemoryDevice::from_bytes(&image())));
+    let root = fs.iget(Ino::ROOT).unwrap();
+    let make = |name: &[u8]| namei::create(&fs, &root, name, 0o644, &Cred::root()).unwrap();
+    let files = [make(b"sparse"), make(b"small")];
+    // A block in each of more folios than a small file has, of fewer bytes than it may have.
+    let put = |inode: &InodeRef, at: u64| {
+        let bytes = [7; 1024];
+        write(&fs, inode, None, WriteAt::Pos(at), &bytes, &Cred::root()).unwrap();
+    };
+    (0..40).for_each(|page| put(&files[0], page * 4096));
+    put(&files[1], 0);
+    flush_all(&fs).unwrap();
+    for file in &files {
+        assert!(!file.has_dirty_data());
+    }
+    drop((root, files));
+    mount::unmount(&fs).unwrap();
+}

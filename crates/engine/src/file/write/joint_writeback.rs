@@ -45,13 +45,18 @@ use crate::volume::credits;
 const MOST_FOLIOS: usize = 16;
 const _: () = assert!(SMALL_FILE_BYTES == (MOST_FOLIOS * PAGE_SIZE) as u64);
 
-/// Writes what is dirty of those of `files` that can be written together. Returns the others.
-pub(in crate::file) fn write(fs: &Fs, files: Vec<InodeRef>) -> Vec<InodeRef> {
+/// Writes what is dirty of those of `files` that can be written together. Returns the others, which
+/// are not referenced: one that is unlinked until its turn comes can be evicted.
+pub(in crate::file) fn write(fs: &Fs, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>> {
     if !fs.tuning.joint_writeback {
         return files;
     }
-    let (mut joint, mut others): (Vec<_>, Vec<_>) =
+    let (joint, mut others): (Vec<_>, Vec<_>) =
         files.into_iter().partition(|inode| may_join(inode));
+    let mut joint: Vec<InodeRef> = joint
+        .iter()
+        .filter_map(|inode| fs.inodes.grab(inode))
+        .collect();
     // Neighbours in the inode table become neighbours in the data, and share its blocks.
     joint.sort_unstable_by_key(|inode| inode.ino);
     let most = extant_units::index(u64::from(fs.journal.max_credits() / 2));
@@ -59,7 +64,7 @@ pub(in crate::file) fn write(fs: &Fs, files: Vec<InodeRef>) -> Vec<InodeRef> {
     for near in joint.chunk_by(|a, b| group(a) == group(b)) {
         for files in near.chunks(most.clamp(1, FILES_TOGETHER)) {
             if let [one] = files {
-                others.push(one.clone());
+                others.push(Arc::clone(one.shared()));
             } else {
                 write_near(fs, files, &mut others);
             }
@@ -94,6 +99,10 @@ impl<'a> Part<'a> {
     /// Puts `folios`, the dirty ones of the file, under writeback. `None`, with nothing changed, if
     /// another thread uses one of them or writes the file.
     fn take(ops: &'a FileOps<'a>, folios: &'a [Arc<Folio>]) -> Option<Self> {
+        // There may be more: where blocks are smaller than pages, few bytes lie in many folios.
+        if folios.len() > MOST_FOLIOS {
+            return None;
+        }
         let data_path = ops.data.data_path.try_keep()?;
         let pass = ops.data.address_space.try_writeback_pass()?;
         if ops.data.data_path.get() != ops.data_path || !may_join(ops.inode) {
@@ -124,7 +133,7 @@ impl<'a> Part<'a> {
 }
 
 /// Writes files of one group. Adds to `others` those that have to be waited for.
-fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<InodeRef>) {
+fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<Arc<Inode>>) {
     let ops: Vec<_> = files.iter().map(|file| FileOps::new(fs, file)).collect();
     let dirty = |ops: &FileOps<'_>| {
         let pages = &ops.data.address_space;
@@ -136,7 +145,7 @@ fn write_near(fs: &Fs, files: &[InodeRef], others: &mut Vec<InodeRef>) {
         match Part::take(ops, folios) {
             Some(part) if part.len > 0 => parts.push_back(part),
             Some(part) => part.write_alone(),
-            None => others.push(file.clone()),
+            None => others.push(Arc::clone(file.shared())),
         }
     }
     while let Some(first) = parts.front() {

@@ -175,7 +175,11 @@ fn write_mapped(
     // cut where the device's blocks are.
     let whole = via == Via::Cache && at.position().is_some();
     let lacks_space = |result: &Result<(u64, usize)>| match result {
-        Ok((_, done)) => whole && *done < bytes.len(),
+        // One that was cut at the largest size has all its space.
+        Ok((pos, done)) => {
+            let end = pos.saturating_add(*done as u64);
+            whole && *done < bytes.len() && end < max_size(fs, inode)
+        }
         Err(error) => matches!(error, Error::NoSpace),
     };
     let write = || write_locked(fs, inode, at, via, bytes, cred);
