@@ -56,7 +56,7 @@ const STAGES: &[Stage] = &[
         name: "rings",
         suites: "-p extant-tests --test kill --test threads --test exerciser --test consistency \
                  --test direct --test ranges --test full --test no_space --test unmount \
-                 --test daemon --test directories --test posix",
+                 --test daemon --test directories --test posix --test transport",
         env: &[("EXTANT_TRANSPORT", "uring"), ("EXTANT_KILLS", "200")],
         round: Some(300),
         ..PLAIN

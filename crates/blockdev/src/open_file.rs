@@ -147,7 +147,17 @@ pub(crate) fn take_over(mut file: File, name: &Path) -> Result<(Opened, OpenMode
             return Err(in_use(A_PROCESS.into()));
         }
     }
-    fcntl_setfl(&file, flags - OFlags::NONBLOCK).map_err(|errno| io_error(errno.into()))?;
+    if kind.is_block_device() && mode == OpenMode::ReadWrite {
+        if is_write_protected(&metadata) {
+            return Err(io_error(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        // Keeps programs away that probe new devices. A lock of such a program excludes nothing.
+        let _ = file.try_lock();
+    }
+    // A positioned write to a file that is open for appending ignores its position, and buffers
+    // are not aligned as O_DIRECT asks for. A file that only takes appends refuses this.
+    let flags = flags - OFlags::NONBLOCK - OFlags::APPEND - OFlags::DIRECT;
+    fcntl_setfl(&file, flags).map_err(|errno| io_error(errno.into()))?;
     let len = file.seek(SeekFrom::End(0)).map_err(io_error)?;
     let opened = Opened {
         file,

@@ -41,7 +41,13 @@ impl MountSource {
         let real = source::real(path)?;
         let name = real.display().to_string();
         if source::is_remote(path) {
-            let address = Box::new(source::settled(path)?);
+            // A confined daemon can look nothing up later.
+            let address = if options.sandbox() {
+                source::settled(path)?
+            } else {
+                source::address(path)?
+            };
+            let address = Box::new(address);
             let kind = Kind::Server(address);
             return Ok(MountSource { name, kind });
         }

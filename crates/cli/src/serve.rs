@@ -18,6 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use extant_fuse::{
@@ -61,7 +62,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         (None, Some(fd)) => MountSource::handed_over(fd, &mut options)?,
         (None, None) => return Err(Failure::new("an image is needed")),
     };
-    let signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::new)?;
+    let (signals, nothing_mounted) = signals().map_err(Failure::new)?;
     let mut host = HostSide::take().map_err(Failure::new)?;
     let detachment = args.daemon.then(Detachment::prepare).transpose()?;
     let supervisor = if args.daemon {
@@ -79,6 +80,7 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
     let rings = host.decide_rings(&options);
     let report = confine(&options, source.server(), rings)?;
     let volume = source.open(&options, tuning)?;
+    nothing_mounted.store(false, Ordering::SeqCst);
     if volume.read_only() {
         options.set_read_only();
     }
@@ -108,6 +110,16 @@ pub(crate) fn serve(args: &Mount) -> Result<(), Failure> {
         }
         failure_of(failed)
     })
+}
+
+/// The signals that unmount. While the flag is set they end the process, as without a handler.
+fn signals() -> io::Result<(Signals, Arc<AtomicBool>)> {
+    let nothing_mounted = Arc::new(AtomicBool::new(true));
+    for signal in [SIGINT, SIGTERM] {
+        let ends = Arc::clone(&nothing_mounted);
+        signal_hook::flag::register_conditional_default(signal, ends)?;
+    }
+    Ok((Signals::new([SIGINT, SIGTERM])?, nothing_mounted))
 }
 
 /// Ends the keeper before the daemon does, whatever still refers to it.

@@ -37,7 +37,7 @@ pub(crate) fn connect(
 }
 
 /// The address `image`.
-fn address(image: &Path) -> Result<Address, Failure> {
+pub(crate) fn address(image: &Path) -> Result<Address, Failure> {
     let text = image.to_str();
     let text = text.ok_or_else(|| Failure::at(image.display(), "the address is not UTF-8"))?;
     let address: Result<Address, AddressError> = text.parse();

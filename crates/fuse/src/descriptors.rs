@@ -7,19 +7,30 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::thread::UnshareFlags;
+use tracing::debug;
 
 /// Descriptors below this one are the standard streams.
 const FIRST: RawFd = 3;
 
 /// Takes the descriptors over that the parent process has handed over by number, and closes all
-/// others that it has left open, but for the standard streams. Call it as the first thing that the
-/// process does with descriptors.
+/// others that it has left open, but for the standard streams (without `/proc` these stay). Call it
+/// as the first thing that the process does with descriptors.
 ///
 /// # Errors
 /// A number is not that of an open descriptor, is a standard stream's, or is given twice.
 pub fn inherited<const N: usize>(wanted: [Option<RawFd>; N]) -> io::Result<[Option<OwnedFd>; N]> {
-    let open = listed()?;
     let mut taken: [Option<OwnedFd>; N] = [const { None }; N];
+    let open = match listed() {
+        Ok(open) => open,
+        Err(error) if wanted.iter().all(Option::is_none) => {
+            debug!("descriptors that were left open are not closed: {error}");
+            return Ok(taken);
+        }
+        Err(error) => {
+            let what = format!("/proc does not list the descriptors: {error}");
+            return Err(io::Error::new(error.kind(), what));
+        }
+    };
     for (i, (place, number)) in taken.iter_mut().zip(wanted).enumerate() {
         let Some(number) = number else { continue };
         let twice = wanted.iter().take(i).any(|&other| other == Some(number));

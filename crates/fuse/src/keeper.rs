@@ -30,6 +30,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
@@ -50,6 +51,9 @@ pub(crate) const DONE: u8 = b'+';
 pub(crate) const NOT: u8 = b'-';
 pub(crate) const FAILED: u8 = b'!';
 /// The longest answer in bytes.
+/// How long the end of a keeper is waited for.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
 pub(crate) const ANSWER_LEN: usize = 1024;
 
 /// The daemon's end: a keeper that was started. Dropped, it ends.
@@ -110,16 +114,21 @@ impl Keeper {
         self.write_backs.ask(WRITE_BACK).map(drop)
     }
 
-    /// Ends the keeper, in order, and waits for its end. Questions that wait for an answer fail.
+    /// Ends the keeper, in order, and waits a while for its end. Questions that wait for an answer
+    /// fail.
     pub fn end(&self) {
         // A keeper that has died hears nothing.
         let _ = send(&self.questions.socket, &[FAREWELL], None);
         for line in [&self.questions, &self.write_backs] {
             let _ = shutdown(&line.socket, Shutdown::Both);
         }
-        if let Err(error) = self.child.lock().wait() {
-            debug!("the keeper's end: {error}");
+        // It may wait for requests that end only when this process has closed `/dev/fuse`.
+        let until = Instant::now() + FAREWELL_TIME;
+        let mut child = self.child.lock();
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        debug!("the keeper ended: {:?}", child.try_wait());
     }
 }
 

@@ -44,8 +44,6 @@ const MAX_WORKERS: usize = 32;
 /// Workers at the device where rings carry the requests: one may be busy with what the kernel has
 /// forgotten, another hears of interrupted requests.
 const WORKERS_BESIDE_RINGS: usize = 2;
-/// The kernel's switch for requests over rings.
-const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// A mounted file system that is ready to serve.
 pub struct Mount {
@@ -77,8 +75,6 @@ pub struct HostSide {
     dirty_limit: u64,
     /// The processors that rings are made for, if that is known.
     processors: Option<Processors>,
-    /// The kernel offers rings.
-    offers_rings: bool,
     /// Rings are to be made.
     rings: bool,
 }
@@ -96,7 +92,6 @@ impl HostSide {
             processors: Processors::read()
                 .inspect_err(|error| debug!("no rings for requests: {error}"))
                 .ok(),
-            offers_rings: std::fs::read_to_string(RING_SWITCH).is_ok_and(|on| on.trim() == "Y"),
             rings: false,
         })
     }
@@ -105,13 +100,10 @@ impl HostSide {
     /// call it makes none.
     pub fn decide_rings(&mut self, options: &MountOptions) -> bool {
         self.rings = match options.transport() {
-            Transport::Auto => {
-                // Over rings few writers can wait for what the kernel holds of others.
-                let kept = options.writeback() && !options.read_only();
-                self.offers_rings && self.processors.is_some() && !kept
-            }
+            // Requests over rings were seen to wait for good under load, so they are only taken
+            // when they are asked for.
+            Transport::Auto | Transport::Dev => false,
             Transport::Uring => true,
-            Transport::Dev => false,
         };
         self.rings
     }

@@ -42,7 +42,10 @@ pub(crate) fn install(profile: &Profile) -> Result<bool, FilterError> {
             SeccompAction::Allow,
         ),
     ];
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
+        // There is no list for this processor.
+        return Ok(false);
+    };
     let mut made = Vec::new();
     for (rules, others, named) in programs {
         let filter = SeccompFilter::new(rules, others, named, arch)?;

@@ -84,11 +84,15 @@ impl Rings {
                 add(&[queue], (i == 0).then_some(queue))?;
             }
         }
-        let off: Vec<usize> = (0..*possible).filter(|p| !online.contains(p)).collect();
+        let max_later = per_queue(online.len()) - 1;
+        // As many entries as a queue of a processor that is on: it may be switched on later.
+        let off: Vec<usize> = (0..*possible)
+            .filter(|p| !online.contains(p))
+            .flat_map(|p| std::iter::repeat_n(p, max_later + 1))
+            .collect();
         if !off.is_empty() {
             add(&off, None)?;
         }
-        let max_later = per_queue(online.len()) - 1;
         let traffic = Arc::new(Traffic::new(workers.len(), max_later)?);
         Ok(Rings { workers, traffic })
     }
@@ -126,8 +130,14 @@ impl Rings {
                     in_flight,
                     first_slot,
                 });
+                // Where FUSE itself refuses a ring the kernel goes on by `/dev/fuse`. A security
+                // module refuses before FUSE hears of it: requests would then never end.
+                let by_fuse = |error: &io::Error| {
+                    worker.has_registered() && error.kind() != io::ErrorKind::PermissionDenied
+                };
+                let may_fall_back = !required && !traffic.carries() && !device.is_gone();
                 match ended {
-                    Err(error) if !required && !traffic.carries() && !device.is_gone() => {
+                    Err(error) if may_fall_back && by_fuse(&error) => {
                         warn!("the kernel refuses a ring, /dev/fuse is used: {error}");
                         Ok(())
                     }

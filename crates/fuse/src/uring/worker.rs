@@ -37,6 +37,7 @@ pub(super) struct Worker {
     number: usize,
     /// The processor that it stays on.
     processor: Option<usize>,
+    has_registered: bool,
 }
 
 /// Whom a worker works for.
@@ -76,6 +77,7 @@ impl Worker {
             space: ReplySpace::try_new(SPACE_LEN)?,
             number,
             processor,
+            has_registered: false,
         })
     }
 
@@ -107,10 +109,16 @@ impl Worker {
         }
     }
 
+    /// Whether its entries were given to the kernel.
+    pub(super) fn has_registered(&self) -> bool {
+        self.has_registered
+    }
+
     fn begin(&mut self, traffic: &Traffic) -> io::Result<()> {
         self.ring.enable()?;
         self.ring.hear_close();
         self.ring.hear_bell(traffic.bell(self.number));
+        self.has_registered = true;
         for number in 0..self.ring.len() {
             self.ring.register(number);
             traffic.added_entry();
