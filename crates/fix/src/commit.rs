@@ -7,10 +7,11 @@
 //! 2. With a log, what differs is one transaction where it fits, else several. The superblock's
 //!    mark for recovery is durable before the first, and is cleared after all are home.
 //! 3. Without a log, blocks are written in an order in which each part only leads to what is
-//!    durable: directories, extent nodes and attribute blocks, then inodes, then bitmaps, then
-//!    descriptors. All but the first are derived from those before them. Of a block of the first
-//!    kind the last sector goes first: a new entry is durable before the record in front of it
-//!    makes room for it.
+//!    durable: directories, extent nodes and attribute blocks, then bitmaps, then inodes, then
+//!    descriptors. A repair gives blocks to inodes and takes none away, so a cut behind the bitmaps
+//!    leaves a leak, never a block that an inode has and a bitmap calls free. Of a block of the
+//!    first kind the last sector goes first: a new entry is durable before the record in front of
+//!    it makes room for it. With a log, the parts of several transactions go in the same order.
 //! 4. The superblock is last, and then the error that the journal remembers is forgotten.
 //! 5. Other hosts are kept away from before the first write until after the last one.
 
@@ -37,8 +38,8 @@ const SECTOR: usize = 512;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Part {
     Content,
-    Inodes,
     Bitmaps,
+    Inodes,
     Descriptors,
 }
 
@@ -231,8 +232,8 @@ fn in_order(
     edit_super(dev, |raw| raw.set_state(raw.state() - State::VALID))?;
     for part in [
         Part::Content,
-        Part::Inodes,
         Part::Bitmaps,
+        Part::Inodes,
         Part::Descriptors,
     ] {
         let blocks = changed.iter().filter(|(of, _)| *of == part);

@@ -26,7 +26,10 @@ pub(crate) fn rehearse(
     finish(&copy)?;
     outcome.orphans = outcome.last.orphans;
     outcome.last = check(copy, options)?;
-    Ok(())
+    match outcome.last.found {
+        0 => Ok(()),
+        after => Err(Error::Worse { before: 0, after }),
+    }
 }
 
 /// Mounts the volume as `mount -o ro` does, which recovers it and does not count as a mount.

@@ -25,6 +25,10 @@ const MAX_ENTRIES: usize = 1 << 22;
 const MAX_LINKS: usize = 40;
 /// Names in links that are followed in all: a short archive can ask for long ways.
 const MAX_LINKED: usize = 1 << 26;
+/// The longest name or link, as in Linux.
+const LONGEST: usize = 4095;
+/// The most bytes that are kept of all entries beside what each takes alone.
+const MAX_KEPT: usize = 1 << 30;
 /// The access ACL among attributes, and the bytes of one without names: a version, three entries.
 const ACCESS: &[u8] = acl::KINDS[0].1;
 const PLAIN_ACL: usize = 4 + 3 * 8;
@@ -40,6 +44,8 @@ pub(crate) struct Archive {
     entries: Vec<Entry>,
     /// Names in links that were followed.
     linked: usize,
+    /// Bytes of links, pieces and attributes that are kept.
+    kept: usize,
 }
 
 /// One file of an archive.
@@ -75,6 +81,7 @@ impl Archive {
             file: file.try_clone()?,
             entries: vec![Entry::implied(0)],
             linked: 0,
+            kept: 0,
         };
         let mut reader = Reader::new(Window::new(&file, 0..len));
         let broken = |error| Failure::at("not an archive that can be read", error);
@@ -119,9 +126,17 @@ impl Archive {
         if let Some(damage) = member.damage {
             return Err(Failure::new(damage));
         }
+        if member.name.len() > LONGEST || member.link.len() > LONGEST {
+            let what = format!("a name or a link of more than {LONGEST} bytes");
+            return Err(Failure::new(what));
+        }
         let names = names(&member.name)?;
         let Some((name, above)) = names.split_last() else {
             let top = Entry::of(member, content, 0)?;
+            if top.attributes.kind != FileKind::Directory {
+                return Err(Failure::new(extant::Error::NotDir));
+            }
+            self.keep(&top)?;
             if let Some(known) = self.entries.first_mut() {
                 known.describe(top);
             }
@@ -141,6 +156,7 @@ impl Archive {
             }
             false => {
                 let new = Entry::of(member, content, dir)?;
+                self.keep(&new)?;
                 let known = self.lookup(dir, name)?;
                 let is_dir = new.attributes.kind == FileKind::Directory;
                 if let Some(known) = known.filter(|_| is_dir)
@@ -153,6 +169,19 @@ impl Archive {
             }
         };
         self.link(dir, name.to_os_string(), target)
+    }
+
+    /// Counts what is kept of `entry`.
+    fn keep(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let of_xattr = |(name, value): &Xattr| size_of::<Xattr>() + name.len() + value.len();
+        self.kept += entry.link.len() + entry.pieces.len() * size_of::<(Piece, u64)>();
+        self.kept += entry.xattrs.iter().map(of_xattr).sum::<usize>();
+        if self.kept > MAX_KEPT {
+            return Err(Failure::new(
+                "its links and attributes take more than 1 GiB",
+            ));
+        }
+        Ok(())
     }
 
     /// Lets a name in a directory lead to an entry.
@@ -175,7 +204,11 @@ impl Archive {
             FileKind::Directory => at,
             FileKind::Symlink => {
                 let said = entry.link.clone();
-                self.follow(dir, &said)?
+                match self.follow(dir, &said) {
+                    Ok(at) => at,
+                    // A link that leads nowhere: the directory takes its place.
+                    Err(_) => return Ok(None),
+                }
             }
             _ => return Ok(None),
         };
@@ -228,7 +261,7 @@ impl Archive {
                     }
                     let said = said(&entry.link);
                     links += 1;
-                    self.linked += said.len();
+                    self.linked += 1 + said.len();
                     if links > MAX_LINKS || self.linked > MAX_LINKED {
                         return Err(Failure::new("too many links on its path"));
                     }
