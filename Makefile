@@ -116,6 +116,9 @@ install-files:
 	"$(BINARY)" completions bash >"$(DESTDIR)$(BASHDIR)/extant"
 	"$(BINARY)" completions zsh >"$(DESTDIR)$(ZSHDIR)/_extant"
 	"$(BINARY)" completions fish >"$(DESTDIR)$(FISHDIR)/extant.fish"
+	chmod 644 "$(DESTDIR)$(PREFIX)/lib/systemd/system/extant@.service" \
+		"$(DESTDIR)$(BASHDIR)/extant" "$(DESTDIR)$(ZSHDIR)/_extant" \
+		"$(DESTDIR)$(FISHDIR)/extant.fish"
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/mount.fuse.extant"
 	ln -sf "$(PREFIX)/bin/extant" "$(DESTDIR)$(SBINDIR)/umount.fuse.extant"
 
@@ -150,7 +153,8 @@ deb: build
 static:
 	RUSTFLAGS="-C target-feature=+crt-static" \
 	    $(CARGO) build --release -p extant-cli --target "$(HOST)"
-	! readelf -l "$(TARGET)/$(HOST)/release/extant" | grep -q INTERP
+	readelf -l "$(TARGET)/$(HOST)/release/extant" >"$(TARGET)/static-headers"
+	! grep -q INTERP "$(TARGET)/static-headers"
 	install -D -m 755 "$(TARGET)/$(HOST)/release/extant" "$(TARGET)/static/extant"
 
 dist: deb static
