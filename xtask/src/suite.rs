@@ -20,7 +20,20 @@ use crate::failures::Failures;
 /// Test binaries that a run of all suites has run at once.
 const AT_ONCE: usize = 3;
 /// The suites that take longest, and so begin first: a long one at the end would run alone.
-const LONGEST: &[&str] = &[];
+const LONGEST: &[&str] = &[
+    "tests.exerciser",
+    "engine.power_loss",
+    "bench.small",
+    "extant.faults",
+    "tests.installed",
+    "cli.hand_over",
+    "tests.posix",
+    "tests.round_trip",
+    "engine.mmp",
+    "capi.interface",
+    "tests.matrix",
+    "extant.consistency",
+];
 
 /// Results over all test binaries of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,6 +13,7 @@ pub(crate) fn tuning() -> Tuning {
     let mut tuning = Tuning::default();
     tuning.page_cache_bytes = Some(256 << 10);
     tuning.block_cache_bytes = 64 << 10;
+    tuning.name_cache_bytes = 64 << 10;
     tuning.max_folio_order = 3;
     tuning
 }
