@@ -47,7 +47,7 @@ pub struct Address {
     pub(crate) timeout: Duration,
     pub(crate) reconnect: Duration,
     text: String,
-    /// What [`Address::settle`] has found.
+    /// What [`crate::settle`] has found.
     pub(crate) settled: Settled,
 }
 
