@@ -67,7 +67,7 @@ fn two_hundred_thousand_operations_with_mmap() -> Result<()> {
             .arg("-P")
             .arg(work.path())
             .arg(mount.join(format!("fsx-{name}")))
-            .limit(Duration::from_secs(300))
+            .limit(Duration::from_secs(900))
             .ok()?;
         mount.unmount()?;
         image.fsck_clean()?;
