@@ -6,9 +6,10 @@
 //!
 //! # Concurrency
 //! The block is read before the check and must be the same when the volume is taken: a host that
-//! used the volume in between has left another time there. It is read again after each write, and
-//! before the volume is released. A host that takes the volume at the same moment waits for longer
-//! than a repair writes before it reads anything, and then sees that the block has changed.
+//! used the volume in between has left another time there. It is read again at once after the state
+//! was written, and before the volume is released. A host that read the block before that and
+//! writes its own number after it is seen at the release only: a repair does not wait as a mount
+//! does, so it is no protection against a mount that begins at the same moment.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
