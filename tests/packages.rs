@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use extant_testkit::tools::{target_dir, workspace};
+use extant_testkit::tools::{self, target_dir, workspace};
 use extant_testkit::{Cmd, Image, Need, TempDir, need};
 use serde_json::Value;
 
@@ -35,9 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Cargo, without the network and apart from this run's locks.
 fn cargo(dir: &Path) -> Cmd {
     let target = target_dir().join("packages");
-    let cargo = Cmd::new(env!("CARGO"))
-        .dir(dir)
-        .env("CARGO_TARGET_DIR", target);
+    let cargo = tools::cargo().dir(dir).env("CARGO_TARGET_DIR", target);
     cargo
         .env("CARGO_NET_OFFLINE", "true")
         .limit(Duration::from_secs(900))

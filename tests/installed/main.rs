@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use extant_testkit::tools::{extant, target_dir, workspace};
+use extant_testkit::tools::{cargo, extant, target_dir, workspace};
 use extant_testkit::{Cmd, Need};
 
 /// What `scripts/deb` needs.
@@ -57,7 +57,8 @@ fn built(package: &str, stem: &str, extension: &str) -> PathBuf {
     {
         return newest.path();
     }
-    let mut build = long(env!("CARGO")).args(["build", "-q", "-p", package]);
+    let build = cargo().dir(workspace()).limit(Duration::from_secs(3600));
+    let mut build = build.args(["build", "-q", "-p", package]);
     let mut profile = "debug";
     if !cfg!(debug_assertions) {
         (build, profile) = (build.arg("--release"), "release");

@@ -20,6 +20,33 @@ pub(crate) struct Binary {
     command: Vec<String>,
 }
 
+/// Cargo in the checkout, without what it told this program of its own package: some build scripts
+/// run anew for other values, and what depends on them is then compiled again.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo
+}
+
+/// Builds the command that most suites run, and its examples, without the test features that a
+/// build of the whole workspace has. No suite then builds anything while another one runs.
+/// `target` is cargo's target directory. Returns the command's path.
+pub(crate) fn build_command(root: &Path, target: &Path) -> std::io::Result<PathBuf> {
+    let mut build = cargo(root);
+    build.args(["build", "-q", "-p", "extant-cli", "--bins", "--examples"]);
+    let built = build.status()?;
+    if !built.success() {
+        return Err(std::io::Error::other(format!("cargo build: {built}")));
+    }
+    Ok(target.join("debug/extant"))
+}
+
 /// Has cargo build the test binaries that `args` choose (all, if empty) and name them. `notes` is
 /// a file for the names.
 pub(crate) fn build(root: &Path, notes: &Path, args: &[String]) -> std::io::Result<Vec<Binary>> {
@@ -29,8 +56,8 @@ pub(crate) fn build(root: &Path, notes: &Path, args: &[String]) -> std::io::Resu
     File::create(notes)?;
     let xtask = std::env::current_exe()?.display().to_string();
     let runner = format!("target.'cfg(all())'.runner = [{xtask:?}, \"note\"]");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(root).args(["test", "--quiet", "--tests"]);
+    let mut cargo = cargo(root);
+    cargo.args(["test", "--quiet", "--tests"]);
     cargo.args(["--config", &runner]);
     if args.is_empty() {
         cargo.arg("--workspace");

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Component, Path};
 use std::process::{Command, ExitCode};
 
+use crate::binaries;
+
 /// Where readers of the book find what is not a page of it.
 const REPOSITORY: &str = "https://github.com/extant-fs/extant/blob/main";
 /// The heading of `SUMMARY.md` below which the reference is listed.
@@ -151,13 +153,7 @@ fn with_reference(summary: &str, reference: &Pages) -> io::Result<String> {
 
 /// The pages that are made.
 fn reference(root: &Path, target: &Path) -> io::Result<Pages> {
-    output(Command::new(env!("CARGO")).current_dir(root).args([
-        "build",
-        "-q",
-        "-p",
-        "extant-cli",
-    ]))?;
-    let extant = target.join("debug/extant");
+    let extant = binaries::build_command(root, target)?;
     let help = |args: &[&str]| output(Command::new(&extant).args(args).env("COLUMNS", "90"));
     let page = |path: &str, title: &str, intro: &str, language: &str, text: &str| {
         let text = format!(

@@ -168,6 +168,7 @@ impl Rounds {
         let status = binary
             .watched()?
             .env("RUST_BACKTRACE", "1")
+            .env("EXTANT_BIN", self.state.join("bin/extant"))
             .env("EXTANT_SKIP_LOG", self.state.join("skipped"))
             .env("EXTANT_REPORT_LOG", self.state.join("reports"))
             .stderr(output.try_clone()?)
@@ -272,6 +273,10 @@ fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
         binary.keep_in(&bin)?;
         lines += &binary.line();
     }
+    let extant = binaries::build_command(root, &root.join("target"))?;
+    let kept = bin.join("extant");
+    let _ = std::fs::remove_file(&kept);
+    std::fs::hard_link(extant, kept)?;
     std::fs::write(state.join("binaries"), lines)
 }
 

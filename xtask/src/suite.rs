@@ -89,7 +89,9 @@ pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
 
 /// Builds all suites and runs them, some at once.
 fn run_all(root: &Path, logs: &Logs) -> Totals {
-    let mut built = match binaries::build(root, &logs.binaries, &[]) {
+    let built = binaries::build(root, &logs.binaries, &[])
+        .and_then(|built| Ok((built, binaries::build_command(root, &logs.target)?)));
+    let (mut built, command) = match built {
         Ok(built) => built,
         Err(error) => {
             eprintln!("the tests were not built: {error}");
@@ -106,7 +108,7 @@ fn run_all(root: &Path, logs: &Logs) -> Totals {
     let worker = || {
         let mut totals = Totals::default();
         while let Some(binary) = next() {
-            totals += run_binary(&binary, logs);
+            totals += run_binary(&binary, &command, logs);
         }
         totals
     };
@@ -122,15 +124,18 @@ fn run_all(root: &Path, logs: &Logs) -> Totals {
     })
 }
 
-/// Runs one binary to its end, and then prints what it said.
-fn run_binary(binary: &Binary, logs: &Logs) -> Totals {
+/// Runs one binary to its end, and then prints what it said. It uses `extant`, which was built.
+fn run_binary(binary: &Binary, extant: &Path, logs: &Logs) -> Totals {
     let begin = Instant::now();
     let mut said = String::new();
     let totals = match binary.watched() {
-        Ok(command) => logs.run(command, |line| {
-            said += line;
-            said.push('\n');
-        }),
+        Ok(mut command) => {
+            command.env("EXTANT_BIN", extant);
+            logs.run(command, |line| {
+                said += line;
+                said.push('\n');
+            })
+        }
         Err(error) => {
             eprintln!("cannot run {}: {error}", binary.name);
             Totals::of(0, 1)
@@ -144,6 +149,7 @@ fn run_binary(binary: &Binary, logs: &Logs) -> Totals {
 
 /// Where the tests leave what they skipped and what they measured; and what failed so far.
 pub(crate) struct Logs {
+    target: PathBuf,
     skips: PathBuf,
     reports: PathBuf,
     binaries: PathBuf,
@@ -161,6 +167,7 @@ impl Logs {
             skips: target.join("skipped-tests.log"),
             reports: target.join("test-reports.log"),
             binaries: target.join("test-binaries.log"),
+            target,
             failures: Mutex::default(),
         };
         for file in [&logs.skips, &logs.reports] {
@@ -236,9 +243,8 @@ pub(crate) fn run(
     env: &[(&str, &str)],
     logs: &Logs,
 ) -> Totals {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = binaries::cargo(root);
     cargo
-        .current_dir(root)
         .arg("test")
         .args(what.split_whitespace())
         .arg("--no-fail-fast")

@@ -72,7 +72,7 @@ fn the_launcher_in_rust_hands_over() -> Result<()> {
     } else {
         &["--release"]
     };
-    let built = Cmd::new(env!("CARGO"))
+    let built = tools::cargo()
         .args(["build", "-q", "-p", "extant-cli", "--example", "hand_over"])
         .args(profile)
         .dir(tools::workspace())

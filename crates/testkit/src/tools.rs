@@ -39,6 +39,19 @@ pub fn copy_program(from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()
     Cmd::new("cp").arg(from).arg(to).ok().map(drop)
 }
 
+/// Cargo, without what it told this program of its own package: some build scripts run anew for
+/// other values, and what depends on them is then compiled again, beside tests that use it.
+pub fn cargo() -> Cmd {
+    let mut env = Cmd::new("env");
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            env = env.arg("-u").arg(&name);
+        }
+    }
+    env.arg(env!("CARGO"))
+}
+
 /// The `extant` command: `$EXTANT_BIN`, else built in this run's profile.
 pub fn extant() -> Result<PathBuf> {
     static BIN: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
@@ -53,7 +66,7 @@ fn locate_extant() -> Result<PathBuf> {
         return Ok(p);
     }
     let release = !cfg!(debug_assertions);
-    let mut build = Cmd::new(env!("CARGO"))
+    let mut build = cargo()
         .args(["build", "-q", "-p", "extant-cli"])
         .dir(workspace())
         .limit(Duration::from_secs(900));
@@ -83,7 +96,7 @@ pub fn from_crates_io((name, version): (&str, &str)) -> Result<PathBuf> {
     if bin.is_file() {
         return Ok(bin);
     }
-    Cmd::new(env!("CARGO"))
+    cargo()
         .args([
             "install",
             "-q",

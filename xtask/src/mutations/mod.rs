@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::binaries;
 use crate::suite::{MODELLED, Totals};
 use parts::Subject;
 use survivors::{Found, without_place};
@@ -92,8 +93,8 @@ impl Round<'_> {
 
     /// `cargo mutants` for the subject's files.
     fn mutants(&self) -> Command {
-        let mut command = Command::new(env!("CARGO"));
-        command.current_dir(self.root).arg("mutants");
+        let mut command = binaries::cargo(self.root);
+        command.arg("mutants");
         command.args(["--package", self.subject.package]);
         command.args(["--file", self.subject.files, "--no-shuffle"]);
         // Code of the models alone, which the suites do not build, and what only formats.
