@@ -36,15 +36,25 @@ pub(crate) fn cargo(root: &Path) -> Command {
 
 /// Builds the command that most suites run, and its examples, without the test features that a
 /// build of the whole workspace has. No suite then builds anything while another one runs.
-/// `target` is cargo's target directory. Returns the command's path.
-pub(crate) fn build_command(root: &Path, target: &Path) -> std::io::Result<PathBuf> {
+/// `target` is cargo's target directory; `args` may name a profile. Returns the command's path.
+pub(crate) fn build_command(
+    root: &Path,
+    target: &Path,
+    args: &[String],
+) -> std::io::Result<PathBuf> {
     let mut build = cargo(root);
     build.args(["build", "-q", "-p", "extant-cli", "--bins", "--examples"]);
+    let named = args.iter().position(|arg| arg == "--profile");
+    let profile = named.and_then(|at| args.get(at + 1));
+    if let Some(profile) = profile {
+        build.args(["--profile", profile]);
+    }
     let built = build.status()?;
     if !built.success() {
         return Err(std::io::Error::other(format!("cargo build: {built}")));
     }
-    Ok(target.join("debug/extant"))
+    let dir = profile.map_or("debug", String::as_str);
+    Ok(target.join(dir).join("extant"))
 }
 
 /// Has cargo build the test binaries that `args` choose (all, if empty) and name them. `notes` is

@@ -273,7 +273,7 @@ fn keep(root: &Path, state: &Path, args: &[String]) -> std::io::Result<()> {
         binary.keep_in(&bin)?;
         lines += &binary.line();
     }
-    let extant = binaries::build_command(root, &root.join("target"))?;
+    let extant = binaries::build_command(root, &root.join("target"), args)?;
     let kept = bin.join("extant");
     let _ = std::fs::remove_file(&kept);
     std::fs::hard_link(extant, kept)?;

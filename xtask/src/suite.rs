@@ -90,7 +90,7 @@ pub(crate) fn test(root: &Path, args: &[String]) -> ExitCode {
 /// Builds all suites and runs them, some at once.
 fn run_all(root: &Path, logs: &Logs) -> Totals {
     let built = binaries::build(root, &logs.binaries, &[])
-        .and_then(|built| Ok((built, binaries::build_command(root, &logs.target)?)));
+        .and_then(|built| Ok((built, binaries::build_command(root, &logs.target, &[])?)));
     let (mut built, command) = match built {
         Ok(built) => built,
         Err(error) => {
