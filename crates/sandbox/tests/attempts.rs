@@ -95,10 +95,12 @@ fn profile(name: &str, port: u16) -> Profile {
     Profile { server, rings }
 }
 
+/// What the processes of the tests below run. It does nothing in a run of the suite itself.
 #[test]
-#[ignore = "what the processes of the tests below run"]
 fn child() {
-    let words = env::var(VARIABLE).unwrap();
+    let Ok(words) = env::var(VARIABLE) else {
+        return;
+    };
     let words: Vec<&str> = words.split(',').collect();
     let [profile_name, name, port] = words.as_slice() else {
         panic!("{words:?}");
@@ -118,7 +120,7 @@ fn child() {
 /// Runs `child` for one attempt.
 fn run(profile: &str, name: &str, port: u16) -> ExitStatus {
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "child", "--ignored", "--nocapture"]);
+    child.args(["--exact", "child", "--nocapture"]);
     child.env(VARIABLE, format!("{profile},{name},{port}"));
     child.stdout(Stdio::null()).status().unwrap()
 }
