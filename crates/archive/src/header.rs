@@ -205,7 +205,6 @@ pub(super) fn plain(header: &[u8; BLOCK]) -> io::Result<Member> {
         name = [&prefix, &b"/"[..], &name].concat();
     }
     let kind = match header.get(KIND).copied().unwrap_or(0) {
-        0 | kind::REGULAR if name.ends_with(b"/") => kind::DIRECTORY,
         0 | kind::CONTIGUOUS => kind::REGULAR,
         kind => kind,
     };

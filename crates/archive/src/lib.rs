@@ -113,6 +113,10 @@ impl<R: Input> Reader<R> {
                     member.name = name.unwrap_or(member.name);
                     member.link = link.unwrap_or(member.link);
                     let sparse = self.globals.apply(&extra, &mut member)?;
+                    // By the whole name: what a header has room for may end at a slash.
+                    if member.kind == kind::REGULAR && member.name.ends_with(b"/") {
+                        member.kind = kind::DIRECTORY;
+                    }
                     self.begin(&header, &mut member, sparse)?;
                     return Ok(Some(member));
                 }

@@ -50,6 +50,19 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn a_long_name_whose_first_part_ends_at_a_slash_is_of_a_file() {
+    // The header itself has room for a hundred bytes of it.
+    let name = [&[b'd'; 99][..], b"/file"].concat();
+    let mut member = file(&name);
+    member.size = 3;
+    assert_eq!(round(&member, b"abc"), (member, b"abc".to_vec()));
+
+    let old = file(b"directory/");
+    let (read, _) = round(&old, b"");
+    assert_eq!(read.kind, kind::DIRECTORY);
+}
+
+#[test]
 fn a_value_that_looks_like_a_record_is_none() {
     let mut member = file(b"f");
     let value = b"y\n15 path=etc/pw\n10 uid=0\nz".to_vec();
